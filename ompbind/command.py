@@ -1,0 +1,135 @@
+"""Plan × command × environment → one `RankCommand` for each rank: what would run, before anything does.
+
+A *seat* is where a rank sits in the whole job: its global and local number, and both sizes.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import RequestError
+from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
+from ompbind.placement import Placement, Plan
+
+_FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """The numbers of one rank: of the whole job, and among the ranks of this machine."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all ranks have in common: the command, the caller's environment, and the user's words.
+
+    `extra` are the (NAME, value) pairs of --env, `keep` tells to leave inherited variables alone.
+    """
+
+    argv: tuple[str, ...]
+    run_id: str
+    base: Mapping[str, str]
+    extra: tuple[tuple[str, str], ...] = ()
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCommand:
+    """One rank, ready to start; `cpus` is None where the process is not to be confined."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cpus: CpuSet | None
+
+
+def local_seats(plan: Plan) -> list[Seat]:
+    """Return the seats of a job that has no rank on any other machine."""
+    size = len(plan.placements)
+    return [Seat(rank=i, size=size, local_rank=i, local_size=size) for i in range(size)]
+
+
+def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
+    """Return all variables of one rank that ompbind decides: value, or None for "unset".
+
+    What the caller's environment already has is left out when the job keeps inherited variables.
+    """
+    placement = plan.placements[seat.local_rank]
+    threads = make_openmp_variables(placement, plan.request)
+    if job.keep:
+        threads = {name: value for name, value in threads.items() if name not in job.base}
+    return {
+        **threads,
+        **_identity(placement, seat, job),
+        **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
+    }
+
+
+def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
+    """Make the command of one rank, with an environment of its own."""
+    env = dict(job.base)
+    for name, value in make_variables(plan, seat, job).items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
+    cpus = plan.placements[seat.local_rank].cpuset if plan.machine.bindable else None
+    return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus)
+
+
+def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
+    """Return the caller's variables that ranks will not see as they are, "which CPUs" and "how many".
+
+    Inside another run of ompbind they are its own words, so none of them is news.
+    """
+    if job.keep or "OMPBIND_RANK" in job.base:
+        return ()
+    return find_inherited(job.base, make_openmp_variables(plan.placements[0], plan.request))
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE; raises RequestError when there is no name or no "="."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or "\0" in text:
+        raise RequestError(f"--env {text!r} is not NAME=VALUE", hint="write for example --env PORT=800{rank}")
+    return name, value
+
+
+def _identity(placement: Placement, seat: Seat, job: Job) -> dict[str, str | None]:
+    return {
+        "RANK": str(seat.rank),
+        "LOCAL_RANK": str(seat.local_rank),
+        "WORLD_SIZE": str(seat.size),
+        "LOCAL_WORLD_SIZE": str(seat.local_size),
+        "OMPBIND_RUN_ID": job.run_id,
+        "OMPBIND_RANK": str(seat.rank),
+        "OMPBIND_CPUS": ",".join(map(str, _in_order(placement))),
+        "OMPBIND_RESERVED_CPUS": str(placement.reserved),
+        "OMPBIND_WORKER_NAME": f"{job.run_id}-rank-{seat.rank}",
+    }
+
+
+def _in_order(placement: Placement) -> tuple[str, ...]:
+    """Write the CPUs as a list; in kernel form when their order is the numbers' own."""
+    if placement.cpus == tuple(placement.cpuset):
+        return (str(placement.cpuset),)
+    return tuple(map(str, placement.cpus))
+
+
+def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:
+    """Put the rank's own values in place of {rank}, {cpus} and so on; other braces stay as they are."""
+    seat, job = where
+    fields = {
+        "rank": str(seat.rank),
+        "local_rank": str(seat.local_rank),
+        "size": str(seat.size),
+        "cpus": str(placement.cpuset),
+        "run_id": job.run_id,
+    }
+    return _FIELD.sub(lambda match: fields[match[1]], value)

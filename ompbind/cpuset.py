@@ -1,0 +1,177 @@
+"""`CpuSet`: an immutable set of CPU numbers, and all of its text forms.
+
+Two words are used throughout: a *list* is kernel list text such as "0-3,8", a *mask* is kernel hex
+text such as "ff,ffffffff". Both name sets; order belongs to tuples of numbers, never to a CpuSet.
+"""
+
+from collections.abc import Iterable, Iterator
+
+CPU_LIMIT = 1 << 20
+"""One past the highest CPU number that ompbind accepts, so that text cannot ask for huge sets."""
+
+
+class CpuSet:
+    """An immutable set of CPU numbers from 0 to CPU_LIMIT - 1, kept as the bits of one integer."""
+
+    __slots__ = ("bits",)
+    bits: int
+
+    def __init__(self, cpus: Iterable[int] = ()) -> None:
+        bits = 0
+        for cpu in cpus:
+            bits |= 1 << cpu
+        object.__setattr__(self, "bits", bits)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a CpuSet is immutable: cannot set {name}")
+
+    @classmethod
+    def from_bits(cls, bits: int) -> "CpuSet":
+        """Make the set of the positions at which `bits` has ones."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "bits", bits)
+        return made
+
+    @classmethod
+    def from_list(cls, text: str) -> "CpuSet":
+        """Read kernel list text such as "0-3,8" or "0-31:2/8".
+
+        Blanks, line ends and NUL bytes around it are ignored, and "" or "(null)" is the empty set,
+        as some kernels write it. Raises ValueError for anything else that is not a list.
+        """
+        text = text.strip("\0 \t\r\n")
+        bits = 0
+        if text not in ("", "(null)"):
+            for item in text.split(","):
+                bits |= _range_bits(item)
+        return cls.from_bits(bits)
+
+    @classmethod
+    def from_mask(cls, text: str) -> "CpuSet":
+        """Read kernel mask text such as "ff" or "ff,ffffffff" (words of 32 bits, high one first).
+
+        Raises ValueError for text that is not a mask.
+        """
+        digits = text.strip("\0 \t\r\n")
+        if len(digits) > CPU_LIMIT // 3:
+            raise ValueError("the mask is too long")
+        head, *words = digits.split(",")
+        if any(len(word) != 8 for word in words):
+            words = [word.rjust(8, "0") for word in words]
+        if any(sign in digits for sign in "_+- x"):
+            raise ValueError(f"{digits!r} is not a mask")
+        return cls.from_bits(int(head + "".join(words), 16))
+
+    def __iter__(self) -> Iterator[int]:
+        bits = self.bits
+        while bits:
+            low = bits & -bits
+            yield low.bit_length() - 1
+            bits ^= low
+
+    def __len__(self) -> int:
+        return self.bits.bit_count()
+
+    def __bool__(self) -> bool:
+        return self.bits != 0
+
+    def __contains__(self, cpu: int) -> bool:
+        return cpu >= 0 and (self.bits >> cpu) & 1 == 1
+
+    def __or__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet.from_bits(self.bits | other.bits)
+
+    def __and__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet.from_bits(self.bits & other.bits)
+
+    def __sub__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet.from_bits(self.bits & ~other.bits)
+
+    def __le__(self, other: "CpuSet") -> bool:
+        return self.bits & ~other.bits == 0
+
+    def __lt__(self, other: "CpuSet") -> bool:
+        return self <= other and self != other
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CpuSet) and self.bits == other.bits
+
+    def __hash__(self) -> int:
+        return hash(self.bits)
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return CpuSet.from_bits, (self.bits,)
+
+    def __repr__(self) -> str:
+        return f"CpuSet.from_list({str(self)!r})"
+
+    def __str__(self) -> str:
+        return ",".join(
+            str(start) if length == 1 else f"{start}-{start + length - 1}"
+            for start, length in self.runs()
+        )
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield (first CPU, length) of each run of neighbouring numbers, in rising order."""
+        bits, offset = self.bits, 0
+        while bits:
+            skip = (bits & -bits).bit_length() - 1
+            bits >>= skip
+            length = (~bits & (bits + 1)).bit_length() - 1
+            yield offset + skip, length
+            bits >>= length
+            offset += skip + length
+
+    def isdisjoint(self, other: "CpuSet") -> bool:
+        """Tell whether the two sets have no CPU in common."""
+        return self.bits & other.bits == 0
+
+    @property
+    def first(self) -> int:
+        """The lowest number; ValueError when the set is empty."""
+        if not self.bits:
+            raise ValueError("the set is empty")
+        return (self.bits & -self.bits).bit_length() - 1
+
+    def to_mask(self) -> str:
+        """Write the set as kernel mask text, high word first: "ff" or "1,00000000"."""
+        digits = f"{self.bits:x}"
+        head = len(digits) % 8 or 8
+        words = [digits[:head], *(digits[i : i + 8] for i in range(head, len(digits), 8))]
+        return ",".join(words)
+
+
+def union(sets: Iterable[CpuSet]) -> CpuSet:
+    """Make the set of all CPUs that are in any of `sets`."""
+    bits = 0
+    for one in sets:
+        bits |= one.bits
+    return CpuSet.from_bits(bits)
+
+
+def _range_bits(item: str) -> int:
+    span, _, stride = item.partition(":")
+    low, _, high = span.partition("-")
+    start = _number(low)
+    stop = _number(high) if "-" in span else start
+    if stop < start:
+        raise ValueError(f"range {item!r} is reversed")
+    if not stride:
+        return ((1 << (stop - start + 1)) - 1) << start
+    used, _, group = stride.partition("/")
+    width, step = (_number(used), _number(group)) if group else (1, _number(used))
+    return CpuSet(strided(start, stop, width, step)).bits
+
+
+def strided(start: int, stop: int, width: int, step: int) -> Iterator[int]:
+    """Yield from start to stop, both included, the first `width` of every `step` numbers."""
+    if not 1 <= width <= step:
+        raise ValueError("a stride takes at least one number of every group")
+    for base in range(start, stop + 1, step):
+        yield from range(base, min(base + width, stop + 1))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 7) or int(text) >= CPU_LIMIT:
+        raise ValueError(f"{text!r} is not a CPU number")
+    return int(text)

@@ -1,0 +1,47 @@
+"""What happens to ranks, as values, and what the exit code of a run follows from.
+
+A supervisor only notes events; the functions here decide what they mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """One rank has ended: with an exit code, or by a signal (then the code is None)."""
+
+    rank: int
+    pid: int
+    code: int | None
+    signal: int | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit code as shells tell it: 128 + signal for a rank that a signal ended."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped."""
+
+    exits: tuple[Exited, ...]
+    timed_out: bool = False
+
+
+TIMED_OUT = 124
+"""The exit code of a run that took longer than --timeout."""
+
+
+def first_failure(exits: Sequence[Exited]) -> Exited | None:
+    """Return the end of the first rank that did not end well, None when all did."""
+    return next((one for one in exits if one.status != 0), None)
+
+
+def exit_code(outcome: Outcome) -> int:
+    """Return the exit code of a whole run: 124 on timeout, else that of the first failing rank, else 0."""
+    if outcome.timed_out:
+        return TIMED_OUT
+    failure = first_failure(outcome.exits)
+    return failure.status if failure else 0

@@ -1,0 +1,94 @@
+"""Why a plan is as it is: one function for each question that its notes answer, in one table."""
+
+from collections.abc import Callable
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.placement import Note, Plan
+from ompbind.request import Bind
+from ompbind.topology import Level, touched
+
+
+def explain(plan: Plan) -> list[Note]:
+    """Say what the plan decided that the request did not."""
+    return [note for answer in _ANSWERS for note in answer(plan)]
+
+
+def _explain_machine(plan: Plan) -> list[Note]:
+    notes = [Note(code="machine", text=remark, warning=True) for remark in plan.machine.remarks]
+    if not plan.machine.bindable:
+        text = "this system cannot confine a process to CPUs: ranks only get thread counts"
+        notes.append(Note(code="not-bindable", text=text, warning=True))
+    return notes
+
+
+def _explain_smt(plan: Plan) -> list[Note]:
+    used = union(one.cpuset for one in plan.placements)
+    cores = plan.machine.at(Level.CORE)
+    spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle
+    if not spare:
+        return []
+    text = f"hardware threads left idle beside ranks: {spare} (--smt all uses them)"
+    return [Note(code="smt", text=text)]
+
+
+def _explain_idle(plan: Plan) -> list[Note]:
+    used = union(one.cpuset for one in plan.placements)
+    free = [core for core in plan.machine.at(Level.CORE) if core.cpus & plan.idle and core.cpus.isdisjoint(used)]
+    if not free:
+        return []
+    cpus = union(core.cpus for core in free) & plan.idle
+    plural = "core" if len(free) == 1 else "cores"
+    return [Note(code="idle", text=f"{len(free)} {plural} idle (CPUs {cpus})")]
+
+
+def _explain_nodes(plan: Plan) -> list[Note]:
+    crossing = CpuSet(one.rank for one in plan.placements if len(one.nodes) > 1)
+    if not crossing:
+        return []
+    subject = f"rank {crossing} has" if len(crossing) == 1 else f"ranks {crossing} have"
+    return [Note(code="crosses-nodes", text=f"{subject} CPUs of more than one NUMA node")]
+
+
+def _explain_threads(plan: Plan) -> list[Note]:
+    notes = []
+    if plan.machine.quota is not None and plan.request.threads is None:
+        fewer = [one for one in plan.placements if one.threads < len(one.cpus)]
+        if fewer:
+            text = (
+                f"the cgroup allows {plan.machine.quota:g} CPUs of time: "
+                f"threads per rank limited to {min(one.threads for one in fewer)}"
+            )
+            notes.append(Note(code="quota", text=text, warning=True))
+    crowded = CpuSet(one.rank for one in plan.placements if one.threads > len(one.cpus))
+    if crowded:
+        text = f"more threads than CPUs in rank {crowded}: expect them to wait for each other"
+        notes.append(Note(code="oversubscribed", text=text, warning=True))
+    return notes
+
+
+def _explain_sharing(plan: Plan) -> list[Note]:
+    total = sum(len(one.cpus) for one in plan.placements)
+    if total == len(union(one.cpuset for one in plan.placements)):
+        return []
+    return [Note(code="shared", text="ranks share CPUs, as asked", warning=False)]
+
+
+def _explain_places(plan: Plan) -> list[Note]:
+    wanted = plan.request.bind is not Bind.NONE and plan.machine.bindable
+    without = CpuSet(one.rank for one in plan.placements if not one.places)
+    if not (wanted and without):
+        return []
+    text = f"OMP_PLACES of rank {without} would be too long for some runtimes: its threads are not bound one by one"
+    return [Note(code="places-too-long", text=text, warning=True)]
+
+
+_ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
+    _explain_machine,
+    _explain_smt,
+    _explain_idle,
+    _explain_nodes,
+    _explain_threads,
+    _explain_sharing,
+    _explain_places,
+)
+"""Every question that the notes of a plan answer, in the order of its notes."""

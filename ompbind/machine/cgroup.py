@@ -1,0 +1,115 @@
+"""What the control groups allow a process: its cpuset, and the CPU time of its quota.
+
+Version 1 keeps a hierarchy for each controller, version 2 has one for all; where they are mounted is
+read, not assumed, and a limit of any enclosing group counts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ompbind.cpuset import CpuSet
+from ompbind.machine.root import Root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The cpuset of the process, None where no group tells one, and its quota in CPUs, None if free."""
+
+    cpuset: CpuSet | None = None
+    quota: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mount:
+    """One mounted hierarchy: "cgroup2", "cgroup" or "cpuset", its options, and the group at its top."""
+
+    kind: str
+    options: frozenset[str]
+    point: str
+    top: str = "/"
+
+
+def read_limits(root: Root) -> Limits:
+    """Read the limits of the process that reads, from `proc/self` and the mounted hierarchies."""
+    groups = dict(_groups(root))
+    cpuset: CpuSet | None = None
+    quotas: list[float] = []
+    for mount in _mounts(root):
+        for folder in _folders(mount, groups):
+            cpuset = _cpuset(root, folder) if cpuset is None else cpuset
+            quotas.extend(_quota(root, folder))
+    return Limits(cpuset=cpuset, quota=min(quotas, default=None))
+
+
+def _groups(root: Root) -> Iterator[tuple[str, str]]:
+    """Yield (controller, path) of the process; the one hierarchy of version 2 is controller ""."""
+    for line in (root.read("proc/self/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            yield controller, path
+    own = root.read("proc/self/cpuset")
+    if own is not None:
+        yield "cpuset only", own.strip()
+
+
+def _mounts(root: Root) -> Iterator[_Mount]:
+    text = root.read("proc/self/mountinfo")
+    if text is not None:
+        yield from _mountinfo(text)
+        return
+    for line in (root.read("proc/mounts") or root.read("proc/self/mounts") or "").splitlines():
+        words = line.split()
+        if len(words) >= 4 and words[2] in ("cgroup", "cgroup2", "cpuset"):
+            yield _Mount(kind=words[2], options=frozenset(words[3].split(",")), point=words[1])
+
+
+def _mountinfo(text: str) -> Iterator[_Mount]:
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        left, right = before.split(), after.split()
+        if len(left) >= 5 and right and right[0] in ("cgroup", "cgroup2", "cpuset"):
+            options = frozenset(right[-1].split(","))
+            yield _Mount(kind=right[0], options=options, point=left[4], top=left[3])
+
+
+def _folders(mount: _Mount, groups: dict[str, str]) -> Iterator[str]:
+    """Yield the folders of the process's group and of those that enclose it, innermost first."""
+    path = _path_in(mount, groups)
+    if path is None:
+        return
+    inside = path[len(mount.top) :] if mount.top != "/" and path.startswith(mount.top) else path
+    steps = [step for step in inside.split("/") if step not in ("", "..")]
+    for depth in range(len(steps), -1, -1):
+        yield "/".join([mount.point.strip("/"), *steps[:depth]])
+
+
+def _path_in(mount: _Mount, groups: dict[str, str]) -> str | None:
+    if mount.kind == "cgroup2":
+        return groups.get("")
+    if mount.kind == "cpuset":
+        return groups.get("cpuset", groups.get("cpuset only"))
+    named = mount.options & {"cpu", "cpuset"} & set(groups)
+    return groups[min(named)] if named else None
+
+
+def _cpuset(root: Root, folder: str) -> CpuSet | None:
+    """Read the first cpuset file of a group that holds a set; an empty one means "as the parent"."""
+    for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"):
+        try:
+            cpus = CpuSet.from_list(root.read(f"{folder}/{name}") or "")
+        except ValueError:
+            continue
+        if cpus:
+            return cpus
+    return None
+
+
+def _quota(root: Root, folder: str) -> Iterator[float]:
+    """Yield the group's own quota in CPUs, if it has one."""
+    words = (root.read(f"{folder}/cpu.max") or "").split() or [
+        (root.read(f"{folder}/cpu.cfs_quota_us") or "").strip(),
+        (root.read(f"{folder}/cpu.cfs_period_us") or "").strip(),
+    ]
+    if len(words) == 2 and all(word.isdigit() and int(word) > 0 for word in words):
+        yield int(words[0]) / int(words[1])

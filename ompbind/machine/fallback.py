@@ -1,0 +1,36 @@
+"""Systems that ompbind cannot bind on: how many CPUs and cores there are is all that is known."""
+
+import os
+import platform
+
+from ompbind.cpuset import CpuSet
+from ompbind.topology import Level, Machine, Node, make_domains
+
+
+def read_counts() -> Machine:
+    """Read the number of CPUs and cores of a system without sysfs; it is not `bindable`."""
+    return make_counted_machine(os.cpu_count() or 1, _physical_cores(), platform.system())
+
+
+def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
+    """Make a machine of which only two numbers are known; `cores` None counts every CPU as a core."""
+    online = CpuSet(range(cpus))
+    width = cpus // cores if cores and cpus % cores == 0 else 1
+    siblings = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
+    return Machine(
+        source="live",
+        arch=platform.machine(),
+        online=online,
+        allowed=online,
+        domains=make_domains(online, {Level.CORE: siblings, Level.NODE: [(0, online)]}),
+        nodes=(Node(number=0, cpus=online),),
+        bindable=False,
+        remarks=(f"{system} does not tell which CPUs share what: only their number is used",),
+    )
+
+
+def _physical_cores() -> int | None:
+    import psutil  # late: 12 ms that only systems without sysfs pay
+
+    count: int | None = psutil.cpu_count(logical=False)
+    return count

@@ -1,0 +1,99 @@
+"""`read_machine`: a topology source → one `Machine`."""
+
+import os
+import platform
+import sys
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import MachineError
+from ompbind.machine.cgroup import read_limits
+from ompbind.machine.root import FolderRoot, Root
+from ompbind.machine.sysfs import read_nodes, read_online, read_partitions
+from ompbind.topology import Level, Machine, make_domains
+
+LIVE = "live"
+"""The topology source that stands for the machine that ompbind runs on."""
+
+
+def read_machine(source: str = LIVE) -> Machine:
+    """Read a machine: "live", a folder that holds `sys/` and `proc/`, or a `.tar.gz` of one.
+
+    On this machine the affinity mask of the process limits what is allowed. Raises MachineError.
+    """
+    if source == LIVE:
+        return read_live()
+    if os.path.isdir(source):
+        return read_recorded(FolderRoot(source))
+    if os.path.isfile(source):
+        from ompbind.machine.archive import ArchiveRoot  # late: only recordings need it
+
+        return read_recorded(ArchiveRoot(source))
+    raise MachineError(
+        f"there is no topology source {source!r}",
+        hint="give 'live', a folder that holds sys/ and proc/, or a .tar.gz of one",
+    )
+
+
+def read_live() -> Machine:
+    """Read this machine, and what this process may use of it."""
+    if not sys.platform.startswith("linux"):
+        from ompbind.machine.fallback import read_counts  # late: never needed on Linux
+
+        return read_counts()
+    affinity = CpuSet(os.sched_getaffinity(0))
+    return _read(FolderRoot("/", name=LIVE), affinity, platform.machine())
+
+
+def read_recorded(root: Root) -> Machine:
+    """Read a recording; what its process was allowed is what its cgroup files tell."""
+    return _read(root, None, _recorded_arch(root))
+
+
+def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
+    online, offline = _online(root, affinity)
+    nodes = read_nodes(root, online)
+    partitions = read_partitions(root, online)
+    partitions[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
+    limits = read_limits(root)
+    allowed = online if limits.cpuset is None else online & limits.cpuset
+    remarks = [] if partitions[Level.CORE] else ["no file tells which CPUs share a core: each one counts as a core"]
+    if affinity is not None:
+        allowed = allowed & affinity
+    if not allowed:
+        raise MachineError(
+            f"no CPU of {root.name} is allowed: online {online}, cgroup cpuset {limits.cpuset}, affinity {affinity}"
+        )
+    told = union(node.cpus for node in nodes)
+    if not allowed <= told:
+        remarks.append(f"CPUs {allowed - told} belong to no NUMA node")
+    return Machine(
+        source=root.name,
+        arch=arch,
+        online=online,
+        offline=offline,
+        allowed=allowed,
+        domains=make_domains(online, partitions),
+        nodes=nodes,
+        quota=limits.quota,
+        remarks=tuple(remarks),
+    )
+
+
+def _online(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet]:
+    """Read what is online; a live machine without sysfs has at least the CPUs of the affinity mask."""
+    try:
+        return read_online(root)
+    except MachineError:
+        if affinity is None:
+            raise
+        return affinity, CpuSet()
+
+
+def _recorded_arch(root: Root) -> str:
+    """Return the architecture that a recording names, "unknown" when it names none."""
+    for path in ("arch", "proc/hwloc-nofile-info"):
+        for line in (root.read(path) or "").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("Architecture", "arch") and value.strip():
+                return value.strip()
+    return "unknown"

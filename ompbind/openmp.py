@@ -1,0 +1,84 @@
+"""A placement as environment variables: what OpenMP runtimes and other thread pools need to be told.
+
+The reasons are measured. OMP_PLACES and OMP_PROC_BIND are set together or not at all;
+OMP_NUM_THREADS always, and never empty or 0; variables that beat them are cleared, because some
+runtimes let them override the places or even leave the mask of the process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ompbind.placement import Placement
+from ompbind.places import places_text
+from ompbind.request import Bind, ProcBind, Request
+
+THREAD_COUNTS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+    "PYTHON_CPU_COUNT",
+)
+"""Variables that thread pools read their size from; each one gets the threads of the rank."""
+
+DEFEATING = (
+    "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+    "KMP_HW_SUBSET",
+    "KMP_PLACE_THREADS",
+    "KMP_TOPOLOGY_METHOD",
+    "KMP_HIDDEN_HELPER_AFFINITY",
+    "KMP_ALL_THREADS",
+    "KMP_DEVICE_THREAD_LIMIT",
+    "KMP_TEAMS_THREAD_LIMIT",
+    "OMP_THREAD_LIMIT",
+    "OMP_TEAMS_THREAD_LIMIT",
+    "OMP_DYNAMIC",
+    "KMP_DYNAMIC_MODE",
+    "GOTO_NUM_THREADS",
+    "MKL_DOMAIN_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+)
+"""Variables that would move or narrow the threads of a rank when inherited from the caller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """A variable of the caller that the plan changes: its value there and its value for the rank."""
+
+    name: str
+    before: str
+    after: str | None
+
+
+def make_openmp_variables(placement: Placement, request: Request) -> dict[str, str | None]:
+    """Return every variable that decides threads and binding: its value, or None for "unset"."""
+    variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
+    variables.update(dict.fromkeys(THREAD_COUNTS, str(placement.threads)))
+    places = places_text(placement.places) if placement.places else None
+    if not places:
+        return {**variables, "OMP_PROC_BIND": "false"}
+    whole = request.bind is Bind.RANK
+    variables["OMP_PLACES"] = places
+    variables["OMP_PROC_BIND"] = "true" if whole else str(ProcBind(request.proc_bind))
+    if request.bind is Bind.EXACT:
+        variables["KMP_AFFINITY"] = "reset"
+    return variables
+
+
+def find_inherited(
+    base: Mapping[str, str], variables: Mapping[str, str | None]
+) -> tuple[Inherited, ...]:
+    """Return the variables of `base` that `variables` would clear or change, in a fixed order."""
+    return tuple(
+        Inherited(name=name, before=base[name], after=after)
+        for name, after in sorted(variables.items())
+        if name in base and base[name] != after
+    )

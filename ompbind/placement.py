@@ -1,0 +1,56 @@
+"""What a plan consists of, as records.
+
+A *placement* is what one rank gets: CPUs in order, places, threads, nodes, devices. A *plan* is all
+placements, what is reserved, what stays idle, and a note on every choice that was made.
+"""
+
+from dataclasses import dataclass
+
+from ompbind.cpuset import CpuSet
+from ompbind.request import Request
+from ompbind.topology import Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One choice and its reason; `warning` marks what a user should hear of even when starting ranks."""
+
+    code: str
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What one rank gets; `cpus` in thread order, no `places` where OpenMP is not to bind.
+
+    `reserved` are the CPUs kept free for this rank's helpers, `nodes` the NUMA nodes of its CPUs.
+    """
+
+    rank: int
+    cpus: tuple[int, ...]
+    places: tuple[CpuSet, ...]
+    threads: int
+    nodes: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    reserved: CpuSet = CpuSet()
+
+    @property
+    def cpuset(self) -> CpuSet:
+        """The CPUs without their order."""
+        return CpuSet(self.cpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All placements of one request on one machine; `idle` are allowed CPUs that nobody got."""
+
+    machine: Machine
+    request: Request
+    placements: tuple[Placement, ...]
+    reserved: CpuSet = CpuSet()
+    idle: CpuSet = CpuSet()
+    notes: tuple[Note, ...] = ()
+
+    def __str__(self) -> str:
+        return " | ".join(f"{one.rank}: {one.cpuset}" for one in self.placements)

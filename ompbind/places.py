@@ -1,0 +1,72 @@
+"""OpenMP places: which ones each binding mode gives to a rank, and their text.
+
+A *place* is a set of CPUs that an OpenMP thread may float in. The text is only ever `{a,b},{c}` with
+decimal numbers, the one form that every OpenMP runtime reads in the same way; past TEXT_LIMIT bytes
+runs are written `{start:length}`. The *initial thread* of a program is narrowed to its first place by
+most runtimes, and everything that it creates inherits that, so the first place is the whole rank
+unless the mode is "exact".
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ompbind.cpuset import CpuSet
+from ompbind.request import Bind
+
+TEXT_LIMIT = 4000
+"""Bytes of OMP_PLACES that every runtime accepts; Intel's stops reading at about 4,085."""
+
+Cores = Sequence[CpuSet]
+"""The CPUs of one rank, core by core, in the rank's order."""
+
+
+def make_places(cpus: Sequence[int], cores: Cores, bind: Bind) -> tuple[CpuSet, ...]:
+    """Make the places of a rank with these CPUs, in order; none at all for Bind.NONE."""
+    return tuple(_MODES[bind](cpus, cores))
+
+
+def _rank(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
+    yield CpuSet(cpus)
+
+
+def _thread(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
+    yield CpuSet(cpus)
+    yield from (CpuSet((cpu,)) for cpu in cpus[1:])
+
+
+def _core(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
+    yield CpuSet(cpus)
+    yield from cores[1:]
+
+
+def _exact(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
+    yield from (CpuSet((cpu,)) for cpu in cpus)
+
+
+def _none(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
+    yield from ()
+
+
+_MODES: Mapping[Bind, Callable[[Sequence[int], Cores], Iterator[CpuSet]]] = {
+    Bind.RANK: _rank,
+    Bind.CORE: _core,
+    Bind.THREAD: _thread,
+    Bind.EXACT: _exact,
+    Bind.NONE: _none,
+}
+
+
+def places_text(places: Sequence[CpuSet]) -> str | None:
+    """Write places as OMP_PLACES wants them, or None when no form is short enough for every runtime."""
+    for write in (_numbers, _runs):
+        text = ",".join(f"{{{write(place)}}}" for place in places)
+        if len(text) <= TEXT_LIMIT:
+            return text
+    return None
+
+
+def _numbers(place: CpuSet) -> str:
+    return ",".join(map(str, place))
+
+
+def _runs(place: CpuSet) -> str:
+    return ",".join(str(start) if length == 1 else f"{start}:{length}" for start, length in place.runs())

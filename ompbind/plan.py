@@ -1,0 +1,80 @@
+"""`make_plan`: machine × request → plan, without touching the world."""
+
+from dataclasses import dataclass, replace
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.explain import explain
+from ompbind.mask import Word
+from ompbind.placement import Placement, Plan
+from ompbind.places import make_places, places_text
+from ompbind.request import Bind, Request
+from ompbind.shares import Share, make_ground, make_shares
+from ompbind.topology import Level, Machine, index_by_cpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """What every placement of a plan is decided by; `handed_out` counts the CPUs of all ranks."""
+
+    machine: Machine
+    request: Request
+    core_of: dict[int, int]
+    handed_out: int
+
+
+def make_plan(machine: Machine, request: Request) -> Plan:
+    """Decide which rank gets which CPUs; equal arguments give equal plans.
+
+    Raises MaskError when the mask does not fit the machine, PlanError when the request does not.
+    """
+    if request.mask is not None and request.mask.word is Word.NONE:
+        request = replace(request, mask=None, strategy="all", smt="all", bind=Bind.NONE)
+    ground = make_ground(machine, request)
+    shares = make_shares(ground)
+    scene = _Scene(
+        machine=machine,
+        request=request,
+        core_of=index_by_cpu(machine.at(Level.CORE)),
+        handed_out=sum(len(share.cpus) for share in shares),
+    )
+    placements = tuple(_place(scene, rank, share) for rank, share in enumerate(shares))
+    reserved = union(share.reserved for share in shares)
+    draft = Plan(
+        machine=machine,
+        request=request,
+        placements=placements,
+        reserved=reserved,
+        idle=machine.allowed - reserved - union(one.cpuset for one in placements),
+    )
+    return replace(draft, notes=ground.notes + tuple(explain(draft)))
+
+
+def _place(scene: _Scene, rank: int, share: Share) -> Placement:
+    inside = CpuSet(share.cpus)
+    bind = scene.request.bind if scene.machine.bindable else Bind.NONE
+    places = make_places(share.cpus, _cores(scene, share), bind)
+    return Placement(
+        rank=rank,
+        cpus=share.cpus,
+        places=places if places_text(places) is not None else (),
+        threads=_threads(scene, len(share.cpus)),
+        nodes=tuple(node.number for node in scene.machine.nodes if not node.cpus.isdisjoint(inside)),
+        reserved=share.reserved,
+    )
+
+
+def _cores(scene: _Scene, share: Share) -> list[CpuSet]:
+    """Return the rank's CPUs core by core, cores in the order of their first CPU in the rank."""
+    cores: dict[int, list[int]] = {}
+    for cpu in share.cpus:
+        cores.setdefault(scene.core_of[cpu], []).append(cpu)
+    return [CpuSet(cpus) for cpus in cores.values()]
+
+
+def _threads(scene: _Scene, cpus: int) -> int:
+    """Return the threads of a rank: as asked, else one per CPU within its share of the quota."""
+    if scene.request.threads is not None:
+        return scene.request.threads
+    if scene.machine.quota is None:
+        return cpus
+    return max(1, min(cpus, int(scene.machine.quota * cpus / scene.handed_out)))

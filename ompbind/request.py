@@ -1,0 +1,69 @@
+"""What was asked for, checked as far as it can be without a machine.
+
+A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserve* are cores kept free
+of ranks, for schedulers, I/O threads and the like.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from ompbind.errors import RequestError
+from ompbind.mask import Mask
+
+RANK_LIMIT = 1 << 16
+"""More ranks than this on one machine are taken for a slip of the finger."""
+
+
+class Bind(StrEnum):
+    """How the OpenMP threads of a rank are bound; the rank's process is confined in every mode."""
+
+    RANK = "rank"
+    CORE = "core"
+    THREAD = "thread"
+    EXACT = "exact"
+    NONE = "none"
+
+
+class ProcBind(StrEnum):
+    """How OpenMP spreads the threads of a team over its places."""
+
+    CLOSE = "close"
+    SPREAD = "spread"
+
+
+Smt = int | Literal["auto", "all"]
+"""Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs"."""
+
+    ranks: int | None = 1
+    mask: Mask | None = None
+    strategy: str = "balanced"
+    smt: Smt = "auto"
+    sibling: Literal["first", "last"] = "first"
+    threads: int | None = None
+    reserve: int = 0
+    reserve_total: int = 0
+    bind: Bind = Bind.RANK
+    proc_bind: ProcBind = ProcBind.CLOSE
+    share: bool = False
+    allow_partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
+            raise RequestError(f"{self.ranks} ranks cannot be planned", hint=f"ask for 1 to {RANK_LIMIT}")
+        if self.threads is not None and self.threads < 1:
+            raise RequestError(f"{self.threads} threads per rank are too few", hint="ask for at least 1")
+        if self.smt not in ("auto", "all") and (isinstance(self.smt, str) or self.smt < 1):
+            raise RequestError(f"--smt {self.smt} keeps no CPU of a core", hint="use 1 or more, 'auto' or 'all'")
+        if min(self.reserve, self.reserve_total) < 0:
+            raise RequestError("a negative number of cores cannot be reserved")
+        if self.reserve and self.reserve_total:
+            raise RequestError(
+                "--reserve and --reserve-total contradict each other",
+                hint="use --reserve for cores of every rank, --reserve-total for cores of the machine",
+            )

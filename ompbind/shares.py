@@ -1,0 +1,229 @@
+"""Who gets which CPUs: the ground that a request stands on, divided into one share for each rank.
+
+The *ground* is the CPUs to divide. A mask of several parts divides itself; otherwise the strategy
+divides a line of *units*, which are the usable CPUs of each core (see `strategies`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import MaskError, PlanError
+from ompbind.mask import Mask, Word
+from ompbind.placement import Note
+from ompbind.request import Request
+from ompbind.selection import Selection, machine_order, select
+from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, make_field
+from ompbind.topology import Level, Machine, touched
+
+SMT_SUGGESTED = 4
+"""Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What is divided: CPUs in order, whether a mask named them, and its parts if it has several."""
+
+    machine: Machine
+    request: Request
+    cpus: tuple[int, ...]
+    explicit: bool = False
+    parts: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One rank's CPUs before threads and places are decided, and what is reserved for it."""
+
+    cpus: tuple[int, ...]
+    reserved: CpuSet = CpuSet()
+
+
+def make_ground(machine: Machine, request: Request) -> Ground:
+    """Find the CPUs to work with: those that the mask names, else all that are allowed."""
+    if request.mask is None or request.mask.word is Word.AUTO:
+        everything = tuple(machine_order(machine, machine.allowed))
+        return Ground(machine=machine, request=request, cpus=everything)
+    chosen = select(request.mask, machine, allow_partial=request.allow_partial)
+    _check_parts(request.mask, request.ranks, chosen)
+    return Ground(
+        machine=machine,
+        request=request,
+        cpus=tuple(cpu for part in chosen.parts for cpu in part),
+        explicit=True,
+        parts=chosen.parts if len(chosen.parts) > 1 else (),
+        notes=tuple(
+            Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True)
+            for text in chosen.dropped
+        ),
+    )
+
+
+def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
+    found = len(chosen.parts)
+    if found == 1 or ranks in (None, found):
+        return
+    raise MaskError(
+        f"the mask has {found} parts for {ranks} {'rank' if ranks == 1 else 'ranks'}",
+        text=mask.text,
+        span=(0, len(mask.text)),
+        hint=f"give -n {found}, or one part for each rank, or a single part for all to divide",
+    )
+
+
+def make_shares(ground: Ground) -> list[Share]:
+    """Give every rank its share; PlanError when a rank would get nothing, or what another has."""
+    shares = _given(ground) if ground.parts else _divided(ground)
+    if not ground.request.share and ground.request.strategy != "all":
+        _check_overlap(shares)
+    return shares
+
+
+def _given(ground: Ground) -> list[Share]:
+    """Take the parts of the mask as they are, pruned and reserved from only as asked."""
+    if ground.request.reserve_total:
+        raise PlanError(
+            "--reserve-total takes cores from what a strategy divides, but this mask names every rank's CPUs",
+            hint="use --reserve, which takes cores of every rank",
+        )
+    piles = [_units(replace(ground, cpus=part)) for part in ground.parts]
+    return [_share(ground, rank, units) for rank, units in enumerate(piles)]
+
+
+def _divided(ground: Ground) -> list[Share]:
+    """Let the strategy divide the ground among the ranks."""
+    request = ground.request
+    units, reserved = _withhold(ground, _units(ground))
+    ranks = request.ranks or _count(request, make_field(ground.machine, units))
+    if ranks > len(units) and request.strategy != "all":
+        units = _split(ground, units, ranks)
+    if ranks > len(units) and request.strategy != "all":
+        return [Share(cpus=tuple(units[rank % len(units)]), reserved=reserved) for rank in range(ranks)]
+    field = make_field(ground.machine, units)
+    spans = STRATEGIES[request.strategy](field, Ask(ranks=ranks, units=_units_each(request, units)))
+    shares = [_share(ground, rank, units[start:stop]) for rank, (start, stop) in enumerate(spans)]
+    return [replace(share, reserved=share.reserved | reserved) for share in shares] if reserved else shares
+
+
+def _share(ground: Ground, rank: int, units: Sequence[CpuSet]) -> Share:
+    """Make a rank's share of its units: the last --reserve of them are kept free."""
+    keep = len(units) - ground.request.reserve
+    if keep < 1:
+        plural = "core" if len(units) == 1 else "cores"
+        raise PlanError(
+            f"rank {rank} would have no core left: it gets {len(units)} {plural}"
+            f" and {ground.request.reserve} are to be reserved",
+            hint="reserve less, or start fewer ranks",
+        )
+    kept = union(units[:keep])
+    order = ground.parts[rank] if ground.parts else ground.cpus
+    return Share(
+        cpus=tuple(cpu for cpu in order if cpu in kept), reserved=_whole(ground.machine, units[keep:])
+    )
+
+
+def _units(ground: Ground) -> tuple[CpuSet, ...]:
+    """Take from every core of the ground as many CPUs as SMT allows, in machine order."""
+    inside = CpuSet(ground.cpus)
+    return tuple(
+        _prune(core.cpus & inside, _smt_limit(ground, len(core.cpus)), ground.request.sibling)
+        for core in ground.machine.at(Level.CORE)
+        if not core.cpus.isdisjoint(inside)
+    )
+
+
+def _smt_limit(ground: Ground, siblings: int) -> int:
+    """Return how many CPUs of a core with `siblings` hardware threads may be used."""
+    if isinstance(ground.request.smt, int):
+        return ground.request.smt
+    if ground.request.smt == "all" or ground.explicit:
+        return siblings
+    return SMT_SUGGESTED if siblings >= 8 else 1
+
+
+def _prune(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
+    if len(cpus) <= limit:
+        return cpus
+    numbers = tuple(cpus)
+    return CpuSet(numbers[:limit] if sibling == "first" else numbers[-limit:])
+
+
+def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
+    """Take --reserve-total cores out, one from the end of each node in turn."""
+    wanted = ground.request.reserve_total
+    if not wanted:
+        return units, CpuSet()
+    if wanted >= len(units):
+        raise PlanError(
+            f"{wanted} cores are to be reserved, but there are only {len(units)}",
+            hint="reserve less, so that a core is left for the ranks",
+        )
+    spans = make_field(ground.machine, units).spans(Level.NODE) or ((0, len(units)),)
+    piles = cycle([list(units[start:stop]) for start, stop in spans])
+    taken: list[CpuSet] = []
+    while len(taken) < wanted:
+        pile = next(piles)
+        taken.extend([pile.pop()] if pile else ())
+    gone = union(taken)
+    return tuple(unit for unit in units if unit.isdisjoint(gone)), _whole(ground.machine, taken)
+
+
+def _whole(machine: Machine, units: Sequence[CpuSet]) -> CpuSet:
+    """Return all allowed siblings of the cores that `units` are part of."""
+    if not units:
+        return CpuSet()
+    return union(core.cpus for core in touched(machine.at(Level.CORE), union(units))) & machine.allowed
+
+
+def _count(request: Request, field: Field) -> int:
+    """Decide how many ranks "auto" stands for."""
+    for level, name in LEVEL_STRATEGIES.items():
+        if request.strategy == name:
+            return max(1, len(field.spans(level)))
+    if request.strategy == "all":
+        return 1
+    if request.strategy == "cores":
+        return len(field.units)
+    if request.strategy in ("compact", "spread") and request.threads:
+        return max(1, len(field.units) // (_units_each(request, field.units) or 1))
+    return max(1, len(field.spans(Level.NODE)))
+
+
+def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
+    """Return the cores that --threads asks for, with those to be reserved; None when it does not say."""
+    if request.threads is None:
+        return None
+    return -(-request.threads // min(len(unit) for unit in units)) + request.reserve
+
+
+def _split(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> tuple[CpuSet, ...]:
+    """Make single CPUs the units, so that more ranks than cores share cores only by SMT siblings."""
+    request = ground.request
+    limit = request.smt if isinstance(request.smt, int) else None
+    inside = _whole(ground.machine, units) & CpuSet(ground.cpus)
+    cores = [core.cpus & inside for core in touched(ground.machine.at(Level.CORE), inside)]
+    cpus = [CpuSet((cpu,)) for core in cores for cpu in _prune(core, limit or len(core), request.sibling)]
+    if ranks > len(cpus) and not request.share:
+        most = "1 rank" if len(cpus) == 1 else f"{len(cpus)} ranks"
+        capped = f", {limit} of each core" if limit else ""
+        raise PlanError(
+            f"{ranks} ranks do not fit on {len(cpus)} {'CPU' if len(cpus) == 1 else 'CPUs'}: "
+            f"allowed here is {inside}{capped}",
+            hint=f"start at most {most}, or let ranks share CPUs with --share",
+        )
+    return tuple(cpus)
+
+
+def _check_overlap(shares: list[Share]) -> None:
+    seen = CpuSet()
+    for rank, share in enumerate(shares):
+        again = CpuSet(share.cpus) & seen
+        if again:
+            other = next(i for i, one in enumerate(shares) if not again.isdisjoint(CpuSet(one.cpus)))
+            raise PlanError(
+                f"ranks {other} and {rank} would both get CPU {again}",
+                hint="name every CPU for one rank only, or let ranks share CPUs with --share",
+            )
+        seen |= CpuSet(share.cpus)

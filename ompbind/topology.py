@@ -1,0 +1,137 @@
+"""A machine as values: which CPU sits in which core, cache, NUMA node and package.
+
+Words: a *CPU* is one hardware thread, by its OS number. A *core* is the CPUs that share one physical
+core; its identity is that set, never a `core_id`, which repeats across packages. A *domain* is a set
+of cores that share something. A *node* is a NUMA node; it may have no CPU or no memory. *Allowed* are
+the CPUs that are online, in the affinity mask of the launcher at start, and in its cgroup's cpuset.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ompbind.cpuset import CpuSet, union
+
+
+class Level(StrEnum):
+    """What the cores of a domain share, from the widest to the narrowest usual extent."""
+
+    DRAWER = "drawer"
+    BOOK = "book"
+    PACKAGE = "package"
+    NODE = "node"
+    DIE = "die"
+    L3 = "l3"
+    CLUSTER = "cluster"
+    L2 = "l2"
+    CORE = "core"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """One domain: its level, its logical number on the machine, its CPUs, and its OS number if any."""
+
+    level: Level
+    index: int
+    cpus: CpuSet
+    os_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One NUMA node by its OS number; `nearest` are the nodes that serve what this one lacks.
+
+    For a node without CPUs `nearest` are the closest nodes with CPUs, for a node without memory the
+    closest nodes with memory; otherwise it is empty. `distances` are as the firmware gives them,
+    in the order of `Machine.nodes`; `memory_bytes` is None where it is unknown.
+    """
+
+    number: int
+    cpus: CpuSet
+    memory_bytes: int | None = None
+    distances: tuple[int, ...] = ()
+    nearest: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One machine; `quota` is the CPU time it may use, in CPUs, or None where nothing limits it.
+
+    `domains` has every level that the machine knows, cores always. `bindable` is False on systems
+    that cannot confine a process to CPUs. `remarks` tell what the reader could not make sense of.
+    """
+
+    source: str
+    arch: str
+    online: CpuSet
+    allowed: CpuSet
+    offline: CpuSet = CpuSet()
+    domains: tuple[Domain, ...]
+    nodes: tuple[Node, ...] = ()
+    quota: float | None = None
+    bindable: bool = True
+    remarks: tuple[str, ...] = ()
+
+    def at(self, level: Level) -> tuple[Domain, ...]:
+        """Return the domains of one level by logical number; empty when the machine has no such level."""
+        return tuple(domain for domain in self.domains if domain.level is level)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels this machine has, widest first."""
+        return tuple(dict.fromkeys(domain.level for domain in self.domains))
+
+
+Partition = Sequence[tuple[int | None, CpuSet]]
+"""The domains of one level as a reader finds them: (OS number or None, CPUs), in any order."""
+
+
+def make_domains(
+    online: CpuSet, partitions: Mapping[Level, Partition]
+) -> tuple[Domain, ...]:
+    """Number the domains of every level along the machine, widest level first.
+
+    CPUs that are not online are dropped, and so are domains that this leaves empty and repeated
+    ones. A CPU that no core claims is a core of its own, so that every online CPU has a core.
+    """
+    kept = {level: _clean(online, parts) for level, parts in partitions.items()}
+    cores = kept.get(Level.CORE, [])
+    lonely = online - union(cpus for _, cpus in cores)
+    kept[Level.CORE] = [*cores, *((None, CpuSet((cpu,))) for cpu in lonely)]
+    order = sorted((level for level in kept if kept[level]), key=lambda lv: _extent(kept[lv], lv))
+    return tuple(_numbered(kept, order))
+
+
+def _clean(online: CpuSet, parts: Partition) -> list[tuple[int | None, CpuSet]]:
+    seen: dict[CpuSet, int | None] = {}
+    for os_id, cpus in parts:
+        if cpus & online:
+            seen.setdefault(cpus & online, os_id)
+    return [(os_id, cpus) for cpus, os_id in seen.items()]
+
+
+def _extent(parts: Partition, level: Level) -> tuple[int, int]:
+    return -max(len(cpus) for _, cpus in parts), list(Level).index(level)
+
+
+def _numbered(
+    kept: Mapping[Level, Partition], order: Sequence[Level]
+) -> Iterator[Domain]:
+    """Order by the first CPU of every enclosing domain, outermost first, as one walks the machine."""
+    outer: list[dict[int, int]] = []
+    for level in order:
+        firsts = [(tuple(seen.get(cpus.first, -1) for seen in outer), cpus.first) for _, cpus in kept[level]]
+        ranked = sorted(zip(firsts, kept[level], strict=True), key=lambda pair: pair[0])
+        for index, (_, (os_id, cpus)) in enumerate(ranked):
+            yield Domain(level=level, index=index, cpus=cpus, os_id=os_id)
+        outer.append({cpu: cpus.first for _, cpus in kept[level] for cpu in cpus})
+
+
+def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:
+    """Map every CPU of `domains` to the logical number of its domain."""
+    return {cpu: domain.index for domain in domains for cpu in domain.cpus}
+
+
+def touched(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
+    """Return those of `domains` that have at least one of `cpus`."""
+    return tuple(domain for domain in domains if not domain.cpus.isdisjoint(cpus))
