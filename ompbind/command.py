@@ -109,17 +109,17 @@ def _identity(placement: Placement, seat: Seat, job: Job) -> dict[str, str | Non
         "LOCAL_WORLD_SIZE": str(seat.local_size),
         "OMPBIND_RUN_ID": job.run_id,
         "OMPBIND_RANK": str(seat.rank),
-        "OMPBIND_CPUS": ",".join(map(str, _in_order(placement))),
+        "OMPBIND_CPUS": _in_order(placement),
         "OMPBIND_RESERVED_CPUS": str(placement.reserved),
         "OMPBIND_WORKER_NAME": f"{job.run_id}-rank-{seat.rank}",
     }
 
 
-def _in_order(placement: Placement) -> tuple[str, ...]:
-    """Write the CPUs as a list; in kernel form when their order is the numbers' own."""
+def _in_order(placement: Placement) -> str:
+    """Write the CPUs as a list, in kernel form where their order is that of the numbers."""
     if placement.cpus == tuple(placement.cpuset):
-        return (str(placement.cpuset),)
-    return tuple(map(str, placement.cpus))
+        return str(placement.cpuset)
+    return ",".join(map(str, placement.cpus))
 
 
 def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:

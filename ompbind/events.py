@@ -5,6 +5,7 @@ A supervisor only notes events; the functions here decide what they mean.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from signal import Signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +46,12 @@ def exit_code(outcome: Outcome) -> int:
         return TIMED_OUT
     failure = first_failure(outcome.exits)
     return failure.status if failure else 0
+
+
+def describe(exited: Exited) -> str:
+    """Say in one line how a rank ended."""
+    who = f"rank {exited.rank} (pid {exited.pid})"
+    if exited.signal is None:
+        return f"{who} exited with {exited.code}"
+    named = exited.signal in {number.value for number in Signals}
+    return f"{who} was ended by {Signals(exited.signal).name if named else f'signal {exited.signal}'}"

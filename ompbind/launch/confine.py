@@ -1,0 +1,69 @@
+"""Becoming a rank: confine this process to CPUs, give back what Python took, execute the command."""
+
+import errno
+import os
+import signal
+from typing import NoReturn
+
+from ompbind.command import RankCommand
+from ompbind.cpuset import CpuSet
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.launch.which import find_command
+
+_TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores from its start on; a command expects their default."""
+
+
+def confine(cpus: CpuSet) -> None:
+    """Confine the calling thread to `cpus` and read back that it holds; raises LaunchError.
+
+    The kernel takes a mask of which only some CPUs can be used, and uses fewer without a word.
+    """
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot bind to CPUs {cpus}: {error.strerror}",
+            hint="the CPUs of this process have changed since they were read; run it again",
+        ) from error
+    now = CpuSet(os.sched_getaffinity(0))
+    if now != cpus:
+        raise LaunchError(
+            f"asked for CPUs {cpus}, the kernel gave only {now}",
+            hint="the CPUs of this process have changed since they were read; run it again",
+        )
+
+
+def restore_signals() -> None:
+    """Give signals that Python ignores their default again; a command started directly has it."""
+    for number in _TAKEN_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def exec_command(command: RankCommand) -> NoReturn:
+    """Replace this process by the command of a rank, bound; returns only by raising LaunchError."""
+    path = find_command(command.argv[0], command.env)
+    if command.cpus is not None:
+        confine(command.cpus)
+    restore_signals()
+    try:
+        os.execve(path, command.argv, command.env)
+    except OSError as error:
+        raise exec_error(path, error.errno) from error
+
+
+def exec_error(path: str, number: int) -> LaunchError:
+    """Return what `execve` of `path` failing with an errno means to a user."""
+    if number == errno.ENOENT:
+        if not os.path.exists(path):
+            return CommandNotFoundError(f"command not found: {path}")
+        return CommandNotFoundError(
+            f"cannot execute {path}: its interpreter does not exist", hint="look at its first line (#!)"
+        )
+    if number == errno.ENOEXEC:
+        return CommandNotExecutableError(
+            f"cannot execute {path}: not a program of this machine", hint="a script needs a first line such as #!/bin/sh"
+        )
+    if number == errno.E2BIG:
+        return CommandNotExecutableError(f"cannot execute {path}: arguments and environment are too long")
+    return CommandNotExecutableError(f"cannot execute {path}: {os.strerror(number)}")

@@ -1,0 +1,93 @@
+"""The guard: a process that ends every rank when ompbind itself is killed without a chance to.
+
+It is forked before any rank, in a session of its own, and holds the reading end of a pipe whose
+writing end ompbind keeps. Every rank tells its process group there before it executes its command,
+while it still holds the pipe itself, so that no rank can be missed: the pipe only ends after all that
+were forked have told. When it ends without a farewell, the guard kills the groups that are left.
+"""
+
+import os
+import signal
+from dataclasses import dataclass
+
+_FAREWELL = b"."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """The guard's process, and the end of the pipe that ompbind and starting ranks write to."""
+
+    pid: int
+    pipe: int
+
+
+def start_guard() -> Guard:
+    """Fork the guard; call it with all signals blocked, before the first rank is forked."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _keep_watch(read_end)
+    os.close(read_end)
+    return Guard(pid=pid, pipe=write_end)
+
+
+def announce(guard: Guard, group: int) -> None:
+    """Put a process group under guard; the rank itself does it, before it executes anything."""
+    _tell(guard, b"+%d\n" % group)
+
+
+def withdraw(guard: Guard, group: int) -> None:
+    """Take a process group that is empty from under guard, before its number can be used again."""
+    _tell(guard, b"-%d\n" % group)
+
+
+def dismiss(guard: Guard) -> None:
+    """End the guard, when no rank is left."""
+    _tell(guard, _FAREWELL)
+    os.close(guard.pipe)
+    try:
+        os.waitpid(guard.pid, 0)
+    except ChildProcessError:
+        pass
+
+
+def _tell(guard: Guard, words: bytes) -> None:
+    try:
+        os.write(guard.pipe, words)
+    except BrokenPipeError:
+        pass  # somebody has killed the guard: the ranks run on without
+
+
+def _keep_watch(read_end: int) -> None:
+    """Be the guard: watch the pipe to its end, then kill what is left. Never returns."""
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        os.dup2(read_end, 0)
+        os.closerange(1, os.sysconf("SC_OPEN_MAX"))
+        words = b"".join(iter(lambda: os.read(0, 1 << 16), b""))
+        for group in remaining(words):
+            _kill_group(group)
+    finally:
+        os._exit(0)
+
+
+def remaining(words: bytes) -> list[int]:
+    """Return the groups that were announced and not withdrawn; none after a farewell."""
+    left: dict[int, None] = {}
+    for word in words.split():
+        if word == _FAREWELL:
+            return []
+        if word[:1] == b"+":
+            left[int(word[1:])] = None
+        else:
+            left.pop(int(word[1:]), None)
+    return list(left)
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,175 @@
+"""A built-in OpenMP program: runs a real parallel region in every OpenMP runtime of this machine.
+
+Each runtime is loaded in a forked child of its own, since the first one in a process can narrow what
+the next one sees. `GOMP_parallel`, the entry point that gcc compiles a region to, exists in all of
+them. What is told of a thread is read from the kernel, in that thread.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from ompbind.cpuset import CpuSet
+from ompbind.observe.runtimes import find_candidates, runtime_name
+
+PATIENCE_S = 20
+"""Seconds after which a runtime that hangs while it is loaded counts as failed; some do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSight:
+    """One thread of a parallel region: what the runtime says of it, and what the kernel does.
+
+    `place` is its OpenMP place number, None when it has none, `places` the runtime's places as lists;
+    `cpus_allowed` is the thread's mask as a list, `cpu` the CPU that it ran on.
+    """
+
+    runtime: str
+    path: str
+    thread: int
+    threads: int
+    place: int | None
+    places: tuple[str, ...]
+    cpus_allowed: str
+    cpu: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """What a probe saw: this process, the threads of each runtime, and the runtimes that failed."""
+
+    rank: int | None
+    pid: int
+    cpus_allowed: str
+    cpu: int
+    threads: tuple[ThreadSight, ...]
+    failed: tuple[str, ...] = ()
+
+
+def run_probe(env: Mapping[str, str]) -> ProbeResult:
+    """Probe every OpenMP runtime that this process would find, one after the other."""
+    sights: list[ThreadSight] = []
+    failed: list[str] = []
+    seen: set[str] = set()
+    for candidate in find_candidates(env):
+        if os.path.realpath(candidate) in seen:
+            continue
+        path, threads = _run_in_child(candidate)
+        if path is None or os.path.realpath(path) in seen:
+            continue
+        seen.add(os.path.realpath(path))
+        sights.extend(threads)
+        failed.extend(() if threads else (path,))
+    rank = env.get("OMPBIND_RANK", "")
+    return ProbeResult(
+        rank=int(rank) if rank.isdigit() else None,
+        pid=os.getpid(),
+        cpus_allowed=_allowed(),
+        cpu=_current_cpu(),
+        threads=tuple(sights),
+        failed=tuple(failed),
+    )
+
+
+def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
+    """Run a region in a forked child; (None, []) when there is no such library, no threads if it died."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(read_end)
+            signal.alarm(PATIENCE_S)
+            _tell_region(candidate, write_end)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as pipe:
+        lines = pipe.read().splitlines()
+    os.waitpid(pid, 0)
+    if not lines:
+        return None, []
+    threads = [json.loads(line) for line in lines[1:]]
+    made = [ThreadSight(**{**fields, "places": tuple(fields["places"])}) for fields in threads]
+    return lines[0], sorted(made, key=lambda sight: sight.thread)
+
+
+def _tell_region(candidate: str, pipe: int) -> None:
+    """Load a runtime, write the path it was loaded from, run a region, write a line for each thread."""
+    try:
+        library = ctypes.CDLL(candidate)
+        path = _loaded_path() or candidate
+    except OSError:
+        return
+    os.write(pipe, path.encode("utf-8", "surrogateescape") + b"\n")
+    for sight in _run_region(library, path):
+        os.write(pipe, json.dumps(asdict(sight)).encode() + b"\n")
+
+
+def _run_region(library: ctypes.CDLL, path: str) -> list[ThreadSight]:
+    """Run one parallel region with as many threads as the runtime wants, and look at each of them.
+
+    Threads wait for each other before they look, so that no two of them are one thread's two turns.
+    """
+    count = int(library.omp_get_max_threads())
+    meet = threading.Barrier(count)
+    sights: list[ThreadSight] = []
+
+    def look(_: int | None) -> None:
+        try:
+            meet.wait(timeout=5)
+        except threading.BrokenBarrierError:
+            pass  # the runtime gave fewer threads than it said; each is still worth a look
+        sights.append(_look(library, path))
+
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(look)
+    library.GOMP_parallel(body, None, ctypes.c_uint(count), ctypes.c_uint(0))
+    return sights
+
+
+def _look(library: ctypes.CDLL, path: str) -> ThreadSight:
+    place = int(library.omp_get_place_num())
+    return ThreadSight(
+        runtime=runtime_name(path) or os.path.basename(path),
+        path=path,
+        thread=int(library.omp_get_thread_num()),
+        threads=int(library.omp_get_num_threads()),
+        place=place if place >= 0 else None,
+        places=tuple(_places(library)),
+        cpus_allowed=_allowed(),
+        cpu=_current_cpu(),
+    )
+
+
+def _places(library: ctypes.CDLL) -> Iterator[str]:
+    for number in range(int(library.omp_get_num_places())):
+        size = int(library.omp_get_place_num_procs(number))
+        ids = (ctypes.c_int * max(size, 1))()
+        library.omp_get_place_proc_ids(number, ids)
+        yield str(CpuSet(ids[:size]))
+
+
+def _loaded_path() -> str | None:
+    """Return the file that the one OpenMP runtime of this process was loaded from."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            mapped = (line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line)
+            return next((path for path in mapped if runtime_name(path)), None)
+    except OSError:
+        return None
+
+
+def _allowed() -> str:
+    """Return the mask of the calling thread as a list; "" where the system has no such thing."""
+    return str(CpuSet(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ""
+
+
+def _current_cpu() -> int:
+    """Return the CPU that the calling thread runs on, -1 where the C library does not tell."""
+    try:
+        return int(ctypes.CDLL(None).sched_getcpu())
+    except AttributeError:
+        return -1

@@ -1,0 +1,165 @@
+"""A machine for people (a tree) and for programs (JSON, schema ompbind-topo/1)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from ompbind.cpuset import CpuSet
+from ompbind.report.text import count, render_bytes, render_paragraph
+from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
+
+SHOWN_EACH = 16
+"""Domains of the same shape beside each other that are still shown one by one."""
+
+_NAMES = {Level.NODE: "NUMA node", Level.L2: "L2", Level.L3: "L3"}
+
+
+def render_summary(machine: Machine) -> str:
+    """Say in one line what machine it is: "x86_64, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes"."""
+    parts = [machine.arch, count(len(machine.online), "CPU"), count(len(machine.at(Level.CORE)), "core")]
+    for level in (Level.PACKAGE, Level.NODE):
+        if machine.at(level):
+            parts.append(count(len(machine.at(level)), _name(level)))
+    return ", ".join(parts)
+
+
+def render_tree(machine: Machine) -> str:
+    """Render the machine as an indented tree, domains of the same extent on one line."""
+    lines = [f"{machine.source}: {render_summary(machine)}"]
+    if machine.allowed != machine.online:
+        lines.append(f"allowed: {count(len(machine.allowed), 'CPU')} ({machine.allowed})")
+    if machine.offline:
+        lines.append(f"offline: {machine.offline}")
+    if machine.quota is not None:
+        lines.append(f"CPU time: {machine.quota:g} CPUs (cgroup quota)")
+    lines.extend(_branches(machine, machine.online, machine.levels))
+    for node in machine.nodes:
+        if not node.cpus:
+            near = f", nearest to node {', '.join(map(str, node.nearest))}" if node.nearest else ""
+            lines.append(f"  NUMA node {node.number} ({render_bytes(node.memory_bytes)}), no CPUs{near}")
+    lines.extend(render_paragraph("note", remark) for remark in machine.remarks)
+    return "\n".join(lines)
+
+
+def _branches(machine: Machine, inside: CpuSet, levels: Sequence[Level], depth: int = 1) -> Iterator[str]:
+    """Yield the lines of what is inside a set of CPUs, level after level."""
+    if not levels:
+        return
+    domains = touched(machine.at(levels[0]), inside)
+    if levels[0] is Level.CORE:
+        yield from (f"{'  ' * depth}{line}" for line in _core_lines(machine, domains))
+        return
+    covered = CpuSet()
+    for same in _alike(machine, domains, levels[1:]):
+        covered = covered | CpuSet(cpu for domain in same for cpu in domain.cpus)
+        yield from _branch(machine, same, levels, depth)
+    if inside - covered:
+        yield from _branches(machine, inside - covered, levels[1:], depth)
+
+
+def _branch(machine: Machine, same: Sequence[Domain], levels: Sequence[Level], depth: int) -> Iterator[str]:
+    """Yield the lines of a run of domains alike: one by one, or the first for all when they are many."""
+    if len(same) <= SHOWN_EACH:
+        for domain in same:
+            rest, title = _merge(machine, domain, levels)
+            yield f"{'  ' * depth}{title}"
+            yield from _branches(machine, domain.cpus, rest, depth + 1)
+        return
+    first, last = same[0], same[-1]
+    rest, _ = _merge(machine, first, levels)
+    span = f"{_name(first.level)} {first.index}-{last.index}"
+    yield f"{'  ' * depth}{len(same)} × {_name(first.level)} ({span}), each like the first:"
+    yield from _branches(machine, first.cpus, rest, depth + 1)
+
+
+def _merge(machine: Machine, domain: Domain, levels: Sequence[Level]) -> tuple[Sequence[Level], str]:
+    """Return the levels left below a domain, and its title with all domains of the same CPUs."""
+    title, rest = _title(machine, domain), list(levels[1:])
+    while rest and rest[0] is not Level.CORE:
+        twin = next((one for one in machine.at(rest[0]) if one.cpus == domain.cpus), None)
+        if twin is None and touched(machine.at(rest[0]), domain.cpus):
+            break
+        if twin is not None:
+            title += f", {_title(machine, twin)}"
+        rest.pop(0)
+    return rest, title
+
+
+def _title(machine: Machine, domain: Domain) -> str:
+    if domain.level is Level.NODE:
+        node = next((node for node in machine.nodes if node.number == domain.os_id), None)
+        memory = f" ({render_bytes(node.memory_bytes)})" if node and node.memory_bytes is not None else ""
+        return f"NUMA node {domain.os_id}{memory}"
+    return f"{_name(domain.level)} {domain.index}"
+
+
+def _alike(machine: Machine, domains: Sequence[Domain], levels: Sequence[Level]) -> Iterator[list[Domain]]:
+    """Group neighbouring domains that look the same inside."""
+    cores = {core.index: len(core.cpus) for core in machine.at(Level.CORE)}
+    core_of = index_by_cpu(machine.at(Level.CORE))
+
+    def shape(domain: Domain) -> tuple[object, ...]:
+        inner = sorted({core_of[cpu] for cpu in domain.cpus})
+        below = (len(touched(machine.at(level), domain.cpus)) for level in levels if level is not Level.CORE)
+        return (tuple(cores[index] for index in inner), *below)
+
+    for _, run in groupby(domains, key=shape):
+        yield list(run)
+
+
+def _core_lines(machine: Machine, cores: Sequence[Domain]) -> Iterator[str]:
+    """Yield one line for each run of cores with the same number of CPUs, allowed or not."""
+    for (width, allowed), run in groupby(cores, key=lambda core: (len(core.cpus), core.cpus <= machine.allowed)):
+        same = list(run)
+        cpus = CpuSet(cpu for core in same for cpu in core.cpus)
+        many = f"{len(same)} × core" if len(same) > 1 else "core"
+        kept = cpus & machine.allowed
+        limit = "" if allowed else f", allowed {kept}" if kept else ", not allowed"
+        yield f"{many} ({count(width, 'CPU')}): {cpus}{limit}"
+
+
+def _name(level: Level) -> str:
+    return _NAMES.get(level, str(level))
+
+
+def render_json(machine: Machine) -> str:
+    """Render the machine as JSON, schema ompbind-topo/1."""
+    return json.dumps(machine_record(machine), indent=2)
+
+
+def machine_record(machine: Machine) -> dict[str, object]:
+    """Return the JSON value of a machine: sets as list text, logical numbers, memory in bytes."""
+    return {
+        "schema": "ompbind-topo/1",
+        "source": machine.source,
+        "arch": machine.arch,
+        "online": str(machine.online),
+        "allowed": str(machine.allowed),
+        "offline": str(machine.offline),
+        "quota_cpus": machine.quota,
+        "cpus": list(_cpu_records(machine)),
+        "nodes": [
+            {
+                "node": node.number,
+                "cpus": str(node.cpus),
+                "memory_bytes": node.memory_bytes,
+                "distances": list(node.distances),
+                "nearest": list(node.nearest),
+            }
+            for node in machine.nodes
+        ],
+        "remarks": list(machine.remarks),
+    }
+
+
+def _cpu_records(machine: Machine) -> Iterator[dict[str, object]]:
+    keys = [level for level in Level if level not in (Level.NODE, Level.CLUSTER)]
+    columns = {str(level): index_by_cpu(machine.at(level)) for level in keys}
+    node_of = {cpu: node.number for node in reversed(machine.nodes) for cpu in node.cpus}
+    for cpu in machine.online:
+        yield {
+            "cpu": cpu,
+            **{name: column.get(cpu) for name, column in columns.items()},
+            "node": node_of.get(cpu),
+            "allowed": cpu in machine.allowed,
+        }

@@ -1,0 +1,135 @@
+"""A plan for people (a table), for programs (JSON, schema ompbind-plan/1) and for shells."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.errors import RequestError
+from ompbind.mask import Mask
+from ompbind.placement import Placement, Plan
+from ompbind.report.machine import render_summary
+from ompbind.report.text import Column, count, render_paragraph, render_table
+from ompbind.request import Bind, Request
+from ompbind.topology import Level, index_by_cpu
+
+Variables = Mapping[str, str | None]
+"""The variables of one rank that ompbind decides: value, or None for "unset"."""
+
+
+def render_plan(plan: Plan) -> str:
+    """Render the plan as a table with its notes."""
+    ranks = plan.placements
+    cores = index_by_cpu(plan.machine.at(Level.CORE))
+    columns = [
+        Column(title="rank", cells=[str(one.rank) for one in ranks], right=True),
+        Column(title="threads", cells=[str(one.threads) for one in ranks], right=True),
+        Column(title="cores", cells=[str(len({cores[cpu] for cpu in one.cpus})) for one in ranks], right=True),
+        Column(title="node", cells=[",".join(map(str, one.nodes)) or "-" for one in ranks]),
+        Column(title="CPUs", cells=[str(one.cpuset) for one in ranks], grows=True),
+        Column(title="OpenMP places", cells=[_places(plan, one) for one in ranks], grows=True),
+    ]
+    if plan.reserved:
+        columns.insert(-1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True))
+    return "\n".join([f"{_heading(plan)}\n", render_table(columns), *_remarks(plan)])
+
+
+def _heading(plan: Plan) -> str:
+    where = "this machine" if plan.machine.source == "live" else plan.machine.source
+    strategy = "mask" if _has_parts(plan.request.mask) else plan.request.strategy
+    return f"{count(len(plan.placements), 'rank')}, {strategy}, on {where}:\n{render_summary(plan.machine)}"
+
+
+def _has_parts(mask: Mask | None) -> bool:
+    return mask is not None and len(mask.parts) > 1
+
+
+def _places(plan: Plan, one: Placement) -> str:
+    """Say in few words which places the threads of a rank have."""
+    if not one.places:
+        return "none"
+    if plan.request.bind is Bind.RANK:
+        return "1: all its CPUs"
+    lists = [str(place) for place in one.places]
+    if plan.request.bind is not Bind.EXACT:
+        lists[0] = "all"
+    return f"{len(lists)}: {' '.join(lists)}"
+
+
+def _remarks(plan: Plan) -> Iterator[str]:
+    if plan.notes:
+        yield ""
+    for note in plan.notes:
+        yield render_paragraph("warning" if note.warning else "note", note.text)
+
+
+def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render the plan as JSON, schema ompbind-plan/1, with the environment of every rank."""
+    record = {
+        "schema": "ompbind-plan/1",
+        "machine": {
+            "source": plan.machine.source,
+            "arch": plan.machine.arch,
+            "online": str(plan.machine.online),
+            "allowed": str(plan.machine.allowed),
+            "quota_cpus": plan.machine.quota,
+            "bindable": plan.machine.bindable,
+        },
+        "request": _request_record(plan.request),
+        "ranks": [_rank_record(one, env) for one, env in zip(plan.placements, variables, strict=True)],
+        "reserved": str(plan.reserved),
+        "idle": str(plan.idle),
+        "notes": [{"code": note.code, "text": note.text} for note in plan.notes],
+    }
+    return json.dumps(record, indent=2)
+
+
+def _request_record(request: Request) -> dict[str, object]:
+    return {
+        "ranks": "auto" if request.ranks is None else request.ranks,
+        "mask": request.mask.text if request.mask else "auto",
+        "strategy": request.strategy,
+        "smt": request.smt,
+        "sibling": request.sibling,
+        "threads": request.threads,
+        "reserve": request.reserve,
+        "reserve_total": request.reserve_total,
+        "bind": str(request.bind),
+        "proc_bind": str(request.proc_bind),
+        "share": request.share,
+        "allow_partial": request.allow_partial,
+    }
+
+
+def _rank_record(one: Placement, env: Variables) -> dict[str, object]:
+    return {
+        "rank": one.rank,
+        "cpus": list(one.cpus),
+        "places": [str(place) for place in one.places],
+        "threads": one.threads,
+        "nodes": list(one.nodes),
+        "devices": list(one.devices),
+        "reserved": str(one.reserved),
+        "env": dict(sorted(env.items())),
+    }
+
+
+def render_sh(variables: Variables) -> str:
+    """Render a rank's variables as shell commands that `eval` takes, for every Bourne-like shell."""
+    return "\n".join(
+        f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+        for name, value in sorted(variables.items())
+    )
+
+
+def render_env(variables: Variables) -> str:
+    """Render a rank's variables as NAME=VALUE lines; those to unset are left out.
+
+    Raises RequestError for a value of several lines, which the format cannot hold.
+    """
+    for name, value in variables.items():
+        if value is not None and "\n" in value:
+            raise RequestError(
+                f"the value of {name} has several lines, NAME=VALUE lines cannot hold it",
+                hint="use --format sh or --format json",
+            )
+    return "\n".join(f"{name}={value}" for name, value in sorted(variables.items()) if value is not None)

@@ -1,0 +1,106 @@
+"""What a probe saw, for people and for programs (a JSON line for each thread)."""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Protocol
+
+from ompbind.report.text import Column, count, render_table
+
+
+class Sight(Protocol):
+    """One thread of a parallel region, as `observe.probe` saw it."""
+
+    @property
+    def runtime(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def thread(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def place(self) -> int | None: ...
+    @property
+    def places(self) -> tuple[str, ...]: ...
+    @property
+    def cpus_allowed(self) -> str: ...
+    @property
+    def cpu(self) -> int: ...
+
+
+class Result(Protocol):
+    """What a probe of one process saw."""
+
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def cpus_allowed(self) -> str: ...
+    @property
+    def cpu(self) -> int: ...
+    @property
+    def threads(self) -> tuple[Sight, ...]: ...
+    @property
+    def failed(self) -> tuple[str, ...]: ...
+
+
+def render_probe(result: Result, env: Mapping[str, str]) -> str:
+    """Render a probe for people: the process first, then the threads of every runtime."""
+    who = "this process" if result.rank is None else f"rank {result.rank}"
+    allowed = f"may run on CPUs {result.cpus_allowed}" if result.cpus_allowed else "may run anywhere"
+    lines = [f"{who} (pid {result.pid}) {allowed}"]
+    if env.get("OMP_PLACES"):
+        lines.append(f"  OMP_PLACES={env['OMP_PLACES']} OMP_PROC_BIND={env.get('OMP_PROC_BIND', '')}")
+    for path, run in groupby(result.threads, key=lambda sight: sight.path):
+        lines.extend(f"  {line}" for line in _runtime(path, list(run)))
+    lines.extend(f"  {path}: gave no answer" for path in result.failed)
+    if not result.threads:
+        lines.append(f"  no OpenMP runtime found; the process ran on CPU {result.cpu}")
+    return "\n".join(lines)
+
+
+def _runtime(path: str, sights: list[Sight]) -> Iterator[str]:
+    yield f"{sights[0].runtime}: {count(len(sights), 'thread')} ({path})"
+    table = render_table(
+        [
+            Column(title="thread", cells=[str(one.thread) for one in sights], right=True),
+            Column(title="place", cells=["-" if one.place is None else str(one.place) for one in sights], right=True),
+            Column(title="may run on", cells=[one.cpus_allowed for one in sights]),
+            Column(title="ran on CPU", cells=[str(one.cpu) for one in sights], right=True),
+        ]
+    )
+    yield from (f"  {line}" for line in table.splitlines())
+
+
+def render_probe_json(result: Result) -> str:
+    """Render a probe as a JSON line for each thread; one with runtime null when there is no runtime."""
+    head = {"rank": result.rank, "pid": result.pid}
+    lines = [
+        {
+            **head,
+            "runtime": one.runtime,
+            "path": one.path,
+            "thread": one.thread,
+            "threads": one.threads,
+            "place": one.place,
+            "places": list(one.places),
+            "cpus_allowed": one.cpus_allowed,
+            "cpu": one.cpu,
+        }
+        for one in result.threads
+    ] or [
+        {
+            **head,
+            "runtime": None,
+            "path": None,
+            "thread": 0,
+            "threads": 1,
+            "place": None,
+            "places": [],
+            "cpus_allowed": result.cpus_allowed,
+            "cpu": result.cpu,
+        }
+    ]
+    return "\n".join(json.dumps(line) for line in lines)

@@ -1,0 +1,116 @@
+"""Plain text for people: columns and wrapped lines that fit a terminal of 80 characters.
+
+The tables on the way to a started rank are written here and not by rich, whose import alone takes
+longer than all the rest of a dry run.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ompbind.errors import MaskError, OmpbindError
+
+WIDTH = 80
+"""Characters in a line."""
+
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table; `grows` gets what width is left and wraps at commas and blanks."""
+
+    title: str
+    cells: Sequence[str]
+    right: bool = False
+    grows: bool = False
+
+
+def render_table(columns: Sequence[Column]) -> str:
+    """Render columns side by side; cells of growing columns continue on lines of their own."""
+    widths = _widths(columns)
+    rows = [[column.title for column in columns], *map(list, zip(*(column.cells for column in columns), strict=True))]
+    lines: list[str] = []
+    for row in rows:
+        wrapped = [_wrap_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for i in range(max(len(cell) for cell in wrapped)):
+            texts = (
+                _align(cell[i] if i < len(cell) else "", width, column.right)
+                for cell, width, column in zip(wrapped, widths, columns, strict=True)
+            )
+            lines.append(_GAP.join(texts).rstrip())
+    return "\n".join(lines)
+
+
+def _widths(columns: Sequence[Column]) -> list[int]:
+    natural = [max(map(len, (column.title, *column.cells))) for column in columns]
+    growing = [i for i, column in enumerate(columns) if column.grows]
+    room = WIDTH - len(_GAP) * (len(columns) - 1) - sum(w for i, w in enumerate(natural) if i not in growing)
+    for i in sorted(growing, key=lambda i: natural[i]):
+        natural[i] = min(natural[i], max(room // len(growing), len(columns[i].title), 8))
+        room -= natural[i]
+        growing = growing[1:]
+    return natural
+
+
+def _align(text: str, width: int, right: bool) -> str:
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def _wrap_cell(text: str, width: int) -> list[str]:
+    """Cut a cell into lines, after commas where it can."""
+    if len(text) <= width:
+        return [text]
+    spaced = text.replace(",", ", ")
+    lines = textwrap.wrap(spaced, width, break_on_hyphens=False)
+    return [line.replace(", ", ",") for line in lines] or [""]
+
+
+def render_paragraph(label: str, text: str) -> str:
+    """Render a labelled line, continued under its text where it is long."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=f"{label}: ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def render_error(error: OmpbindError) -> str:
+    """Render an error: what was wrong, where in the mask if it is one, and what would work."""
+    lines = [render_paragraph("ompbind: error", error.message)]
+    if isinstance(error, MaskError):
+        lines.extend(_mark(error))
+    if error.hint:
+        lines.append(render_paragraph("  hint", error.hint))
+    return "\n".join(lines)
+
+
+def _mark(error: MaskError) -> list[str]:
+    """Show the mask with its fault marked below, cut around the fault when it is long."""
+    start, stop = error.span
+    left = max(0, start - 40)
+    shown = error.text[left : left + WIDTH - 12].replace("\n", " ").replace("\t", " ")
+    before, after = ("..." if left else ""), ("..." if left + len(shown) < len(error.text) else "")
+    at = len(before) + start - left
+    marks = "^" * max(1, min(stop, left + len(shown)) - start)
+    return [f"    {before}{shown}{after}", "    " + " " * at + marks]
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun: "1 core", "2 cores"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def render_bytes(size: int | None) -> str:
+    """Write a size in binary units, "unknown" for None."""
+    if size is None:
+        return "unknown"
+    amount, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
