@@ -17,8 +17,9 @@ _FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """The numbers of one rank: of the whole job, and among the ranks of this machine."""
+    """The numbers of one rank, of the whole job and among those of this machine, and its slot in the plan."""
 
+    slot: int
     rank: int
     size: int
     local_rank: int
@@ -52,7 +53,7 @@ class RankCommand:
 def local_seats(plan: Plan) -> list[Seat]:
     """Return the seats of a job that has no rank on any other machine."""
     size = len(plan.placements)
-    return [Seat(rank=i, size=size, local_rank=i, local_size=size) for i in range(size)]
+    return [Seat(slot=i, rank=i, size=size, local_rank=i, local_size=size) for i in range(size)]
 
 
 def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
@@ -60,7 +61,7 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
 
     What the caller's environment already has is left out when the job keeps inherited variables.
     """
-    placement = plan.placements[seat.local_rank]
+    placement = plan.placements[seat.slot]
     threads = make_openmp_variables(placement, plan.request)
     if job.keep:
         threads = {name: value for name, value in threads.items() if name not in job.base}
@@ -79,7 +80,7 @@ def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
             env.pop(name, None)
         else:
             env[name] = value
-    cpus = plan.placements[seat.local_rank].cpuset if plan.machine.bindable else None
+    cpus = plan.placements[seat.slot].cpuset if plan.machine.bindable else None
     return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus)
 
 

@@ -107,8 +107,7 @@ class CpuSet:
 
     def __str__(self) -> str:
         return ",".join(
-            str(start) if length == 1 else f"{start}-{start + length - 1}"
-            for start, length in self.runs()
+            str(start) if length == 1 else f"{start}-{start + length - 1}" for start, length in self.runs()
         )
 
     def runs(self) -> Iterator[tuple[int, int]]:
@@ -139,6 +138,10 @@ class CpuSet:
         head = len(digits) % 8 or 8
         words = [digits[:head], *(digits[i : i + 8] for i in range(head, len(digits), 8))]
         return ",".join(words)
+
+
+EMPTY = CpuSet()
+"""The set of no CPU."""
 
 
 def union(sets: Iterable[CpuSet]) -> CpuSet:

@@ -33,7 +33,9 @@ def _explain_smt(plan: Plan) -> list[Note]:
 
 def _explain_idle(plan: Plan) -> list[Note]:
     used = union(one.cpuset for one in plan.placements)
-    free = [core for core in plan.machine.at(Level.CORE) if core.cpus & plan.idle and core.cpus.isdisjoint(used)]
+    free = [
+        core for core in plan.machine.at(Level.CORE) if core.cpus & plan.idle and core.cpus.isdisjoint(used)
+    ]
     if not free:
         return []
     cpus = union(core.cpus for core in free) & plan.idle
@@ -78,7 +80,7 @@ def _explain_places(plan: Plan) -> list[Note]:
     without = CpuSet(one.rank for one in plan.placements if not one.places)
     if not (wanted and without):
         return []
-    text = f"OMP_PLACES of rank {without} would be too long for some runtimes: its threads are not bound one by one"
+    text = f"OMP_PLACES of rank {without} would be too long for some runtimes: its threads are not bound"
     return [Note(code="places-too-long", text=text, warning=True)]
 
 

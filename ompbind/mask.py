@@ -129,7 +129,9 @@ def _selector(text: str, span: tuple[int, int]) -> Selector:
     level = next((level for level in SELECTABLE if level == name), None)
     if level is None or not colon:
         known = ", ".join(f"{level}:" for level in SELECTABLE)
-        raise _fault(text, (span[0], span[0] + max(1, len(name))), f"unknown selector {name!r}", f"known are {known}")
+        raise _fault(
+            text, (span[0], span[0] + max(1, len(name))), f"unknown selector {name!r}", f"known are {known}"
+        )
     by_os_number = numbers.startswith("#")
     start = span[0] + len(name) + 1 + by_os_number
     return Selector(level=level, numbers=_range(text, (start, span[1])), by_os_number=by_os_number)
@@ -137,7 +139,7 @@ def _selector(text: str, span: tuple[int, int]) -> Selector:
 
 def _range(text: str, span: tuple[int, int]) -> tuple[int, ...]:
     """Read "5", "0-3", "0-15:2" or "0-31:2/8" into numbers, in order."""
-    body, colon, stride = text[span[0] : span[1]].partition(":")
+    body, colon, _ = text[span[0] : span[1]].partition(":")
     low, dash, high = body.partition("-")
     start = _number(text, (span[0], span[0] + len(low)))
     if not dash and not colon:

@@ -73,9 +73,7 @@ def make_openmp_variables(placement: Placement, request: Request) -> dict[str, s
     return variables
 
 
-def find_inherited(
-    base: Mapping[str, str], variables: Mapping[str, str | None]
-) -> tuple[Inherited, ...]:
+def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> tuple[Inherited, ...]:
     """Return the variables of `base` that `variables` would clear or change, in a fixed order."""
     return tuple(
         Inherited(name=name, before=base[name], after=after)

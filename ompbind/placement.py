@@ -6,7 +6,7 @@ placements, what is reserved, what stays idle, and a note on every choice that w
 
 from dataclasses import dataclass
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.request import Request
 from ompbind.topology import Machine
 
@@ -33,7 +33,7 @@ class Placement:
     threads: int
     nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
-    reserved: CpuSet = CpuSet()
+    reserved: CpuSet = EMPTY
 
     @property
     def cpuset(self) -> CpuSet:
@@ -48,8 +48,8 @@ class Plan:
     machine: Machine
     request: Request
     placements: tuple[Placement, ...]
-    reserved: CpuSet = CpuSet()
-    idle: CpuSet = CpuSet()
+    reserved: CpuSet = EMPTY
+    idle: CpuSet = EMPTY
     notes: tuple[Note, ...] = ()
 
     def __str__(self) -> str:

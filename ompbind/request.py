@@ -59,7 +59,9 @@ class Request:
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"{self.threads} threads per rank are too few", hint="ask for at least 1")
         if self.smt not in ("auto", "all") and (isinstance(self.smt, str) or self.smt < 1):
-            raise RequestError(f"--smt {self.smt} keeps no CPU of a core", hint="use 1 or more, 'auto' or 'all'")
+            raise RequestError(
+                f"--smt {self.smt} keeps no CPU of a core", hint="use 1 or more, 'auto' or 'all'"
+            )
         if min(self.reserve, self.reserve_total) < 0:
             raise RequestError("a negative number of cores cannot be reserved")
         if self.reserve and self.reserve_total:

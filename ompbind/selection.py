@@ -58,9 +58,7 @@ def _everything(machine: Machine) -> tuple[int, ...]:
     return tuple(machine_order(machine, machine.allowed))
 
 
-def _resolve(
-    mask: Mask, item: Item, machine: Machine, faults: list[MaskError]
-) -> tuple[int, ...]:
+def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) -> tuple[int, ...]:
     if item.cpus:
         wanted = CpuSet(item.cpus)
         if not wanted <= machine.allowed:
@@ -93,9 +91,7 @@ def _about(cpus: CpuSet, one: str, many: str) -> str:
     return f"CPU {cpus} {one}" if len(cpus) == 1 else f"CPUs {cpus} {many}"
 
 
-def _narrow(
-    mask: Mask, item: Item, selector: Selector, scope: tuple[Machine, CpuSet]
-) -> CpuSet:
+def _narrow(mask: Mask, item: Item, selector: Selector, scope: tuple[Machine, CpuSet]) -> CpuSet:
     """Return the CPUs of the selected domains inside the scope's CPUs."""
     machine, inside = scope
     domains = [domain for domain in machine.at(selector.level) if domain.cpus & inside]
@@ -104,12 +100,10 @@ def _narrow(
     known = dict(_keyed(domains, selector))
     for number in selector.numbers:
         if number not in known:
-            kind = "number" if selector.by_os_number else "index"
-            choices = CpuSet(known)
-            raise _fault(
-                mask, (item,), f"there is no {selector.level} with {kind} {number} among the allowed CPUs", machine,
-                hint=f"there {'is' if len(choices) == 1 else 'are'} {selector.level}:{'#' * selector.by_os_number}{choices}",
-            )
+            kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
+            message = f"there is no {selector.level} with {kind} {number} among the allowed CPUs"
+            hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
+            raise _fault(mask, (item,), message, machine, hint)
     return union(known[number].cpus for number in selector.numbers) & inside
 
 
@@ -121,9 +115,7 @@ def _keyed(domains: list[Domain], selector: Selector) -> Iterator[tuple[int, Dom
             yield domain.os_id, domain
 
 
-def _fault(
-    mask: Mask, items: tuple[Item, ...], message: str, machine: Machine, hint: str = ""
-) -> MaskError:
+def _fault(mask: Mask, items: tuple[Item, ...], message: str, machine: Machine, hint: str = "") -> MaskError:
     span = (items[0].span[0], items[-1].span[1])
     hint = hint or f"allowed here: {machine.allowed}, as in --mask '{machine.allowed}'"
     return MaskError(message, text=mask.text, span=span, hint=hint)

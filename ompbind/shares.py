@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.mask import Mask, Word
 from ompbind.placement import Note
@@ -38,7 +38,7 @@ class Share:
     """One rank's CPUs before threads and places are decided, and what is reserved for it."""
 
     cpus: tuple[int, ...]
-    reserved: CpuSet = CpuSet()
+    reserved: CpuSet = EMPTY
 
 
 def make_ground(machine: Machine, request: Request) -> Ground:

@@ -7,6 +7,7 @@ is a *span* of the line: (start, stop), stop excluded. A strategy gives every ra
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
@@ -110,7 +111,7 @@ def _cut(span: Span, ranks: int) -> list[Span]:
     """Cut a span into runs whose lengths differ by at most one, the longer ones spread evenly."""
     start, length = span[0], span[1] - span[0]
     marks = [start - (-i * length // ranks) for i in range(ranks + 1)]
-    return list(zip(marks, marks[1:], strict=False))
+    return list(pairwise(marks))
 
 
 def compact(field: Field, ask: Ask) -> list[Span]:
@@ -169,10 +170,10 @@ def each(level: Level) -> "Strategy":
     def one_domain(field: Field, ask: Ask) -> list[Span]:
         spans = field.spans(level)
         if not spans:
-            known = ", ".join(f"{LEVEL_STRATEGIES[lv]}" for lv, _ in field.levels if lv in LEVEL_STRATEGIES)
+            known = [LEVEL_STRATEGIES[lv] for lv, _ in field.levels if lv in LEVEL_STRATEGIES]
             raise PlanError(
                 f"this machine tells no {level} domains",
-                hint=f"strategies that it can serve: balanced, compact, spread, cores{known and ', ' + known}",
+                hint=f"it can serve {', '.join(['balanced', 'compact', 'spread', 'cores', *known])}",
             )
         counts = _deal(ask.ranks, [stop - start for start, stop in spans])
         if counts is None:

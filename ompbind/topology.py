@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, union
 
 
 class Level(StrEnum):
@@ -65,7 +65,7 @@ class Machine:
     arch: str
     online: CpuSet
     allowed: CpuSet
-    offline: CpuSet = CpuSet()
+    offline: CpuSet = EMPTY
     domains: tuple[Domain, ...]
     nodes: tuple[Node, ...] = ()
     quota: float | None = None
@@ -86,9 +86,7 @@ Partition = Sequence[tuple[int | None, CpuSet]]
 """The domains of one level as a reader finds them: (OS number or None, CPUs), in any order."""
 
 
-def make_domains(
-    online: CpuSet, partitions: Mapping[Level, Partition]
-) -> tuple[Domain, ...]:
+def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple[Domain, ...]:
     """Number the domains of every level along the machine, widest level first.
 
     CPUs that are not online are dropped, and so are domains that this leaves empty and repeated
@@ -114,9 +112,7 @@ def _extent(parts: Partition, level: Level) -> tuple[int, int]:
     return -max(len(cpus) for _, cpus in parts), list(Level).index(level)
 
 
-def _numbered(
-    kept: Mapping[Level, Partition], order: Sequence[Level]
-) -> Iterator[Domain]:
+def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterator[Domain]:
     """Order by the first CPU of every enclosing domain, outermost first, as one walks the machine."""
     outer: list[dict[int, int]] = []
     for level in order:

@@ -49,7 +49,7 @@ def exec_command(command: RankCommand) -> NoReturn:
     try:
         os.execve(path, command.argv, command.env)
     except OSError as error:
-        raise exec_error(path, error.errno) from error
+        raise exec_error(path, error.errno or 0) from error
 
 
 def exec_error(path: str, number: int) -> LaunchError:
@@ -62,7 +62,8 @@ def exec_error(path: str, number: int) -> LaunchError:
         )
     if number == errno.ENOEXEC:
         return CommandNotExecutableError(
-            f"cannot execute {path}: not a program of this machine", hint="a script needs a first line such as #!/bin/sh"
+            f"cannot execute {path}: not a program of this machine",
+            hint="a script needs a first line such as #!/bin/sh",
         )
     if number == errno.E2BIG:
         return CommandNotExecutableError(f"cannot execute {path}: arguments and environment are too long")

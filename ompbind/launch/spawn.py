@@ -92,7 +92,9 @@ def read_failures(data: bytes) -> Iterator[LaunchError]:
 
 
 def _bind_error(rank: int, number: int, detail: str) -> LaunchError:
-    return LaunchError(f"rank {rank}: {detail}", hint="the allowed CPUs have changed since they were read; run it again")
+    return LaunchError(
+        f"rank {rank}: {detail}", hint="the allowed CPUs have changed since they were read; run it again"
+    )
 
 
 def _exec_error(rank: int, number: int, detail: str) -> LaunchError:

@@ -41,7 +41,7 @@ LINGER_STEP_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """How to watch over a run: seconds, None for no limit; `say` gets one line on each thing worth telling."""
+    """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling."""
 
     say: Callable[[str], None]
     grace_s: float = 10.0

@@ -22,7 +22,11 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
             refused = refused or path
     if refused:
         raise _not_executable(refused)
-    hint = f"to run the file in this folder, write ./{name}" if os.path.exists(name) else "is it installed, and its folder in PATH?"
+    hint = (
+        f"to run the file in this folder, write ./{name}"
+        if os.path.exists(name)
+        else "is it installed, and its folder in PATH?"
+    )
     raise CommandNotFoundError(f"command not found: {name or repr(name)}", hint=hint)
 
 

@@ -46,7 +46,9 @@ def _unpack(path: str) -> bytes:
     except (OSError, zlib.error) as error:
         raise MachineError(f"cannot read the archive {path}: {error}") from error
     if unpacker.unconsumed_tail:
-        raise MachineError(f"{path} unpacks to more than {UNPACKED_LIMIT >> 20} MiB: no recording of a machine does")
+        raise MachineError(
+            f"{path} unpacks to more than {UNPACKED_LIMIT >> 20} MiB: no recording of a machine does"
+        )
     return data
 
 

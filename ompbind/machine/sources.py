@@ -56,12 +56,15 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     partitions[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
     limits = read_limits(root)
     allowed = online if limits.cpuset is None else online & limits.cpuset
-    remarks = [] if partitions[Level.CORE] else ["no file tells which CPUs share a core: each one counts as a core"]
+    remarks = (
+        [] if partitions[Level.CORE] else ["no file tells which CPUs share a core: each one counts as a core"]
+    )
     if affinity is not None:
         allowed = allowed & affinity
     if not allowed:
         raise MachineError(
-            f"no CPU of {root.name} is allowed: online {online}, cgroup cpuset {limits.cpuset}, affinity {affinity}"
+            f"no CPU of {root.name} is allowed: online {online}, "
+            f"cgroup cpuset {limits.cpuset}, affinity {affinity}"
         )
     told = union(node.cpus for node in nodes)
     if not allowed <= told:

@@ -11,43 +11,14 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ompbind.cpuset import CpuSet
 from ompbind.observe.runtimes import find_candidates, runtime_name
+from ompbind.sight import ProbeResult, ThreadSight
 
 PATIENCE_S = 20
 """Seconds after which a runtime that hangs while it is loaded counts as failed; some do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadSight:
-    """One thread of a parallel region: what the runtime says of it, and what the kernel does.
-
-    `place` is its OpenMP place number, None when it has none, `places` the runtime's places as lists;
-    `cpus_allowed` is the thread's mask as a list, `cpu` the CPU that it ran on.
-    """
-
-    runtime: str
-    path: str
-    thread: int
-    threads: int
-    place: int | None
-    places: tuple[str, ...]
-    cpus_allowed: str
-    cpu: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
-    """What a probe saw: this process, the threads of each runtime, and the runtimes that failed."""
-
-    rank: int | None
-    pid: int
-    cpus_allowed: str
-    cpu: int
-    threads: tuple[ThreadSight, ...]
-    failed: tuple[str, ...] = ()
 
 
 def run_probe(env: Mapping[str, str]) -> ProbeResult:

@@ -45,5 +45,4 @@ def _paths(env: Mapping[str, str]) -> Iterator[str]:
             folders.extend(os.path.join(site, below) for below in _IN_SITE_PACKAGES)
     for folder in folders:
         yield from sorted(glob.glob(os.path.join(folder, _FILES)))
-    for path in env.get("LD_PRELOAD", "").replace(":", " ").split():
-        yield path
+    yield from env.get("LD_PRELOAD", "").replace(":", " ").split()

@@ -109,7 +109,9 @@ def _alike(machine: Machine, domains: Sequence[Domain], levels: Sequence[Level])
 
 def _core_lines(machine: Machine, cores: Sequence[Domain]) -> Iterator[str]:
     """Yield one line for each run of cores with the same number of CPUs, allowed or not."""
-    for (width, allowed), run in groupby(cores, key=lambda core: (len(core.cpus), core.cpus <= machine.allowed)):
+    for (width, allowed), run in groupby(
+        cores, key=lambda core: (len(core.cpus), core.cpus <= machine.allowed)
+    ):
         same = list(run)
         cpus = CpuSet(cpu for core in same for cpu in core.cpus)
         many = f"{len(same)} × core" if len(same) > 1 else "core"

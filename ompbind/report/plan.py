@@ -23,13 +23,17 @@ def render_plan(plan: Plan) -> str:
     columns = [
         Column(title="rank", cells=[str(one.rank) for one in ranks], right=True),
         Column(title="threads", cells=[str(one.threads) for one in ranks], right=True),
-        Column(title="cores", cells=[str(len({cores[cpu] for cpu in one.cpus})) for one in ranks], right=True),
+        Column(
+            title="cores", cells=[str(len({cores[cpu] for cpu in one.cpus})) for one in ranks], right=True
+        ),
         Column(title="node", cells=[",".join(map(str, one.nodes)) or "-" for one in ranks]),
         Column(title="CPUs", cells=[str(one.cpuset) for one in ranks], grows=True),
         Column(title="OpenMP places", cells=[_places(plan, one) for one in ranks], grows=True),
     ]
     if plan.reserved:
-        columns.insert(-1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True))
+        columns.insert(
+            -1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True)
+        )
     return "\n".join([f"{_heading(plan)}\n", render_table(columns), *_remarks(plan)])
 
 

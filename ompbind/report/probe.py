@@ -3,50 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Protocol
 
 from ompbind.report.text import Column, count, render_table
+from ompbind.sight import ProbeResult, ThreadSight
 
 
-class Sight(Protocol):
-    """One thread of a parallel region, as `observe.probe` saw it."""
-
-    @property
-    def runtime(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def thread(self) -> int: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def place(self) -> int | None: ...
-    @property
-    def places(self) -> tuple[str, ...]: ...
-    @property
-    def cpus_allowed(self) -> str: ...
-    @property
-    def cpu(self) -> int: ...
-
-
-class Result(Protocol):
-    """What a probe of one process saw."""
-
-    @property
-    def rank(self) -> int | None: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def cpus_allowed(self) -> str: ...
-    @property
-    def cpu(self) -> int: ...
-    @property
-    def threads(self) -> tuple[Sight, ...]: ...
-    @property
-    def failed(self) -> tuple[str, ...]: ...
-
-
-def render_probe(result: Result, env: Mapping[str, str]) -> str:
+def render_probe(result: ProbeResult, env: Mapping[str, str]) -> str:
     """Render a probe for people: the process first, then the threads of every runtime."""
     who = "this process" if result.rank is None else f"rank {result.rank}"
     allowed = f"may run on CPUs {result.cpus_allowed}" if result.cpus_allowed else "may run anywhere"
@@ -61,12 +23,16 @@ def render_probe(result: Result, env: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _runtime(path: str, sights: list[Sight]) -> Iterator[str]:
+def _runtime(path: str, sights: list[ThreadSight]) -> Iterator[str]:
     yield f"{sights[0].runtime}: {count(len(sights), 'thread')} ({path})"
     table = render_table(
         [
             Column(title="thread", cells=[str(one.thread) for one in sights], right=True),
-            Column(title="place", cells=["-" if one.place is None else str(one.place) for one in sights], right=True),
+            Column(
+                title="place",
+                cells=["-" if one.place is None else str(one.place) for one in sights],
+                right=True,
+            ),
             Column(title="may run on", cells=[one.cpus_allowed for one in sights]),
             Column(title="ran on CPU", cells=[str(one.cpu) for one in sights], right=True),
         ]
@@ -74,7 +40,7 @@ def _runtime(path: str, sights: list[Sight]) -> Iterator[str]:
     yield from (f"  {line}" for line in table.splitlines())
 
 
-def render_probe_json(result: Result) -> str:
+def render_probe_json(result: ProbeResult) -> str:
     """Render a probe as a JSON line for each thread; one with runtime null when there is no runtime."""
     head = {"rank": result.rank, "pid": result.pid}
     lines = [

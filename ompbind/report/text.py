@@ -29,7 +29,10 @@ class Column:
 def render_table(columns: Sequence[Column]) -> str:
     """Render columns side by side; cells of growing columns continue on lines of their own."""
     widths = _widths(columns)
-    rows = [[column.title for column in columns], *map(list, zip(*(column.cells for column in columns), strict=True))]
+    rows = [
+        [column.title for column in columns],
+        *map(list, zip(*(column.cells for column in columns), strict=True)),
+    ]
     lines: list[str] = []
     for row in rows:
         wrapped = [_wrap_cell(cell, width) for cell, width in zip(row, widths, strict=True)]

@@ -1,0 +1,5 @@
+"""`python -m ompbind`."""
+
+from ompbind.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""Floor 5: argv → request, calls in order, one error door."""

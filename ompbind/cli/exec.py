@@ -1,0 +1,104 @@
+"""`ompbind exec`: become one rank inside an engine; no process of ompbind stays."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from ompbind.cli.options import make_job, make_request, planning_options
+from ompbind.cli.say import say, say_changed, say_notes
+from ompbind.cli.verb import Verb, option
+from ompbind.command import Seat, find_changed, make_command
+from ompbind.errors import RequestError
+from ompbind.launch.confine import exec_command
+from ompbind.machine.engines import EngineRank, find_engine, is_bound_by_engine
+from ompbind.machine.root import FolderRoot
+from ompbind.machine.sources import LIVE, read_machine
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from ompbind.topology import Machine
+
+RUNNING = "Running options"
+
+EXAMPLES = (
+    ("Four MPI ranks, each on its share of the machine", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
+    ("A Slurm step of eight tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
+    ("One command on four cores, without any engine", "ompbind exec -m core:0-3 -- ./app"),
+)
+
+
+@click.command(
+    "exec",
+    cls=Verb,
+    examples=EXAMPLES,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+    short_help="Become one rank inside Slurm, MPI, Flux or torchrun.",
+)
+@planning_options
+@option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(cmd: tuple[str, ...], **options: Any) -> None:
+    """Become one rank inside an engine: Slurm, Open MPI, MPICH, Flux or torchrun.
+
+    The local rank and the number of ranks on this machine are read from the environment (-n says
+    the number where the engine does not), the plan is made for all of them, and this process turns
+    into the command on the CPUs of its rank. A rank that the engine has bound already keeps these
+    CPUs for itself. Without an engine it is a single rank.
+    """
+    if options["topology"] != LIVE:
+        raise RequestError(
+            "a rank runs on this machine, not on a recorded one", hint="see 'ompbind plan --topology'"
+        )
+    machine = read_machine()
+    found = find_engine(os.environ)
+    scene = _inside(found, machine, options) if found else _alone(options)
+    plan = make_plan(machine, scene.request)
+    job = make_job(options, cmd, scene.run_id)
+    if scene.seat.local_rank == 0 and not options["quiet"]:
+        say_notes(plan)
+        say_changed(find_changed(plan, job))
+    exec_command(make_command(plan, scene.seat, job))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """Where this process finds itself: its seat, what is to be planned, and the name of the run."""
+
+    seat: Seat
+    request: Request
+    run_id: str
+
+
+def _alone(options: Mapping[str, Any]) -> _Scene:
+    if options["ranks"] not in (None, 1):
+        raise RequestError(
+            f"-n {options['ranks']}: no engine has started this process, so it is a single rank",
+            hint="'ompbind run' starts several; known engines are Slurm, Open MPI, MPICH, Flux, torchrun",
+        )
+    seat = Seat(slot=0, rank=0, size=1, local_rank=0, local_size=1)
+    return _Scene(seat=seat, request=make_request(options), run_id=f"exec-{os.getpid()}")
+
+
+def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> _Scene:
+    """Make the scene of a rank of an engine: a share among the local ranks, or what it was bound to."""
+    size = options["ranks"] if isinstance(options["ranks"], int) else found.seat.local_size
+    here = found.seat.local_rank
+    if size <= here:
+        told = f"of {size}" if size else "but not how many are here"
+        raise RequestError(
+            f"{found.engine} says that this is local rank {here}, {told}",
+            hint="say with -n how many ranks it starts on this machine",
+        )
+    seat = replace(found.seat, local_size=size)
+    request = replace(make_request(options), ranks=size)
+    bound = size > 1 and is_bound_by_engine(FolderRoot("/"), os.getpid(), machine.allowed)
+    if bound and request.mask is None:
+        if not options["quiet"]:
+            say(
+                f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}; it gets all of them"
+            )
+        seat, request = replace(seat, slot=0), replace(request, ranks=1)
+    return _Scene(seat=seat, request=request, run_id=found.run_id)

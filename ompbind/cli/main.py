@@ -1,0 +1,75 @@
+"""The `ompbind` command: verbs that are loaded when they are used, and the one door for errors."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from ompbind import __version__
+from ompbind.errors import OmpbindError
+
+VERBS = {
+    "run": "ompbind.cli.run:run",
+    "exec": "ompbind.cli.exec:exec_",
+    "plan": "ompbind.cli.plan:plan",
+    "topo": "ompbind.cli.topo:topo",
+    "probe": "ompbind.cli.probe:probe",
+}
+"""Every verb and where its command is."""
+
+LAUNCHING = ("run", "exec")
+"""Verbs whose exit codes belong to the command that they start."""
+
+
+class Verbs(click.Group):
+    """The group of all verbs, each one imported only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a verb's command, None when there is no such verb."""
+        if cmd_name not in VERBS:
+            return None
+        module, _, name = VERBS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="ompbind %(version)s")
+def cli() -> None:
+    """Start n copies of a command, each on well-chosen CPUs of its own.
+
+    ompbind reads the machine, decides which CPUs every copy ("rank") gets, and starts each one
+    bound to them, with OpenMP and other thread pools told to use exactly these.
+
+    \b
+      ompbind run -n 4 -- python serve.py
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in args if not word.startswith("-")), "")
+    try:
+        code = cli.main(args=args, prog_name="ompbind", standalone_mode=False) or 0
+        sys.stdout.flush()
+    except OmpbindError as error:
+        from ompbind.report.text import render_error  # late: nothing went wrong, mostly
+
+        click.echo(render_error(error), err=True)
+        code = error.launch_code if verb in LAUNCHING else error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = OmpbindError.launch_code if verb in LAUNCHING else error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has no reader
+        code = 141
+    sys.exit(code)

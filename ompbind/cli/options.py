@@ -1,0 +1,113 @@
+"""The options that verbs share, with the same words everywhere, and what they make of them."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, Literal, cast
+
+import click
+
+from ompbind.cli.verb import option
+from ompbind.command import Job, parse_assignment
+from ompbind.mask import parse_mask
+from ompbind.request import Bind, ProcBind, Request, Smt
+from ompbind.strategies import STRATEGIES
+
+PLANNING = "Planning options"
+RANKS = "Options for the ranks"
+
+
+def count_or(*words: str) -> Callable[[str], int | str]:
+    """Return a converter for click: a number from 1 on, or one of some words."""
+
+    def convert(text: str) -> int | str:
+        if text in words:
+            return text
+        if text.isascii() and text.isdigit() and int(text) >= 1:
+            return int(text)
+        raise click.BadParameter(f"{text!r} is not {' or '.join(words)} or a number from 1 on")
+
+    return convert
+
+
+def _planning(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return a planning option, which can also be given as OMPBIND_<NAME> in the environment."""
+    long = next(name for name in names if name.startswith("--"))
+    variable = "OMPBIND_" + long[2:].replace("-", "_").upper()
+    return option(PLANNING, *names, envvar=variable, **settings)
+
+
+_PLANNING_OPTIONS = (
+    _planning("-n", "--ranks", type=count_or("auto"), metavar="N|auto",
+              help="How many ranks; auto asks the strategy, or the mask.  [default: 1]"),
+    _planning("-m", "--mask", metavar="MASK",
+              help="CPUs to use, '|' between ranks: '0-3', '0-7|8-15', 'node:1', 'all,^0'."),
+    _planning("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default="balanced", show_default=True,
+              metavar="NAME", help=f"How to divide the CPUs: {', '.join(STRATEGIES)}."),
+    _planning("--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
+              show_default=True,
+              help="Hardware threads used per core; auto is 1, or 4 on SMT8, and never prunes a mask."),
+    _planning("--sibling", type=click.Choice(["first", "last"]), default="first",
+              show_default=True,
+              help="Which hardware threads of a core to use first."),
+    _planning("-t", "--threads", type=click.IntRange(min=1), metavar="T",
+              help="Threads per rank [default: its CPUs, within the cgroup quota]."),
+    _planning("--reserve", type=click.IntRange(min=0), metavar="K", default=0,
+              help="Whole cores to keep free of each rank's share."),
+    _planning("--reserve-total", type=click.IntRange(min=0), metavar="K", default=0,
+              help="Whole cores to keep free on the machine."),
+    _planning("--bind", type=click.Choice([str(one) for one in Bind]), default="rank",
+              show_default=True, metavar="MODE",
+              help="How OpenMP threads are bound: rank, core, thread, exact, none."),
+    _planning("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
+              show_default=True,
+              help="How threads take their places, where --bind gives several."),
+    _planning("--share", is_flag=True, help="Let ranks share CPUs."),
+    _planning("--allow-partial", is_flag=True,
+              help="Drop CPUs of the mask that cannot be used, with a warning."),
+    _planning("--topology", metavar="SOURCE", default="live", show_default=True,
+              help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one."),
+)  # fmt: skip
+
+_RANK_OPTIONS = (
+    option(RANKS, "--env", "assignments", multiple=True, metavar="NAME=VALUE",
+           help="Set a variable; {rank} {local_rank} {size} {cpus} {run_id} are filled in."),
+    option(RANKS, "--keep-env", is_flag=True,
+           help="Leave inherited OpenMP and thread variables as they are."),
+    option(RANKS, "--run-id", metavar="TEXT", help="The name of the run [default: made from time and pid]."),
+)  # fmt: skip
+
+
+def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of which a placement request is made, and those for a rank's environment."""
+    return reduce(lambda made, add: add(made), reversed(_PLANNING_OPTIONS + _RANK_OPTIONS), function)
+
+
+def make_request(options: Mapping[str, Any]) -> Request:
+    """Make the placement request that the options ask for."""
+    ranks = options["ranks"]
+    return Request(
+        ranks=None if ranks == "auto" else ranks or 1,
+        mask=parse_mask(options["mask"]) if options["mask"] is not None else None,
+        strategy=options["strategy"],
+        smt=cast(Smt, options["smt"]),
+        sibling=cast(Literal["first", "last"], options["sibling"]),
+        threads=options["threads"],
+        reserve=options["reserve"],
+        reserve_total=options["reserve_total"],
+        bind=Bind(options["bind"]),
+        proc_bind=ProcBind(options["proc_bind"]),
+        share=options["share"],
+        allow_partial=options["allow_partial"],
+    )
+
+
+def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> Job:
+    """Make what all ranks have in common; an option for the run's name beats `run_id`."""
+    return Job(
+        argv=argv,
+        run_id=options["run_id"] or run_id,
+        base=dict(os.environ),
+        extra=tuple(parse_assignment(text) for text in options["assignments"]),
+        keep=options["keep_env"],
+    )

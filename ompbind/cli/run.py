@@ -1,0 +1,125 @@
+"""`ompbind run`: plan, start and supervise n ranks."""
+
+import os
+import time
+from typing import Any
+
+import click
+
+from ompbind.cli.options import make_job, make_request, planning_options
+from ompbind.cli.say import say, say_changed, say_notes
+from ompbind.cli.verb import Verb, option
+from ompbind.command import Job, find_changed, local_seats, make_command
+from ompbind.errors import RequestError
+from ompbind.events import exit_code
+from ompbind.machine.sources import LIVE, read_machine
+from ompbind.placement import Plan
+from ompbind.plan import make_plan
+
+RUNNING = "Running options"
+
+EXAMPLES = (
+    (
+        "Four servers on equal shares of the machine, each with its own port",
+        "ompbind run -n 4 --env PORT=800{rank} -- python serve.py",
+    ),
+    (
+        "One rank for each NUMA node, one core of each kept free for I/O",
+        "ompbind run -n auto -s nodes --reserve 1 -- ./server",
+    ),
+    ("Two ranks on CPUs named by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
+    ("Show what would happen", "ompbind run -n 4 --dry-run -- ./app"),
+)
+
+
+@click.command(
+    "run",
+    cls=Verb,
+    examples=EXAMPLES,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+    short_help="Plan, start and supervise n ranks of a command.",
+)
+@planning_options
+@option(
+    RUNNING,
+    "--on-failure",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    show_default=True,
+    help="What to do with the others when a rank fails.",
+)
+@option(
+    RUNNING,
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop the run after this time, with exit code 124.",
+)
+@option(
+    RUNNING,
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL.",
+)
+@option(
+    RUNNING,
+    "--stdin",
+    type=click.Choice(["first", "none"]),
+    default="first",
+    show_default=True,
+    help="Who reads standard input: rank 0 or nobody. A terminal goes to a single rank only.",
+)
+@option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing.")
+@option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@option(RUNNING, "-v", "--verbose", is_flag=True, help="Show the plan before starting.")
+@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(cmd: tuple[str, ...], **options: Any) -> int:
+    """Plan, start and supervise n copies ("ranks") of a command.
+
+    Every rank gets CPUs of its own and an environment that makes OpenMP and other thread pools use
+    exactly these. The exit code is that of the first rank that fails; 124 after a timeout, 125 when
+    ompbind itself fails, 126 and 127 when the command cannot be executed or found.
+    """  # fmt: skip
+    request = make_request(options)
+    if options["topology"] != LIVE and not options["dry_run"]:
+        raise RequestError(
+            "ranks run on this machine, not on a recorded one", hint="add --dry-run, or leave --topology out"
+        )
+    plan = make_plan(read_machine(options["topology"]), request)
+    job = make_job(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    if options["dry_run"]:
+        _show(plan, job)
+        return 0
+    if options["verbose"]:
+        _show(plan, job, err=True)
+    elif not options["quiet"]:
+        say_notes(plan)
+        say_changed(find_changed(plan, job))
+    return _start(plan, job, options)
+
+
+def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
+    import shlex
+
+    from ompbind.report.plan import render_plan
+
+    click.echo(render_plan(plan), err=err)
+    click.echo(f"\ncommand of every rank: {shlex.join(job.argv)}", err=err)
+    say_changed(find_changed(plan, job))
+
+
+def _start(plan: Plan, job: Job, options: dict[str, Any]) -> int:
+    from ompbind.launch.supervise import Watch, run_ranks  # late: a dry run needs none of it
+
+    watch = Watch(
+        say=(lambda line: None) if options["quiet"] else say,
+        grace_s=options["grace"],
+        timeout_s=options["timeout"],
+        stop_on_failure=options["on_failure"] == "stop",
+        stdin_first=options["stdin"] == "first",
+    )
+    return exit_code(run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch))
