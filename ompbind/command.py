@@ -5,18 +5,17 @@ A *seat* is where a rank sits in the whole job: its global and local number, and
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
 from ompbind.placement import Placement, Plan
+from ompbind.record import Record
 
 _FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Seat(Record):
     """The numbers of one rank, of the whole job and among those of this machine, and its slot in the plan."""
 
     slot: int
@@ -26,8 +25,7 @@ class Seat:
     local_size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Record):
     """What all ranks have in common: the command, the caller's environment, and the user's words.
 
     `extra` are the (NAME, value) pairs of --env, `keep` tells to leave inherited variables alone.
@@ -40,8 +38,7 @@ class Job:
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCommand:
+class RankCommand(Record):
     """One rank, ready to start; `cpus` is None where the process is not to be confined."""
 
     rank: int

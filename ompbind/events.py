@@ -4,12 +4,12 @@ A supervisor only notes events; the functions here decide what they mean.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from signal import Signals
 
+from ompbind.record import Record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exited:
+
+class Exited(Record):
     """One rank has ended: with an exit code, or by a signal (then the code is None)."""
 
     rank: int
@@ -23,8 +23,7 @@ class Exited:
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Record):
     """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped."""
 
     exits: tuple[Exited, ...]

@@ -6,11 +6,11 @@ place in the text, so that what is wrong with it on some machine can be marked t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, strided
 from ompbind.errors import MaskError
+from ompbind.record import Record
 from ompbind.topology import Level
 
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
@@ -26,8 +26,7 @@ class Word(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class Selector(Record):
     """Domains of one level: the given logical numbers among the allowed, or OS numbers (`#`)."""
 
     level: Level
@@ -35,8 +34,7 @@ class Selector:
     by_os_number: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Record):
     """One item of a part: CPUs by number, or a chain of selectors, or everything (neither).
 
     `span` is its place in the mask text; `taken_away` tells that it began with `^`.
@@ -48,8 +46,7 @@ class Item:
     chain: tuple[Selector, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mask:
+class Mask(Record):
     """A whole mask: one tuple of items for each part, or a single word and no part."""
 
     text: str

@@ -6,10 +6,10 @@ runtimes let them override the places or even leave the mask of the process.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ompbind.placement import Placement
 from ompbind.places import places_text
+from ompbind.record import Record
 from ompbind.request import Bind, ProcBind, Request
 
 THREAD_COUNTS = (
@@ -49,8 +49,7 @@ DEFEATING = (
 """Variables that would move or narrow the threads of a rank when inherited from the caller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inherited:
+class Inherited(Record):
     """A variable of the caller that the plan changes: its value there and its value for the rank."""
 
     name: str

@@ -4,15 +4,13 @@ A *placement* is what one rank gets: CPUs in order, places, threads, nodes, devi
 placements, what is reserved, what stays idle, and a note on every choice that was made.
 """
 
-from dataclasses import dataclass
-
 from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(Record):
     """One choice and its reason; `warning` marks what a user should hear of even when starting ranks."""
 
     code: str
@@ -20,8 +18,7 @@ class Note:
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Record):
     """What one rank gets; `cpus` in thread order, no `places` where OpenMP is not to bind.
 
     `reserved` are the CPUs kept free for this rank's helpers, `nodes` the NUMA nodes of its CPUs.
@@ -41,8 +38,7 @@ class Placement:
         return CpuSet(self.cpus)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Record):
     """All placements of one request on one machine; `idle` are allowed CPUs that nobody got."""
 
     machine: Machine

@@ -1,19 +1,17 @@
 """`make_plan`: machine × request → plan, without touching the world."""
 
-from dataclasses import dataclass, replace
-
 from ompbind.cpuset import CpuSet, union
 from ompbind.explain import explain
 from ompbind.mask import Word
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
+from ompbind.record import Record
 from ompbind.request import Bind, Request
 from ompbind.shares import Share, make_ground, make_shares
 from ompbind.topology import Level, Machine, index_by_cpu
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scene:
+class _Scene(Record):
     """What every placement of a plan is decided by; `handed_out` counts the CPUs of all ranks."""
 
     machine: Machine
@@ -28,7 +26,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
     Raises MaskError when the mask does not fit the machine, PlanError when the request does not.
     """
     if request.mask is not None and request.mask.word is Word.NONE:
-        request = replace(request, mask=None, strategy="all", smt="all", bind=Bind.NONE)
+        request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
     ground = make_ground(machine, request)
     shares = make_shares(ground)
     scene = _Scene(
@@ -46,7 +44,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         reserved=reserved,
         idle=machine.allowed - reserved - union(one.cpuset for one in placements),
     )
-    return replace(draft, notes=ground.notes + tuple(explain(draft)))
+    return draft.replace(notes=ground.notes + tuple(explain(draft)))
 
 
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:

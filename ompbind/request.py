@@ -4,12 +4,12 @@ A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserve*
 of ranks, for schedulers, I/O threads and the like.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from ompbind.errors import RequestError
 from ompbind.mask import Mask
+from ompbind.record import Record
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
@@ -36,8 +36,7 @@ Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Record):
     """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs"."""
 
     ranks: int | None = 1
@@ -53,7 +52,8 @@ class Request:
     share: bool = False
     allow_partial: bool = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what no machine could satisfy; raises RequestError."""
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"{self.ranks} ranks cannot be planned", hint=f"ask for 1 to {RANK_LIMIT}")
         if self.threads is not None and self.threads < 1:

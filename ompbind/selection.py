@@ -1,16 +1,15 @@
 """A mask on a machine: which CPUs each part names, in the order in which the text names them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError
 from ompbind.mask import Item, Mask, Selector
+from ompbind.record import Record
 from ompbind.topology import Domain, Level, Machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Record):
     """The CPUs of every part, in order, and the texts of what had to be dropped."""
 
     parts: tuple[tuple[int, ...], ...]

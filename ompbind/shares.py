@@ -5,13 +5,13 @@ divides a line of *units*, which are the usable CPUs of each core (see `strategi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.mask import Mask, Word
 from ompbind.placement import Note
+from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.selection import Selection, machine_order, select
 from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, make_field
@@ -21,8 +21,7 @@ SMT_SUGGESTED = 4
 """Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Ground(Record):
     """What is divided: CPUs in order, whether a mask named them, and its parts if it has several."""
 
     machine: Machine
@@ -33,8 +32,7 @@ class Ground:
     notes: tuple[Note, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(Record):
     """One rank's CPUs before threads and places are decided, and what is reserved for it."""
 
     cpus: tuple[int, ...]
@@ -88,7 +86,7 @@ def _given(ground: Ground) -> list[Share]:
             "--reserve-total takes cores from what a strategy divides, but this mask names every rank's CPUs",
             hint="use --reserve, which takes cores of every rank",
         )
-    piles = [_units(replace(ground, cpus=part)) for part in ground.parts]
+    piles = [_units(ground.replace(cpus=part)) for part in ground.parts]
     return [_share(ground, rank, units) for rank, units in enumerate(piles)]
 
 
@@ -104,7 +102,7 @@ def _divided(ground: Ground) -> list[Share]:
     field = make_field(ground.machine, units)
     spans = STRATEGIES[request.strategy](field, Ask(ranks=ranks, units=_units_each(request, units)))
     shares = [_share(ground, rank, units[start:stop]) for rank, (start, stop) in enumerate(spans)]
-    return [replace(share, reserved=share.reserved | reserved) for share in shares] if reserved else shares
+    return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
 
 
 def _share(ground: Ground, rank: int, units: Sequence[CpuSet]) -> Share:

@@ -1,10 +1,9 @@
 """What a probe saw of running threads, as values."""
 
-from dataclasses import dataclass
+from ompbind.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadSight:
+class ThreadSight(Record):
     """One thread of a parallel region: what the runtime says of it, and what the kernel does.
 
     `place` is its OpenMP place number, None when it has none, `places` the runtime's places as lists;
@@ -21,8 +20,7 @@ class ThreadSight:
     cpu: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
+class ProbeResult(Record):
     """What a probe saw: this process, the threads of each runtime, and the runtimes that failed."""
 
     rank: int | None

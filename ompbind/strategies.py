@@ -6,18 +6,17 @@ is a *span* of the line: (start, stop), stop excluded. A strategy gives every ra
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
+from ompbind.record import Record
 from ompbind.topology import Level, Machine
 
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Record):
     """The line of units to divide; `levels` has the spans of the domains of each level, widest first."""
 
     units: tuple[CpuSet, ...]
@@ -28,8 +27,7 @@ class Field:
         return dict(self.levels).get(level, ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Record):
     """How many ranks, and how many units each one gets where the strategy does not decide (else None)."""
 
     ranks: int

@@ -7,10 +7,10 @@ the CPUs that are online, in the affinity mask of the launcher at start, and in 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.record import Record
 
 
 class Level(StrEnum):
@@ -27,8 +27,7 @@ class Level(StrEnum):
     CORE = "core"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
+class Domain(Record):
     """One domain: its level, its logical number on the machine, its CPUs, and its OS number if any."""
 
     level: Level
@@ -37,8 +36,7 @@ class Domain:
     os_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Record):
     """One NUMA node by its OS number; `nearest` are the nodes that serve what this one lacks.
 
     For a node without CPUs `nearest` are the closest nodes with CPUs, for a node without memory the
@@ -53,8 +51,7 @@ class Node:
     nearest: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Record):
     """One machine; `quota` is the CPU time it may use, in CPUs, or None where nothing limits it.
 
     `domains` has every level that the machine knows, cores always. `bindable` is False on systems

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from ompbind.machine.engines import EngineRank, find_engine, is_bound_by_engine
 from ompbind.machine.root import FolderRoot
 from ompbind.machine.sources import LIVE, read_machine
 from ompbind.plan import make_plan
+from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
 
@@ -63,8 +63,7 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     exec_command(make_command(plan, scene.seat, job))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scene:
+class _Scene(Record):
     """Where this process finds itself: its seat, what is to be planned, and the name of the run."""
 
     seat: Seat
@@ -92,13 +91,11 @@ def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> 
             f"{found.engine} says that this is local rank {here}, {told}",
             hint="say with -n how many ranks it starts on this machine",
         )
-    seat = replace(found.seat, local_size=size)
-    request = replace(make_request(options), ranks=size)
+    seat = found.seat.replace(local_size=size)
+    request = make_request(options).replace(ranks=size)
     bound = size > 1 and is_bound_by_engine(FolderRoot("/"), os.getpid(), machine.allowed)
     if bound and request.mask is None:
         if not options["quiet"]:
-            say(
-                f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}; it gets all of them"
-            )
-        seat, request = replace(seat, slot=0), replace(request, ranks=1)
+            say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
+        seat, request = seat.replace(slot=0), request.replace(ranks=1)
     return _Scene(seat=seat, request=request, run_id=found.run_id)

@@ -6,11 +6,12 @@ import click
 
 from ompbind.openmp import Inherited
 from ompbind.placement import Plan
-from ompbind.report.text import render_paragraph
 
 
 def say(line: str) -> None:
     """Say one thing on standard error."""
+    from ompbind.report.text import render_paragraph  # late: most runs have nothing to say
+
     click.echo(render_paragraph("ompbind", line), err=True)
 
 

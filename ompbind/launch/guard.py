@@ -8,13 +8,13 @@ were forked have told. When it ends without a farewell, the guard kills the grou
 
 import os
 import signal
-from dataclasses import dataclass
+
+from ompbind.record import Record
 
 _FAREWELL = b"."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class Guard(Record):
     """The guard's process, and the end of the pipe that ompbind and starting ranks write to."""
 
     pid: int

@@ -1,20 +1,21 @@
 """The ladder by which a run is stopped: a signal, wait, SIGTERM, wait, SIGKILL; each rung once."""
 
 import signal
-from dataclasses import dataclass, field
 
 
-@dataclass(slots=True, kw_only=True)
 class Ladder:
     """How far a run is down the ladder; `due_at` is when the next rung is to be taken, None if never.
 
     Times are seconds of a monotonic clock, which the caller reads.
     """
 
-    grace_s: float
-    rungs: list[signal.Signals] = field(default_factory=list)
-    begun: bool = False
-    due_at: float | None = None
+    __slots__ = ("begun", "due_at", "grace_s", "rungs")
+
+    def __init__(self, grace_s: float) -> None:
+        self.grace_s = grace_s
+        self.begun = False
+        self.due_at: float | None = None
+        self.rungs: list[signal.Signals] = []
 
     def step(self, first: signal.Signals, now: float) -> signal.Signals | None:
         """Return the signal to send: `first` at the beginning, then what comes next, None at the end."""

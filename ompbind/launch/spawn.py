@@ -7,7 +7,6 @@ its end says that every rank runs, and any line on it is the failure of one rank
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
 from ompbind.command import RankCommand
@@ -15,12 +14,12 @@ from ompbind.errors import LaunchError
 from ompbind.launch.confine import confine, exec_error, restore_signals
 from ompbind.launch.guard import Guard, announce
 from ompbind.launch.wakeup import Wakeup
+from ompbind.record import Record
 
 _BIND, _EXEC, _OTHER = "bind", "exec", "other"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class Wiring(Record):
     """What a starting rank is connected to.
 
     `status` is the writing end of the status pipe, `wakeup` tells which signals to give back. With

@@ -9,18 +9,18 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from ompbind.command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.events import Exited, Outcome, describe
-from ompbind.launch.guard import Guard, dismiss, start_guard, withdraw
+from ompbind.launch.guard import dismiss, start_guard, withdraw
 from ompbind.launch.ladder import Ladder
 from ompbind.launch.spawn import Wiring, fork_rank, read_failures
 from ompbind.launch.terminal import give_terminal, has_terminal, stop_like, take_terminal_back
 from ompbind.launch.wakeup import Wakeup, noted_signals, unblock
 from ompbind.launch.which import find_command
+from ompbind.record import Record
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that ask a run to end: they are passed on, and begin the ladder."""
@@ -39,8 +39,7 @@ LINGER_STEP_S = 0.02
 """Seconds between two looks at process groups whose rank has ended but which are not empty yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watch(Record):
     """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling."""
 
     say: Callable[[str], None]
@@ -50,26 +49,26 @@ class Watch:
     stdin_first: bool = True
 
 
-@dataclass(slots=True, kw_only=True)
 class _Run:
     """The state of one run.
 
     `live` are the ranks by pid, which is their process group; `lingering` are groups whose rank has
-    ended, with the time at which what is left of them is killed; `alone` is the only rank's share in
-    a terminal; `status_pipe` is -1 once every rank has executed its command or failed to.
+    ended, with the time at which what is left of them is killed. With `alone` the only rank has its
+    share in a terminal. `status_pipe` is -1 once every rank runs or has failed to.
     """
 
-    watch: Watch
-    guard: Guard
-    ladder: Ladder
-    status_pipe: int
-    alone: bool
-    timeout_at: float | None
-    live: dict[int, int] = field(default_factory=dict)
-    lingering: dict[int, float] = field(default_factory=dict)
-    exits: list[Exited] = field(default_factory=list)
-    failures: list[LaunchError] = field(default_factory=list)
-    timed_out: bool = False
+    def __init__(self, watch: Watch, status_pipe: int, alone: bool) -> None:
+        self.watch = watch
+        self.guard = start_guard()
+        self.ladder = Ladder(watch.grace_s)
+        self.status_pipe = status_pipe
+        self.alone = alone
+        self.timeout_at = None if watch.timeout_s is None else time.monotonic() + watch.timeout_s
+        self.timed_out = False
+        self.live: dict[int, int] = {}
+        self.lingering: dict[int, float] = {}
+        self.exits: list[Exited] = []
+        self.failures: list[LaunchError] = []
 
 
 def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
@@ -104,14 +103,7 @@ def _start(commands: list[tuple[RankCommand, str]], watch: Watch, wakeup: Wakeup
     """Start the guard and every rank; a fork that fails is noted, and begins the ladder."""
     status_read, status_write = os.pipe()
     alone = len(commands) == 1 and watch.stdin_first and os.isatty(0)
-    run = _Run(
-        watch=watch,
-        guard=start_guard(),
-        ladder=Ladder(grace_s=watch.grace_s),
-        status_pipe=status_read,
-        alone=alone,
-        timeout_at=None if watch.timeout_s is None else time.monotonic() + watch.timeout_s,
-    )
+    run = _Run(watch, status_read, alone)
     for position, (command, path) in enumerate(commands):
         wiring = Wiring(
             guard=run.guard,

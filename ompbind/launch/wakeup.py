@@ -4,11 +4,11 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from ompbind.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wakeup:
+class Wakeup(Record):
     """The reading end of the wake-up pipe, the signals that are noted, and the mask before they were."""
 
     pipe: int

@@ -5,22 +5,20 @@ read, not assumed, and a limit of any enclosing group counts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.root import Root
+from ompbind.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Record):
     """The cpuset of the process, None where no group tells one, and its quota in CPUs, None if free."""
 
     cpuset: CpuSet | None = None
     quota: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mount:
+class _Mount(Record):
     """One mounted hierarchy: "cgroup2", "cgroup" or "cpuset", its options, and the group at its top."""
 
     kind: str

@@ -6,19 +6,18 @@ Variables are looked at innermost first: `mpirun` inside a Slurm job sets its ow
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ompbind.command import Seat
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.machine.cgroup import read_limits
 from ompbind.machine.root import Root
+from ompbind.record import Record
 
 Env = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRank:
+class EngineRank(Record):
     """One rank as its engine tells it; `run_id` is the same text for all ranks of the job.
 
     `seat.local_size` is 0 where the engine does not tell how many ranks are on this machine.
@@ -29,8 +28,7 @@ class EngineRank:
     run_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Names:
+class _Names(Record):
     """The variables in which an engine tells the rank, the size, and both for this machine."""
 
     engine: str

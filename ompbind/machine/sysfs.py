@@ -5,7 +5,6 @@ CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
@@ -203,7 +202,7 @@ def _with_nearest(node: Node, nodes: list[Node]) -> Node:
     known = dict(zip((other.number for other in nodes), node.distances, strict=False))
     away = {other.number: known[other.number] for other in helpers if other.number in known}
     nearest = tuple(number for number, far in away.items() if far == min(away.values()))
-    return replace(node, nearest=nearest)
+    return node.replace(nearest=nearest)
 
 
 def _numbered(names: Iterable[str], stem: str) -> Iterator[int]:

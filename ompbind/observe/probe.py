@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 
 from ompbind.cpuset import CpuSet
 from ompbind.observe.runtimes import find_candidates, runtime_name
@@ -77,7 +76,7 @@ def _tell_region(candidate: str, pipe: int) -> None:
         return
     os.write(pipe, path.encode("utf-8", "surrogateescape") + b"\n")
     for sight in _run_region(library, path):
-        os.write(pipe, json.dumps(asdict(sight)).encode() + b"\n")
+        os.write(pipe, json.dumps(sight.as_dict()).encode() + b"\n")
 
 
 def _run_region(library: ctypes.CDLL, path: str) -> list[ThreadSight]:

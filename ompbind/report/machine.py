@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ompbind.cpuset import CpuSet
-from ompbind.report.text import count, render_bytes, render_paragraph
+from ompbind.cpuset import CpuSet, union
+from ompbind.report.text import WIDTH, count, render_bytes, render_paragraph
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
 
 SHOWN_EACH = 16
@@ -32,44 +32,53 @@ def render_tree(machine: Machine) -> str:
         lines.append(f"offline: {machine.offline}")
     if machine.quota is not None:
         lines.append(f"CPU time: {machine.quota:g} CPUs (cgroup quota)")
-    lines.extend(_branches(machine, machine.online, machine.levels))
-    for node in machine.nodes:
-        if not node.cpus:
-            near = f", nearest to node {', '.join(map(str, node.nearest))}" if node.nearest else ""
-            lines.append(f"  NUMA node {node.number} ({render_bytes(node.memory_bytes)}), no CPUs{near}")
+    lines.extend(f"  {line}" for line in _branches(machine, machine.online, _telling_levels(machine)))
+    lines.extend(f"  {line}" for line in _distant_nodes(machine))
     lines.extend(render_paragraph("note", remark) for remark in machine.remarks)
     return "\n".join(lines)
 
 
-def _branches(machine: Machine, inside: CpuSet, levels: Sequence[Level], depth: int = 1) -> Iterator[str]:
-    """Yield the lines of what is inside a set of CPUs, level after level."""
-    if not levels:
-        return
+def _telling_levels(machine: Machine) -> list[Level]:
+    """Return the levels worth a line: those whose domains are more than a core each."""
+    cores = {core.cpus for core in machine.at(Level.CORE)}
+    return [
+        level
+        for level in machine.levels
+        if level is Level.CORE or {domain.cpus for domain in machine.at(level)} != cores
+    ]
+
+
+def _distant_nodes(machine: Machine) -> Iterator[str]:
+    for node in machine.nodes:
+        if not node.cpus:
+            near = f", nearest to node {', '.join(map(str, node.nearest))}" if node.nearest else ""
+            yield f"NUMA node {node.number} ({render_bytes(node.memory_bytes)}), no CPUs{near}"
+
+
+def _branches(machine: Machine, inside: CpuSet, levels: Sequence[Level]) -> list[str]:
+    """Return the lines of what is inside a set of CPUs, level after level."""
     domains = touched(machine.at(levels[0]), inside)
     if levels[0] is Level.CORE:
-        yield from (f"{'  ' * depth}{line}" for line in _core_lines(machine, domains))
-        return
-    covered = CpuSet()
+        return list(_core_lines(machine, domains))
+    lines: list[str] = []
     for same in _alike(machine, domains, levels[1:]):
-        covered = covered | CpuSet(cpu for domain in same for cpu in domain.cpus)
-        yield from _branch(machine, same, levels, depth)
-    if inside - covered:
-        yield from _branches(machine, inside - covered, levels[1:], depth)
+        lines.extend(_branch(machine, same, levels))
+    rest = inside - union(domain.cpus for domain in domains)
+    return [*lines, *_branches(machine, rest, levels[1:])] if rest else lines
 
 
-def _branch(machine: Machine, same: Sequence[Domain], levels: Sequence[Level], depth: int) -> Iterator[str]:
-    """Yield the lines of a run of domains alike: one by one, or the first for all when they are many."""
-    if len(same) <= SHOWN_EACH:
-        for domain in same:
-            rest, title = _merge(machine, domain, levels)
-            yield f"{'  ' * depth}{title}"
-            yield from _branches(machine, domain.cpus, rest, depth + 1)
-        return
-    first, last = same[0], same[-1]
-    rest, _ = _merge(machine, first, levels)
-    span = f"{_name(first.level)} {first.index}-{last.index}"
-    yield f"{'  ' * depth}{len(same)} × {_name(first.level)} ({span}), each like the first:"
-    yield from _branches(machine, first.cpus, rest, depth + 1)
+def _branch(machine: Machine, same: Sequence[Domain], levels: Sequence[Level]) -> Iterator[str]:
+    """Yield the lines of a run of domains alike: each one, or the first for all when they are many."""
+    for domain in same if len(same) <= SHOWN_EACH else same[:1]:
+        rest, title = _merge(machine, domain, levels)
+        if len(same) > SHOWN_EACH:
+            title = f"{len(same)} × {_name(domain.level)}, each like the first: {title}"
+        inner = _branches(machine, domain.cpus, rest)
+        if len(inner) == 1 and len(title) + len(inner[0]) < WIDTH - 12:
+            yield f"{title}: {inner[0]}"
+        else:
+            yield title
+            yield from (f"  {line}" for line in inner)
 
 
 def _merge(machine: Machine, domain: Domain, levels: Sequence[Level]) -> tuple[Sequence[Level], str]:

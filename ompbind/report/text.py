@@ -6,9 +6,9 @@ longer than all the rest of a dry run.
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ompbind.errors import MaskError, OmpbindError
+from ompbind.record import Record
 
 WIDTH = 80
 """Characters in a line."""
@@ -16,8 +16,7 @@ WIDTH = 80
 _GAP = "  "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Record):
     """One column of a table; `grows` gets what width is left and wraps at commas and blanks."""
 
     title: str
