@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     verb = next((word for word in args if not word.startswith("-")), "")
     try:
         code = cli.main(args=args, prog_name="ompbind", standalone_mode=False) or 0
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None when ompbind was started with it closed
+            sys.stdout.flush()
     except OmpbindError as error:
         from ompbind.report.text import render_error  # late: nothing went wrong, mostly
 
@@ -78,5 +79,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has no reader
         code = 141
+    except Exception:  # noqa: BLE001 - the last door: a fault of ompbind must not look like the command's
+        import traceback  # late: nobody should ever need it
+
+        traceback.print_exc()
+        click.echo(
+            "ompbind: error: this is a fault in ompbind; please report it with the lines above", err=True
+        )
+        code = OmpbindError.launch_code if verb in LAUNCHING else 1
     gc.freeze()
     sys.exit(code)

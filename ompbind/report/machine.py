@@ -25,7 +25,7 @@ def render_summary(machine: Machine) -> str:
 
 def render_tree(machine: Machine) -> str:
     """Render the machine as an indented tree, domains of the same extent on one line."""
-    lines = [f"{machine.source}: {render_summary(machine)}"]
+    lines = [render_paragraph(machine.source, render_summary(machine))]
     if machine.allowed != machine.online:
         lines.append(f"allowed: {count(len(machine.allowed), 'CPU')} ({machine.allowed})")
     if machine.offline:

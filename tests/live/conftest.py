@@ -1,0 +1,100 @@
+"""Fixtures of the tests that start real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+OMPBIND = str(Path(sys.executable).with_name("ompbind"))
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "/live/" in str(item.path):
+            item.add_marker(pytest.mark.live)
+
+
+def clean_environment(**extra):
+    """The environment without anything that this test run, or a run around it, decided."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OMP", "KMP", "GOMP", "SLURM", "PMI", "FLUX", "COVERAGE_PROCESS"))
+        and not name.endswith("_NUM_THREADS")
+    }
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "COLUMNS"):
+        kept.pop(name, None)
+    path = f"{Path(OMPBIND).parent}:{kept['PATH']}"
+    return {**kept, "PATH": path, **extra}
+
+
+@pytest.fixture
+def ompbind():
+    """Run ompbind to its end."""
+
+    def run(*args, env=None, before=(), **options):
+        settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL, **options}
+        return subprocess.run([*before, OMPBIND, *args], env=clean_environment(**(env or {})), **settings)
+
+    return run
+
+
+@pytest.fixture
+def start():
+    """Start ompbind and leave it running; what is left of it is killed after the test."""
+    started = []
+
+    def begin(*args, env=None, **options):
+        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
+        process = subprocess.Popen([OMPBIND, *args], env=clean_environment(**(env or {})), **{**settings, **options})
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+
+def wait_until(holds, what, timeout_s=20.0):
+    """Wait until a condition holds; fail with `what` when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        result = holds()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"not in {timeout_s} s: {what}")
+
+
+def is_alive(pid):
+    """Tell whether a process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def allowed_list(pid, task=None):
+    """The CPUs that a process, or one of its threads, may run on, as the kernel tells."""
+    status = Path(f"/proc/{pid}/task/{task or pid}/status").read_text()
+    return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list"))
+
+
+def two_cpus():
+    """The first two CPUs of this process, for tests that need two."""
+    cpus = sorted(os.sched_getaffinity(0))
+    assert len(cpus) >= 2, "these tests need two CPUs"
+    return cpus[:2]
+
+
+__all__ = ["OMPBIND", "allowed_list", "clean_environment", "is_alive", "signal", "two_cpus", "wait_until"]

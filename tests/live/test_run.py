@@ -1,0 +1,307 @@
+"""`ompbind run` with real children: binding, codes, signals, and what is left behind."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.live.conftest import allowed_list, is_alive, two_cpus, wait_until
+
+SHOW = "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
+
+
+def test_ranks_are_confined_to_cpus_of_their_own(ompbind):
+    first, second = two_cpus()
+    done = ompbind("run", "-n", "2", "-m", f"{first}|{second}", "--", sys.executable, "-c", SHOW)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"0 [{first}]", f"1 [{second}]"]
+    assert done.stderr == ""
+
+
+def test_what_a_rank_starts_is_confined_as_well(ompbind):
+    _, second = two_cpus()
+    script = "grep Cpus_allowed_list /proc/self/status; sh -c 'grep Cpus_allowed_list /proc/self/status'"
+    done = ompbind("run", "-m", str(second), "--", "sh", "-c", script)
+    assert done.stdout.split() == ["Cpus_allowed_list:", str(second)] * 2
+
+
+def test_a_mask_that_is_already_there_is_respected(ompbind):
+    first, second = two_cpus()
+    before = ("taskset", "-c", str(second))
+    done = ompbind("run", "--", sys.executable, "-c", SHOW, before=before)
+    assert done.stdout == f"0 [{second}]\n"
+    done = ompbind("run", "-n", "2", "--", "true", before=before)
+    assert done.returncode == 125
+    assert f"allowed here is {second}" in done.stderr
+    assert "at most 1 rank" in done.stderr
+    done = ompbind("run", "-m", str(first), "--", "true", before=before)
+    assert done.returncode == 125
+    assert f"CPU {first} is not allowed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["-n", "2", "--", "sh", "-c", "exit $((OMPBIND_RANK * 3))"], 3, "exited with 3"),
+        (["--", "true"], 0, ""),
+        (["--", "sh", "-c", "kill -9 $$"], 137, ""),
+        (["-n", "2", "--", "sh", "-c", "[ $RANK = 0 ] || kill -11 $$; sleep 30"], 139, "SIGSEGV"),
+        (["--", "nosuch-command"], 127, "command not found: nosuch-command"),
+        (["--", "/etc/passwd"], 126, "cannot execute /etc/passwd"),
+        (["--", "/"], 126, "it is a folder"),
+        (["-m", "0,,1", "--", "true"], 125, "    0,,1\n      ^\n"),
+        (["-n", "2", "-m", "0|99999", "--", "true"], 125, "CPU 99999 does not exist"),
+        (["--no-such-option", "--", "true"], 125, "No such option"),
+        (["-n", "x", "--", "true"], 125, "number from 1 on"),
+        (["-n", "2"], 125, "Missing argument"),
+        (["--env", "A", "--", "true"], 125, "NAME=VALUE"),
+        (["--topology", "/", "--", "true"], 125, "--dry-run"),
+        (["--timeout", "0.2", "--", "sleep", "30"], 124, "time is up"),
+    ],
+)
+def test_exit_codes(ompbind, args, code, message):
+    done = ompbind("run", *args)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_scripts_without_an_interpreter_line_and_missing_interpreters(ompbind, tmp_path):
+    for text, code in (("echo hello\n", 126), ("#!/no/such/interpreter\n", 127)):
+        script = tmp_path / "script"
+        script.write_text(text)
+        script.chmod(0o755)
+        done = ompbind("run", "-n", "2", "--", str(script))
+        assert done.returncode == code
+        assert "rank" in done.stderr
+
+
+def test_exit_code_comes_after_all_have_gone(ompbind, tmp_path):
+    script = f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.5; exit 0' TERM; sleep 30 & wait"
+    done = ompbind("run", "-n", "2", "--", "sh", "-c", script)
+    assert done.returncode == 3
+    assert not [pid for pid in (tmp_path / "pids").read_text().split() if is_alive(pid)]
+
+
+def test_on_failure_continue_lets_the_others_finish(ompbind, tmp_path):
+    script = f"[ $RANK = 0 ] && exit 7; sleep 0.3; touch {tmp_path}/done"
+    assert ompbind("run", "-n", "2", "--on-failure", "continue", "--", "sh", "-c", script).returncode == 7
+    assert (tmp_path / "done").exists()
+
+
+def test_a_rank_that_ignores_everything_is_killed_after_the_grace(ompbind):
+    script = "trap '' TERM INT; [ $RANK = 1 ] && exit 5; while :; do sleep 0.1; done"
+    done = ompbind("run", "-n", "2", "--grace", "0.3", "--", "sh", "-c", script)
+    assert done.returncode == 5
+    assert "stopping rank 0 with SIGTERM" in done.stderr
+    assert "stopping rank 0 with SIGKILL" in done.stderr
+
+
+def test_variables_are_set_filled_and_cleared(ompbind):
+    code = "import os, json; print(json.dumps(dict(os.environ)))"
+    inherited = {"GOMP_CPU_AFFINITY": "0-99", "OMP_NUM_THREADS": "64"}
+    done = ompbind(
+        "run", "-t", "3", "--env", "PORT=800{rank}", "--env", "WHERE={cpus}/{size}", "--run-id", "my run",
+        "--", sys.executable, "-c", code, env=inherited,
+    )  # fmt: skip
+    env = json.loads(done.stdout)
+    assert env["PORT"] == "8000"
+    assert env["WHERE"].endswith("/1")
+    assert env["OMP_NUM_THREADS"] == "3"
+    assert env["OMPBIND_WORKER_NAME"] == "my run-rank-0"
+    assert "GOMP_CPU_AFFINITY" not in env
+    said = " ".join(done.stderr.split())
+    assert "cleared GOMP_CPU_AFFINITY=0-99; replaced OMP_NUM_THREADS=64 (now 3)" in said
+    kept = ompbind("run", "--keep-env", "--", sys.executable, "-c", code, env=inherited)
+    assert json.loads(kept.stdout)["OMP_NUM_THREADS"] == "64"
+    assert kept.stderr == ""
+
+
+def test_arguments_arrive_as_they_are(ompbind):
+    args = ["a b", "*", "$HOME", "", "--help", "-n", "'\"\n"]
+    code = "import sys, json; print(json.dumps(sys.argv[1:]))"
+    done = ompbind("run", "--", sys.executable, "-c", code, *args)
+    assert json.loads(done.stdout) == args
+
+
+def test_standard_input_goes_to_the_first_rank(ompbind):
+    script = "printf '%s:%s\n' $RANK \"$(cat)\""
+    for option, expected in (("first", ["0:words", "1:"]), ("none", ["0:", "1:"])):
+        done = ompbind("run", "-n", "2", "--stdin", option, "--", "sh", "-c", script, stdin=None, input="words")
+        assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_closed_standard_files_do_no_harm(ompbind):
+    done = ompbind("run", "-n", "2", "--", "sh", "-c", "exit $((RANK * 4))", before=("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"))
+    assert done.returncode == 4
+
+
+def test_signals_python_ignores_have_their_default_in_ranks(ompbind):
+    done = ompbind("run", "--", "sh", "-c", "grep -E 'SigIgn|SigBlk' /proc/self/status")
+    masks = dict(line.split(":\t") for line in done.stdout.splitlines())
+    assert int(masks["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+    assert int(masks["SigBlk"], 16) == 0
+
+
+def test_signals_that_were_ignored_stay_ignored(ompbind):
+    done = ompbind("run", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo alive", before=("nohup",))
+    assert done.stdout == "alive\n"
+    assert done.returncode == 0
+
+
+TELL = """
+import os, signal, sys, time
+def tell(number, frame):
+    os.write(1, signal.Signals(number).name.encode() + b'\\n')
+    if number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        sys.exit(int(os.environ['RANK']) + 40)
+for name in sys.argv[1:]:
+    signal.signal(getattr(signal, name), tell)
+os.write(1, b'ready\\n')
+while True:
+    time.sleep(60)
+"""
+
+
+def begin(start, *args, ranks=2):
+    process = start("run", "-n", str(ranks), "--", sys.executable, "-uc", TELL, *args)
+    for _ in range(ranks):
+        assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT"])
+def test_signals_are_passed_on_to_every_rank(start, name):
+    process = begin(start, name)
+    process.send_signal(getattr(signal, name))
+    assert [process.stdout.readline() for _ in range(2)] == [f"{name}\n"] * 2
+    process.terminate()
+    assert process.wait(20) == 143
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT"])
+def test_asking_to_stop_reaches_every_rank_and_its_code_comes_back(start, name):
+    process = begin(start, name)
+    process.send_signal(getattr(signal, name))
+    assert [process.stdout.readline() for _ in range(2)] == [f"{name}\n"] * 2
+    assert process.wait(20) in (40, 41)
+
+
+def test_a_second_request_to_stop_takes_the_next_rung(start):
+    process = start("run", "--grace", "60", "--", sys.executable, "-uc", TELL, "SIGUSR1")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "SIGUSR1\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+
+
+def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
+    process = begin(start)
+    children = ranks_of(process)
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: all(state_of(pid) == "T" for pid in (*children, process.pid)), "everything stopped")
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: all(state_of(pid) == "S" for pid in children), "ranks continued")
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def ranks_of(process):
+    """The ranks of a run: its children that are not the guard, which has no executable of its own."""
+    own = cmdline_of(process.pid)
+    return [pid for pid in children_of(process.pid) if cmdline_of(pid) != own]
+
+
+def cmdline_of(pid):
+    with open(f"/proc/{pid}/cmdline") as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("moment", ["running", "stopped"])
+def test_nothing_is_left_when_ompbind_is_killed(start, moment):
+    process = start("run", "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait")
+    pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]
+    guard = set(children_of(process.pid)) - set(pids)
+    if moment == "stopped":
+        for pid in pids[::2]:
+            os.killpg(pid, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not [pid for pid in (*pids, *guard) if is_alive(pid)], "all ranks and the guard gone", 2)
+
+
+def test_nothing_is_left_when_ompbind_is_killed_while_it_starts(start):
+    for step in range(12):
+        marker = f"3{os.getpid()}.{step}"
+        process = start("run", "-n", "2", "--", "sleep", marker)
+        try:
+            process.wait(0.012 * step)
+        except Exception:
+            process.kill()
+        process.wait()
+        wait_until(lambda marker=marker: not processes_with(marker), f"kill after {12 * step} ms", 2)
+
+
+def processes_with(word):
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/cmdline") as file:
+                    if word in file.read().split("\0") and is_alive(name):
+                        found.append(name)
+            except OSError:
+                continue
+    return found
+
+
+def test_what_a_rank_leaves_in_its_group_goes_with_it(ompbind):
+    done = ompbind("run", "--", "sh", "-c", "trap '' HUP; sleep 300 & echo $!")
+    assert done.returncode == 0
+    assert not is_alive(done.stdout.strip())
+
+
+def test_the_launcher_is_not_narrowed_and_ranks_have_groups_of_their_own(start):
+    process = begin(start)
+    ranks = ranks_of(process)
+    assert allowed_list(process.pid) == allowed_list(os.getpid())
+    assert [os.getpgid(pid) for pid in ranks] == ranks
+    assert len({allowed_list(pid) for pid in ranks}) == 2
+
+
+def test_dry_run_starts_nothing(ompbind, tmp_path):
+    done = ompbind("run", "-n", "2", "--dry-run", "--", "touch", f"{tmp_path}/x y")
+    assert done.returncode == 0
+    assert "2 ranks, balanced" in done.stdout
+    assert f"command of every rank: touch '{tmp_path}/x y'" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_quiet_and_verbose(ompbind):
+    args = ("-t", "9", "--", "true")
+    assert "more threads than CPUs" in ompbind("run", *args).stderr
+    assert ompbind("run", "-q", *args).stderr == ""
+    assert "OpenMP places" in ompbind("run", "-v", *args).stderr
+
+
+def test_a_run_inside_a_rank_divides_what_the_rank_has(ompbind):
+    done = ompbind("run", "-n", "2", "--", "ompbind", "run", "--", sys.executable, "-c", SHOW)
+    first, second = (line.split(" ", 1)[1] for line in done.stdout.splitlines())
+    assert first != second
+    assert done.stderr == ""
+
+
+def test_many_short_ranks(ompbind):
+    done = ompbind("run", "-n", "64", "--share", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,112 @@
+"""Machines made by hand for tests: values for the planner, and sysfs trees for the readers."""
+
+from pathlib import Path
+
+from ompbind.cpuset import CpuSet
+from ompbind.record import Record
+from ompbind.topology import Level, Machine, Node, make_domains
+
+
+class Shape(Record):
+    """A regular machine; `numbering` is how CPUs are counted.
+
+    "adjacent": siblings next to each other; "split": first siblings of all cores, then the second ones;
+    "round-robin": as split, but neighbouring numbers in different packages.
+    """
+
+    packages: int = 1
+    nodes: int = 1
+    l3s: int = 1
+    cores: int = 4
+    smt: int = 1
+    numbering: str = "split"
+
+    @property
+    def all_cores(self) -> int:
+        return self.packages * self.nodes * self.l3s * self.cores
+
+    def siblings(self, core: int) -> CpuSet:
+        """The CPUs of a core, cores counted along the machine."""
+        if self.numbering == "adjacent":
+            return CpuSet(range(core * self.smt, (core + 1) * self.smt))
+        place = core
+        if self.numbering == "round-robin":
+            per_package = self.all_cores // self.packages
+            place = (core % per_package) * self.packages + core // per_package
+        return CpuSet(place + thread * self.all_cores for thread in range(self.smt))
+
+    def blocks(self, count: int) -> list[CpuSet]:
+        """The CPUs of `count` equal runs of cores."""
+        size = self.all_cores // count
+        return [
+            CpuSet(cpu for core in range(i * size, (i + 1) * size) for cpu in self.siblings(core))
+            for i in range(count)
+        ]
+
+    def partitions(self) -> dict[Level, list[CpuSet]]:
+        nodes = self.packages * self.nodes
+        return {
+            Level.PACKAGE: self.blocks(self.packages),
+            Level.NODE: self.blocks(nodes),
+            Level.L3: self.blocks(nodes * self.l3s),
+            Level.CORE: self.blocks(self.all_cores),
+        }
+
+
+def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: object) -> Machine:
+    """Make the machine of a shape; `allowed` limits it."""
+    parts = shape.partitions()
+    online = CpuSet(range(shape.all_cores * shape.smt))
+    domains = make_domains(online, {level: list(enumerate(sets)) for level, sets in parts.items()})
+    return Machine(
+        source="test",
+        arch="test",
+        online=online,
+        allowed=online if allowed is None else allowed,
+        domains=domains,
+        nodes=tuple(Node(number=i, cpus=cpus, memory_bytes=1 << 30) for i, cpus in enumerate(parts[Level.NODE])),
+    ).replace(**changes)
+
+
+def write_tree(root: Path, shape: Shape, files: dict[str, str] | None = None) -> Path:
+    """Write the sysfs tree of a shape below `root`; `files` are added, or replace what is there."""
+    parts = shape.partitions()
+    count = shape.all_cores * shape.smt
+    tree = {
+        "sys/devices/system/cpu/online": f"0-{count - 1}\n",
+        "sys/devices/system/cpu/present": f"0-{count - 1}\n",
+        "proc/self/cgroup": "0::/\n",
+    }
+    for number, node in enumerate(parts[Level.NODE]):
+        folder = f"sys/devices/system/node/node{number}"
+        tree[f"{folder}/cpumap"] = node.to_mask() + "\n"
+        tree[f"{folder}/cpulist"] = f"{node}\n"
+        tree[f"{folder}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
+        tree[f"{folder}/distance"] = " ".join("10" if i == number else "20" for i in range(len(parts[Level.NODE])))
+    for cpu in range(count):
+        tree |= _cpu_files(cpu, parts)
+    for path, text in {**tree, **(files or {})}.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return root
+
+
+def _cpu_files(cpu: int, parts: dict[Level, list[CpuSet]]) -> dict[str, str]:
+    own = {level: next(cpus for cpus in sets if cpu in cpus) for level, sets in parts.items()}
+    folder = f"sys/devices/system/cpu/cpu{cpu}"
+    return {
+        f"{folder}/topology/core_cpus": own[Level.CORE].to_mask() + "\n",
+        f"{folder}/topology/core_cpus_list": f"{own[Level.CORE]}\n",
+        f"{folder}/topology/package_cpus": own[Level.PACKAGE].to_mask() + "\n",
+        f"{folder}/topology/physical_package_id": f"{parts[Level.PACKAGE].index(own[Level.PACKAGE])}\n",
+        f"{folder}/cache/index0/level": "1\n",
+        f"{folder}/cache/index0/type": "Data\n",
+        f"{folder}/cache/index0/shared_cpu_map": own[Level.CORE].to_mask() + "\n",
+        f"{folder}/cache/index1/level": "2\n",
+        f"{folder}/cache/index1/type": "Unified\n",
+        f"{folder}/cache/index1/shared_cpu_map": own[Level.CORE].to_mask() + "\n",
+        f"{folder}/cache/index2/level": "3\n",
+        f"{folder}/cache/index2/type": "Unified\n",
+        f"{folder}/cache/index2/shared_cpu_map": own[Level.L3].to_mask() + "\n",
+    }

@@ -1,0 +1,115 @@
+"""What every rank is started with."""
+
+import pytest
+
+from ompbind.command import Job, find_changed, local_seats, make_command, parse_assignment
+from ompbind.errors import RequestError
+from ompbind.events import Exited, Outcome, describe, exit_code
+from ompbind.mask import parse_mask
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from tests.machines import Shape, make_machine
+
+DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
+
+
+def commands(base=None, **job):
+    request = Request(ranks=2, reserve=1)
+    plan = make_plan(DUAL, request)
+    made = Job(argv=("app", "-x"), run_id="r1", base=base or {}, **job)
+    return [make_command(plan, seat, made) for seat in local_seats(plan)]
+
+
+def test_every_rank_is_told_who_it_is():
+    env = commands()[1].env
+    assert {name: env[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+    }
+    assert env["OMPBIND_RUN_ID"] == "r1"
+    assert env["OMPBIND_RANK"] == "1"
+    assert env["OMPBIND_CPUS"] == "4-6"
+    assert env["OMPBIND_RESERVED_CPUS"] == "7,15"
+    assert env["OMPBIND_WORKER_NAME"] == "r1-rank-1"
+
+
+def test_environments_are_fresh_and_the_base_is_untouched():
+    base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin"}
+    first, second = commands(base)
+    assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin"}
+    assert "GOMP_CPU_AFFINITY" not in first.env
+    assert first.env is not second.env
+    assert first.env["PATH"] == "/bin"
+    assert (first.argv, str(first.cpus), str(second.cpus)) == (("app", "-x"), "0-2", "4-6")
+
+
+def test_keeping_the_environment_leaves_what_it_has_and_adds_the_rest():
+    env = commands({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, keep=True)[0].env
+    assert (env["OMP_NUM_THREADS"], env["KMP_AFFINITY"]) == ("9", "none")
+    assert env["OMP_PLACES"] == "{0,1,2}"
+    assert env["OMPBIND_RANK"] == "0"
+
+
+def test_values_are_filled_in_and_other_braces_stay():
+    extra = (("PORT", "800{rank}"), ("J", '{"a": {size}}'), ("C", "{cpus} {run_id} {local_rank}"), ("RANK", "x"))
+    env = commands(extra=extra)[1].env
+    assert (env["PORT"], env["J"], env["C"], env["RANK"]) == ("8001", '{"a": 2}', "4-6 r1 1", "x")
+
+
+def test_order_of_cpus_is_published_when_it_is_not_that_of_numbers():
+    plan = make_plan(DUAL, Request(mask=parse_mask("3,1")))
+    (seat,) = local_seats(plan)
+    assert make_command(plan, seat, Job(argv=("a",), run_id="r", base={})).env["OMPBIND_CPUS"] == "3,1"
+
+
+def test_machines_that_cannot_bind_confine_nothing():
+    plan = make_plan(DUAL.replace(bindable=False), Request())
+    command = make_command(plan, local_seats(plan)[0], Job(argv=("a",), run_id="r", base={}))
+    assert command.cpus is None
+    assert command.env["OMP_PROC_BIND"] == "false"
+    assert "OMP_PLACES" not in command.env
+
+
+def test_inherited_words_of_another_run_are_no_news():
+    plan = make_plan(DUAL, Request())
+    base = {"OMP_PLACES": "{7}"}
+    assert find_changed(plan, Job(argv=("a",), run_id="r", base=base))
+    assert not find_changed(plan, Job(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
+    assert not find_changed(plan, Job(argv=("a",), run_id="r", base=base, keep=True))
+
+
+@pytest.mark.parametrize(("text", "pair"), [("A=1", ("A", "1")), ("A=", ("A", "")), ("A=b=c", ("A", "b=c"))])
+def test_assignments(text, pair):
+    assert parse_assignment(text) == pair
+
+
+@pytest.mark.parametrize("text", ["A", "=1", "", "A=\0"])
+def test_no_assignments(text):
+    with pytest.raises(RequestError):
+        parse_assignment(text)
+
+
+def ended(rank, code=None, signal=None):
+    return Exited(rank=rank, pid=100 + rank, code=code, signal=signal)
+
+
+@pytest.mark.parametrize(
+    ("exits", "code"),
+    [
+        ([], 0),
+        ([ended(0, 0), ended(1, 0)], 0),
+        ([ended(1, 0), ended(0, 3), ended(2, 4)], 3),
+        ([ended(0, signal=9), ended(1, 1)], 137),
+    ],
+)
+def test_exit_code_is_that_of_the_first_failure(exits, code):
+    assert exit_code(Outcome(exits=tuple(exits))) == code
+    assert exit_code(Outcome(exits=tuple(exits), timed_out=True)) == 124
+
+
+def test_ends_are_described():
+    assert describe(ended(2, 3)) == "rank 2 (pid 102) exited with 3"
+    assert describe(ended(2, signal=9)) == "rank 2 (pid 102) was ended by SIGKILL"
+    assert describe(ended(2, signal=40)) == "rank 2 (pid 102) was ended by signal 40"

@@ -1,0 +1,100 @@
+"""CpuSet and its text forms."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CPU_LIMIT, CpuSet, union
+
+numbers = st.sets(st.integers(0, 5000), max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", []),
+        ("(null)", []),
+        ("\n", []),
+        ("5", [5]),
+        ("0-3,8", [0, 1, 2, 3, 8]),
+        ("0-3\0", [0, 1, 2, 3]),
+        (" 0-1\n", [0, 1]),
+        ("0-7:2", [0, 2, 4, 6]),
+        ("0-15:2/8", [0, 1, 8, 9]),
+    ],
+)
+def test_reads_kernel_lists(text, cpus):
+    assert list(CpuSet.from_list(text)) == cpus
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "-1", "3-1", "1,,2", "0-7:0", "0-7:3/2", "9" * 9, "1_0", "٣", f"{CPU_LIMIT}"])
+def test_refuses_what_is_no_list(text):
+    with pytest.raises(ValueError, match="."):
+        CpuSet.from_list(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("ff", list(range(8))),
+        ("1,00000000", [32]),
+        ("0", []),
+        ("00000000,00000003\n", [0, 1]),
+        ("3,0", [32, 33]),
+        ("f\0", [0, 1, 2, 3]),
+    ],
+)
+def test_reads_kernel_masks(text, cpus):
+    assert list(CpuSet.from_mask(text)) == cpus
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "-1", "+1", "0xff", "1_0", "f" * CPU_LIMIT])
+def test_refuses_what_is_no_mask(text):
+    with pytest.raises(ValueError, match="."):
+        CpuSet.from_mask(text)
+
+
+@given(numbers)
+def test_text_forms_lose_nothing(cpus):
+    made = CpuSet(cpus)
+    assert CpuSet.from_list(str(made)) == made
+    assert CpuSet.from_mask(made.to_mask()) == made
+    assert list(made) == sorted(cpus)
+    assert len(made) == len(cpus)
+    assert eval(repr(made), {"CpuSet": CpuSet}) == made
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+@given(numbers, numbers)
+def test_behaves_as_a_set(left, right):
+    a, b = CpuSet(left), CpuSet(right)
+    assert set(a | b) == left | right
+    assert set(a & b) == left & right
+    assert set(a - b) == left - right
+    assert (a <= b) == (left <= right)
+    assert (a < b) == (left < right)
+    assert a.isdisjoint(b) == left.isdisjoint(right)
+    assert (a == b) == (left == right)
+    assert union([a, b]) == a | b
+    assert (hash(a) == hash(b)) or a != b
+
+
+@given(numbers)
+def test_runs_are_maximal(cpus):
+    runs = list(CpuSet(cpus).runs())
+    assert [cpu for start, length in runs for cpu in range(start, start + length)] == sorted(cpus)
+    assert all(start + length < following for (start, length), (following, _) in zip(runs, runs[1:], strict=False))
+
+
+def test_is_immutable_and_has_a_first():
+    cpus = CpuSet([4, 2])
+    with pytest.raises(AttributeError, match="immutable"):
+        cpus.bits = 3
+    assert cpus.first == 2
+    assert 4 in cpus
+    assert -1 not in cpus
+    assert not CpuSet()
+    with pytest.raises(ValueError, match="empty"):
+        _ = CpuSet().first

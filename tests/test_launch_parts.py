@@ -1,0 +1,98 @@
+"""The parts of launching that need no process: the ladder, the guard's book, finding commands, failures."""
+
+import os
+import signal
+
+import pytest
+
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.launch.confine import exec_error
+from ompbind.launch.guard import remaining
+from ompbind.launch.ladder import Ladder
+from ompbind.launch.spawn import read_failures
+from ompbind.launch.which import find_command
+
+
+def climb(first):
+    ladder, sent = Ladder(grace_s=5), []
+    for now in range(4):
+        number = ladder.step(first, now)
+        sent.append((number and number.name, ladder.due_at))
+    return sent
+
+
+def test_each_rung_is_taken_once_and_the_last_is_kill():
+    assert climb(signal.SIGINT) == [("SIGINT", 5), ("SIGTERM", 6), ("SIGKILL", None), (None, None)]
+    assert climb(signal.SIGTERM) == [("SIGTERM", 5), ("SIGKILL", None), (None, None), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (b"", []),
+        (b"+5\n+6\n", [5, 6]),
+        (b"+5\n+6\n-5\n", [6]),
+        (b"-7\n+5\n", [5]),
+        (b"+5\n-5\n+5\n", [5]),
+        (b"+5\n.", []),
+    ],
+)
+def test_guard_knows_who_is_left(words, left):
+    assert remaining(words) == left
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, mode in (("good", 0o755), ("plain", 0o644)):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "sub").mkdir()
+    return tmp_path
+
+
+def test_commands_are_found_by_path(folder):
+    env = {"PATH": f"/nowhere:{folder}"}
+    assert find_command("good", env) == str(folder / "good")
+    assert find_command(str(folder / "good"), {}) == str(folder / "good")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "code"),
+    [
+        ("nosuch", CommandNotFoundError, 127),
+        ("", CommandNotFoundError, 127),
+        ("{folder}/nosuch", CommandNotFoundError, 127),
+        ("{folder}/sub", CommandNotExecutableError, 126),
+    ],
+)
+def test_commands_that_are_not_there(folder, name, error, code):
+    with pytest.raises(error) as caught:
+        find_command(name.format(folder=folder), {"PATH": str(folder)})
+    assert caught.value.launch_code == code
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not os.path.exists("/etc/passwd"), reason="needs a file nobody executes")
+def test_files_without_permission_are_told_apart(folder):
+    for name in ("plain", str(folder / "plain")):
+        with pytest.raises(CommandNotExecutableError, match="permission denied"):
+            find_command(name, {"PATH": str(folder)})
+
+
+def test_failures_come_back_with_rank_and_meaning():
+    words = b"2\0bind\0000\0asked for CPUs 0-1, the kernel gave only 0\n1\0exec\0008\0/bin/x\n0\0other\0000\0boom\n"
+    first, second, third = read_failures(words)
+    assert (type(first), first.message) == (LaunchError, "rank 2: asked for CPUs 0-1, the kernel gave only 0")
+    assert isinstance(second, CommandNotExecutableError)
+    assert second.message.startswith("rank 1: cannot execute /bin/x")
+    assert "boom" in third.message
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [(2, 127, "interpreter"), (7, 126, "too long"), (8, 126, "not a program"), (13, 126, "Permission denied")],
+)
+def test_exec_errors_mean_something(number, code, message):
+    error = exec_error("/etc/passwd", number)
+    assert error.launch_code == code
+    assert message in error.message
+    assert exec_error("/nowhere", 2).message == "command not found: /nowhere"

@@ -1,0 +1,286 @@
+"""Plans on plain machines: tables of what each strategy gives, and properties that always hold."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import MaskError, PlanError, RequestError
+from ompbind.mask import parse_mask
+from ompbind.plan import make_plan
+from ompbind.request import Bind, Request
+from ompbind.strategies import STRATEGIES
+from ompbind.topology import Level
+from tests.machines import Shape, make_machine
+
+DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
+ADJACENT = Shape(packages=2, cores=4, smt=2, numbering="adjacent")  # siblings 0,1  2,3  ...
+ROBIN = Shape(packages=2, cores=4, smt=2, numbering="round-robin")  # even CPUs in package 0
+POWER = Shape(packages=2, cores=2, smt=8, numbering="adjacent")
+SNC = Shape(packages=2, nodes=2, l3s=1, cores=4, smt=1)  # four nodes of four cores
+BIG = Shape(packages=4, nodes=2, l3s=2, cores=4, smt=2)
+
+
+def plan(shape, machine=None, **options):
+    mask = options.pop("mask", None)
+    request = Request(mask=parse_mask(mask) if mask else None, **options)
+    return make_plan(machine or make_machine(shape), request)
+
+
+def lists(made):
+    return [str(one.cpuset) for one in made.placements]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "expected"),
+    [
+        (DUAL, {"ranks": 1}, ["0-7"]),
+        (DUAL, {"ranks": 2}, ["0-3", "4-7"]),
+        (DUAL, {"ranks": 3}, ["0-2", "3-5", "6-7"]),
+        (DUAL, {"ranks": 4, "smt": "all"}, ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]),
+        (DUAL, {"ranks": 2, "sibling": "last"}, ["8-11", "12-15"]),
+        (ADJACENT, {"ranks": 2}, ["0,2,4,6", "8,10,12,14"]),
+        (ADJACENT, {"ranks": 2, "smt": 2}, ["0-7", "8-15"]),
+        (ROBIN, {"ranks": 2}, ["0,2,4,6", "1,3,5,7"]),
+        (ROBIN, {"ranks": 4, "smt": "all"}, ["0,2,8,10", "4,6,12,14", "1,3,9,11", "5,7,13,15"]),
+        (POWER, {"ranks": 2}, ["0-3,8-11", "16-19,24-27"]),
+        (POWER, {"ranks": 4, "smt": 3}, ["0-2", "8-10", "16-18", "24-26"]),
+        (SNC, {"ranks": 2}, ["0-7", "8-15"]),
+        (SNC, {"ranks": 8}, ["0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"]),
+        (SNC, {"ranks": 6}, ["0-2", "3-5", "6-7", "8-10", "11-13", "14-15"]),
+        (DUAL, {"ranks": 8}, ["0", "1", "2", "3", "4", "5", "6", "7"]),
+        (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2}, ["0-1", "2-3"]),
+        (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2, "smt": 2}, ["0,8", "1,9"]),
+        (DUAL, {"ranks": 2, "strategy": "spread", "threads": 2}, ["0-1", "4-5"]),
+        (SNC, {"ranks": 4, "strategy": "spread", "threads": 1}, ["0", "4", "8", "12"]),
+        (SNC, {"ranks": 3, "strategy": "spread", "threads": 1}, ["0", "4", "8"]),
+        (DUAL, {"ranks": None, "strategy": "nodes"}, ["0-3", "4-7"]),
+        (SNC, {"ranks": 2, "strategy": "nodes"}, ["0-3", "4-7"]),
+        (SNC, {"ranks": None, "strategy": "packages"}, ["0-7", "8-15"]),
+        (DUAL, {"ranks": 4, "strategy": "nodes"}, ["0-1", "2-3", "4-5", "6-7"]),
+        (DUAL, {"ranks": 3, "strategy": "nodes"}, ["0-1", "2-3", "4-7"]),
+        (DUAL, {"ranks": 3, "strategy": "cores"}, ["0", "1", "2"]),
+        (DUAL, {"ranks": 2, "strategy": "all"}, ["0-7", "0-7"]),
+        (DUAL, {"ranks": None}, ["0-3", "4-7"]),
+        (DUAL, {"ranks": None, "strategy": "compact", "threads": 3}, ["0-2", "3-5"]),
+        (DUAL, {"ranks": 2, "mask": "0-3"}, ["0-1", "2-3"]),
+        (DUAL, {"ranks": 2, "mask": "0,1,8,9"}, ["0,8", "1,9"]),
+        (DUAL, {"ranks": 2, "mask": "0,1,8,9", "smt": 1}, ["0", "1"]),
+        (DUAL, {"ranks": 3, "mask": "7|0-1|3"}, ["7", "0-1", "3"]),
+        (DUAL, {"ranks": None, "mask": "7|0-1"}, ["7", "0-1"]),
+        (DUAL, {"ranks": 2, "mask": "auto"}, ["0-3", "4-7"]),
+        (DUAL, {"ranks": 2, "mask": "none"}, ["0-15", "0-15"]),
+        (DUAL, {"ranks": 2, "mask": "0-3|2-5", "share": True}, ["0-3", "2-5"]),
+    ],
+)
+def test_ranks_get(shape, options, expected):
+    assert lists(plan(shape, **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "reserved"),
+    [
+        ({"ranks": 2, "reserve": 1}, ["0-2", "4-6"], "3,7,11,15"),
+        ({"ranks": 2, "reserve_total": 2}, ["0-2", "4-6"], "3,7,11,15"),
+        ({"ranks": 2, "reserve_total": 1}, ["0-3", "4-6"], "3,11"),
+        ({"ranks": 2, "reserve": 1, "mask": "0-3|4-5"}, ["0-2", "4"], "3,5,11,13"),
+        ({"ranks": 2, "reserve": 1, "smt": "all"}, ["0-2,8-10", "4-6,12-14"], "3,7,11,15"),
+        ({"ranks": 2, "strategy": "compact", "threads": 2, "reserve": 1}, ["0-1", "3-4"], "2,5,10,13"),
+    ],
+)
+def test_reserve_takes_whole_cores_out(options, expected, reserved):
+    made = plan(DUAL, **options)
+    if options.get("reserve_total") == 1:
+        assert len(made.reserved) == 2
+        assert sorted(len(one.cpus) for one in made.placements) == [3, 4]
+        return
+    assert (lists(made), str(made.reserved)) == (expected, reserved)
+    assert all(one.threads == len(one.cpus) or options.get("threads") for one in made.placements)
+
+
+def test_more_ranks_than_cores_share_cores_by_siblings_only():
+    made = plan(DUAL, ranks=12)
+    assert sum(len(one.cpus) for one in made.placements) == 16
+    used = union(one.cpuset for one in made.placements)
+    assert len(used) == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
+        ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
+        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, 8 are free"),
+        ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
+        ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
+        ({"reserve_total": 8}, "8 cores are to be reserved"),
+        ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "--reserve-total"),
+        ({"ranks": 2, "mask": "0-3|3-5"}, "ranks 0 and 1 would both get CPU 3"),
+        ({"ranks": 2, "strategy": "books"}, "tells no book domains"),
+        ({"ranks": 2, "strategy": "drawers"}, "tells no drawer domains"),
+    ],
+)
+def test_refuses_what_cannot_be_with_a_hint(options, message):
+    with pytest.raises(PlanError, match=message) as caught:
+        plan(DUAL, **options)
+    assert caught.value.hint
+
+
+def test_number_of_parts_must_fit():
+    with pytest.raises(MaskError, match="2 parts for 3 ranks") as caught:
+        plan(DUAL, ranks=3, mask="0|1")
+    assert "-n 2" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ranks": 0}, {"threads": 0}, {"smt": 0}, {"reserve": -1}, {"reserve": 1, "reserve_total": 1}, {"ranks": 1 << 20}],
+)
+def test_requests_that_contradict_themselves(options):
+    with pytest.raises(RequestError):
+        Request(**options)
+
+
+def test_share_lets_more_ranks_than_cpus_wrap_round():
+    made = plan(Shape(cores=2), ranks=5, share=True)
+    assert lists(made) == ["0", "1", "0", "1", "0"]
+
+
+def test_order_of_a_mask_is_the_order_of_threads():
+    (one,) = plan(DUAL, ranks=1, mask="3,1,2", bind=Bind.THREAD).placements
+    assert one.cpus == (3, 1, 2)
+    assert [str(place) for place in one.places] == ["1-3", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("bind", "places"),
+    [
+        (Bind.RANK, ["0-1,8-9"]),
+        (Bind.THREAD, ["0-1,8-9", "8", "1", "9"]),
+        (Bind.CORE, ["0-1,8-9", "1,9"]),
+        (Bind.EXACT, ["0", "8", "1", "9"]),
+        (Bind.NONE, []),
+    ],
+)
+def test_places_of_each_mode(bind, places):
+    one = plan(DUAL, ranks=4, smt="all", bind=bind).placements[0]
+    assert [str(place) for place in one.places] == places
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(None, 4), (8.0, 4), (5.9, 2), (2.0, 1), (0.5, 1)])
+def test_threads_stay_within_the_quota(quota, threads):
+    made = plan(None, machine=make_machine(DUAL, quota=quota), ranks=2)
+    assert [one.threads for one in made.placements] == [threads] * 2
+    assert ("quota" in [note.code for note in made.notes]) == (threads < 4)
+
+
+def test_allowed_cpus_are_all_there_is():
+    machine = make_machine(DUAL, allowed=CpuSet([1, 5, 6]))
+    assert lists(plan(None, machine=machine, ranks=2)) == ["1", "5-6"]
+
+
+def test_nodes_of_a_rank_are_those_of_its_cpus():
+    assert [one.nodes for one in plan(SNC, ranks=2).placements] == [(0, 1), (2, 3)]
+
+
+def test_notes_say_what_is_idle_and_what_crosses():
+    codes = {note.code for note in plan(SNC, ranks=3, strategy="nodes").notes}
+    assert "idle" in codes
+    assert "crosses-nodes" in {note.code for note in plan(SNC, ranks=2).notes}
+    assert {note.code: note.warning for note in plan(DUAL, ranks=2, threads=9).notes}["oversubscribed"]
+
+
+def test_machines_that_cannot_bind_get_thread_counts_only():
+    made = plan(None, machine=make_machine(DUAL, bindable=False), ranks=2)
+    assert [one.places for one in made.placements] == [(), ()]
+    assert [one.threads for one in made.placements] == [4, 4]
+    assert "not-bindable" in {note.code for note in made.notes}
+
+
+def test_place_lists_too_long_for_a_runtime_fall_back_and_say_so():
+    shape = Shape(packages=2, nodes=4, l3s=4, cores=64, numbering="adjacent")
+    assert len(plan(shape, ranks=1).placements[0].places) == 1
+    made = plan(shape, ranks=1, bind=Bind.EXACT)
+    assert made.placements[0].places == ()
+    assert "places-too-long" in {note.code for note in made.notes}
+
+
+shapes = st.builds(
+    Shape,
+    packages=st.integers(1, 4),
+    nodes=st.integers(1, 2),
+    l3s=st.integers(1, 2),
+    cores=st.integers(1, 5),
+    smt=st.sampled_from([1, 2, 8]),
+    numbering=st.sampled_from(["adjacent", "split", "round-robin"]),
+)
+
+
+@st.composite
+def cases(draw):
+    """A machine of which some CPUs may be used, and a request that may or may not fit it."""
+    shape = draw(shapes)
+    machine = make_machine(shape)
+    allowed = CpuSet(draw(st.sets(st.sampled_from(list(machine.online)), min_size=1)))
+    request = Request(
+        ranks=draw(st.one_of(st.none(), st.integers(1, 12))),
+        strategy=draw(st.sampled_from(list(STRATEGIES))),
+        smt=draw(st.sampled_from(["auto", "all", 1, 2, 3])),
+        sibling=draw(st.sampled_from(["first", "last"])),
+        threads=draw(st.one_of(st.none(), st.integers(1, 4))),
+        reserve=draw(st.integers(0, 1)),
+        bind=draw(st.sampled_from(list(Bind))),
+    )
+    return machine.replace(allowed=draw(st.sampled_from([allowed, machine.online]))), request
+
+
+@given(cases())
+def test_every_plan_keeps_its_promises(case):
+    machine, request = case
+    try:
+        made = make_plan(machine, request)
+    except PlanError as error:
+        assert error.hint
+        return
+    assert made == make_plan(machine, request)
+    sets = [one.cpuset for one in made.placements]
+    assert request.ranks in (None, len(sets))
+    assert all(sets)
+    assert union(sets) <= machine.allowed
+    if request.strategy != "all":
+        assert sum(map(len, sets)) == len(union(sets))
+    assert made.reserved.isdisjoint(union(sets))
+    assert made.idle == machine.allowed - union(sets) - made.reserved
+    if isinstance(request.smt, int):
+        for core in machine.at(Level.CORE):
+            assert len(core.cpus & union(sets)) <= request.smt
+    for one in made.placements:
+        assert one.threads >= 1
+        assert all(place <= one.cpuset for place in one.places)
+
+
+@given(shapes, st.integers(1, 40))
+def test_balanced_uses_every_core_in_shares_that_differ_by_one(shape, ranks):
+    machine = make_machine(shape)
+    cores = machine.at(Level.CORE)
+    if ranks > len(cores):
+        return
+    made = make_plan(machine, Request(ranks=ranks))
+    owners = [{i for i, one in enumerate(made.placements) if not core.cpus.isdisjoint(one.cpuset)} for core in cores]
+    assert all(len(owner) == 1 for owner in owners)
+    sizes = [sum(owner == {rank} for owner in owners) for rank in range(ranks)]
+    assert max(sizes) - min(sizes) <= 1
+    firsts = [min(owner) for owner in owners]
+    assert firsts == sorted(firsts)
+
+
+@pytest.mark.parametrize("shape", [DUAL, ADJACENT, ROBIN, SNC, BIG, POWER])
+def test_balanced_crosses_no_boundary_that_equal_shares_fit(shape):
+    machine = make_machine(shape)
+    for level in (Level.PACKAGE, Level.NODE, Level.L3):
+        domains = machine.at(level)
+        per_domain = len(machine.at(Level.CORE)) // len(domains)
+        for each in (each for each in range(1, per_domain + 1) if per_domain % each == 0):
+            made = make_plan(machine, Request(ranks=len(domains) * each))
+            for one in made.placements:
+                assert sum(not domain.cpus.isdisjoint(one.cpuset) for domain in domains) == 1

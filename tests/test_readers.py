@@ -1,0 +1,271 @@
+"""Readers of machines, on trees written for the test: sysfs, cgroups, archives, other systems."""
+
+import io
+import tarfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import MachineError
+from ompbind.machine.archive import ArchiveRoot
+from ompbind.machine.cgroup import read_limits
+from ompbind.machine.fallback import make_counted_machine
+from ompbind.machine.root import FolderRoot
+from ompbind.machine.sources import read_machine, read_recorded
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from ompbind.topology import Level
+from tests.machines import Shape, make_machine, write_tree
+
+SHAPES = [
+    Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
+    for packages in (1, 2, 4)
+    for nodes in (1, 2)
+    for smt in (1, 2, 8)
+    for numbering in ("adjacent", "split", "round-robin")
+]
+
+
+def extents(machine, level):
+    return [domain.cpus for domain in machine.at(level)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_plain_machines_are_read_as_they_are(tmp_path, shape):
+    machine = read_machine(str(write_tree(tmp_path, shape)))
+    expected = make_machine(shape)
+    assert (machine.online, machine.allowed) == (expected.online, expected.online)
+    for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
+        assert extents(machine, level) == extents(expected, level)
+    assert [(node.number, node.cpus, node.memory_bytes) for node in machine.nodes] == [
+        (node.number, node.cpus, 1 << 30) for node in expected.nodes
+    ]
+    for ranks in (1, 2, 3):
+        assert str(make_plan(machine, Request(ranks=ranks))) == str(make_plan(expected, Request(ranks=ranks)))
+
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+
+
+def test_offline_and_absent_cpus_are_no_part_of_anything(tmp_path):
+    files = {f"{CPU}/online": "0-2,5-7\n", f"{CPU}/present": "0-7\n"}
+    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4, smt=2), files)))
+    assert (str(machine.online), str(machine.offline)) == ("0-2,5-7", "3-4")
+    assert [str(cpus) for cpus in extents(machine, Level.CORE)] == ["0", "1,5", "2,6", "7"]
+
+
+def test_old_kernels_tell_online_cpu_by_cpu(tmp_path):
+    root = write_tree(tmp_path, Shape(cores=4), {f"{CPU}/cpu2/online": "0\n"})
+    (root / CPU / "online").unlink()
+    (root / CPU / "present").unlink()
+    machine = read_machine(str(root))
+    assert (str(machine.online), str(machine.offline)) == ("0-1,3", "2")
+
+
+def test_masks_are_trusted_before_lists(tmp_path):
+    files = {f"{CPU}/cpu{cpu}/topology/core_cpus_list": "0-3\n" for cpu in range(4)}
+    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
+    assert len(machine.at(Level.CORE)) == 4
+
+
+def test_nodes_without_cpus_or_memory_know_their_neighbours(tmp_path):
+    files = {
+        f"{NODE}/node0/distance": "10 20 15 40",
+        f"{NODE}/node1/meminfo": "Node 1 MemTotal: 0 kB",
+        f"{NODE}/node1/distance": "20 10 30 35",
+        f"{NODE}/node2/cpumap": "0\n",
+        f"{NODE}/node2/meminfo": "Node 2 MemTotal: 4096 kB",
+        f"{NODE}/node2/distance": "15 30 10 50",
+        f"{NODE}/node7/cpulist": "\n",
+        f"{NODE}/node7/distance": "40 35 50 10",
+    }
+    machine = read_machine(str(write_tree(tmp_path, Shape(packages=2, cores=2), files)))
+    assert {node.number: node.nearest for node in machine.nodes} == {0: (), 1: (0,), 2: (0,), 7: (1,)}
+    assert [domain.os_id for domain in machine.at(Level.NODE)] == [0, 1]
+
+
+def test_a_machine_without_topology_files_is_flat_and_says_so(tmp_path):
+    (tmp_path / CPU).mkdir(parents=True)
+    (tmp_path / CPU / "online").write_text("0-3\n")
+    machine = read_machine(str(tmp_path))
+    assert len(machine.at(Level.CORE)) == 4
+    assert machine.remarks
+    assert [node.number for node in machine.nodes] == [0]
+
+
+@pytest.mark.parametrize("source", ["nowhere", "{empty}", "{junk}"])
+def test_sources_that_are_no_machine(tmp_path, source):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "junk").write_bytes(b"\x1f\x8bjunk")
+    with pytest.raises(MachineError) as caught:
+        read_machine(source.format(empty=tmp_path / "empty", junk=tmp_path / "junk"))
+    assert caught.value.exit_code == 2
+
+
+MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "cpuset", "quota"),
+    [
+        ({}, None, None),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "proc/self/mountinfo": MOUNTINFO.format(top="/", point="/sys/fs/cgroup", kind="cgroup2", options=""),
+                "sys/fs/cgroup/cpuset.cpus.effective": "0-7\n",
+                "sys/fs/cgroup/a/b/cpuset.cpus.effective": "0-3\n",
+                "sys/fs/cgroup/a/cpu.max": "250000 100000\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+            },
+            "0-3",
+            2.5,
+        ),
+        (
+            {  # the group has no cpuset controller: the nearest one above counts
+                "proc/self/cgroup": "0::/a/b\n",
+                "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n",
+                "cg/a/cpuset.cpus.effective": "2-3\n",
+                "cg/a/b/cpu.max": "50000 100000\n",
+            },
+            "2-3",
+            0.5,
+        ),
+        (
+            {  # version 1, each controller on its own; a container sees its group as the top
+                "proc/self/cgroup": "4:cpuset:/docker/x\n3:cpu,cpuacct:/docker/x\n",
+                "proc/self/mountinfo": MOUNTINFO.format(
+                    top="/docker/x", point="/sys/fs/cgroup/cpuset", kind="cgroup", options="cpuset"
+                )
+                + MOUNTINFO.format(top="/docker/x", point="/sys/fs/cgroup/cpu", kind="cgroup", options="cpu,cpuacct"),
+                "sys/fs/cgroup/cpuset/cpuset.cpus": "1,3\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            "1,3",
+            1.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "3:cpu,cpuacct:/\n",
+                "proc/mounts": "cgroup /c cgroup rw,cpu,cpuacct 0 0\n",
+                "c/cpu.cfs_quota_us": "-1\n",
+                "c/cpu.cfs_period_us": "100000\n",
+            },
+            None,
+            None,
+        ),
+    ],
+    ids=["none", "v2", "v2-no-controller", "v1-container", "v1-unlimited"],
+)
+def test_cgroup_limits(tmp_path, files, cpuset, quota):
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    limits = read_limits(FolderRoot(str(tmp_path)))
+    assert limits.cpuset == (CpuSet.from_list(cpuset) if cpuset else None)
+    assert limits.quota == quota
+
+
+def test_the_cpuset_limits_what_is_allowed(tmp_path):
+    files = {
+        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        "sys/fs/cgroup/cpuset.cpus.effective": "1-2\n",
+    }
+    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
+    assert (str(machine.allowed), str(machine.online)) == ("1-2", "0-3")
+
+
+def pack(folder, path, *, format_=tarfile.USTAR_FORMAT, name="machine"):
+    with tarfile.open(path, "w:gz", format=format_) as archive:
+        archive.add(folder, arcname=name)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("format_", "name"),
+    [
+        (tarfile.USTAR_FORMAT, "machine"),
+        (tarfile.USTAR_FORMAT, "."),
+        (tarfile.USTAR_FORMAT, "m" * 90),
+        (tarfile.GNU_FORMAT, "m" * 120),
+        (tarfile.PAX_FORMAT, "m" * 120),
+        (tarfile.PAX_FORMAT, "maschine-ü"),
+    ],
+)
+def test_archives_are_read_like_folders(tmp_path, format_, name):
+    tree = write_tree(tmp_path / "tree", Shape(packages=2, cores=2, smt=2))
+    (tree / "sys/devices/system/cpu/cpu0/driver").symlink_to("../../../bus")
+    packed = read_machine(pack(tree, tmp_path / "m.tar.gz", format_=format_, name=name))
+    assert packed.replace(source="") == read_machine(str(tree)).replace(source="")
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_archives_are_a_machine_or_a_machine_error(tmp_path, data):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        info = tarfile.TarInfo("m/sys/devices/system/cpu/online")
+        info.size = 4
+        archive.addfile(info, io.BytesIO(b"0-3\n"))
+    whole = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(0, 3))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / "d.tar.gz").write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        machine = read_machine(str(tmp_path / "d.tar.gz"))
+    except MachineError:
+        return
+    assert machine.online
+
+
+names = st.sampled_from(["online", "present", "cpu0/topology/core_cpus", "cpu1/topology/package_cpus", "cpu0/online"])
+texts = st.text(alphabet="0123456789,-abcf \n\0(nul)", max_size=12)
+
+
+class DictRoot:
+    """A root of given files."""
+
+    name = "given"
+
+    def __init__(self, files):
+        self.files = files
+
+    def read(self, path):
+        return self.files.get(path)
+
+    def names(self, path):
+        return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(path + "/")})
+
+
+@given(st.dictionaries(names, texts, max_size=5), texts, texts)
+def test_any_tree_is_a_machine_or_a_machine_error(files, cpulist, cgroup):
+    tree = {f"{CPU}/{name}": text for name, text in files.items()}
+    tree |= {f"{NODE}/node0/cpulist": cpulist, f"{NODE}/node3/cpumap": cpulist, "proc/self/cgroup": cgroup}
+    try:
+        machine = read_recorded(DictRoot(tree))
+    except MachineError:
+        return
+    assert machine.allowed
+    make_plan(machine, Request())
+
+
+@pytest.mark.parametrize(("cpus", "cores", "each"), [(8, 4, 2), (8, None, 1), (6, 4, 1), (1, 1, 1)])
+def test_systems_without_sysfs_give_counts(cpus, cores, each):
+    machine = make_counted_machine(cpus, cores, "Darwin")
+    assert not machine.bindable
+    assert len(machine.at(Level.CORE)) == cpus // each
+    assert "Darwin" in machine.remarks[0]
+    made = make_plan(machine, Request())
+    assert made.placements[0].threads == cpus // each
+
+
+def test_missing_members_and_folders_are_empty(tmp_path):
+    root = ArchiveRoot(pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz"))
+    assert root.read("sys/nothing") is None
+    assert root.names("sys/nothing") == []
+    assert "cpu0" in root.names(CPU)
+    assert FolderRoot(str(tmp_path)).read("no\0name") is None

@@ -1,0 +1,52 @@
+"""Records: what dataclasses would do, in less time."""
+
+import pickle
+
+import pytest
+
+from ompbind.record import Record
+
+
+class Point(Record):
+    x: int
+    y: int = 0
+
+    def check(self) -> None:
+        if self.x < 0:
+            raise ValueError("x is negative")
+
+
+def test_fields_come_by_keyword_with_defaults():
+    assert Point(x=1).as_dict() == {"x": 1, "y": 0}
+    assert repr(Point(x=1, y=2)) == "Point(x=1, y=2)"
+
+
+@pytest.mark.parametrize(("values", "wrong"), [({}, "missing x"), ({"x": 1, "z": 2}, "unknown z")])
+def test_refuses_missing_and_unknown_fields(values, wrong):
+    with pytest.raises(TypeError, match=wrong):
+        Point(**values)
+
+
+def test_is_frozen_and_has_slots():
+    point = Point(x=1)
+    with pytest.raises(AttributeError, match="immutable"):
+        point.x = 2
+    with pytest.raises(AttributeError, match="immutable"):
+        del point.x
+    assert not hasattr(point, "__dict__")
+
+
+def test_compares_by_class_and_fields():
+    assert Point(x=1) == Point(x=1, y=0)
+    assert Point(x=1) != Point(x=2)
+    assert len({Point(x=1), Point(x=1), Point(x=2)}) == 2
+
+
+def test_replace_makes_a_checked_copy():
+    assert Point(x=1).replace(y=5) == Point(x=1, y=5)
+    with pytest.raises(ValueError, match="negative"):
+        Point(x=1).replace(x=-1)
+
+
+def test_survives_pickling():
+    assert pickle.loads(pickle.dumps(Point(x=3))) == Point(x=3)
