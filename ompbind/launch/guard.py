@@ -9,6 +9,7 @@ were forked have told. When it ends without a farewell, the guard kills the grou
 import os
 import signal
 
+from ompbind.launch.groups import signal_group
 from ompbind.record import Record
 
 _FAREWELL = b"."
@@ -68,7 +69,7 @@ def _keep_watch(read_end: int) -> None:
         os.closerange(1, os.sysconf("SC_OPEN_MAX"))
         words = b"".join(iter(lambda: os.read(0, 1 << 16), b""))
         for group in remaining(words):
-            _kill_group(group)
+            signal_group(group, signal.SIGKILL)
     finally:
         os._exit(0)
 
@@ -84,10 +85,3 @@ def remaining(words: bytes) -> list[int]:
         else:
             left.pop(int(word[1:]), None)
     return list(left)
-
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -14,6 +14,7 @@ from ompbind.command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.events import Exited, Outcome, describe
+from ompbind.launch.groups import has_living, signal_group
 from ompbind.launch.guard import dismiss, start_guard, withdraw
 from ompbind.launch.ladder import Ladder
 from ompbind.launch.spawn import Wiring, fork_rank, read_failures
@@ -181,16 +182,7 @@ def _handle(run: _Run, number: signal.Signals) -> None:
 
 def _signal_groups(run: _Run, number: signal.Signals) -> None:
     for group in (*run.live, *run.lingering):
-        _signal_group(group, number)
-
-
-def _signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False when nobody is left in it, or nobody that may be signalled."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+        signal_group(group, number)
 
 
 def _stop(run: _Run, first: signal.Signals) -> None:
@@ -228,7 +220,8 @@ def _note_end(run: _Run, pid: int, status: int) -> None:
     run.exits.append(exited)
     if run.alone:
         take_terminal_back(pid)
-    if _signal_group(pid, signal.SIGTERM):
+    if has_living(pid):
+        signal_group(pid, signal.SIGTERM)
         run.lingering[pid] = time.monotonic() + run.watch.grace_s
     else:
         withdraw(run.guard, pid)
@@ -243,8 +236,9 @@ def _note_end(run: _Run, pid: int, status: int) -> None:
 def _look_at_clock(run: _Run) -> None:
     now = time.monotonic()
     for group, kill_at in list(run.lingering.items()):
-        late = now >= kill_at
-        if not _signal_group(group, signal.SIGKILL if late else 0) or late:
+        if now >= kill_at:
+            signal_group(group, signal.SIGKILL)
+        if now >= kill_at or not has_living(group):
             del run.lingering[group]
             withdraw(run.guard, group)
     if run.timeout_at is not None and now >= run.timeout_at and (run.live or run.lingering):

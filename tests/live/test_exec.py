@@ -1,0 +1,147 @@
+"""`ompbind exec`: one rank inside an engine, by its variables and inside the real ones."""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from tests.live.conftest import OMPBIND, clean_environment, two_cpus
+
+TELL = """
+import json, os
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "OMPBIND_RUN_ID")
+told = {name: os.environ.get(name) for name in names}
+told["cpus"] = sorted(os.sched_getaffinity(0))
+told["pid"] = os.getpid()
+os.write(1, json.dumps(told).encode() + b"\\n")
+"""
+
+SLURM = {
+    "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "6", "SLURM_NODEID": "2", "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)",
+}  # fmt: skip
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "job1",
+}  # fmt: skip
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+FLUX = {
+    "FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2",
+    "FLUX_JOB_ID": "99",
+}  # fmt: skip
+TORCHRUN = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
+
+
+def tell(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("env", "rank", "size"),
+    [(SLURM, "5", "6"), (OPEN_MPI, "3", "4"), (MPICH, "1", "2"), (FLUX, "1", "4"), (TORCHRUN, "1", "2")],
+    ids=["slurm", "openmpi", "mpich", "flux", "torchrun"],
+)
+def test_finds_its_rank_in_the_variables_of_engines(ompbind, env, rank, size):
+    first, second = two_cpus()
+    told = tell(ompbind("exec", "-m", f"{first},{second}", "--", sys.executable, "-c", TELL, env=env))
+    assert (told["RANK"], told["WORLD_SIZE"]) == (rank, size)
+    assert (told["LOCAL_RANK"], told["LOCAL_WORLD_SIZE"]) == ("1", "2")
+    assert told["cpus"] == [second]
+    assert told["OMP_NUM_THREADS"] == "1"
+
+
+def test_an_inner_engine_comes_before_slurm(ompbind):
+    told = tell(ompbind("exec", "--", sys.executable, "-c", TELL, env={**SLURM, **OPEN_MPI}))
+    assert told["RANK"] == "3"
+    assert told["OMPBIND_RUN_ID"] == "openmpi-job1"
+
+
+def test_the_command_takes_the_place_of_ompbind(start):
+    process = start("exec", "--", sys.executable, "-c", TELL)
+    assert json.loads(process.stdout.readline())["pid"] == process.pid
+    assert process.wait() == 0
+
+
+def test_without_an_engine_it_is_one_rank(ompbind):
+    _, second = two_cpus()
+    told = tell(ompbind("exec", "-m", str(second), "--", sys.executable, "-c", TELL))
+    assert (told["cpus"], told["RANK"], told["WORLD_SIZE"]) == ([second], "0", "1")
+    done = ompbind("exec", "-n", "2", "--", "true")
+    assert done.returncode == 125
+    assert "no engine" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "args", "message"),
+    [
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, [], "say with -n"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "x"}, [], "not a number"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "9"}, [], "contradict"),
+        (OPEN_MPI, ["-n", "1"], "local rank 1, of 1"),
+        ({}, ["--topology", "/"], "recorded"),
+    ],
+)
+def test_what_makes_no_sense_is_told(ompbind, env, args, message):
+    done = ompbind("exec", *args, "--", "true", env=env)
+    assert done.returncode == 125
+    assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(["nosuch-command"], 127), (["/etc/passwd"], 126), (["sh", "-c", "exit 9"], 9)]
+)
+def test_exit_codes(ompbind, command, code):
+    assert ompbind("exec", "--", *command).returncode == code
+
+
+def test_inside_a_rank_of_ompbind_it_keeps_what_the_rank_has(ompbind):
+    done = ompbind("run", "-n", "2", "--", "ompbind", "exec", "--", sys.executable, "-c", TELL)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(one["cpus"] for one in told) == [[cpu] for cpu in two_cpus()]
+
+
+def required(*names):
+    """The first of some programs; without any the test is skipped, or fails where CI promises them."""
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None and os.environ.get("OMPBIND_TEST_ALL"):
+        raise AssertionError(f"CI must install {names[0]}")
+    if found is None:
+        pytest.skip(f"{names[0]} is not installed")
+    return found
+
+
+OPEN_MPI_ARGS = ("--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self")
+
+
+@pytest.mark.parametrize(
+    ("names", "args"),
+    [
+        (("mpirun.openmpi",), (*OPEN_MPI_ARGS, "--bind-to", "none")),
+        (("mpirun.openmpi",), (*OPEN_MPI_ARGS, "--bind-to", "core")),
+        (("mpiexec.hydra",), ("-bind-to", "none")),
+        (("mpiexec.hydra",), ("-bind-to", "core")),
+    ],
+    ids=["openmpi", "openmpi-bound", "mpich", "mpich-bound"],
+)
+def test_inside_real_engines(ompbind, names, args):
+    engine = required(*names)
+    done = ompbind("exec", "--", sys.executable, "-c", TELL, before=(engine, "-n", "2", *args))
+    told = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda one: one["RANK"])
+    assert [one["cpus"] for one in told] == [[cpu] for cpu in two_cpus()], done.stderr
+    assert [(one["RANK"], one["WORLD_SIZE"]) for one in told] == [("0", "2"), ("1", "2")]
+    assert len({one["OMPBIND_RUN_ID"] for one in told}) == 1
+    assert ("has bound it" in done.stderr) == ("core" in args)
+
+
+def test_a_mask_around_the_engine_is_divided_not_taken_for_a_binding(ompbind):
+    engine = required("mpiexec.hydra")
+    first, second = two_cpus()
+    before = ("taskset", "-c", f"{first},{second}", engine, "-n", "2")
+    done = ompbind("exec", "--", sys.executable, "-c", TELL, before=before)
+    assert sorted(json.loads(line)["cpus"] for line in done.stdout.splitlines()) == [[first], [second]]
+
+
+__all__ = ["OMPBIND", "clean_environment"]

@@ -1,0 +1,125 @@
+"""A single rank has the terminal as if the shell had started it directly."""
+
+import os
+import pty
+import select
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.live.conftest import OMPBIND, clean_environment, wait_until
+
+
+class Terminal:
+    """A command in the foreground of a new terminal."""
+
+    def __init__(self, *command):
+        self.pid, self.screen = pty.fork()
+        if self.pid == 0:
+            os.execve(command[0], command, clean_environment(TERM="dumb"))
+        self.seen = b""
+
+    def read_until(self, words, timeout_s=20.0):
+        deadline = time.monotonic() + timeout_s
+        while words not in self.seen:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{words!r} not seen in {self.seen!r}"
+            if select.select([self.screen], [], [], left)[0]:
+                try:
+                    data = os.read(self.screen, 4096)
+                except OSError:
+                    data = b""
+                assert data, f"the terminal closed after {self.seen!r}"
+                self.seen += data
+        self.seen = self.seen.partition(words)[2]
+
+    def foreground(self):
+        """The arguments of the process whose group has the terminal."""
+        try:
+            with open(f"/proc/{os.tcgetpgrp(self.screen)}/cmdline") as file:
+                return file.read().split("\0")[:-1]
+        except OSError:
+            return []
+
+    def type(self, text):
+        os.write(self.screen, text.encode())
+
+    def wait(self):
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if pid:
+                return status
+            time.sleep(0.02)
+        raise AssertionError("it did not end or stop")
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def open_(*command):
+        opened.append(Terminal(*command))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        try:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+        os.close(one.screen)
+
+
+def test_an_interactive_program_reads_the_terminal(terminal):
+    screen = terminal(OMPBIND, "run", "--", sys.executable, "-q")
+    screen.read_until(b">>> ")
+    screen.type("import os; print('answer', 6 * 7, os.tcgetpgrp(0) == os.getpgrp())\n")
+    screen.read_until(b"answer 42 True")
+    screen.type("exit(5)\n")
+    assert os.waitstatus_to_exitcode(screen.wait()) == 5
+
+
+def test_ctrl_c_goes_to_the_rank_alone(terminal):
+    screen = terminal(OMPBIND, "run", "--", sys.executable, "-q")
+    screen.read_until(b">>> ")
+    screen.type("import time; print('on' 'ward'); time.sleep(60)\n")
+    screen.read_until(b"onward")
+    screen.type("\x03")
+    screen.read_until(b"KeyboardInterrupt")
+    screen.type("exit(6)\n")
+    assert os.waitstatus_to_exitcode(screen.wait()) == 6
+
+
+def test_ctrl_z_stops_and_the_shell_continues(terminal):
+    screen = terminal("/bin/bash", "--norc", "-i")
+    screen.type("PS1='> '\n")
+    screen.read_until(b"> ")
+    screen.type(f"{OMPBIND} run -- cat\n")
+    wait_until(lambda: screen.foreground() == ["cat"], "cat has the terminal")
+    screen.type("first line\n")
+    screen.read_until(b"first line")
+    screen.read_until(b"first line")
+    screen.type("\x1a")
+    screen.read_until(b"Stopped")
+    assert screen.foreground()[0] == "/bin/bash"
+    screen.type("fg\n")
+    wait_until(lambda: screen.foreground() == ["cat"], "cat has the terminal again")
+    screen.type("second line\n")
+    screen.read_until(b"second line")
+    screen.read_until(b"second line")
+    screen.type("\x04")
+    screen.type("echo code $?\n")
+    screen.read_until(b"code 0")
+
+
+def test_ctrl_c_ends_several_ranks_and_nobody_reads_the_terminal(terminal):
+    code = "import os, sys, time; sys.stdin.read(); os.write(1, b'up '); time.sleep(60)"
+    screen = terminal(OMPBIND, "run", "-n", "2", "--", sys.executable, "-c", code)
+    screen.read_until(b"up ")
+    screen.read_until(b"up ")
+    screen.type("\x03")
+    assert os.waitstatus_to_exitcode(screen.wait()) == 130
