@@ -112,9 +112,12 @@ def _item(text: str, span: tuple[int, int]) -> Item:
 def _hex(text: str, span: tuple[int, int]) -> tuple[int, ...]:
     digits = text[span[0] + 2 : span[1]].replace(" ", "")
     try:
-        return tuple(CpuSet.from_mask(digits))
+        cpus = tuple(CpuSet.from_mask(digits))
     except ValueError:
         raise _fault(text, span, f"{text[span[0] : span[1]]!r} is not a hexadecimal mask") from None
+    if not cpus:
+        raise _fault(text, span, "this mask names no CPU")
+    return cpus
 
 
 def _chain(text: str, span: tuple[int, int]) -> tuple[Selector, ...]:

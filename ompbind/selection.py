@@ -26,7 +26,7 @@ def select(mask: Mask, machine: Machine, *, allow_partial: bool = False) -> Sele
             raise faults[0]
         dropped.extend(fault.message for fault in faults)
         if not cpus:
-            raise _fault(mask, items, "no CPU is left here", machine)
+            raise _fault(mask, items, "no CPU is left here", _allowed_hint(machine))
         parts.append(cpus)
     return Selection(parts=tuple(parts), dropped=tuple(dropped))
 
@@ -61,7 +61,7 @@ def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) 
     if item.cpus:
         wanted = CpuSet(item.cpus)
         if not wanted <= machine.allowed:
-            faults.append(_unusable(mask, item, wanted, machine))
+            faults.extend(_unusable(mask, item, wanted, machine))
         return tuple(cpu for cpu in item.cpus if cpu in machine.allowed)
     if not item.chain:
         return _everything(machine)
@@ -71,19 +71,20 @@ def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) 
     return tuple(machine_order(machine, cpus))
 
 
-def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> MaskError:
-    """Tell apart, in this order: does not exist, is offline, is not allowed."""
-    missing = wanted - machine.online - machine.offline
-    offline = wanted & machine.offline
-    forbidden = wanted & machine.online - machine.allowed
+def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Iterator[MaskError]:
+    """Yield a fault for each reason why wanted CPUs cannot be used: absent, offline, not allowed."""
+    why = "not allowed here: outside the affinity mask or cgroup that ompbind was started in"
     for cpus, one, many in (
-        (missing, "does not exist on this machine", "do not exist on this machine"),
-        (offline, "is offline", "are offline"),
+        (
+            wanted - machine.online - machine.offline,
+            "does not exist on this machine",
+            "do not exist on this machine",
+        ),
+        (wanted & machine.offline, "is offline", "are offline"),
+        ((wanted & machine.online) - machine.allowed, f"is {why}", f"are {why}"),
     ):
         if cpus:
-            return _fault(mask, (item,), _about(cpus, one, many), machine)
-    why = "not allowed here: outside the affinity mask or cgroup that ompbind was started in"
-    return _fault(mask, (item,), _about(forbidden, f"is {why}", f"are {why}"), machine)
+            yield _fault(mask, (item,), _about(cpus, one, many), _allowed_hint(machine))
 
 
 def _about(cpus: CpuSet, one: str, many: str) -> str:
@@ -95,14 +96,14 @@ def _narrow(mask: Mask, item: Item, selector: Selector, scope: tuple[Machine, Cp
     machine, inside = scope
     domains = [domain for domain in machine.at(selector.level) if domain.cpus & inside]
     if not domains:
-        raise _fault(mask, (item,), f"this machine tells no {selector.level} domains", machine)
+        raise _fault(mask, (item,), f"this machine tells no {selector.level} domains", _allowed_hint(machine))
     known = dict(_keyed(domains, selector))
     for number in selector.numbers:
         if number not in known:
             kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
             message = f"there is no {selector.level} with {kind} {number} among the allowed CPUs"
             hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
-            raise _fault(mask, (item,), message, machine, hint)
+            raise _fault(mask, (item,), message, hint)
     return union(known[number].cpus for number in selector.numbers) & inside
 
 
@@ -114,7 +115,10 @@ def _keyed(domains: list[Domain], selector: Selector) -> Iterator[tuple[int, Dom
             yield domain.os_id, domain
 
 
-def _fault(mask: Mask, items: tuple[Item, ...], message: str, machine: Machine, hint: str = "") -> MaskError:
+def _allowed_hint(machine: Machine) -> str:
+    return f"allowed here: {machine.allowed}, as in --mask '{machine.allowed}'"
+
+
+def _fault(mask: Mask, items: tuple[Item, ...], message: str, hint: str) -> MaskError:
     span = (items[0].span[0], items[-1].span[1])
-    hint = hint or f"allowed here: {machine.allowed}, as in --mask '{machine.allowed}'"
     return MaskError(message, text=mask.text, span=span, hint=hint)

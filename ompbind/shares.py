@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.errors import MaskError, PlanError
+from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.mask import Mask, Word
 from ompbind.placement import Note
 from ompbind.record import Record
@@ -75,7 +75,7 @@ def make_shares(ground: Ground) -> list[Share]:
     """Give every rank its share; PlanError when a rank would get nothing, or what another has."""
     shares = _given(ground) if ground.parts else _divided(ground)
     if not ground.request.share and ground.request.strategy != "all":
-        _check_overlap(shares)
+        _check_overlap(ground, shares)
     return shares
 
 
@@ -214,14 +214,21 @@ def _split(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> tuple[CpuSe
     return tuple(cpus)
 
 
-def _check_overlap(shares: list[Share]) -> None:
-    seen = CpuSet()
+def _check_overlap(ground: Ground, shares: list[Share]) -> None:
+    seen = EMPTY
     for rank, share in enumerate(shares):
         again = CpuSet(share.cpus) & seen
         if again:
             other = next(i for i, one in enumerate(shares) if not again.isdisjoint(CpuSet(one.cpus)))
-            raise PlanError(
-                f"ranks {other} and {rank} would both get CPU {again}",
-                hint="name every CPU for one rank only, or let ranks share CPUs with --share",
-            )
+            raise _overlap(ground, rank, f"ranks {other} and {rank} would both get CPU {again}")
         seen |= CpuSet(share.cpus)
+
+
+def _overlap(ground: Ground, rank: int, message: str) -> OmpbindError:
+    """Make the error of a rank that gets what another has, marked in the mask if one named it."""
+    hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
+    mask = ground.request.mask
+    if mask is None or not ground.parts:
+        return PlanError(message, hint=hint)
+    items = mask.parts[rank]
+    return MaskError(message, text=mask.text, span=(items[0].span[0], items[-1].span[1]), hint=hint)

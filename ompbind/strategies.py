@@ -35,9 +35,15 @@ class Ask(Record):
 
 
 def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:
-    """Find the spans of the machine's domains on a line of units that is in machine order."""
-    levels = (level for level in machine.levels if level is not Level.CORE)
-    return Field(units=units, levels=tuple((level, _spans(machine, level, units)) for level in levels))
+    """Find the spans of the machine's domains on a line of units that is in machine order.
+
+    Cores are a level of their own only where units are less than a core.
+    """
+    found = ((level, _spans(machine, level, units)) for level in machine.levels)
+    levels = tuple(
+        (level, spans) for level, spans in found if len(spans) < len(units) or level is not Level.CORE
+    )
+    return Field(units=units, levels=levels)
 
 
 def _spans(machine: Machine, level: Level, units: tuple[CpuSet, ...]) -> tuple[Span, ...]:

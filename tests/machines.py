@@ -64,7 +64,9 @@ def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: obje
         online=online,
         allowed=online if allowed is None else allowed,
         domains=domains,
-        nodes=tuple(Node(number=i, cpus=cpus, memory_bytes=1 << 30) for i, cpus in enumerate(parts[Level.NODE])),
+        nodes=tuple(
+            Node(number=i, cpus=cpus, memory_bytes=1 << 30) for i, cpus in enumerate(parts[Level.NODE])
+        ),
     ).replace(**changes)
 
 
@@ -82,7 +84,9 @@ def write_tree(root: Path, shape: Shape, files: dict[str, str] | None = None) ->
         tree[f"{folder}/cpumap"] = node.to_mask() + "\n"
         tree[f"{folder}/cpulist"] = f"{node}\n"
         tree[f"{folder}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
-        tree[f"{folder}/distance"] = " ".join("10" if i == number else "20" for i in range(len(parts[Level.NODE])))
+        tree[f"{folder}/distance"] = " ".join(
+            "10" if i == number else "20" for i in range(len(parts[Level.NODE]))
+        )
     for cpu in range(count):
         tree |= _cpu_files(cpu, parts)
     for path, text in {**tree, **(files or {})}.items():

@@ -53,7 +53,12 @@ def test_keeping_the_environment_leaves_what_it_has_and_adds_the_rest():
 
 
 def test_values_are_filled_in_and_other_braces_stay():
-    extra = (("PORT", "800{rank}"), ("J", '{"a": {size}}'), ("C", "{cpus} {run_id} {local_rank}"), ("RANK", "x"))
+    extra = (
+        ("PORT", "800{rank}"),
+        ("J", '{"a": {size}}'),
+        ("C", "{cpus} {run_id} {local_rank}"),
+        ("RANK", "x"),
+    )
     env = commands(extra=extra)[1].env
     assert (env["PORT"], env["J"], env["C"], env["RANK"]) == ("8001", '{"a": 2}', "4-6 r1 1", "x")
 

@@ -1,6 +1,7 @@
 """CpuSet and its text forms."""
 
 import pickle
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,9 @@ def test_reads_kernel_lists(text, cpus):
     assert list(CpuSet.from_list(text)) == cpus
 
 
-@pytest.mark.parametrize("text", ["x", "1-", "-1", "3-1", "1,,2", "0-7:0", "0-7:3/2", "9" * 9, "1_0", "٣", f"{CPU_LIMIT}"])
+@pytest.mark.parametrize(
+    "text", ["x", "1-", "-1", "3-1", "1,,2", "0-7:0", "0-7:3/2", "9" * 9, "1_0", "٣", f"{CPU_LIMIT}"]
+)
 def test_refuses_what_is_no_list(text):
     with pytest.raises(ValueError, match="."):
         CpuSet.from_list(text)
@@ -85,7 +88,7 @@ def test_behaves_as_a_set(left, right):
 def test_runs_are_maximal(cpus):
     runs = list(CpuSet(cpus).runs())
     assert [cpu for start, length in runs for cpu in range(start, start + length)] == sorted(cpus)
-    assert all(start + length < following for (start, length), (following, _) in zip(runs, runs[1:], strict=False))
+    assert all(start + length < following for (start, length), (following, _) in pairwise(runs))
 
 
 def test_is_immutable_and_has_a_first():

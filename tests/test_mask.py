@@ -66,6 +66,8 @@ def test_reads_words(text, word):
         ("node:", "", "missing"),
         ("node:0.core", "core", "unknown selector"),
         ("0xfg", "0xfg", "hexadecimal"),
+        ("0x", "0x", "hexadecimal"),
+        ("1,0x0", "0x0", "names no CPU"),
         ("99999999", "99999999", "too large"),
         ("^", "", "empty|missing"),
     ],

@@ -39,7 +39,10 @@ def test_places_and_binding_belong_together(options, places, proc_bind):
 def test_every_pool_is_told_its_threads_and_every_rival_is_cleared():
     made = variables()
     assert {made[name] for name in THREAD_COUNTS} == {"4"}
-    assert {name for name, value in made.items() if value is None} == set(DEFEATING) - {"OMP_PLACES", "OMP_PROC_BIND"}
+    assert {name for name, value in made.items() if value is None} == set(DEFEATING) - {
+        "OMP_PLACES",
+        "OMP_PROC_BIND",
+    }
     assert variables(bind=Bind.EXACT)["KMP_AFFINITY"] == "reset"
     assert "" not in made.values()
 

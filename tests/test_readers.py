@@ -115,7 +115,9 @@ MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
         (
             {
                 "proc/self/cgroup": "0::/a/b\n",
-                "proc/self/mountinfo": MOUNTINFO.format(top="/", point="/sys/fs/cgroup", kind="cgroup2", options=""),
+                "proc/self/mountinfo": MOUNTINFO.format(
+                    top="/", point="/sys/fs/cgroup", kind="cgroup2", options=""
+                ),
                 "sys/fs/cgroup/cpuset.cpus.effective": "0-7\n",
                 "sys/fs/cgroup/a/b/cpuset.cpus.effective": "0-3\n",
                 "sys/fs/cgroup/a/cpu.max": "250000 100000\n",
@@ -140,7 +142,9 @@ MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
                 "proc/self/mountinfo": MOUNTINFO.format(
                     top="/docker/x", point="/sys/fs/cgroup/cpuset", kind="cgroup", options="cpuset"
                 )
-                + MOUNTINFO.format(top="/docker/x", point="/sys/fs/cgroup/cpu", kind="cgroup", options="cpu,cpuacct"),
+                + MOUNTINFO.format(
+                    top="/docker/x", point="/sys/fs/cgroup/cpu", kind="cgroup", options="cpu,cpuacct"
+                ),
                 "sys/fs/cgroup/cpuset/cpuset.cpus": "1,3\n",
                 "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
                 "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
@@ -222,7 +226,9 @@ def test_damaged_archives_are_a_machine_or_a_machine_error(tmp_path, data):
     assert machine.online
 
 
-names = st.sampled_from(["online", "present", "cpu0/topology/core_cpus", "cpu1/topology/package_cpus", "cpu0/online"])
+names = st.sampled_from(
+    ["online", "present", "cpu0/topology/core_cpus", "cpu1/topology/package_cpus", "cpu0/online"]
+)
 texts = st.text(alphabet="0123456789,-abcf \n\0(nul)", max_size=12)
 
 
@@ -238,7 +244,9 @@ class DictRoot:
         return self.files.get(path)
 
     def names(self, path):
-        return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(path + "/")})
+        return sorted(
+            {name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(path + "/")}
+        )
 
 
 @given(st.dictionaries(names, texts, max_size=5), texts, texts)

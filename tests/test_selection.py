@@ -71,5 +71,11 @@ def test_partial_masks_drop_what_cannot_be_used_and_say_so():
     assert chosen.parts == ((6, 7),)
     assert chosen.dropped[0].startswith("CPUs 8-9 are not allowed")
     assert chosen.dropped[1].startswith("CPU 16 is offline")
+    everything = select(parse_mask("0-20"), LIMITED, allow_partial=True)
+    assert [text.split(" on ")[0].split(":")[0] for text in everything.dropped] == [
+        "CPUs 18-20 do not exist",
+        "CPUs 16-17 are offline",
+        "CPUs 8-15 are not allowed here",
+    ]
     with pytest.raises(MaskError, match="no CPU is left"):
         parts("99", LIMITED, allow_partial=True)

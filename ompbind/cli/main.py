@@ -1,7 +1,7 @@
 """The `ompbind` command: verbs that are loaded when they are used, and the one door for errors."""
 
 import gc
-import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     gc.disable()
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in args if not word.startswith("-")), "")
+    if verb not in LAUNCHING:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that goes away ends it, as it ends cat
     try:
         code = cli.main(args=args, prog_name="ompbind", standalone_mode=False) or 0
         if sys.stdout is not None:  # it is None when ompbind was started with it closed
@@ -76,9 +78,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = OmpbindError.launch_code if verb in LAUNCHING else error.exit_code
     except (KeyboardInterrupt, click.Abort):
         code = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has no reader
-        code = 141
     except Exception:  # noqa: BLE001 - the last door: a fault of ompbind must not look like the command's
         import traceback  # late: nobody should ever need it
 

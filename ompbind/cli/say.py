@@ -12,7 +12,10 @@ def say(line: str) -> None:
     """Say one thing on standard error."""
     from ompbind.report.text import render_paragraph  # late: most runs have nothing to say
 
-    click.echo(render_paragraph("ompbind", line), err=True)
+    try:
+        click.echo(render_paragraph("ompbind", line), err=True)
+    except OSError:
+        pass  # nobody listens any more: that is no reason to leave ranks alone
 
 
 def say_notes(plan: Plan) -> None:

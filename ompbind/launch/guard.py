@@ -42,9 +42,10 @@ def withdraw(guard: Guard, group: int) -> None:
     _tell(guard, b"-%d\n" % group)
 
 
-def dismiss(guard: Guard) -> None:
-    """End the guard, when no rank is left."""
-    _tell(guard, _FAREWELL)
+def dismiss(guard: Guard, *, in_peace: bool) -> None:
+    """End the guard: in peace when no rank is left, otherwise it kills those that are."""
+    if in_peace:
+        _tell(guard, _FAREWELL)
     os.close(guard.pipe)
     try:
         os.waitpid(guard.pid, 0)

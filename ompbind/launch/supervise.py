@@ -85,7 +85,7 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
             unblock(wakeup)
             _loop(run, wakeup)
         finally:
-            dismiss(run.guard)
+            dismiss(run.guard, in_peace=not (run.live or run.lingering))
     if run.failures:
         raise run.failures[0]
     return Outcome(exits=tuple(run.exits), timed_out=run.timed_out)

@@ -10,7 +10,8 @@ UNPACKED_LIMIT = 1 << 29
 
 _BLOCK = 512
 _FILE_KINDS = frozenset(b"0\0")
-_PLAIN_KINDS = _FILE_KINDS | frozenset(b"25")
+_EXTRA_KINDS = frozenset(b"xg")
+_PLAIN_KINDS = _FILE_KINDS | _EXTRA_KINDS | frozenset(b"25")
 
 
 class ArchiveRoot:
@@ -45,6 +46,8 @@ def _unpack(path: str) -> bytes:
             data = unpacker.decompress(file.read(), UNPACKED_LIMIT)
     except (OSError, zlib.error) as error:
         raise MachineError(f"cannot read the archive {path}: {error}") from error
+    if not unpacker.eof and not unpacker.unconsumed_tail:
+        raise MachineError(f"cannot read the archive {path}: it is cut short")
     if unpacker.unconsumed_tail:
         raise MachineError(
             f"{path} unpacks to more than {UNPACKED_LIMIT >> 20} MiB: no recording of a machine does"
@@ -62,15 +65,22 @@ def _plain_members(data: bytes) -> dict[bytes, int] | None:
     at, end = 0, len(data) - _BLOCK
     try:
         while at <= end and data[at]:
-            kind = data[at + 156]
+            kind, size = data[at + 156], _size(data, at)
             if kind not in _PLAIN_KINDS or data[at + 345]:
+                return None
+            if kind in _EXTRA_KINDS and _renames(data[at + _BLOCK : at + _BLOCK + size]):
                 return None
             if kind in _FILE_KINDS:
                 headers[data[at : at + 100].rstrip(b"\0")] = at
-            at += _BLOCK + (_size(data, at) + _BLOCK - 1) // _BLOCK * _BLOCK
+            at += _BLOCK + (size + _BLOCK - 1) // _BLOCK * _BLOCK
     except ValueError:
         return None
     return headers
+
+
+def _renames(extra: bytes) -> bool:
+    """Tell whether an extra header changes the name or size of the member after it; times do no harm."""
+    return b" path=" in extra or b" size=" in extra
 
 
 def _size(data: bytes, at: int) -> int:

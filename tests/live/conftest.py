@@ -37,7 +37,13 @@ def ompbind():
     """Run ompbind to its end."""
 
     def run(*args, env=None, before=(), **options):
-        settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL, **options}
+        settings = {
+            "capture_output": True,
+            "text": True,
+            "timeout": 60,
+            "stdin": subprocess.DEVNULL,
+            **options,
+        }
         return subprocess.run([*before, OMPBIND, *args], env=clean_environment(**(env or {})), **settings)
 
     return run
@@ -49,8 +55,15 @@ def start():
     started = []
 
     def begin(*args, env=None, **options):
-        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
-        process = subprocess.Popen([OMPBIND, *args], env=clean_environment(**(env or {})), **{**settings, **options})
+        settings = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "stdin": subprocess.DEVNULL,
+        }
+        process = subprocess.Popen(
+            [OMPBIND, *args], env=clean_environment(**(env or {})), **{**settings, **options}
+        )
         started.append(process)
         return process
 

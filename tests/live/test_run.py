@@ -9,7 +9,9 @@ import pytest
 
 from tests.live.conftest import allowed_list, is_alive, two_cpus, wait_until
 
-SHOW = "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
+SHOW = (
+    "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
+)
 
 
 def test_ranks_are_confined_to_cpus_of_their_own(ompbind):
@@ -79,7 +81,9 @@ def test_scripts_without_an_interpreter_line_and_missing_interpreters(ompbind, t
 
 
 def test_exit_code_comes_after_all_have_gone(ompbind, tmp_path):
-    script = f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.5; exit 0' TERM; sleep 30 & wait"
+    script = (
+        f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.5; exit 0' TERM; sleep 30 & wait"
+    )
     done = ompbind("run", "-n", "2", "--", "sh", "-c", script)
     assert done.returncode == 3
     assert not [pid for pid in (tmp_path / "pids").read_text().split() if is_alive(pid)]
@@ -129,12 +133,23 @@ def test_arguments_arrive_as_they_are(ompbind):
 def test_standard_input_goes_to_the_first_rank(ompbind):
     script = "printf '%s:%s\n' $RANK \"$(cat)\""
     for option, expected in (("first", ["0:words", "1:"]), ("none", ["0:", "1:"])):
-        done = ompbind("run", "-n", "2", "--stdin", option, "--", "sh", "-c", script, stdin=None, input="words")
+        done = ompbind(
+            "run", "-n", "2", "--stdin", option, "--", "sh", "-c", script, stdin=None, input="words"
+        )
         assert sorted(done.stdout.splitlines()) == expected
 
 
 def test_closed_standard_files_do_no_harm(ompbind):
-    done = ompbind("run", "-n", "2", "--", "sh", "-c", "exit $((RANK * 4))", before=("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"))
+    done = ompbind(
+        "run",
+        "-n",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "exit $((RANK * 4))",
+        before=("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"),
+    )
     assert done.returncode == 4
 
 
@@ -238,7 +253,9 @@ def test_nothing_is_left_when_ompbind_is_killed(start, moment):
             os.killpg(pid, signal.SIGSTOP)
     process.kill()
     process.wait()
-    wait_until(lambda: not [pid for pid in (*pids, *guard) if is_alive(pid)], "all ranks and the guard gone", 2)
+    wait_until(
+        lambda: not [pid for pid in (*pids, *guard) if is_alive(pid)], "all ranks and the guard gone", 2
+    )
 
 
 def test_nothing_is_left_when_ompbind_is_killed_while_it_starts(start):
@@ -305,3 +322,14 @@ def test_a_run_inside_a_rank_divides_what_the_rank_has(ompbind):
 def test_many_short_ranks(ompbind):
     done = ompbind("run", "-n", "64", "--share", "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_of_messages_that_goes_away_leaves_no_rank_behind(start):
+    read_end, write_end = os.pipe()
+    script = "echo $$; [ $RANK = 1 ] && read line < /dev/null; [ $RANK = 1 ] && exit 3; exec sleep 300"
+    process = start("run", "-n", "2", "--", "sh", "-c", script, stderr=write_end)
+    os.close(read_end)
+    os.close(write_end)
+    pids = [int(process.stdout.readline()) for _ in range(2)]
+    assert process.wait(20) in (1, 3)
+    assert not [pid for pid in pids if is_alive(pid)]

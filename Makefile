@@ -1,0 +1,40 @@
+# Everything runs in a virtual environment of its own; nothing but python3, venv and make is needed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs bench clean
+
+help: ## list what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.developing: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed ## set up, start two ranks and show where each thread landed
+	PATH="$(CURDIR)/$(BIN):$$PATH" ompbind run -n 2 -- ompbind probe
+
+test: $(VENV)/.developing ## set up and run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.developing ## lint, types, floors, docs up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_floors.py tests/test_docs.py
+
+docs: $(VENV)/.developing ## write docs/reference.md anew from the program
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.installed ## measure start-up and planning
+	$(BIN)/python benchmarks/startup.py
+
+clean: ## remove the virtual environment and what tools left
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

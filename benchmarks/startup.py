@@ -1,0 +1,90 @@
+"""How long ompbind takes to start, and to plan on a large machine.
+
+    python benchmarks/startup.py [--rounds N]
+
+Start-up is wall time, side by side with `python -c "import click"` in the same environment: every
+round runs each command once, and the ratio is the median over rounds. Planning is CPU time from shell
+to shell, 64 ranks on a made machine of 2,048 CPUs, the reading of its topology included.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.machines import Shape, write_tree
+
+OMPBIND = str(Path(sys.executable).with_name("ompbind"))
+REFERENCE = (sys.executable, "-c", "import click")
+COMMANDS = {
+    'python -c "import click"': REFERENCE,
+    "ompbind --version": (OMPBIND, "--version"),
+    "ompbind run -n 1 -- true": (OMPBIND, "run", "-n", "1", "--", "true"),
+}
+LARGE = Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)
+
+
+def wall_s(command: tuple[str, ...]) -> float:
+    """Run a command and return its wall time in seconds."""
+    begin = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
+def cpu_s(command: tuple[str, ...]) -> float:
+    """Run a command and return its user and system time in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_startup(rounds: int) -> None:
+    """Print the median wall time of each command and its median ratio to the reference."""
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(rounds):
+        for name, command in COMMANDS.items():
+            times[name].append(wall_s(command))
+    reference = next(iter(times.values()))
+    for name, mine in times.items():
+        ratio = statistics.median(one / other for one, other in zip(mine, reference, strict=True))
+        print(f"{name:28} {statistics.median(mine) * 1000:7.1f} ms  {ratio:5.2f} x")
+
+
+def measure_planning(rounds: int) -> None:
+    """Print the median CPU time of a plan on the large machine, as a folder and as an archive."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = write_tree(Path(name) / "machine", LARGE)
+        archive = Path(name) / "machine.tar.gz"
+        with tarfile.open(archive, "w:gz", format=tarfile.GNU_FORMAT) as packed:
+            packed.add(folder, arcname="machine")
+        for source in (folder, archive):
+            command = (OMPBIND, "plan", "-n", "64", "--topology", str(source))
+            spent = statistics.median(cpu_s(command) for _ in range(rounds))
+            print(f"ompbind plan -n 64, 2,048 CPUs from {source.name:14} {spent * 1000:7.1f} ms of CPU time")
+
+
+def main() -> None:
+    """Measure everything."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=31)
+    rounds = parser.parse_args().rounds
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled modules are what users have
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", str(Path(__file__).parent.parent / "ompbind")], check=True
+    )
+    measure_startup(rounds)
+    measure_planning(max(3, rounds // 4))
+
+
+if __name__ == "__main__":
+    main()

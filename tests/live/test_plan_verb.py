@@ -1,0 +1,202 @@
+"""`ompbind plan`, `topo`, and what every verb's help looks like."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.conftest import clean_environment
+from tests.machines import Shape, write_tree
+
+EXTRA = 'it\'s\n two "lines" $HOME `x` \\ *'
+DUMP = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+@pytest.fixture
+def dual(tmp_path):
+    """A recorded machine: 2 packages of 4 cores with 2 threads."""
+    return str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2)))
+
+
+def shell(name):
+    path = shutil.which(name)
+    if path is None and os.environ.get("OMPBIND_TEST_ALL"):
+        raise AssertionError(f"CI must install {name}")
+    return path or pytest.skip(f"{name} is not installed")
+
+
+@pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
+def test_sh_format_sets_what_run_would_set(ompbind, name):
+    options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]
+    inherited = {"GOMP_CPU_AFFINITY": "0", "OMP_DYNAMIC": "true", "KEEP": "me"}
+    text = ompbind("plan", *options, "--format", "sh", "--rank", "1", env=inherited).stdout
+    code = f'eval "$1"; exec {sys.executable} -c "$2"'
+    done = subprocess.run(
+        [shell(name), "-c", code, "sh", text, DUMP],
+        env=clean_environment(**inherited), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    script = f"[ $RANK = 1 ] || exit 0; exec {sys.executable} -c '{DUMP}'"
+    started = ompbind("run", *options, "--", "sh", "-c", script, env=inherited)
+    shells_own = {"_", "PWD", "OLDPWD", "SHLVL", "LOGNAME"}
+    evaluated, run = (
+        {k: v for k, v in json.loads(one.stdout).items() if k not in shells_own} for one in (done, started)
+    )
+    assert evaluated == run
+    assert run["WORDS"] == EXTRA
+    assert run["WHO"] == "1 of 2"
+
+
+def test_env_format_is_lines_and_refuses_what_it_cannot_hold(ompbind):
+    done = ompbind("plan", "--format", "env", "--env", "A=b c")
+    lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert lines["A"] == "b c"
+    assert lines["OMP_PROC_BIND"] == "true"
+    assert "GOMP_CPU_AFFINITY" not in lines
+    done = ompbind("plan", "--format", "env", "--env", "A=b\nc")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--format sh" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["-n", "2", "--format", "sh"], "say which rank with --rank, 0 to 1"),
+        (["-n", "2", "--format", "sh", "--rank", "2"], "there is no rank 2"),
+        (["--rank", "0"], "--rank goes with"),
+        (["-m", "0-"], "missing"),
+        (["-s", "nonsense"], "is not one of"),
+        (["--topology", "/nowhere"], "no topology source"),
+    ],
+)
+def test_usage_errors_exit_with_two(ompbind, args, message):
+    done = ompbind("plan", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+
+
+def test_json_has_what_the_schema_says(ompbind, dual):
+    done = ompbind(
+        "plan", "-n", "2", "--reserve", "1", "--bind", "thread", "--format", "json", "--topology", dual
+    )
+    plan = json.loads(done.stdout)
+    assert plan["schema"] == "ompbind-plan/1"
+    assert set(plan) == {"schema", "machine", "request", "ranks", "reserved", "idle", "notes"}
+    rank = plan["ranks"][1]
+    assert (rank["rank"], rank["cpus"], rank["threads"], rank["nodes"]) == (1, [4, 5, 6], 3, [1])
+    assert (rank["places"], rank["devices"]) == (["4-6", "5", "6"], [])
+    assert rank["env"]["OMP_PLACES"] == "{4,5,6},{5},{6}"
+    assert rank["env"]["KMP_AFFINITY"] is None
+    assert (plan["reserved"], plan["idle"]) == ("3,7,11,15", "8-10,12-14")
+    assert {"code", "text"} == set(plan["notes"][0])
+
+
+def test_plans_print_the_same_every_time(ompbind, dual):
+    for format_ in ("table", "json"):
+        texts = {ompbind("plan", "-n", "3", "--format", format_, "--topology", dual).stdout for _ in range(2)}
+        assert len(texts) == 1
+
+
+TABLE = """\
+2 ranks, balanced, on {source}:
+unknown, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
+
+rank  threads  cores  node  CPUs  OpenMP places
+   0        4      4  0     0-3   1: all its CPUs
+   1        4      4  1     4-7   1: all its CPUs
+
+note: hardware threads left idle beside ranks: 8-15 (--smt all uses them)
+"""
+
+
+def test_table_for_people(ompbind, dual):
+    assert ompbind("plan", "-n", "2", "--topology", dual).stdout == TABLE.format(source=dual)
+
+
+def test_tables_fit_a_terminal_however_long_the_lists(ompbind, tmp_path):
+    source = str(
+        write_tree(tmp_path, Shape(packages=2, nodes=2, l3s=4, cores=8, smt=2, numbering="round-robin"))
+    )
+    for bind in ("rank", "thread"):
+        done = ompbind(
+            "plan", "-n", "4", "--smt", "all", "--reserve", "1", "--bind", bind, "--topology", source
+        )
+        assert max(map(len, done.stdout.splitlines()[1:])) <= 80
+        assert "\x1b" not in done.stdout
+
+
+def test_options_come_from_the_environment_too(ompbind, dual):
+    env = {"OMPBIND_RANKS": "4", "OMPBIND_TOPOLOGY": dual, "OMPBIND_SMT": "all"}
+    assert "4 ranks, balanced" in ompbind("plan", env=env).stdout
+    assert "2 ranks, balanced" in ompbind("plan", "-n", "2", env=env).stdout
+
+
+TREE = """\
+  package 0, NUMA node 0 (1.0 GiB), L3 0: 4 × core (2 CPUs): 0-3,8-11
+  package 1, NUMA node 1 (1.0 GiB), L3 1: 4 × core (2 CPUs): 4-7,12-15
+"""
+
+
+def test_topo_tree(ompbind, dual):
+    done = ompbind("topo", "--topology", dual)
+    assert done.stdout.endswith(TREE)
+
+
+def test_topo_json_has_what_the_schema_says(ompbind, dual):
+    topo = json.loads(ompbind("topo", "--format", "json", "--topology", dual).stdout)
+    assert topo["schema"] == "ompbind-topo/1"
+    assert (topo["online"], topo["allowed"]) == ("0-15", "0-15")
+    assert topo["cpus"][12] == {
+        "cpu": 12, "drawer": None, "book": None, "package": 1, "die": None, "l3": 1, "l2": 4, "core": 4,
+        "node": 1, "allowed": True,
+    }  # fmt: skip
+    assert topo["nodes"][1]["memory_bytes"] == 1 << 30
+    assert topo["nodes"][1]["cpus"] == "4-7,12-15"
+
+
+def test_this_machine_has_the_cpus_of_this_process(ompbind):
+    topo = json.loads(ompbind("topo", "--format", "json").stdout)
+    assert [one["cpu"] for one in topo["cpus"] if one["allowed"]] == sorted(os.sched_getaffinity(0))
+
+
+VERBS = ["run", "exec", "plan", "topo", "probe"]
+
+
+@pytest.mark.parametrize("verb", [None, *VERBS])
+def test_help_fits_80_columns_and_shows_examples(ompbind, verb):
+    done = ompbind(*([verb] if verb else []), "--help", env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert ("EXAMPLES:" in done.stdout) == (verb is not None)
+
+
+def test_version(ompbind):
+    done = ompbind("--version")
+    assert done.stdout.startswith("ompbind 0.")
+
+
+@pytest.mark.parametrize(("args", "code"), [([], 2), (["bogus"], 2), (["--bogus"], 2), (["topo", "x"], 2)])
+def test_misuse_of_the_command(ompbind, args, code):
+    assert ompbind(*args).returncode == code
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_shell_completion_is_there(ompbind, name):
+    script = ompbind(env={"_OMPBIND_COMPLETE": f"{name}_source"})
+    assert "ompbind" in script.stdout
+    words = ompbind(
+        env={"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind run --str", "COMP_CWORD": "2"}
+    )
+    assert "--strategy" in words.stdout
+
+
+def test_a_reader_that_goes_away_is_no_fault(ompbind):
+    code = "(sleep 0.2; exec ompbind topo --format json) | true; echo ${PIPESTATUS[0]}"
+    done = subprocess.run(
+        ["bash", "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    assert done.stdout.strip() == "141"

@@ -1,0 +1,117 @@
+"""`ompbind probe`: real threads of real OpenMP runtimes, each inside its rank's CPUs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.observe.runtimes import find_candidates, runtime_name
+from tests.live.conftest import two_cpus
+
+RUNTIMES = ("libgomp", "libomp", "libiomp5")
+
+
+def probe(ompbind, *args, env=None):
+    done = ompbind("run", *args, "--", "ompbind", "probe", "--format", "json", env=env)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def runtimes(lines):
+    return {line["runtime"] for line in lines} - {None}
+
+
+def test_every_runtime_of_this_machine_is_found(ompbind):
+    found = runtimes(probe(ompbind))
+    if os.environ.get("OMPBIND_TEST_ALL"):
+        assert found == set(RUNTIMES), "CI must install all three"
+    elif not found:
+        pytest.skip("no OpenMP runtime on this machine")
+
+
+@pytest.mark.parametrize("bind", ["rank", "thread", "core", "exact", "none"])
+def test_ranks_are_disjoint_and_every_thread_stays_inside(ompbind, bind):
+    first, second = two_cpus()
+    lines = probe(ompbind, "-n", "2", "--bind", bind)
+    for line in lines:
+        mine = {0: first, 1: second}[line["rank"]]
+        assert (line["cpus_allowed"], line["cpu"]) == (str(mine), mine)
+    assert runtimes(line for line in lines if line["rank"] == 0) == runtimes(lines)
+
+
+@pytest.mark.parametrize(
+    ("bind", "thread_0", "thread_1"),
+    [
+        ("rank", "both", "both"),
+        ("none", "both", "both"),
+        ("thread", "both", "second"),
+        ("core", "both", "second"),
+        ("exact", "first", "second"),
+    ],
+)
+def test_each_mode_binds_threads_as_it_says_in_every_runtime(ompbind, bind, thread_0, thread_1):
+    first, second = two_cpus()
+    lists = {"both": str(CpuSet((first, second))), "first": str(first), "second": str(second)}
+    lines = probe(ompbind, "-m", f"{first},{second}", "--bind", bind)
+    for runtime in runtimes(lines):
+        mine = [line for line in lines if line["runtime"] == runtime]
+        masks = {line["thread"]: line["cpus_allowed"] for line in mine}
+        assert masks == {0: lists[thread_0], 1: lists[thread_1]}, runtime
+        assert {line["threads"] for line in mine} == {2}
+
+
+def test_inherited_variables_do_not_defeat_the_binding(ompbind):
+    hostile = {
+        "GOMP_CPU_AFFINITY": "0-99", "KMP_AFFINITY": "norespect,granularity=fine,compact",
+        "KMP_HW_SUBSET": "1t", "OMP_PLACES": "{0-3}", "OMP_PROC_BIND": "spread", "OMP_NUM_THREADS": "7",
+        "OMP_THREAD_LIMIT": "1",
+    }  # fmt: skip
+    _, second = two_cpus()
+    for line in probe(ompbind, "-q", "-m", str(second), env=hostile):
+        assert (line["cpus_allowed"], line["threads"]) == (str(second), 1)
+
+
+def test_the_table_tells_the_same(ompbind):
+    done = ompbind("run", "-n", "2", "--", "ompbind", "probe")
+    assert done.returncode == 0
+    for rank, cpu in enumerate(two_cpus()):
+        assert f"rank {rank} (pid " in done.stdout
+        assert f"may run on CPUs {cpu}\n" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines() if "(/" not in line) <= 80
+
+
+def test_candidates_are_files_of_runtimes_each_once(tmp_path):
+    site = tmp_path / "lib"
+    site.mkdir()
+    for name in ("libgomp-e985bcbb.so.1.0.0", "libgomp-plugin-x.so.1", "libcompat.so", "libiomp5.so"):
+        (site / name).write_text("")
+    (site / "libomp.so").symlink_to("libiomp5.so")
+    found = [
+        Path(path).name for path in find_candidates({"CONDA_PREFIX": str(tmp_path)}) if str(tmp_path) in path
+    ]
+    assert found == ["libgomp-e985bcbb.so.1.0.0", "libiomp5.so"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/x/libgomp.so.1", "libgomp"),
+        ("/x/libgomp-e985bcbb.so.1.0.0", "libgomp"),
+        ("/x/libomp-14.so.5", "libomp"),
+        ("/x/libiomp5.so", "libiomp5"),
+        ("/x/libompitrace.so.40", None),
+        ("/x/libgomp-plugin-nvptx.so.1", None),
+    ],
+)
+def test_runtimes_are_known_by_their_files(path, name):
+    assert runtime_name(path) == name
+
+
+def test_a_preloaded_runtime_that_is_broken_is_told(ompbind, tmp_path):
+    fake = tmp_path / "libgomp.so.1"
+    fake.write_text("no library")
+    done = ompbind("probe", "--format", "json", env={"LD_PRELOAD": str(fake)})
+    assert done.returncode == 0
+    assert str(fake) not in done.stdout
