@@ -1,5 +1,6 @@
 """What ompbind itself says while ranks run: lines on standard error that begin with its name."""
 
+import os
 from collections.abc import Sequence
 
 import click
@@ -14,8 +15,8 @@ def say(line: str) -> None:
 
     try:
         click.echo(render_paragraph("ompbind", line), err=True)
-    except OSError:
-        pass  # nobody listens any more: that is no reason to leave ranks alone
+    except OSError:  # nobody listens any more: that is no reason to leave ranks alone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def say_notes(plan: Plan) -> None:

@@ -80,6 +80,10 @@ def test_scripts_without_an_interpreter_line_and_missing_interpreters(ompbind, t
         assert "rank" in done.stderr
 
 
+WHEN_READY = "while [ ! -e {0}/ready ]; do sleep 0.02; done"
+"""What a rank does that must not fail before the other one is where the test wants it."""
+
+
 def test_exit_code_comes_after_all_have_gone(ompbind, tmp_path):
     script = (
         f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.5; exit 0' TERM; sleep 30 & wait"
@@ -95,8 +99,10 @@ def test_on_failure_continue_lets_the_others_finish(ompbind, tmp_path):
     assert (tmp_path / "done").exists()
 
 
-def test_a_rank_that_ignores_everything_is_killed_after_the_grace(ompbind):
-    script = "trap '' TERM INT; [ $RANK = 1 ] && exit 5; while :; do sleep 0.1; done"
+def test_a_rank_that_ignores_everything_is_killed_after_the_grace(ompbind, tmp_path):
+    last = f"{WHEN_READY}; exit 5".format(tmp_path)
+    stubborn = f"trap '' TERM INT; touch {tmp_path}/ready; while :; do sleep 0.1; done"
+    script = f"if [ $RANK = 1 ]; then {last}; else {stubborn}; fi"
     done = ompbind("run", "-n", "2", "--grace", "0.3", "--", "sh", "-c", script)
     assert done.returncode == 5
     assert "stopping rank 0 with SIGTERM" in done.stderr
@@ -325,12 +331,14 @@ def test_many_short_ranks(ompbind):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_reader_of_messages_that_goes_away_leaves_no_rank_behind(start):
+def test_a_reader_of_messages_that_goes_away_leaves_no_rank_behind(start, tmp_path):
     read_end, write_end = os.pipe()
-    script = "echo $$; [ $RANK = 1 ] && read line < /dev/null; [ $RANK = 1 ] && exit 3; exec sleep 300"
+    failing = f"{WHEN_READY}; exit 3".format(tmp_path)
+    script = f"echo $$; if [ $RANK = 1 ]; then {failing}; fi; exec sleep 300"
     process = start("run", "-n", "2", "--", "sh", "-c", script, stderr=write_end)
     os.close(read_end)
     os.close(write_end)
     pids = [int(process.stdout.readline()) for _ in range(2)]
-    assert process.wait(20) in (1, 3)
+    (tmp_path / "ready").touch()
+    assert process.wait(20) == 3
     assert not [pid for pid in pids if is_alive(pid)]
