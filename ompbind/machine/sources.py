@@ -1,7 +1,7 @@
 """`read_machine`: a topology source → one `Machine`."""
 
 import os
-import platform
+
 import sys
 
 from ompbind.cpuset import CpuSet, union
@@ -41,7 +41,7 @@ def read_live() -> Machine:
 
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
-    return _read(FolderRoot("/", name=LIVE), affinity, platform.machine())
+    return _read(FolderRoot("/", name=LIVE), affinity, os.uname().machine)
 
 
 def read_recorded(root: Root) -> Machine:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.observe.runtimes import find_candidates, runtime_name
+from ompbind.observe.runtimes import find_candidates, identity, runtime_name
 from ompbind.sight import ProbeResult, ThreadSight
 
 PATIENCE_S = 20
@@ -24,14 +24,14 @@ def run_probe(env: Mapping[str, str]) -> ProbeResult:
     """Probe every OpenMP runtime that this process would find, one after the other."""
     sights: list[ThreadSight] = []
     failed: list[str] = []
-    seen: set[str] = set()
+    seen: set[tuple[str, str | None]] = set()
     for candidate in find_candidates(env):
-        if os.path.realpath(candidate) in seen:
+        if identity(candidate) in seen:
             continue
         path, threads = _run_in_child(candidate)
-        if path is None or os.path.realpath(path) in seen:
+        if path is None or identity(path) in seen:
             continue
-        seen.add(os.path.realpath(path))
+        seen.add(identity(path))
         sights.extend(threads)
         failed.extend(() if threads else (path,))
     rank = env.get("OMPBIND_RANK", "")

@@ -20,11 +20,17 @@ _STEMS = ("libgomp", "libomp", "libiomp5")
 
 def find_candidates(env: Mapping[str, str]) -> list[str]:
     """Return names and paths to try, each file once, by-name ones first."""
-    seen: dict[str, str] = {}
+    seen: dict[tuple[str, str | None], str] = {}
     for path in _paths(env):
         if runtime_name(path):
-            seen.setdefault(os.path.realpath(path), path)
+            seen.setdefault(identity(path), path)
     return [*NAMES, *seen.values()]
+
+
+def identity(path: str) -> tuple[str, str | None]:
+    """Return what makes a runtime one of its own: its folder and its kind; some folders hold copies."""
+    file = os.path.realpath(path)
+    return os.path.dirname(file), runtime_name(file)
 
 
 def runtime_name(path: str) -> str | None:
