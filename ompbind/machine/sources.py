@@ -1,7 +1,6 @@
 """`read_machine`: a topology source → one `Machine`."""
 
 import os
-
 import sys
 
 from ompbind.cpuset import CpuSet, union
