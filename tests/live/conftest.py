@@ -1,6 +1,7 @@
 """Fixtures of the tests that start real processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,4 +111,23 @@ def two_cpus():
     return cpus[:2]
 
 
-__all__ = ["OMPBIND", "allowed_list", "clean_environment", "is_alive", "signal", "two_cpus", "wait_until"]
+def required(*names):
+    """The first of some programs; without any the test is skipped, or fails where CI promises them."""
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None and os.environ.get("OMPBIND_TEST_ALL"):
+        raise AssertionError(f"CI must install {names[0]}")
+    if found is None:
+        pytest.skip(f"{names[0]} is not installed")
+    return found
+
+
+__all__ = [
+    "OMPBIND",
+    "allowed_list",
+    "clean_environment",
+    "is_alive",
+    "required",
+    "signal",
+    "two_cpus",
+    "wait_until",
+]

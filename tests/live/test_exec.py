@@ -1,13 +1,11 @@
 """`ompbind exec`: one rank inside an engine, by its variables and inside the real ones."""
 
 import json
-import os
-import shutil
 import sys
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, two_cpus
+from tests.live.conftest import required, two_cpus
 
 TELL = """
 import json, os
@@ -109,16 +107,6 @@ def test_inside_a_rank_of_ompbind_it_keeps_what_the_rank_has(ompbind):
     assert sorted(one["cpus"] for one in told) == [[cpu] for cpu in two_cpus()]
 
 
-def required(*names):
-    """The first of some programs; without any the test is skipped, or fails where CI promises them."""
-    found = next((path for path in map(shutil.which, names) if path), None)
-    if found is None and os.environ.get("OMPBIND_TEST_ALL"):
-        raise AssertionError(f"CI must install {names[0]}")
-    if found is None:
-        pytest.skip(f"{names[0]} is not installed")
-    return found
-
-
 OPEN_MPI_ARGS = ("--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self")
 
 
@@ -148,6 +136,3 @@ def test_a_mask_around_the_engine_is_divided_not_taken_for_a_binding(ompbind):
     before = ("taskset", "-c", f"{first},{second}", engine, "-n", "2")
     done = ompbind("exec", "--", sys.executable, "-c", TELL, before=before)
     assert sorted(json.loads(line)["cpus"] for line in done.stdout.splitlines()) == [[first], [second]]
-
-
-__all__ = ["OMPBIND", "clean_environment"]

@@ -2,13 +2,12 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.live.conftest import clean_environment
+from tests.live.conftest import clean_environment, required
 from tests.machines import Shape, write_tree
 
 EXTRA = 'it\'s\n two "lines" $HOME `x` \\ *'
@@ -21,13 +20,6 @@ def dual(tmp_path):
     return str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2)))
 
 
-def shell(name):
-    path = shutil.which(name)
-    if path is None and os.environ.get("OMPBIND_TEST_ALL"):
-        raise AssertionError(f"CI must install {name}")
-    return path or pytest.skip(f"{name} is not installed")
-
-
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
 def test_sh_format_sets_what_run_would_set(ompbind, name):
     options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]
@@ -35,7 +27,7 @@ def test_sh_format_sets_what_run_would_set(ompbind, name):
     text = ompbind("plan", *options, "--format", "sh", "--rank", "1", env=inherited).stdout
     code = f'eval "$1"; exec {sys.executable} -c "$2"'
     done = subprocess.run(
-        [shell(name), "-c", code, "sh", text, DUMP],
+        [required(name), "-c", code, "sh", text, DUMP],
         env=clean_environment(**inherited), capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
