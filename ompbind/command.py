@@ -12,6 +12,7 @@ from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
 from ompbind.placement import Placement, Plan
 from ompbind.record import Record
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
 
 
@@ -28,7 +29,8 @@ class Seat(Record):
 class Job(Record):
     """What all ranks have in common: the command, the caller's environment, and the user's words.
 
-    `extra` are the (NAME, value) pairs of --env, `keep` tells to leave inherited variables alone.
+    `extra` are the (NAME, value) pairs of --env, `keep` tells to leave inherited variables alone,
+    `consumed` are the variables that gave options to this run, and so are not for what ranks start.
     """
 
     argv: tuple[str, ...]
@@ -36,6 +38,7 @@ class Job(Record):
     base: Mapping[str, str]
     extra: tuple[tuple[str, str], ...] = ()
     keep: bool = False
+    consumed: tuple[str, ...] = ()
 
 
 class RankCommand(Record):
@@ -63,6 +66,7 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     if job.keep:
         threads = {name: value for name, value in threads.items() if name not in job.base}
     return {
+        **dict.fromkeys(name for name in job.consumed if name in job.base),
         **threads,
         **_identity(placement, seat, job),
         **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
@@ -94,8 +98,11 @@ def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
 def parse_assignment(text: str) -> tuple[str, str]:
     """Read NAME=VALUE; raises RequestError when there is no name or no "="."""
     name, equals, value = text.partition("=")
-    if not equals or not name or "\0" in text:
-        raise RequestError(f"--env {text!r} is not NAME=VALUE", hint="write for example --env PORT=800{rank}")
+    if not equals or not _NAME.fullmatch(name) or "\0" in value:
+        raise RequestError(
+            f"--env {text!r} is not NAME=VALUE",
+            hint="names are of letters, digits and underscores, as in --env PORT=800{rank}",
+        )
     return name, value
 
 

@@ -166,6 +166,17 @@ def _range_bits(item: str) -> int:
     return CpuSet(strided(start, stop, width, step)).bits
 
 
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun: "1 core", "2 cores"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def named(noun: str, numbers: Iterable[int]) -> str:
+    """Write numbers with their noun: "CPU 3", "CPUs 2-3", "rank 0", "ranks 0,2"."""
+    chosen = CpuSet(numbers)
+    return f"{noun} {chosen}" if len(chosen) == 1 else f"{noun}s {chosen}"
+
+
 def strided(start: int, stop: int, width: int, step: int) -> Iterator[int]:
     """Yield from start to stop, both included, the first `width` of every `step` numbers."""
     if not 1 <= width <= step:

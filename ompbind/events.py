@@ -47,6 +47,12 @@ def exit_code(outcome: Outcome) -> int:
     return failure.status if failure else 0
 
 
+def was_interrupted(outcome: Outcome) -> bool:
+    """Tell whether what ended the run is that its first failing rank died of SIGINT."""
+    failure = first_failure(outcome.exits)
+    return failure is not None and failure.signal == Signals.SIGINT and not outcome.timed_out
+
+
 def describe(exited: Exited) -> str:
     """Say in one line how a rank ended."""
     who = f"rank {exited.rank} (pid {exited.pid})"

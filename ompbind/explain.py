@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.placement import Note, Plan
 from ompbind.request import Bind
-from ompbind.topology import Level, touched
+from ompbind.topology import Level, index_by_cpu, touched
 
 
 def explain(plan: Plan) -> list[Note]:
@@ -25,7 +25,7 @@ def _explain_smt(plan: Plan) -> list[Note]:
     used = union(one.cpuset for one in plan.placements)
     cores = plan.machine.at(Level.CORE)
     spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle
-    if not spare:
+    if not spare or plan.request.smt == "all" or plan.request.mask is not None:
         return []
     text = f"hardware threads left idle beside ranks: {spare} (--smt all uses them)"
     return [Note(code="smt", text=text)]
@@ -39,33 +39,44 @@ def _explain_idle(plan: Plan) -> list[Note]:
     if not free:
         return []
     cpus = union(core.cpus for core in free) & plan.idle
-    plural = "core" if len(free) == 1 else "cores"
-    return [Note(code="idle", text=f"{len(free)} {plural} idle (CPUs {cpus})")]
+    return [Note(code="idle", text=f"{count(len(free), 'core')} idle ({named('CPU', cpus)})")]
 
 
 def _explain_nodes(plan: Plan) -> list[Note]:
     crossing = CpuSet(one.rank for one in plan.placements if len(one.nodes) > 1)
     if not crossing:
         return []
-    subject = f"rank {crossing} has" if len(crossing) == 1 else f"ranks {crossing} have"
+    subject = f"{named('rank', crossing)} {'has' if len(crossing) == 1 else 'have'}"
     return [Note(code="crosses-nodes", text=f"{subject} CPUs of more than one NUMA node")]
 
 
 def _explain_threads(plan: Plan) -> list[Note]:
     notes = []
-    if plan.machine.quota is not None and plan.request.threads is None:
-        fewer = [one for one in plan.placements if one.threads < len(one.cpus)]
-        if fewer:
-            text = (
-                f"the cgroup allows {plan.machine.quota:g} CPUs of time: "
-                f"threads per rank limited to {min(one.threads for one in fewer)}"
-            )
-            notes.append(Note(code="quota", text=text, warning=True))
-    crowded = CpuSet(one.rank for one in plan.placements if one.threads > len(one.cpus))
+    quota, threads = plan.machine.quota, sum(one.threads for one in plan.placements)
+    limited = [one.threads for one in plan.placements if one.threads < len(one.cpus)]
+    if quota is not None and plan.request.threads is None and limited:
+        text = f"the cgroup allows {quota:g} CPUs of time: threads per rank limited to {min(limited)}"
+        notes.append(Note(code="quota", text=text, warning=True))
+    if quota is not None and threads > max(quota, len(plan.placements)):
+        text = f"the cgroup allows {quota:g} CPUs of time for {threads} threads: expect them to be throttled"
+        notes.append(Note(code="quota", text=text, warning=True))
+    crowded = [one.rank for one in plan.placements if one.threads > len(one.cpus)]
     if crowded:
-        text = f"more threads than CPUs in rank {crowded}: expect them to wait for each other"
+        text = f"more threads than CPUs in {named('rank', crowded)}: expect them to wait for each other"
         notes.append(Note(code="oversubscribed", text=text, warning=True))
     return notes
+
+
+def _explain_crowd(plan: Plan) -> list[Note]:
+    owners: dict[int, set[int]] = {}
+    core_of = index_by_cpu(plan.machine.at(Level.CORE))
+    for one in plan.placements:
+        for cpu in one.cpus:
+            owners.setdefault(core_of[cpu], set()).add(one.rank)
+    crowd = CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks)
+    if not crowd or plan.request.strategy == "all":
+        return []
+    return [Note(code="shared-cores", text=f"{named('rank', crowd)} share cores with others")]
 
 
 def _explain_sharing(plan: Plan) -> list[Note]:
@@ -80,7 +91,7 @@ def _explain_places(plan: Plan) -> list[Note]:
     without = CpuSet(one.rank for one in plan.placements if not one.places)
     if not (wanted and without):
         return []
-    text = f"OMP_PLACES of rank {without} would be too long for some runtimes: its threads are not bound"
+    text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes: threads are not bound"
     return [Note(code="places-too-long", text=text, warning=True)]
 
 
@@ -90,6 +101,7 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_idle,
     _explain_nodes,
     _explain_threads,
+    _explain_crowd,
     _explain_sharing,
     _explain_places,
 )

@@ -172,8 +172,11 @@ def _number(text: str, span: tuple[int, int]) -> int:
     if not token:
         minus = text[span[0] : span[0] + 1] == "-"
         raise _fault(text, mark, "a number is negative here" if minus else "a number is missing here")
-    if token.isdigit():
+    if token.isascii() and token.isdigit():
         raise _fault(text, mark, f"{token} is too large for a CPU number", f"the highest is {CPU_LIMIT - 1}")
+    if token.lower() in ("all", "auto", "none", "nobind"):
+        lone = "is written in small letters" if token.lower() == "all" else "stands alone"
+        raise _fault(text, mark, f"the word {token.lower()!r} {lone}")
     raise _fault(text, mark, f"{token!r} is not a number")
 
 

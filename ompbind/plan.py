@@ -8,7 +8,7 @@ from ompbind.places import make_places, places_text
 from ompbind.record import Record
 from ompbind.request import Bind, Request
 from ompbind.shares import Share, make_ground, make_shares
-from ompbind.topology import Level, Machine, index_by_cpu
+from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
 
 
 class _Scene(Record):
@@ -17,6 +17,7 @@ class _Scene(Record):
     machine: Machine
     request: Request
     core_of: dict[int, int]
+    nodes: tuple[Domain, ...]
     handed_out: int
 
 
@@ -33,6 +34,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         machine=machine,
         request=request,
         core_of=index_by_cpu(machine.at(Level.CORE)),
+        nodes=machine.at(Level.NODE),
         handed_out=sum(len(share.cpus) for share in shares),
     )
     placements = tuple(_place(scene, rank, share) for rank, share in enumerate(shares))
@@ -56,7 +58,7 @@ def _place(scene: _Scene, rank: int, share: Share) -> Placement:
         cpus=share.cpus,
         places=places if places_text(places) is not None else (),
         threads=_threads(scene, len(share.cpus)),
-        nodes=tuple(node.number for node in scene.machine.nodes if not node.cpus.isdisjoint(inside)),
+        nodes=tuple(node.os_id for node in touched(scene.nodes, inside) if node.os_id is not None),
         reserved=share.reserved,
     )
 

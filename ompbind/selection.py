@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet, named, union
 from ompbind.errors import MaskError
 from ompbind.mask import Item, Mask, Selector
 from ompbind.record import Record
@@ -88,7 +88,7 @@ def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Itera
 
 
 def _about(cpus: CpuSet, one: str, many: str) -> str:
-    return f"CPU {cpus} {one}" if len(cpus) == 1 else f"CPUs {cpus} {many}"
+    return f"{named('CPU', cpus)} {one if len(cpus) == 1 else many}"
 
 
 def _narrow(mask: Mask, item: Item, selector: Selector, scope: tuple[Machine, CpuSet]) -> CpuSet:
@@ -101,7 +101,7 @@ def _narrow(mask: Mask, item: Item, selector: Selector, scope: tuple[Machine, Cp
     for number in selector.numbers:
         if number not in known:
             kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
-            message = f"there is no {selector.level} with {kind} {number} among the allowed CPUs"
+            message = f"there is no {selector.level} with {kind} {number} among the allowed CPUs there"
             hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
             raise _fault(mask, (item,), message, hint)
     return union(known[number].cpus for number in selector.numbers) & inside

@@ -7,7 +7,8 @@ divides a line of *units*, which are the usable CPUs of each core (see `strategi
 from collections.abc import Sequence
 from itertools import cycle
 
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.crowd import fill, split_core, take_turns
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.mask import Mask, Word
 from ompbind.placement import Note
@@ -64,7 +65,7 @@ def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
     if found == 1 or ranks in (None, found):
         return
     raise MaskError(
-        f"the mask has {found} parts for {ranks} {'rank' if ranks == 1 else 'ranks'}",
+        f"the mask has {found} parts for {count(ranks or 0, 'rank')}",
         text=mask.text,
         span=(0, len(mask.text)),
         hint=f"give -n {found}, or one part for each rank, or a single part for all to divide",
@@ -95,30 +96,39 @@ def _divided(ground: Ground) -> list[Share]:
     request = ground.request
     units, reserved = _withhold(ground, _units(ground))
     ranks = request.ranks or _count(request, make_field(ground.machine, units))
-    if ranks > len(units) and request.strategy != "all":
-        units = _split(ground, units, ranks)
-    if ranks > len(units) and request.strategy != "all":
-        return [Share(cpus=tuple(units[rank % len(units)]), reserved=reserved) for rank in range(ranks)]
+    each = _units_each(request, units)
     field = make_field(ground.machine, units)
-    spans = STRATEGIES[request.strategy](field, Ask(ranks=ranks, units=_units_each(request, units)))
-    shares = [_share(ground, rank, units[start:stop]) for rank, (start, stop) in enumerate(spans)]
+    if _is_crowded(request, ranks, len(units), each):
+        shares = _crowded(ground, units, ranks)
+    else:
+        spans = STRATEGIES[request.strategy](field, Ask(ranks=ranks, units=each))
+        shares = [_share(ground, rank, units[start:stop]) for rank, (start, stop) in enumerate(spans)]
     return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
+
+
+def _is_crowded(request: Request, ranks: int, cores: int, each: int | None) -> bool:
+    """Tell whether ranks have to share cores; those that were promised several cores never do."""
+    promised = request.strategy in ("compact", "spread") and (each or 1) > 1
+    return ranks > cores and request.strategy != "all" and not promised
 
 
 def _share(ground: Ground, rank: int, units: Sequence[CpuSet]) -> Share:
     """Make a rank's share of its units: the last --reserve of them are kept free."""
     keep = len(units) - ground.request.reserve
     if keep < 1:
-        plural = "core" if len(units) == 1 else "cores"
-        raise PlanError(
-            f"rank {rank} would have no core left: it gets {len(units)} {plural}"
-            f" and {ground.request.reserve} are to be reserved",
-            hint="reserve less, or start fewer ranks",
-        )
+        raise _nothing_left(ground, rank, len(units))
     kept = union(units[:keep])
     order = ground.parts[rank] if ground.parts else ground.cpus
     return Share(
         cpus=tuple(cpu for cpu in order if cpu in kept), reserved=_whole(ground.machine, units[keep:])
+    )
+
+
+def _nothing_left(ground: Ground, rank: int, cores: int) -> PlanError:
+    gets = count(cores, "core") if cores else "no core"
+    return PlanError(
+        f"rank {rank} would have no core left: of {gets}, {ground.request.reserve} would be reserved",
+        hint="reserve less, or start fewer ranks",
     )
 
 
@@ -155,7 +165,7 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
         return units, CpuSet()
     if wanted >= len(units):
         raise PlanError(
-            f"{wanted} cores are to be reserved, but there are only {len(units)}",
+            f"{count(wanted, 'core')} would be reserved of {count(len(units), 'core')}",
             hint="reserve less, so that a core is left for the ranks",
         )
     spans = make_field(ground.machine, units).spans(Level.NODE) or ((0, len(units)),)
@@ -196,22 +206,36 @@ def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
     return -(-request.threads // min(len(unit) for unit in units)) + request.reserve
 
 
-def _split(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> tuple[CpuSet, ...]:
-    """Make single CPUs the units, so that more ranks than cores share cores only by SMT siblings."""
-    request = ground.request
-    limit = request.smt if isinstance(request.smt, int) else None
+def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Share]:
+    """Let ranks share cores: each core has its unit for one rank, and is divided for several."""
+    if ground.request.reserve:
+        raise _nothing_left(ground, ranks - 1, 1)
     inside = _whole(ground.machine, units) & CpuSet(ground.cpus)
+    limit = ground.request.smt if isinstance(ground.request.smt, int) else None
     cores = [core.cpus & inside for core in touched(ground.machine.at(Level.CORE), inside)]
-    cpus = [CpuSet((cpu,)) for core in cores for cpu in _prune(core, limit or len(core), request.sibling)]
-    if ranks > len(cpus) and not request.share:
-        most = "1 rank" if len(cpus) == 1 else f"{len(cpus)} ranks"
-        capped = f", {limit} of each core" if limit else ""
-        raise PlanError(
-            f"{ranks} ranks do not fit on {len(cpus)} {'CPU' if len(cpus) == 1 else 'CPUs'}: "
-            f"allowed here is {inside}{capped}",
-            hint=f"start at most {most}, or let ranks share CPUs with --share",
-        )
-    return tuple(cpus)
+    rooms = [_prune(core, limit or len(core), ground.request.sibling) for core in cores]
+    cpus = [cpu for room in rooms for cpu in room]
+    if ranks > len(cpus):
+        if not ground.request.share:
+            raise _too_many(ground, ranks, CpuSet(cpus))
+        return [Share(cpus=tuple(turn)) for turn in take_turns(cpus, ranks)]
+    counts = fill([len(room) for room in rooms], ranks)
+    used = [
+        unit if len(unit) >= count else _prune(room, count, ground.request.sibling)
+        for unit, room, count in zip(units, rooms, counts, strict=True)
+    ]
+    parts = [part for core, count in zip(used, counts, strict=True) for part in split_core(core, count)]
+    return [Share(cpus=tuple(cpu for cpu in ground.cpus if cpu in part)) for part in parts]
+
+
+def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
+    most = count(len(cpus), "rank")
+    allowed = named("CPU", ground.machine.allowed)
+    less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.machine.allowed else ""
+    return PlanError(
+        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')}: allowed here is {allowed}{less}",
+        hint=f"start at most {most}, or let ranks share CPUs with --share",
+    )
 
 
 def _check_overlap(ground: Ground, shares: list[Share]) -> None:
@@ -220,7 +244,7 @@ def _check_overlap(ground: Ground, shares: list[Share]) -> None:
         again = CpuSet(share.cpus) & seen
         if again:
             other = next(i for i, one in enumerate(shares) if not again.isdisjoint(CpuSet(one.cpus)))
-            raise _overlap(ground, rank, f"ranks {other} and {rank} would both get CPU {again}")
+            raise _overlap(ground, rank, f"ranks {other} and {rank} would both get {named('CPU', again)}")
         seen |= CpuSet(share.cpus)
 
 

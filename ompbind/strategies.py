@@ -1,7 +1,7 @@
 """How the cores of a machine are divided among ranks: one function for each strategy, in one table.
 
-A *unit* is what is never divided further: the usable CPUs of one core, or single CPUs when ranks have
-to share cores. Units stand in a line, in the order in which one walks the machine, so that a domain
+A *unit* is what is never divided: the usable CPUs of one core (`crowd` is about more ranks than
+cores). Units stand in a line, in the order in which one walks the machine, so that a domain
 is a *span* of the line: (start, stop), stop excluded. A strategy gives every rank a span.
 """
 
@@ -35,15 +35,9 @@ class Ask(Record):
 
 
 def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:
-    """Find the spans of the machine's domains on a line of units that is in machine order.
-
-    Cores are a level of their own only where units are less than a core.
-    """
-    found = ((level, _spans(machine, level, units)) for level in machine.levels)
-    levels = tuple(
-        (level, spans) for level, spans in found if len(spans) < len(units) or level is not Level.CORE
-    )
-    return Field(units=units, levels=levels)
+    """Find the spans of the machine's domains on a line of units that is in machine order."""
+    levels = (level for level in machine.levels if level is not Level.CORE)
+    return Field(units=units, levels=tuple((level, _spans(machine, level, units)) for level in levels))
 
 
 def _spans(machine: Machine, level: Level, units: tuple[CpuSet, ...]) -> tuple[Span, ...]:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 TABLE = """
 words:   record errors cpuset
-values:  topology mask request placement places selection strategies shares explain plan
+values:  topology mask request placement places selection strategies crowd shares explain plan
          openmp command events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.fallback machine.sources
          machine.engines

@@ -15,9 +15,17 @@ from ompbind.launch.which import find_command
 def climb(first):
     ladder, sent = Ladder(grace_s=5), []
     for now in range(4):
-        number = ladder.step(first, now)
+        number = ladder.ask(first, now)
         sent.append((number and number.name, ladder.due_at))
     return sent
+
+
+def test_the_same_request_twice_is_one():
+    ladder = Ladder(grace_s=5)
+    assert ladder.ask(signal.SIGTERM, 10.0) is signal.SIGTERM
+    assert ladder.ask(signal.SIGTERM, 10.1) is None
+    assert ladder.due_at == 15.0
+    assert ladder.ask(signal.SIGTERM, 11.0) is signal.SIGKILL
 
 
 def test_each_rung_is_taken_once_and_the_last_is_kill():
@@ -78,7 +86,7 @@ def test_files_without_permission_are_told_apart(folder):
 
 def test_failures_come_back_with_rank_and_meaning():
     lines = ("2|bind|0|asked for CPUs 0-1, the kernel gave only 0", "1|exec|8|/bin/x", "0|other|0|boom")
-    first, second, third = read_failures("\n".join(lines).replace("|", "\0").encode())
+    first, second, third = read_failures("".join(f"{line}\n" for line in lines).replace("|", "\0").encode())
     assert (type(first), first.message) == (LaunchError, "rank 2: asked for CPUs 0-1, the kernel gave only 0")
     assert isinstance(second, CommandNotExecutableError)
     assert second.message.startswith("rank 1: cannot execute /bin/x")

@@ -10,7 +10,7 @@ from ompbind.mask import parse_mask
 from ompbind.plan import make_plan
 from ompbind.request import Bind, Request
 from ompbind.strategies import STRATEGIES
-from ompbind.topology import Level
+from ompbind.topology import Level, make_domains
 from tests.machines import Shape, make_machine
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
@@ -98,16 +98,38 @@ def test_reserve_takes_whole_cores_out(options, expected, reserved):
     assert all(one.threads == len(one.cpus) or options.get("threads") for one in made.placements)
 
 
-@pytest.mark.parametrize("numbering", ["split", "adjacent"])
-@pytest.mark.parametrize("ranks", [9, 11, 12, 16])
-def test_more_ranks_than_cores_share_cores_by_siblings_only(ranks, numbering):
-    machine = make_machine(Shape(packages=2, cores=4, smt=2, numbering=numbering))
-    bare = machine.replace(domains=machine.at(Level.CORE))
-    for one in (machine, bare):
-        made = plan(None, machine=one, ranks=ranks)
-        sets = [placement.cpuset for placement in made.placements]
-        assert sum(map(len, sets)) == len(union(sets)) == 16
-        assert all(any(cpus <= core.cpus for core in one.at(Level.CORE)) for cpus in sets)
+CROWDED = [
+    (shape, ranks, strategy)
+    for shape, all_ranks in (
+        (DUAL, (9, 11, 12, 15, 16)),
+        (ROBIN, (9, 16)),
+        (POWER, (5, 9, 25, 32)),
+        (Shape(cores=2, smt=2), (3, 4)),
+    )
+    for ranks in all_ranks
+    for strategy in ("balanced", "cores", "compact", "spread")
+]
+
+
+@pytest.mark.parametrize(("shape", "ranks", "strategy"), CROWDED)
+def test_more_ranks_than_cores_share_cores_by_siblings_and_evenly(shape, ranks, strategy):
+    machine = make_machine(shape)
+    made = plan(None, machine=machine, ranks=ranks, strategy=strategy)
+    sets = [one.cpuset for one in made.placements]
+    assert len(sets) == ranks
+    assert sum(map(len, sets)) == len(union(sets))
+    hosted = [sum(cpus <= core.cpus for cpus in sets) for core in machine.at(Level.CORE)]
+    assert sum(hosted) == ranks, "no rank has CPUs of two cores"
+    assert max(hosted) - min(hosted) <= 1
+    assert "shared-cores" in {note.code for note in made.notes}
+
+
+def test_mixed_cores_are_shared_only_where_they_must():
+    parts = {Level.CORE: [(None, CpuSet(cpus)) for cpus in ([0, 1], [2, 3], [4], [5])]}
+    online = CpuSet(range(6))
+    machine = make_machine(Shape(cores=6)).replace(domains=make_domains(online, parts), nodes=())
+    assert lists(plan(None, machine=machine, ranks=5)) == ["0", "1", "2", "4", "5"]
+    assert lists(plan(None, machine=machine, ranks=5, smt="all")) == ["0", "1", "2-3", "4", "5"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +140,9 @@ def test_more_ranks_than_cores_share_cores_by_siblings_only(ranks, numbering):
         ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, 8 are free"),
         ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
         ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
-        ({"reserve_total": 8}, "8 cores are to be reserved"),
+        ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
+        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18 cores, 8 are free"),
+        ({"reserve_total": 8}, "8 cores would be reserved of 8 cores"),
         ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "--reserve-total"),
         ({"ranks": 2, "strategy": "books"}, "tells no book domains"),
         ({"ranks": 2, "strategy": "drawers"}, "tells no drawer domains"),
@@ -131,7 +155,7 @@ def test_refuses_what_cannot_be_with_a_hint(options, message):
 
 
 def test_overlapping_parts_are_marked():
-    with pytest.raises(MaskError, match="ranks 0 and 2 would both get CPU 1-2") as caught:
+    with pytest.raises(MaskError, match="ranks 0 and 2 would both get CPUs 1-2") as caught:
         plan(DUAL, ranks=3, mask="0-3|4|7,1-2")
     assert caught.value.text[slice(*caught.value.span)] == "7,1-2"
     assert "--share" in caught.value.hint
@@ -159,9 +183,9 @@ def test_requests_that_contradict_themselves(options):
         Request(**options)
 
 
-def test_share_lets_more_ranks_than_cpus_wrap_round():
+def test_share_lets_neighbours_among_more_ranks_than_cpus_share_one():
     made = plan(Shape(cores=2), ranks=5, share=True)
-    assert lists(made) == ["0", "1", "0", "1", "0"]
+    assert lists(made) == ["0", "0", "0", "1", "1"]
 
 
 def test_order_of_a_mask_is_the_order_of_threads():

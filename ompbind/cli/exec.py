@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ompbind.cli.options import make_job, make_request, planning_options
+from ompbind.cli.options import complete_files, make_job, make_request, planning_options
 from ompbind.cli.say import say, say_changed, say_notes
 from ompbind.cli.verb import Verb, option
 from ompbind.command import Seat, find_changed, make_command
@@ -39,7 +39,7 @@ EXAMPLES = (
 )
 @planning_options
 @option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     """Become one rank inside an engine: Slurm, Open MPI, MPICH, Flux or torchrun.
 
@@ -83,13 +83,16 @@ def _alone(options: Mapping[str, Any]) -> _Scene:
 
 def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> _Scene:
     """Make the scene of a rank of an engine: a share among the local ranks, or what it was bound to."""
-    size = options["ranks"] if isinstance(options["ranks"], int) else found.seat.local_size
-    here = found.seat.local_rank
-    if size <= here:
-        told = f"of {size}" if size else "but not how many are here"
+    told, asked, here = found.seat.local_size, options["ranks"], found.seat.local_rank
+    size = asked if isinstance(asked, int) else told
+    if told and size != told:
         raise RequestError(
-            f"{found.engine} says that this is local rank {here}, {told}",
-            hint="say with -n how many ranks it starts on this machine",
+            f"{found.engine} has started {told} ranks here, -n says {size}", hint="leave -n out"
+        )
+    if size <= here:
+        raise RequestError(
+            f"{found.engine} says that this is local rank {here}, but not how many ranks are here",
+            hint=f"say it with -n, which is at least {here + 1}",
         )
     seat = found.seat.replace(local_size=size)
     request = make_request(options).replace(ranks=size)
@@ -98,4 +101,9 @@ def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> 
         if not options["quiet"]:
             say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
         seat, request = seat.replace(slot=0), request.replace(ranks=1)
-    return _Scene(seat=seat, request=request, run_id=found.run_id)
+    return _Scene(seat=seat, request=request, run_id=found.run_id or _parents_run_id(found))
+
+
+def _parents_run_id(found: EngineRank) -> str:
+    """Name the run of an engine that does not: by its process here, which all ranks of this machine share."""
+    return f"{found.engine.lower().replace(' ', '')}-{os.getppid()}"

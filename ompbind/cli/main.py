@@ -1,6 +1,7 @@
 """The `ompbind` command: verbs that are loaded when they are used, and the one door for errors."""
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from importlib import import_module
 import click
 
 from ompbind import __version__
+from ompbind.cli.say import tell
 from ompbind.errors import OmpbindError
 
 VERBS = {
@@ -68,23 +70,34 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = cli.main(args=args, prog_name="ompbind", standalone_mode=False) or 0
         if sys.stdout is not None:  # it is None when ompbind was started with it closed
             sys.stdout.flush()
-    except OmpbindError as error:
-        from ompbind.report.text import render_error  # late: nothing went wrong, mostly
-
-        click.echo(render_error(error), err=True)
-        code = error.launch_code if verb in LAUNCHING else error.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = OmpbindError.launch_code if verb in LAUNCHING else error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except Exception as error:  # noqa: BLE001 - the one door: what went wrong must not look like the command
+        code = _explain(error, launching=verb in LAUNCHING)
+    except KeyboardInterrupt:
         code = 130
-    except Exception:  # noqa: BLE001 - the last door: a fault of ompbind must not look like the command's
-        import traceback  # late: nobody should ever need it
-
-        traceback.print_exc()
-        click.echo(
-            "ompbind: error: this is a fault in ompbind; please report it with the lines above", err=True
-        )
-        code = OmpbindError.launch_code if verb in LAUNCHING else 1
     gc.freeze()
     sys.exit(code)
+
+
+def _explain(error: Exception, *, launching: bool) -> int:
+    """Tell what went wrong and return the exit code."""
+    from ompbind.report.text import render_error, render_paragraph  # late: nothing went wrong, mostly
+
+    code = OmpbindError.launch_code if launching else OmpbindError.exit_code
+    if isinstance(error, click.Abort):
+        return 130
+    if isinstance(error, OmpbindError):
+        tell(render_error(error))
+        return error.launch_code if launching else error.exit_code
+    if isinstance(error, click.UsageError):
+        usage = f"{error.ctx.get_usage()}\n" if error.ctx else ""
+        help_ = f"see '{error.ctx.command_path} --help'" if error.ctx else "see 'ompbind --help'"
+        tell(usage + render_error(OmpbindError(error.format_message(), hint=help_)))
+    elif isinstance(error, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has nowhere to go
+        tell(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}")))
+    else:
+        import traceback  # late: nobody should ever need it
+
+        tell("".join(traceback.format_exception(error)))
+        tell(render_paragraph("ompbind: error", "this is a fault in ompbind; please report the lines above"))
+    return code

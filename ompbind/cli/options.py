@@ -1,6 +1,7 @@
 """The options that verbs share, with the same words everywhere, and what they make of them."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, Literal, cast
@@ -30,10 +31,31 @@ def count_or(*words: str) -> Callable[[str], int | str]:
     return convert
 
 
+def seconds(text: str) -> float:
+    """Read a time for click as `timeout` and `sleep` do: a number, or one with s, m, h or d behind it."""
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])
+    number = text[:-1] if unit else text
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+|[0-9]+\.", number) or len(number) > 12:
+        raise click.BadParameter(f"{text!r} is not a time: write seconds, or for example 1.5h")
+    return float(number) * (unit or 1)
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
+    """Have the shell complete the names of files."""
+    from click.shell_completion import CompletionItem  # late: only a Tab key needs it
+
+    return [CompletionItem(text, type="file")]
+
+
+CONSUMED: list[str] = []
+"""The variables by which planning options can be given; they are for this run, not for what ranks start."""
+
+
 def _planning(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """Return a planning option, which can also be given as OMPBIND_<NAME> in the environment."""
     long = next(name for name in names if name.startswith("--"))
     variable = "OMPBIND_" + long[2:].replace("-", "_").upper()
+    CONSUMED.append(variable)
     return option(PLANNING, *names, envvar=variable, **settings)
 
 
@@ -66,6 +88,7 @@ _PLANNING_OPTIONS = (
     _planning("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
     _planning("--topology", metavar="SOURCE", default="live", show_default=True,
+              shell_complete=complete_files,
               help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one."),
 )  # fmt: skip
 
@@ -107,7 +130,25 @@ def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> 
     return Job(
         argv=argv,
         run_id=options["run_id"] or run_id,
-        base=dict(os.environ),
+        base=_caller_environment(),
+        consumed=tuple(CONSUMED),
         extra=tuple(parse_assignment(text) for text in options["assignments"]),
         keep=options["keep_env"],
     )
+
+
+def _caller_environment() -> dict[str, str]:
+    """Return the environment that ompbind was started with.
+
+    Python sets LC_CTYPE for itself where the locale is C; the kernel still knows what was there before.
+    """
+    env = dict(os.environ)
+    if "LC_CTYPE" in env:
+        try:
+            with open("/proc/self/environ", "rb") as file:
+                given = file.read().split(b"\0")
+        except OSError:
+            return env
+        if not any(pair.startswith(b"LC_CTYPE=") for pair in given):
+            del env["LC_CTYPE"]
+    return env

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ompbind.cli.options import make_job, make_request, planning_options
+from ompbind.cli.say import say_notes
 from ompbind.cli.verb import Verb, option
 from ompbind.command import local_seats, make_variables
 from ompbind.machine.sources import read_machine
@@ -23,7 +24,10 @@ EXAMPLES = (
         "The same on a recorded machine, for a program",
         "ompbind plan -n 4 --topology machine.tar.gz --format json",
     ),
-    ("Make this shell what rank 1 would be", 'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
+    (
+        "Give this shell the variables that rank 1 would have (it is not confined)",
+        'eval "$(ompbind plan -n 2 --format sh --rank 1)"',
+    ),
 )
 
 
@@ -47,14 +51,15 @@ def plan(format_: str, rank: int | None, **options: Any) -> int:
     The same request on the same machine always prints the same plan.
     """  # fmt: skip
     made = make_plan(read_machine(options["topology"]), make_request(options))
+    if rank is not None and format_ not in ("env", "sh"):
+        raise click.UsageError("--rank goes with --format env or sh")
     if format_ == "table":
-        if rank is not None:
-            raise click.UsageError("--rank goes with --format env or sh")
         click.echo(render_plan(made))
     elif format_ == "json":
         click.echo(render_plan_json(made, _variables(made, options)))
     else:
         chosen = _variables(made, options)[_chosen(made, rank)]
+        say_notes(made)
         click.echo(render_sh(chosen) if format_ == "sh" else render_env(chosen))
     return 0
 

@@ -1,7 +1,6 @@
 """`ompbind probe`: run a real parallel region in every OpenMP runtime of this machine."""
 
 import os
-import sys
 
 import click
 
@@ -37,6 +36,5 @@ def probe(format_: str) -> int:
 
     result = run_probe(os.environ)
     text = render_probe(result, os.environ) if format_ == "table" else render_probe_json(result)
-    sys.stdout.flush()
     os.write(1, (text + "\n").encode())  # one write, so that ranks do not mix their lines
     return 1 if result.failed else 0

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from ompbind.cli.options import make_job, make_request, planning_options
-from ompbind.cli.say import say, say_changed, say_notes
+from ompbind.cli.options import complete_files, make_job, make_request, planning_options, seconds
+from ompbind.cli.say import say, say_changed, say_notes, tell
 from ompbind.cli.verb import Verb, option
 from ompbind.command import Job, find_changed, local_seats, make_command
 from ompbind.errors import RequestError
-from ompbind.events import exit_code
+from ompbind.events import exit_code, was_interrupted
 from ompbind.machine.sources import LIVE, read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
@@ -52,16 +52,16 @@ EXAMPLES = (
 @option(
     RUNNING,
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=seconds,
     metavar="SECONDS",
     help="Stop the run after this time, with exit code 124.",
 )
 @option(
     RUNNING,
     "--grace",
-    type=click.FloatRange(min=0),
+    type=seconds,
     metavar="SECONDS",
-    default=10.0,
+    default="10",
     show_default=True,
     help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL.",
 )
@@ -76,7 +76,7 @@ EXAMPLES = (
 @option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing.")
 @option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @option(RUNNING, "-v", "--verbose", is_flag=True, help="Show the plan before starting.")
-@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def run(cmd: tuple[str, ...], **options: Any) -> int:
     """Plan, start and supervise n copies ("ranks") of a command.
 
@@ -94,7 +94,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     if options["dry_run"]:
         _show(plan, job)
         return 0
-    if options["verbose"]:
+    if options["verbose"] and not options["quiet"]:
         _show(plan, job, err=True)
     elif not options["quiet"]:
         say_notes(plan)
@@ -107,13 +107,14 @@ def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
 
     from ompbind.report.plan import render_plan
 
-    click.echo(render_plan(plan), err=err)
-    click.echo(f"\ncommand of every rank: {shlex.join(job.argv)}", err=err)
+    text = f"{render_plan(plan)}\n\ncommand of every rank: {shlex.join(job.argv)}"
+    tell(text) if err else click.echo(text)
     say_changed(find_changed(plan, job))
 
 
 def _start(plan: Plan, job: Job, options: dict[str, Any]) -> int:
     from ompbind.launch.supervise import Watch, run_ranks  # late: a dry run needs none of it
+    from ompbind.launch.terminal import die_of_interrupt
 
     watch = Watch(
         say=(lambda line: None) if options["quiet"] else say,
@@ -122,4 +123,7 @@ def _start(plan: Plan, job: Job, options: dict[str, Any]) -> int:
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
     )
-    return exit_code(run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch))
+    outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
+    if was_interrupted(outcome):
+        die_of_interrupt()
+    return exit_code(outcome)

@@ -9,14 +9,19 @@ from ompbind.openmp import Inherited
 from ompbind.placement import Plan
 
 
+def tell(text: str) -> None:
+    """Write text on standard error, if anybody is there to read it; ranks and exit codes matter more."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 def say(line: str) -> None:
     """Say one thing on standard error."""
     from ompbind.report.text import render_paragraph  # late: most runs have nothing to say
 
-    try:
-        click.echo(render_paragraph("ompbind", line), err=True)
-    except OSError:  # nobody listens any more: that is no reason to leave ranks alone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    tell(render_paragraph("ompbind", line))
 
 
 def say_notes(plan: Plan) -> None:

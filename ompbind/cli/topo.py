@@ -2,6 +2,7 @@
 
 import click
 
+from ompbind.cli.options import complete_files
 from ompbind.cli.verb import Verb, option
 from ompbind.machine.sources import read_machine
 from ompbind.report.machine import render_json, render_tree
@@ -31,6 +32,7 @@ EXAMPLES = (
     default="live",
     show_default=True,
     envvar="OMPBIND_TOPOLOGY",
+    shell_complete=complete_files,
     help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one.",
 )
 def topo(format_: str, topology: str) -> int:

@@ -1,6 +1,7 @@
-"""Process groups: signalling them, and telling whether anybody lives in one."""
+"""Process groups: signalling them, and telling in which of them anybody lives."""
 
 import os
+from collections.abc import Collection
 
 
 def signal_group(group: int, number: int) -> bool:
@@ -12,25 +13,26 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def has_living(group: int) -> bool:
-    """Tell whether a process group has a member that is not a zombie.
+def living(groups: Collection[int]) -> set[int]:
+    """Return those of `groups` that have a member that is not a zombie.
 
     An orphan that has ended stays a member until the first process of the system, or of its
     container, reaps it; some take their time, and some never do.
     """
-    if not signal_group(group, 0):
-        return False
+    found = {group for group in groups if signal_group(group, 0)}
+    if not found:
+        return found
     try:
         pids = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return True
-    return any(_lives_in(group, pid) for pid in pids)
+        return found
+    return found & {group for group in map(_group_if_living, pids) if group is not None}
 
 
-def _lives_in(group: int, pid: str) -> bool:
+def _group_if_living(pid: str) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+            state, _, group = file.read().rpartition(b")")[2].split()[:3]
     except (OSError, ValueError):
-        return False
-    return int(its_group) == group and state not in b"ZX"
+        return None
+    return None if state in b"ZX" else int(group)

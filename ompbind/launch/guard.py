@@ -64,15 +64,42 @@ def _keep_watch(read_end: int) -> None:
     """Be the guard: watch the pipe to its end, then kill what is left. Never returns."""
     try:
         os.setsid()
+        _take_name()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         os.dup2(read_end, 0)
-        os.closerange(1, os.sysconf("SC_OPEN_MAX"))
+        for handle in _open_files():
+            _close(handle)
+        os.chdir("/")
         words = b"".join(iter(lambda: os.read(0, 1 << 16), b""))
         for group in remaining(words):
             signal_group(group, signal.SIGKILL)
     finally:
         os._exit(0)
+
+
+def _open_files() -> list[int]:
+    """Return the open files of this process but the first; an upper limit can be a thousand million."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd") if name != "0"]
+    except OSError:
+        return list(range(1, 256))
+
+
+def _close(number: int) -> None:
+    try:
+        os.close(number)
+    except OSError:
+        pass  # the listing itself had it open
+
+
+def _take_name() -> None:
+    """Take a name of its own, so that what kills every "ompbind" leaves the guard to do its work."""
+    try:
+        with open("/proc/self/comm", "w", encoding="ascii") as file:
+            file.write("rank-guard")
+    except OSError:
+        pass  # a name is all that is lost
 
 
 def remaining(words: bytes) -> list[int]:

@@ -13,7 +13,7 @@ from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
 from ompbind.launch.confine import confine, exec_error, restore_signals
 from ompbind.launch.guard import Guard, announce
-from ompbind.launch.wakeup import Wakeup
+from ompbind.launch.wakeup import Wakeup, restore
 from ompbind.record import Record
 
 _BIND, _EXEC, _OTHER = "bind", "exec", "other"
@@ -22,16 +22,14 @@ _BIND, _EXEC, _OTHER = "bind", "exec", "other"
 class Wiring(Record):
     """What a starting rank is connected to.
 
-    `status` is the writing end of the status pipe, `wakeup` tells which signals to give back. With
-    `reads_stdin` the rank keeps standard input, with `takes_terminal` it becomes the foreground of
-    the terminal as well.
+    `status` is the writing end of the status pipe, `wakeup` tells which signals to give back. Only with
+    `reads_stdin` the rank keeps standard input.
     """
 
     guard: Guard
     status: int
     wakeup: Wakeup
     reads_stdin: bool
-    takes_terminal: bool
 
 
 def fork_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
@@ -66,13 +64,10 @@ def _become(command: RankCommand, path: str, wiring: Wiring) -> NoReturn:
 def _prepare(wiring: Wiring) -> None:
     os.setpgid(0, 0)
     announce(wiring.guard, os.getpid())
-    if wiring.takes_terminal:
-        os.tcsetpgrp(0, os.getpid())
     if not wiring.reads_stdin:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-    for number in wiring.wakeup.caught:
-        signal.signal(number, signal.SIG_DFL)
+    restore(wiring.wakeup)
     restore_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, wiring.wakeup.mask)
 
@@ -83,8 +78,8 @@ def _report(wiring: Wiring, words: tuple[int, str, int, str]) -> None:
 
 
 def read_failures(data: bytes) -> Iterator[LaunchError]:
-    """Yield the error that each line from the status pipe tells of."""
-    for line in data.splitlines():
+    """Yield the error that each whole line from the status pipe tells of."""
+    for line in data.split(b"\n")[:-1]:
         rank, stage, number, detail = line.decode("utf-8", "surrogateescape").split("\0", 3)
         make = _MEANINGS[stage]
         yield make(int(rank), int(number), detail)

@@ -1,39 +1,69 @@
-"""Job control for a single rank: it has the terminal as if the shell had started it directly."""
+"""Job control for a single rank: it gets the terminal when it asks for it, as the shell would give it.
+
+A rank starts in the background of the terminal. When it reads the terminal or sets it up, the kernel
+stops it with SIGTTIN or SIGTTOU; that is how it asks. So a rank that never asks leaves the terminal to
+what else runs in the foreground, such as the pager at the other end of its pipe.
+"""
 
 import os
 import signal
 
-
-def has_terminal() -> bool:
-    """Tell whether standard input is a terminal of which this process group is the foreground."""
-    return _foreground() == os.getpgrp()
+ASKING = (signal.SIGTTIN, signal.SIGTTOU)
+"""The signals by which the kernel stops a process that wants the terminal from the background."""
 
 
-def give_terminal(group: int) -> None:
-    """Make a process group the foreground of the terminal on standard input."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
-    try:
-        os.tcsetpgrp(0, group)
-    except OSError:
-        pass  # the terminal is gone, or the group has ended: there is nothing to give
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+class Terminal:
+    """The terminal that controls this process, if any; all questions are answered with no without one."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            self._file = -1
+
+    def is_ours(self) -> bool:
+        """Tell whether this process group is the foreground of the terminal."""
+        return self._foreground() == os.getpgrp()
+
+    def give(self, group: int) -> None:
+        """Make a process group the foreground; SIGTTOU must be ignored."""
+        try:
+            os.tcsetpgrp(self._file, group)
+        except OSError:
+            pass  # the terminal is gone, or the group has ended: there is nothing to give
+
+    def take_back(self, group: int) -> bool:
+        """Become the foreground again if `group` is; tells whether it was."""
+        if self._foreground() != group:
+            return False
+        self.give(os.getpgrp())
+        return True
+
+    def _foreground(self) -> int | None:
+        try:
+            return os.tcgetpgrp(self._file) if self._file >= 0 else None
+        except OSError:
+            return None
 
 
-def take_terminal_back(group: int) -> None:
-    """Become the foreground again, if the group that was given the terminal still has it."""
-    if _foreground() == group:
-        give_terminal(os.getpgrp())
+def can_be_stopped() -> bool:
+    """Tell whether somebody is there to continue this process group once it is stopped.
+
+    The group of a session's leader has no shell outside of it that could.
+    """
+    return os.getpgrp() != os.getsid(0)
 
 
-def stop_like(group: int) -> None:
-    """Stop this process because its rank was stopped: the shell sees it as it would see the rank."""
-    take_terminal_back(group)
-    os.kill(os.getpid(), signal.SIGSTOP)
+def stop_group() -> None:
+    """Stop this process and all others of its group, so that the shell sees the whole job stop."""
+    os.killpg(os.getpgrp(), signal.SIGSTOP)
 
 
-def _foreground() -> int | None:
-    try:
-        return os.tcgetpgrp(0)
-    except OSError:
-        return None
+def die_of_interrupt() -> None:
+    """End this process as SIGINT does, when it has the terminal: a script there then stops as well.
+
+    A shell that waits takes an exit code, even 130, as a sign that the interrupt was dealt with.
+    """
+    if Terminal().is_ours():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)

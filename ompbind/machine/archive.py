@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterable
 
 from ompbind.errors import MachineError
+from ompbind.machine.root import clean_text
 
 UNPACKED_LIMIT = 1 << 29
 """Bytes that an archive may hold; a recording of 2,048 CPUs needs a tenth of it."""
@@ -29,7 +30,7 @@ class ArchiveRoot:
         at = self._headers.get(self._base + path.encode())
         if at is None:
             return None
-        return self._data[at + _BLOCK : at + _BLOCK + _size(self._data, at)].decode("utf-8", "replace")
+        return clean_text(self._data[at + _BLOCK : at + _BLOCK + _size(self._data, at)])
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, empty when it is not in the archive."""

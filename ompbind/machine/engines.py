@@ -20,7 +20,8 @@ Env = Mapping[str, str]
 class EngineRank(Record):
     """One rank as its engine tells it; `run_id` is the same text for all ranks of the job.
 
-    `seat.local_size` is 0 where the engine does not tell how many ranks are on this machine.
+    `seat.local_size` is 0 where the engine does not tell how many ranks are on this machine, and
+    `run_id` is "" where it does not tell a name of the job.
     """
 
     engine: str
@@ -54,7 +55,7 @@ _ENGINES = (
         size="PMI_SIZE",
         local_rank="MPI_LOCALRANKID",
         local_size="MPI_LOCALNRANKS",
-        run_id=("PMI_JOBID", "HYDI_CONTROL_FD"),
+        run_id=("PMI_JOBID",),
     ),
     _Names(
         engine="Flux",
@@ -110,7 +111,8 @@ def find_engine(env: Env) -> EngineRank | None:
         )
     parts = [env[name] for name in names.run_id if env.get(name)]
     stem = names.engine.lower().replace(" ", "")
-    return EngineRank(engine=names.engine, seat=seat, run_id="-".join([stem, *parts]).replace("/", "_"))
+    run_id = "-".join([stem, *parts]).replace("/", "_") if parts else ""
+    return EngineRank(engine=names.engine, seat=seat, run_id=run_id)
 
 
 def _number(env: Env, name: str) -> int:
@@ -163,7 +165,7 @@ def is_bound_by_engine(root: Root, pid: int, allowed: CpuSet) -> bool:
     except ValueError:
         return False
     limit = read_limits(root).cpuset
-    return allowed < (daemon_cpus if limit is None else daemon_cpus & limit)
+    return bool((daemon_cpus if limit is None else daemon_cpus & limit) - allowed)
 
 
 def _ancestors(root: Root, pid: int) -> Iterator[int]:

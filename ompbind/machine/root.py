@@ -19,6 +19,11 @@ class Root(Protocol):
         """Return the names in a folder, empty when it is absent or unreadable."""
 
 
+def clean_text(data: bytes) -> str:
+    """Return the text of a file up to its first NUL: some kernels end it there, tar pads it from there."""
+    return data.partition(b"\0")[0].decode("utf-8", "replace")
+
+
 class FolderRoot:
     """The files below a folder; "/" is this machine."""
 
@@ -34,7 +39,7 @@ class FolderRoot:
             return None
         try:
             chunks = iter(lambda: os.read(handle, 1 << 16), b"")
-            return b"".join(chunks).decode("utf-8", "replace")
+            return clean_text(b"".join(chunks))
         except OSError:
             return None
         finally:

@@ -16,6 +16,9 @@ from ompbind.cpuset import CpuSet
 from ompbind.observe.runtimes import find_candidates, identity, runtime_name
 from ompbind.sight import ProbeResult, ThreadSight
 
+_NO_LIBRARY = b"no library"
+"""What a child tells when there is nothing to load; one that tells nothing has been ended by a runtime."""
+
 PATIENCE_S = 20
 """Seconds after which a runtime that hangs while it is loaded counts as failed; some do."""
 
@@ -46,12 +49,14 @@ def run_probe(env: Mapping[str, str]) -> ProbeResult:
 
 
 def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
-    """Run a region in a forked child; (None, []) when there is no such library, no threads if it died."""
+    """Run a region in a forked child; (None, []) when there is no such library, no threads if it failed."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(read_end)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             signal.alarm(PATIENCE_S)
             _tell_region(candidate, write_end)
         finally:
@@ -61,6 +66,8 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
         lines = pipe.read().splitlines()
     os.waitpid(pid, 0)
     if not lines:
+        return candidate, []
+    if lines[0] == _NO_LIBRARY.decode():
         return None, []
     threads = [json.loads(line) for line in lines[1:]]
     made = [ThreadSight(**{**fields, "places": tuple(fields["places"])}) for fields in threads]
@@ -73,6 +80,7 @@ def _tell_region(candidate: str, pipe: int) -> None:
         library = ctypes.CDLL(candidate)
         path = _loaded_path() or candidate
     except OSError:
+        os.write(pipe, _NO_LIBRARY)
         return
     os.write(pipe, path.encode("utf-8", "surrogateescape") + b"\n")
     for sight in _run_region(library, path):

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ompbind.cpuset import CpuSet, union
-from ompbind.report.text import WIDTH, count, render_bytes, render_paragraph
+from ompbind.cpuset import CpuSet, count, union
+from ompbind.report.text import WIDTH, render_bytes, render_paragraph
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
 
 SHOWN_EACH = 16
@@ -51,7 +51,7 @@ def _telling_levels(machine: Machine) -> list[Level]:
 def _distant_nodes(machine: Machine) -> Iterator[str]:
     for node in machine.nodes:
         if not node.cpus:
-            near = f", nearest to node {', '.join(map(str, node.nearest))}" if node.nearest else ""
+            near = f", nearest to node {CpuSet(node.nearest)}" if node.nearest else ""
             yield f"NUMA node {node.number} ({render_bytes(node.memory_bytes)}), no CPUs{near}"
 
 

@@ -4,11 +4,12 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
 from ompbind.mask import Mask
 from ompbind.placement import Placement, Plan
 from ompbind.report.machine import render_summary
-from ompbind.report.text import Column, count, render_paragraph, render_table
+from ompbind.report.text import Column, render_paragraph, render_table
 from ompbind.request import Bind, Request
 from ompbind.topology import Level, index_by_cpu
 
@@ -26,7 +27,7 @@ def render_plan(plan: Plan) -> str:
         Column(
             title="cores", cells=[str(len({cores[cpu] for cpu in one.cpus})) for one in ranks], right=True
         ),
-        Column(title="node", cells=[",".join(map(str, one.nodes)) or "-" for one in ranks]),
+        Column(title="node", cells=[str(CpuSet(one.nodes)) or "-" for one in ranks], grows=True),
         Column(title="CPUs", cells=[str(one.cpuset) for one in ranks], grows=True),
         Column(title="OpenMP places", cells=[_places(plan, one) for one in ranks], grows=True),
     ]

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from ompbind.report.text import Column, count, render_table
+from ompbind.cpuset import count
+from ompbind.report.text import Column, render_table
 from ompbind.sight import ProbeResult, ThreadSight
 
 

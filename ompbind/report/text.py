@@ -60,24 +60,25 @@ def _align(text: str, width: int, right: bool) -> str:
 
 
 def _wrap_cell(text: str, width: int) -> list[str]:
-    """Cut a cell into lines, after commas where it can."""
-    if len(text) <= width:
-        return [text]
-    spaced = text.replace(",", ", ")
-    lines = textwrap.wrap(spaced, width, break_on_hyphens=False)
-    return [line.replace(", ", ",") for line in lines] or [""]
+    """Cut a cell into lines, at blanks if its words fit, else after commas too."""
+    return textwrap.wrap(_breakable(text, width), width, break_on_hyphens=False) or [""]
 
 
 def render_paragraph(label: str, text: str) -> str:
     """Render a labelled line, continued under its text where it is long."""
     return textwrap.fill(
-        text,
+        _breakable(text, WIDTH // 2),
         WIDTH,
         initial_indent=f"{label}: ",
         subsequent_indent="  ",
         break_on_hyphens=False,
         break_long_words=False,
     )
+
+
+def _breakable(text: str, width: int) -> str:
+    """Put blanks after the commas of words that are longer than `width`, so that lines can end there."""
+    return " ".join(word if len(word) <= width else word.replace(",", ", ") for word in text.split(" "))
 
 
 def render_error(error: OmpbindError) -> str:
@@ -99,11 +100,6 @@ def _mark(error: MaskError) -> list[str]:
     at = len(before) + start - left
     marks = "^" * max(1, min(stop, left + len(shown)) - start)
     return [f"    {before}{shown}{after}", "    " + " " * at + marks]
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number with its noun: "1 core", "2 cores"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def render_bytes(size: int | None) -> str:

@@ -81,10 +81,11 @@ def test_without_an_engine_it_is_one_rank(ompbind):
 @pytest.mark.parametrize(
     ("env", "args", "message"),
     [
-        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, [], "say with -n"),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, [], "say it with -n"),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "x"}, [], "not a number"),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "9"}, [], "contradict"),
-        (OPEN_MPI, ["-n", "1"], "local rank 1, of 1"),
+        (OPEN_MPI, ["-n", "3"], "has started 2 ranks here, -n says 3"),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, ["-n", "1"], "at least 2"),
         ({}, ["--topology", "/"], "recorded"),
     ],
 )

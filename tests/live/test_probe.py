@@ -2,13 +2,14 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.observe.runtimes import find_candidates, runtime_name
-from tests.live.conftest import two_cpus
+from tests.live.conftest import required, two_cpus
 
 RUNTIMES = ("libgomp", "libomp", "libiomp5")
 
@@ -109,9 +110,20 @@ def test_runtimes_are_known_by_their_files(path, name):
     assert runtime_name(path) == name
 
 
-def test_a_preloaded_runtime_that_is_broken_is_told(ompbind, tmp_path):
-    fake = tmp_path / "libgomp.so.1"
-    fake.write_text("no library")
-    done = ompbind("probe", "--format", "json", env={"LD_PRELOAD": str(fake)})
+def test_files_that_are_no_libraries_are_no_runtimes(ompbind, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libgomp.so.1").write_text("no library")
+    done = ompbind("probe", "--format", "json", env={"CONDA_PREFIX": str(tmp_path)})
     assert done.returncode == 0
-    assert str(fake) not in done.stdout
+    assert str(tmp_path) not in done.stdout
+
+
+def test_a_runtime_that_crashes_is_told(ompbind, tmp_path):
+    compiler = required("cc", "gcc")
+    (tmp_path / "lib").mkdir()
+    source = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(tmp_path / "lib/libgomp.so.1")]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
+    done = ompbind("probe", env={"CONDA_PREFIX": str(tmp_path)})
+    assert done.returncode == 1
+    assert f"{tmp_path}/lib/libgomp.so.1: gave no answer" in done.stdout

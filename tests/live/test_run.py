@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -36,7 +37,7 @@ def test_a_mask_that_is_already_there_is_respected(ompbind):
     assert done.stdout == f"0 [{second}]\n"
     done = ompbind("run", "-n", "2", "--", "true", before=before)
     assert done.returncode == 125
-    assert f"allowed here is {second}" in done.stderr
+    assert f"allowed here is CPU {second}" in done.stderr
     assert "at most 1 rank" in done.stderr
     done = ompbind("run", "-m", str(first), "--", "true", before=before)
     assert done.returncode == 125
@@ -61,12 +62,16 @@ def test_a_mask_that_is_already_there_is_respected(ompbind):
         (["--env", "A", "--", "true"], 125, "NAME=VALUE"),
         (["--topology", "/", "--", "true"], 125, "--dry-run"),
         (["--timeout", "0.2", "--", "sleep", "30"], 124, "time is up"),
+        (["--timeout", "30d", "--", "sh", "-c", "exit 4"], 4, ""),
+        (["--timeout", "inf", "--", "true"], 125, "'inf' is not a time"),
+        (["--grace", "nan", "--", "true"], 125, "'nan' is not a time"),
+        (["--env", "A;x=1", "--", "true"], 125, "is not NAME=VALUE"),
     ],
 )
 def test_exit_codes(ompbind, args, code, message):
     done = ompbind("run", *args)
     assert done.returncode == code, done.stderr
-    assert message in done.stderr
+    assert message in done.stderr or message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
@@ -342,3 +347,63 @@ def test_a_reader_of_messages_that_goes_away_leaves_no_rank_behind(start, tmp_pa
     (tmp_path / "ready").touch()
     assert process.wait(20) == 3
     assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_a_timeout_does_not_hide_the_failure_before_it(ompbind, tmp_path):
+    failing = f"{WHEN_READY}; exit 3".format(tmp_path)
+    slow = f"trap 'sleep 1; exit 0' TERM; touch {tmp_path}/ready; sleep 30 & wait; wait"
+    script = f"if [ $RANK = 1 ]; then {failing}; else {slow}; fi"
+    assert ompbind("run", "-n", "2", "--timeout", "0.8", "--", "sh", "-c", script).returncode == 3
+
+
+def test_two_signals_at_once_are_one_request(start):
+    script = "trap 'sleep 0.2; echo clean; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    process = start("run", "--", "sh", "-c", script)
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.terminate()
+    assert process.communicate(timeout=20)[0] == "clean\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("trap", ["trap '' CHLD", "trap '' USR1"])
+def test_signals_ignored_by_the_caller_do_not_blind_it(ompbind, trap):
+    before = ("bash", "-c", f'{trap}; exec "$@"', "bash")
+    assert ompbind("run", "-n", "2", "--", "sh", "-c", "sleep 0.1; exit 3", before=before).returncode == 3
+
+
+def test_what_python_and_ompbind_were_told_is_not_for_ranks(ompbind):
+    code = "import os, json; print(json.dumps(dict(os.environ)))"
+    before = ("env", "-u", "LC_CTYPE", "-u", "LC_ALL", "LANG=C", "OMPBIND_RANKS=1", "OMPBIND_MASK=all")
+    env = json.loads(
+        ompbind("run", "--", "/bin/sh", "-c", f"exec {sys.executable} -Ec '{code}'", before=before).stdout
+    )
+    assert "OMPBIND_RANKS" not in env
+    assert "OMPBIND_MASK" not in env
+    told = ompbind("run", "--", "env", before=before).stdout
+    assert "LC_CTYPE" not in told
+
+
+def test_ranks_alone_hold_their_output(start):
+    process = start("run", "--", "sh", "-c", "exec >&-; exec sleep 300")
+    assert process.stdout.read() == ""
+    assert process.poll() is None
+
+
+@pytest.mark.parametrize(
+    "args", [["run", "--", "nosuch"], ["plan", "-n", "9999"], ["run", "-v", "--", "true"]]
+)
+def test_messages_that_cannot_be_written_change_no_code(ompbind, args):
+    expected = ompbind(*args).returncode
+    with open("/dev/full", "w") as full:
+        assert (
+            ompbind(*args, capture_output=False, stdout=subprocess.PIPE, stderr=full).returncode == expected
+        )
+
+
+def test_output_that_cannot_be_written_is_an_error(ompbind):
+    with open("/dev/full", "w") as full:
+        done = ompbind("plan", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -122,4 +122,53 @@ def test_ctrl_c_ends_several_ranks_and_nobody_reads_the_terminal(terminal):
     screen.read_until(b"up ")
     screen.read_until(b"up ")
     screen.type("\x03")
-    assert os.waitstatus_to_exitcode(screen.wait()) == 130
+    assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
+
+
+@pytest.fixture
+def shell(terminal):
+    """An interactive shell with a prompt that nothing else prints."""
+    screen = terminal("/bin/bash", "--norc", "-i")
+    screen.type("PS1='pro''mpt> '\n")
+    screen.read_until(b"prompt> ")
+    return screen
+
+
+def test_a_rank_that_does_not_ask_leaves_the_terminal_to_the_pager(shell):
+    shell.type(f"{OMPBIND} run -- seq 41 42 | (sleep 0.3; stty -a </dev/tty >/dev/null; cat)\n")
+    shell.read_until(b"42\r\n")
+    shell.read_until(b"prompt> ")
+
+
+def test_ctrl_c_ends_a_loop_around_it(shell):
+    shell.type(f"for i in 1 2 3; do {OMPBIND} run -n 2 -- sh -c 'echo up$RANK-; exec sleep 60'; done\n")
+    shell.read_until(b"-\r\n")
+    shell.read_until(b"-\r\n")
+    shell.type("\x03")
+    shell.read_until(b"prompt> ")
+    shell.type("echo i=$i.\n")
+    shell.read_until(b"i=1.")
+
+
+def test_ctrl_z_stops_the_whole_job_of_a_pipe(shell):
+    shell.type(f"{OMPBIND} run -- sh -c 'echo be''gun; exec sleep 60' | cat\n")
+    shell.read_until(b"begun")
+    shell.type("\x1a")
+    shell.read_until(b"Stopped")
+    shell.type("kill %1; fg\n")
+    shell.read_until(b"prompt> ")
+
+
+def test_several_ranks_are_told_that_they_cannot_have_the_terminal(terminal):
+    screen = terminal(OMPBIND, "run", "-n", "2", "--", "sh", "-c", "read line </dev/tty")
+    screen.read_until(b"only a single rank can have the")
+    screen.type("\x03")
+    assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
+
+
+def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
+    shell.type(
+        f"stty tostop; {OMPBIND} run --timeout 0.5 -- sh -c 'echo hello; exec sleep 60'; echo code $?\n"
+    )
+    shell.read_until(b"hello\r\n")
+    shell.read_until(b"code 124")
