@@ -4,7 +4,7 @@ The *ground* is the CPUs to divide. A mask of several parts divides itself; othe
 divides a line of *units*, which are the usable CPUs of each core (see `strategies`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
@@ -23,11 +23,15 @@ SMT_SUGGESTED = 4
 
 
 class Ground(Record):
-    """What is divided: CPUs in order, whether a mask named them, and its parts if it has several."""
+    """What is divided: CPUs in order, whether a mask named them, and its parts if it has several.
+
+    `position` tells where each CPU stands in that order.
+    """
 
     machine: Machine
     request: Request
     cpus: tuple[int, ...]
+    position: Mapping[int, int]
     explicit: bool = False
     parts: tuple[tuple[int, ...], ...] = ()
     notes: tuple[Note, ...] = ()
@@ -44,13 +48,15 @@ def make_ground(machine: Machine, request: Request) -> Ground:
     """Find the CPUs to work with: those that the mask names, else all that are allowed."""
     if request.mask is None or request.mask.word is Word.AUTO:
         everything = tuple(machine_order(machine, machine.allowed))
-        return Ground(machine=machine, request=request, cpus=everything)
+        return Ground(machine=machine, request=request, cpus=everything, position=_positions(everything))
     chosen = select(request.mask, machine, allow_partial=request.allow_partial)
     _check_parts(request.mask, request.ranks, chosen)
+    cpus = tuple(cpu for part in chosen.parts for cpu in part)
     return Ground(
         machine=machine,
         request=request,
-        cpus=tuple(cpu for part in chosen.parts for cpu in part),
+        cpus=cpus,
+        position=_positions(cpus),
         explicit=True,
         parts=chosen.parts if len(chosen.parts) > 1 else (),
         notes=tuple(
@@ -58,6 +64,10 @@ def make_ground(machine: Machine, request: Request) -> Ground:
             for text in chosen.dropped
         ),
     )
+
+
+def _positions(cpus: Sequence[int]) -> dict[int, int]:
+    return {cpu: at for at, cpu in enumerate(cpus)}
 
 
 def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
@@ -118,10 +128,13 @@ def _share(ground: Ground, rank: int, units: Sequence[CpuSet]) -> Share:
     if keep < 1:
         raise _nothing_left(ground, rank, len(units))
     kept = union(units[:keep])
-    order = ground.parts[rank] if ground.parts else ground.cpus
-    return Share(
-        cpus=tuple(cpu for cpu in order if cpu in kept), reserved=_whole(ground.machine, units[keep:])
-    )
+    part = tuple(cpu for cpu in ground.parts[rank] if cpu in kept) if ground.parts else ()
+    return Share(cpus=part or _in_order(ground, kept), reserved=_whole(ground.machine, units[keep:]))
+
+
+def _in_order(ground: Ground, cpus: CpuSet) -> tuple[int, ...]:
+    """Return CPUs in the order in which the ground names them."""
+    return tuple(sorted(cpus, key=ground.position.__getitem__))
 
 
 def _nothing_left(ground: Ground, rank: int, cores: int) -> PlanError:
@@ -225,7 +238,7 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
         for unit, room, count in zip(units, rooms, counts, strict=True)
     ]
     parts = [part for core, count in zip(used, counts, strict=True) for part in split_core(core, count)]
-    return [Share(cpus=tuple(cpu for cpu in ground.cpus if cpu in part)) for part in parts]
+    return [Share(cpus=_in_order(ground, part)) for part in parts]
 
 
 def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:

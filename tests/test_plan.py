@@ -71,6 +71,7 @@ def lists(made):
         (DUAL, {"ranks": 2, "mask": "auto"}, ["0-3", "4-7"]),
         (DUAL, {"ranks": 2, "mask": "none"}, ["0-15", "0-15"]),
         (DUAL, {"ranks": 2, "mask": "0-3|2-5", "share": True}, ["0-3", "2-5"]),
+        (DUAL, {"ranks": 2, "mask": "8,0,1,9", "smt": "all"}, ["0,8", "1,9"]),
     ],
 )
 def test_ranks_get(shape, options, expected):
@@ -192,6 +193,16 @@ def test_order_of_a_mask_is_the_order_of_threads():
     (one,) = plan(DUAL, ranks=1, mask="3,1,2", bind=Bind.THREAD).placements
     assert one.cpus == (3, 1, 2)
     assert [str(place) for place in one.places] == ["1-3", "1", "2"]
+
+
+def test_order_is_that_of_each_part_even_where_parts_overlap():
+    made = plan(DUAL, ranks=2, mask="0,1|1,0", share=True)
+    assert [one.cpus for one in made.placements] == [(0, 1), (1, 0)]
+
+
+def test_order_of_a_divided_mask_is_kept_in_every_rank():
+    made = plan(DUAL, ranks=2, mask="9,1,8,0")
+    assert [one.cpus for one in made.placements] == [(8, 0), (9, 1)]
 
 
 @pytest.mark.parametrize(
