@@ -191,8 +191,8 @@ while True:  # short sleeps: Python may begin one without having seen a signal t
 """
 
 
-def begin(start, *args, ranks=2):
-    process = start("run", "-n", str(ranks), "--", sys.executable, "-uc", TELL, *args)
+def begin(start, *args, ranks=2, **options):
+    process = start("run", "-n", str(ranks), "--", sys.executable, "-uc", TELL, *args, **options)
     for _ in range(ranks):
         assert process.stdout.readline() == "ready\n"
     return process
@@ -226,12 +226,19 @@ def test_a_second_request_to_stop_takes_the_next_rung(start):
 
 
 def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
-    process = begin(start)
+    process = begin(start, process_group=0)
     children = ranks_of(process)
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: all(state_of(pid) == "T" for pid in (*children, process.pid)), "everything stopped")
     process.send_signal(signal.SIGCONT)
     wait_until(lambda: all(state_of(pid) == "S" for pid in children), "ranks continued")
+
+
+def test_where_nobody_could_continue_it_the_run_is_not_stopped(start):
+    process = begin(start, "SIGUSR1", start_new_session=True)
+    process.send_signal(signal.SIGTSTP)
+    process.send_signal(signal.SIGUSR1)
+    assert [process.stdout.readline() for _ in range(2)] == ["SIGUSR1\n"] * 2
 
 
 def state_of(pid):
