@@ -96,8 +96,8 @@ def _close(number: int) -> None:
 def _take_name() -> None:
     """Take a name of its own, so that what kills every "ompbind" leaves the guard to do its work."""
     try:
-        with open("/proc/self/comm", "w", encoding="ascii") as file:
-            file.write("rank-guard")
+        with open("/proc/self/comm", "wb") as file:
+            file.write(b"rank-guard")
     except OSError:
         pass  # a name is all that is lost
 
