@@ -13,6 +13,9 @@ from ompbind.placement import Placement, Plan
 from ompbind.record import Record
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
+"""Variables that belong together: the one without the other means something else in each runtime."""
+
 _FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
 
 
@@ -64,7 +67,8 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     placement = plan.placements[seat.slot]
     threads = make_openmp_variables(placement, plan.request)
     if job.keep:
-        threads = {name: value for name, value in threads.items() if name not in job.base}
+        kept = _PAIR if _PAIR & job.base.keys() else set()
+        threads = {name: value for name, value in threads.items() if name not in job.base.keys() | kept}
     return {
         **dict.fromkeys(name for name in job.consumed if name in job.base),
         **threads,
@@ -134,7 +138,7 @@ def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:
         "rank": str(seat.rank),
         "local_rank": str(seat.local_rank),
         "size": str(seat.size),
-        "cpus": str(placement.cpuset),
+        "cpus": _in_order(placement),
         "run_id": job.run_id,
     }
     return _FIELD.sub(lambda match: fields[match[1]], value)

@@ -6,7 +6,7 @@ text such as "ff,ffffffff". Both name sets; order belongs to tuples of numbers, 
 
 from collections.abc import Iterable, Iterator
 
-CPU_LIMIT = 1 << 20
+CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that text cannot ask for huge sets."""
 
 
@@ -58,16 +58,19 @@ class CpuSet:
         head, *words = digits.split(",")
         if any(len(word) != 8 for word in words):
             words = [word.rjust(8, "0") for word in words]
-        if any(sign in digits for sign in "_+- x"):
+        if not digits.isascii() or any(sign in digits for sign in "_+- xX"):
             raise ValueError(f"{digits!r} is not a mask")
-        return cls.from_bits(int(head + "".join(words), 16))
+        bits = int(head + "".join(words), 16)
+        if bits.bit_length() > CPU_LIMIT:
+            raise ValueError("the mask names CPUs past the highest possible one")
+        return cls.from_bits(bits)
 
     def __iter__(self) -> Iterator[int]:
-        bits = self.bits
-        while bits:
-            low = bits & -bits
-            yield low.bit_length() - 1
-            bits ^= low
+        digits = f"{self.bits:b}"[::-1]
+        cpu = digits.find("1")
+        while cpu >= 0:
+            yield cpu
+            cpu = digits.find("1", cpu + 1)
 
     def __len__(self) -> int:
         return self.bits.bit_count()
@@ -159,10 +162,10 @@ def _range_bits(item: str) -> int:
     stop = _number(high) if "-" in span else start
     if stop < start:
         raise ValueError(f"range {item!r} is reversed")
-    if not stride:
+    if ":" not in item:
         return ((1 << (stop - start + 1)) - 1) << start
     used, _, group = stride.partition("/")
-    width, step = (_number(used), _number(group)) if group else (1, _number(used))
+    width, step = (_number(used), _number(group)) if "/" in stride else (1, _number(used))
     return CpuSet(strided(start, stop, width, step)).bits
 
 

@@ -110,9 +110,9 @@ def _item(text: str, span: tuple[int, int]) -> Item:
 
 
 def _hex(text: str, span: tuple[int, int]) -> tuple[int, ...]:
-    digits = text[span[0] + 2 : span[1]].replace(" ", "")
+    digits = text[span[0] + 2 : span[1]]
     try:
-        cpus = tuple(CpuSet.from_mask(digits))
+        cpus = tuple(CpuSet.from_mask(",".join(word.strip() for word in digits.split(","))))
     except ValueError:
         raise _fault(text, span, f"{text[span[0] : span[1]]!r} is not a hexadecimal mask") from None
     if not cpus:
@@ -139,14 +139,16 @@ def _selector(text: str, span: tuple[int, int]) -> Selector:
 
 def _range(text: str, span: tuple[int, int]) -> tuple[int, ...]:
     """Read "5", "0-3", "0-15:2" or "0-31:2/8" into numbers, in order."""
-    body, colon, _ = text[span[0] : span[1]].partition(":")
+    body, colon, rest = text[span[0] : span[1]].partition(":")
     low, dash, high = body.partition("-")
     start = _number(text, (span[0], span[0] + len(low)))
     if not dash and not colon:
         return (start,)
     stop = _number(text, (span[0] + len(low) + 1, span[0] + len(body))) if dash else start
     if stop < start:
-        raise _fault(text, span, f"the range {body!r} is reversed", f"write {high}-{low}")
+        raise _fault(text, span, f"the range {body!r} is reversed", f"write {high}-{low}{colon}{rest}")
+    if colon and not dash:
+        raise _fault(text, span, "a stride needs a range before it", f"write {low}-LAST:STRIDE")
     if not colon:
         return tuple(range(start, stop + 1))
     width, step = _stride(text, (span[0] + len(body) + 1, span[1]))

@@ -26,6 +26,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
 
     Raises MaskError when the mask does not fit the machine, PlanError when the request does not.
     """
+    asked = request
     if request.mask is not None and request.mask.word is Word.NONE:
         request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
     ground = make_ground(machine, request)
@@ -46,7 +47,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         reserved=reserved,
         idle=machine.allowed - reserved - union(one.cpuset for one in placements),
     )
-    return draft.replace(notes=ground.notes + tuple(explain(draft)))
+    return draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
 
 
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:

@@ -1,12 +1,12 @@
 """A mask on a machine: which CPUs each part names, in the order in which the text names them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from ompbind.cpuset import CpuSet, named, union
+from ompbind.cpuset import CpuSet, named
 from ompbind.errors import MaskError
 from ompbind.mask import Item, Mask, Selector
 from ompbind.record import Record
-from ompbind.topology import Domain, Level, Machine
+from ompbind.topology import Domain, Level, Machine, touched
 
 
 class Selection(Record):
@@ -50,6 +50,7 @@ def _resolve_part(
         if item.taken_away:
             for cpu in _resolve(mask, item, machine, []):
                 order.pop(cpu, None)
+            faults.extend(_absent(mask, item, machine))
     return tuple(order), faults
 
 
@@ -65,10 +66,17 @@ def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) 
         return tuple(cpu for cpu in item.cpus if cpu in machine.allowed)
     if not item.chain:
         return _everything(machine)
-    cpus = machine.allowed
+    insides = [machine.allowed]
     for selector in item.chain:
-        cpus = _narrow(mask, item, selector, (machine, cpus))
-    return tuple(machine_order(machine, cpus))
+        steps = [_Step(mask=mask, item=item, selector=selector, inside=inside) for inside in insides]
+        insides = [found for step in steps for found in _narrow(step, machine)]
+    return tuple(cpu for inside in insides for cpu in machine_order(machine, inside))
+
+
+def _absent(mask: Mask, item: Item, machine: Machine) -> Iterator[MaskError]:
+    """Yield a fault for CPUs to take away that do not exist: that is a slip, unlike CPUs not allowed."""
+    absent = CpuSet(item.cpus) - machine.online - machine.offline
+    return (fault for fault in _unusable(mask, item, absent, machine) if absent)
 
 
 def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Iterator[MaskError]:
@@ -91,28 +99,45 @@ def _about(cpus: CpuSet, one: str, many: str) -> str:
     return f"{named('CPU', cpus)} {one if len(cpus) == 1 else many}"
 
 
-def _narrow(mask: Mask, item: Item, selector: Selector, scope: tuple[Machine, CpuSet]) -> CpuSet:
-    """Return the CPUs of the selected domains inside the scope's CPUs."""
-    machine, inside = scope
-    domains = [domain for domain in machine.at(selector.level) if domain.cpus & inside]
+class _Step(Record):
+    """One selector of a chain, at work inside the CPUs that the selectors before it have left."""
+
+    mask: Mask
+    item: Item
+    selector: Selector
+    inside: CpuSet
+
+
+def _narrow(step: _Step, machine: Machine) -> list[CpuSet]:
+    """Return the CPUs of each selected domain, those inside what is left."""
+    selector = step.selector
+    domains = touched(machine.at(selector.level), step.inside)
     if not domains:
-        raise _fault(mask, (item,), f"this machine tells no {selector.level} domains", _allowed_hint(machine))
-    known = dict(_keyed(domains, selector))
+        message = f"this machine tells no {selector.level} domains"
+        raise _fault(step.mask, (step.item,), message, _allowed_hint(machine))
+    known = {number: domain for number, domain in _keyed(domains, selector) if number is not None}
     for number in selector.numbers:
         if number not in known:
-            kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
-            message = f"there is no {selector.level} with {kind} {number} among the allowed CPUs there"
-            hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
-            raise _fault(mask, (item,), message, hint)
-    return union(known[number].cpus for number in selector.numbers) & inside
+            raise _fault(step.mask, (step.item,), *_unknown(selector, number, known))
+    return [known[number].cpus & step.inside for number in selector.numbers]
 
 
-def _keyed(domains: list[Domain], selector: Selector) -> Iterator[tuple[int, Domain]]:
+def _unknown(selector: Selector, number: int, known: Collection[int]) -> tuple[str, str]:
+    """Return the message and the hint for a domain that is not there."""
+    kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
+    if not known:
+        return (
+            f"{selector.level} domains have no OS numbers here",
+            f"leave the '#' out, as in {selector.level}:0",
+        )
+    hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
+    return f"there is no {selector.level} with {kind} {number} among the allowed CPUs there", hint
+
+
+def _keyed(domains: Sequence[Domain], selector: Selector) -> Iterator[tuple[int | None, Domain]]:
+    """Pair domains with the numbers by which the selector names them."""
     for index, domain in enumerate(domains):
-        if not selector.by_os_number:
-            yield index, domain
-        elif domain.os_id is not None:
-            yield domain.os_id, domain
+        yield (domain.os_id if selector.by_os_number else index), domain
 
 
 def _allowed_hint(machine: Machine) -> str:

@@ -15,7 +15,7 @@ from ompbind.placement import Note
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.selection import Selection, machine_order, select
-from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, make_field
+from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, make_field, within
 from ompbind.topology import Level, Machine, touched
 
 SMT_SUGGESTED = 4
@@ -85,8 +85,11 @@ def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
 def make_shares(ground: Ground) -> list[Share]:
     """Give every rank its share; PlanError when a rank would get nothing, or what another has."""
     shares = _given(ground) if ground.parts else _divided(ground)
-    if not ground.request.share and ground.request.strategy != "all":
+    if not ground.request.share and (ground.parts or ground.request.strategy != "all"):
         _check_overlap(ground, shares)
+    _check_reserve(ground, shares)
+    if ground.parts and isinstance(ground.request.smt, int):
+        _check_smt(ground, shares, ground.request.smt)
     return shares
 
 
@@ -97,8 +100,12 @@ def _given(ground: Ground) -> list[Share]:
             "--reserve-total takes cores from what a strategy divides, but this mask names every rank's CPUs",
             hint="use --reserve, which takes cores of every rank",
         )
-    piles = [_units(ground.replace(cpus=part)) for part in ground.parts]
-    return [_share(ground, rank, units) for rank, units in enumerate(piles)]
+    shares = []
+    for rank, part in enumerate(ground.parts):
+        first = {cpu: at for at, cpu in reversed(list(enumerate(part)))}
+        units = _units(ground.replace(cpus=part))
+        shares.append(_share(ground, rank, sorted(units, key=lambda unit: min(first[cpu] for cpu in unit))))
+    return shares
 
 
 def _divided(ground: Ground) -> list[Share]:
@@ -141,7 +148,7 @@ def _nothing_left(ground: Ground, rank: int, cores: int) -> PlanError:
     gets = count(cores, "core") if cores else "no core"
     return PlanError(
         f"rank {rank} would have no core left: of {gets}, {ground.request.reserve} would be reserved",
-        hint="reserve less, or start fewer ranks",
+        hint="reserve less, or give the rank more cores",
     )
 
 
@@ -181,7 +188,7 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
             f"{count(wanted, 'core')} would be reserved of {count(len(units), 'core')}",
             hint="reserve less, so that a core is left for the ranks",
         )
-    spans = make_field(ground.machine, units).spans(Level.NODE) or ((0, len(units)),)
+    spans = within(make_field(ground.machine, units).spans(Level.NODE), (0, len(units)))
     piles = cycle([list(units[start:stop]) for start, stop in spans])
     taken: list[CpuSet] = []
     while len(taken) < wanted:
@@ -257,13 +264,39 @@ def _check_overlap(ground: Ground, shares: list[Share]) -> None:
         again = CpuSet(share.cpus) & seen
         if again:
             other = next(i for i, one in enumerate(shares) if not again.isdisjoint(CpuSet(one.cpus)))
-            raise _overlap(ground, rank, f"ranks {other} and {rank} would both get {named('CPU', again)}")
+            message = f"ranks {other} and {rank} would both get {named('CPU', again)}"
+            hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
+            raise _in_part(ground, rank, message, hint)
         seen |= CpuSet(share.cpus)
 
 
-def _overlap(ground: Ground, rank: int, message: str) -> OmpbindError:
-    """Make the error of a rank that gets what another has, marked in the mask if one named it."""
-    hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
+def _check_reserve(ground: Ground, shares: list[Share]) -> None:
+    """Refuse to reserve a core of which another rank has CPUs."""
+    used = union(CpuSet(share.cpus) for share in shares)
+    for rank, share in enumerate(shares):
+        again = share.reserved & used
+        if again:
+            raise _in_part(
+                ground,
+                rank,
+                f"{named('CPU', again)} would be reserved for rank {rank} and used by another",
+                "keep the hardware threads of a core in one part, or reserve less",
+            )
+
+
+def _check_smt(ground: Ground, shares: list[Share], limit: int) -> None:
+    """Refuse parts that together use more hardware threads of a core than asked for."""
+    used = union(CpuSet(share.cpus) for share in shares)
+    for core in touched(ground.machine.at(Level.CORE), used):
+        mine = core.cpus & used
+        if len(mine) > limit:
+            rank = max(i for i, share in enumerate(shares) if not mine.isdisjoint(CpuSet(share.cpus)))
+            message = f"{named('CPU', mine)} are of one core, of which --smt {limit} allows {limit}"
+            raise _in_part(ground, rank, message, "name fewer CPUs of that core, or allow more with --smt")
+
+
+def _in_part(ground: Ground, rank: int, message: str, hint: str) -> OmpbindError:
+    """Make an error about a rank, marked in the mask if one named its CPUs."""
     mask = ground.request.mask
     if mask is None or not ground.parts:
         return PlanError(message, hint=hint)

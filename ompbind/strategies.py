@@ -8,7 +8,7 @@ is a *span* of the line: (start, stop), stop excluded. A strategy gives every ra
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, count
 from ompbind.errors import PlanError
 from ompbind.record import Record
 from ompbind.topology import Level, Machine
@@ -64,10 +64,10 @@ def _share(field: Field, span: Span, ranks: int, depth: int) -> list[Span]:
     """Cut a span into `ranks` runs whose lengths differ by at most one, looking from level `depth` on."""
     if ranks == 1 or depth == len(field.levels):
         return _cut(span, ranks)
-    children = _within(field.levels[depth][1], span)
+    children = within(field.levels[depth][1], span)
     counts = _fit(children, ranks, (span[1] - span[0]) // ranks)
     if counts is None:
-        return _share(field, span, ranks, depth + 1)
+        children, counts = _group(children, ranks)
     return [
         run
         for child, count in zip(children, counts, strict=True)
@@ -76,7 +76,32 @@ def _share(field: Field, span: Span, ranks: int, depth: int) -> list[Span]:
     ]
 
 
-def _within(spans: tuple[Span, ...], outer: Span) -> list[Span]:
+def _group(children: list[Span], ranks: int) -> tuple[list[Span], list[int]]:
+    """Join neighbouring children into spans that whole ranks fill, each as soon as one can be closed.
+
+    Returns the spans and how many ranks fill each; the last one takes what is left.
+    """
+    start, end = children[0][0], children[-1][1]
+    small = (end - start) // ranks
+    groups: list[Span] = []
+    counts: list[int] = []
+    for _, stop in children[:-1]:
+        left = ranks - sum(counts)
+        fewest, most = -(-(stop - start) // (small + 1)), (stop - start) // small
+        fits = [
+            count
+            for count in range(max(1, fewest), min(most, left - 1) + 1)
+            if (left - count) * small <= end - stop <= (left - count) * (small + 1)
+        ]
+        if fits:
+            even = left * (stop - start) / (end - start)
+            groups.append((start, stop))
+            counts.append(min(fits, key=lambda count: abs(count - even)))
+            start = stop
+    return [*groups, (start, end)], [*counts, ranks - sum(counts)]
+
+
+def within(spans: tuple[Span, ...], outer: Span) -> list[Span]:
     """Return the spans inside `outer`, cut to it, with what no span covers as spans of their own."""
     pieces: list[Span] = []
     at = outer[0]
@@ -127,10 +152,11 @@ def _size(field: Field, ask: Ask) -> int:
     """Return the units of every rank, by request or else the largest equal share."""
     size = ask.units or len(field.units) // ask.ranks
     if size * ask.ranks > len(field.units):
-        most = len(field.units) // ask.ranks
+        cores = len(field.units)
+        fewer = f"at most {count(cores // size, 'rank')}, or " if cores >= size else ""
         raise PlanError(
-            f"{ask.ranks} ranks of {size} cores need {size * ask.ranks} cores, {len(field.units)} are free",
-            hint=f"ask for at most {len(field.units) // size} ranks, or {most} cores for each",
+            f"{count(ask.ranks, 'rank')} of {count(size, 'core')} need {size * ask.ranks}, {cores} are free",
+            hint=f"ask for {fewer}fewer threads with -t",
         )
     return size
 
@@ -139,7 +165,7 @@ def _scatter(field: Field, span: Span, ask: Ask, depth: int) -> list[Span]:
     size = ask.units or 1
     if depth == len(field.levels):
         return [(start, start + size) for start, _ in _cut(span, ask.ranks)]
-    children = _within(field.levels[depth][1], span)
+    children = within(field.levels[depth][1], span)
     counts = _deal(ask.ranks, [(stop - start) // size for start, stop in children])
     if counts is None:
         return _scatter(field, span, ask, depth + 1)

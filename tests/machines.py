@@ -57,7 +57,12 @@ def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: obje
     """Make the machine of a shape; `allowed` limits it."""
     parts = shape.partitions()
     online = CpuSet(range(shape.all_cores * shape.smt))
-    domains = make_domains(online, {level: list(enumerate(sets)) for level, sets in parts.items()})
+    numbered = (Level.PACKAGE, Level.NODE)
+    named = {
+        level: [(i if level in numbered else None, cpus) for i, cpus in enumerate(sets)]
+        for level, sets in parts.items()
+    }
+    domains = make_domains(online, named)
     return Machine(
         source="test",
         arch="test",

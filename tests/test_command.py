@@ -52,6 +52,16 @@ def test_keeping_the_environment_leaves_what_it_has_and_adds_the_rest():
     assert env["OMPBIND_RANK"] == "0"
 
 
+@pytest.mark.parametrize("kept", [{"OMP_PLACES": "{0}"}, {"OMP_PROC_BIND": "false"}])
+def test_places_and_binding_are_kept_or_set_together(kept):
+    env = commands(kept, keep=True)[1].env
+    assert {name: env[name] for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env} == kept
+
+
+def test_options_given_by_variables_are_not_for_ranks():
+    assert "OMPBIND_MASK" not in commands({"OMPBIND_MASK": "0"}, consumed=("OMPBIND_MASK",))[0].env
+
+
 def test_values_are_filled_in_and_other_braces_stay():
     extra = (
         ("PORT", "800{rank}"),
@@ -66,7 +76,8 @@ def test_values_are_filled_in_and_other_braces_stay():
 def test_order_of_cpus_is_published_when_it_is_not_that_of_numbers():
     plan = make_plan(DUAL, Request(mask=parse_mask("3,1")))
     (seat,) = local_seats(plan)
-    assert make_command(plan, seat, Job(argv=("a",), run_id="r", base={})).env["OMPBIND_CPUS"] == "3,1"
+    env = make_command(plan, seat, Job(argv=("a",), run_id="r", base={}, extra=(("C", "{cpus}"),))).env
+    assert (env["OMPBIND_CPUS"], env["C"]) == ("3,1", "3,1")
 
 
 def test_machines_that_cannot_bind_confine_nothing():

@@ -31,7 +31,22 @@ def test_reads_kernel_lists(text, cpus):
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "1-", "-1", "3-1", "1,,2", "0-7:0", "0-7:3/2", "9" * 9, "1_0", "٣", f"{CPU_LIMIT}"]
+    "text",
+    [
+        "x",
+        "1-",
+        "0-7:",
+        "0-7:4/",
+        "-1",
+        "3-1",
+        "1,,2",
+        "0-7:0",
+        "0-7:3/2",
+        "9" * 9,
+        "1_0",
+        "٣",
+        f"{CPU_LIMIT}",
+    ],
 )
 def test_refuses_what_is_no_list(text):
     with pytest.raises(ValueError, match="."):
@@ -53,7 +68,9 @@ def test_reads_kernel_masks(text, cpus):
     assert list(CpuSet.from_mask(text)) == cpus
 
 
-@pytest.mark.parametrize("text", ["", "xyz", "-1", "+1", "0xff", "1_0", "f" * CPU_LIMIT])
+@pytest.mark.parametrize(
+    "text", ["", "xyz", "-1", "+1", "0xff", "1_0", "f" * CPU_LIMIT, f"1,{'0' * 8}" + f",{'0' * 8}" * 2048]
+)
 def test_refuses_what_is_no_mask(text):
     with pytest.raises(ValueError, match="."):
         CpuSet.from_mask(text)

@@ -33,6 +33,12 @@ def test_reads_numbers(text, parts):
     assert cpus(text) == parts
 
 
+def test_a_hint_keeps_what_was_right():
+    with pytest.raises(MaskError) as caught:
+        parse_mask("3-1:2")
+    assert caught.value.hint == "write 1-3:2"
+
+
 def test_reads_selectors_narrowed_by_dots():
     (part,) = parse_mask("package:1.core:0-2:2,node:#3,^l3:0").parts
     first, second, third = part
@@ -68,6 +74,13 @@ def test_reads_words(text, word):
         ("0xfg", "0xfg", "hexadecimal"),
         ("0x", "0x", "hexadecimal"),
         ("1,0x0", "0x0", "names no CPU"),
+        ("0xf f", "0xf f", "hexadecimal"),
+        ("0x0XF", "0x0XF", "hexadecimal"),
+        ("5:3", "5:3", "needs a range"),
+        ("3-1:2", "3-1:2", "reversed"),
+        ("auto|0", "auto", "stands alone"),
+        ("All", "All", "small letters"),
+        ("0-65536", "65536", "too large"),
         ("99999999", "99999999", "too large"),
         ("^", "", "empty|missing"),
     ],

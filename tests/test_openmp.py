@@ -73,6 +73,22 @@ def test_long_places_are_written_as_runs():
     assert places_text([CpuSet(range(100))]).startswith("{0,1,2,")
 
 
+def test_the_variables_that_measured_runtimes_need_are_among_them():
+    told = {
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "NUMEXPR_MAX_THREADS",
+    }
+    cleared = {
+        "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_TOPOLOGY_METHOD", "KMP_ALL_THREADS",
+        "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
+    }  # fmt: skip
+    assert told <= set(THREAD_COUNTS)
+    assert cleared <= set(DEFEATING)
+
+
 def test_only_what_changes_is_news():
     base = {"OMP_NUM_THREADS": "4", "GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "9", "HOME": "/"}
     found = find_inherited(base, variables())

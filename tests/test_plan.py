@@ -1,5 +1,7 @@
 """Plans on plain machines: tables of what each strategy gives, and properties that always hold."""
 
+from itertools import accumulate, combinations, pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +85,8 @@ def test_ranks_get(shape, options, expected):
     [
         ({"ranks": 2, "reserve": 1}, ["0-2", "4-6"], "3,7,11,15"),
         ({"ranks": 2, "reserve_total": 2}, ["0-2", "4-6"], "3,7,11,15"),
-        ({"ranks": 2, "reserve_total": 1}, ["0-3", "4-6"], "3,11"),
+        ({"ranks": 2, "reserve_total": 1}, ["0-2", "4-7"], "3,11"),
+        ({"ranks": 2, "reserve": 1, "mask": "3,1,0|7,5"}, ["1,3", "7"], "0,5,8,13"),
         ({"ranks": 2, "reserve": 1, "mask": "0-3|4-5"}, ["0-2", "4"], "3,5,11,13"),
         ({"ranks": 2, "reserve": 1, "smt": "all"}, ["0-2,8-10", "4-6,12-14"], "3,7,11,15"),
         ({"ranks": 2, "strategy": "compact", "threads": 2, "reserve": 1}, ["0-1", "3-4"], "2,5,10,13"),
@@ -91,10 +94,6 @@ def test_ranks_get(shape, options, expected):
 )
 def test_reserve_takes_whole_cores_out(options, expected, reserved):
     made = plan(DUAL, **options)
-    if options.get("reserve_total") == 1:
-        assert len(made.reserved) == 2
-        assert sorted(len(one.cpus) for one in made.placements) == [3, 4]
-        return
     assert (lists(made), str(made.reserved)) == (expected, reserved)
     assert all(one.threads == len(one.cpus) or options.get("threads") for one in made.placements)
 
@@ -138,11 +137,11 @@ def test_mixed_cores_are_shared_only_where_they_must():
     [
         ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
         ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, 8 are free"),
+        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9, 8 are free"),
         ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
         ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
         ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
-        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18 cores, 8 are free"),
+        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18, 8 are free"),
         ({"reserve_total": 8}, "8 cores would be reserved of 8 cores"),
         ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "--reserve-total"),
         ({"ranks": 2, "strategy": "books"}, "tells no book domains"),
@@ -160,6 +159,56 @@ def test_overlapping_parts_are_marked():
         plan(DUAL, ranks=3, mask="0-3|4|7,1-2")
     assert caught.value.text[slice(*caught.value.span)] == "7,1-2"
     assert "--share" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "marked"),
+    [
+        ({"ranks": 2, "mask": "0-3|11,4", "reserve": 1}, "CPU 11 would be reserved for rank 0", "0-3"),
+        ({"ranks": 2, "mask": "0|8", "smt": 1}, "CPUs 0,8 are of one core, of which --smt 1 allows 1", "8"),
+        ({"ranks": 2, "mask": "0-3|2-5", "strategy": "all"}, "ranks 0 and 1 would both get CPUs 2-3", "2-5"),
+    ],
+)
+def test_parts_that_contradict_options_are_marked(options, message, marked):
+    with pytest.raises(MaskError, match=message) as caught:
+        plan(DUAL, **options)
+    assert caught.value.text[slice(*caught.value.span)] == marked
+
+
+def test_reserving_takes_cores_that_no_node_covers_too():
+    machine = make_machine(Shape(cores=8))
+    parts = {
+        Level.CORE: [(None, core.cpus) for core in machine.at(Level.CORE)],
+        Level.NODE: [(0, CpuSet(range(4)))],
+    }
+    machine = machine.replace(domains=make_domains(machine.online, parts))
+    assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
+
+
+def crossings(machine, sets, level):
+    domains = machine.at(level)
+    return sum(sum(not domain.cpus.isdisjoint(cpus) for domain in domains) > 1 for cpus in sets)
+
+
+@pytest.mark.parametrize(
+    "shape", [SNC, DUAL, Shape(packages=3, nodes=1, cores=5), Shape(packages=2, nodes=4, cores=2)]
+)
+def test_balanced_crosses_as_few_nodes_as_any_equal_shares(shape):
+    machine = make_machine(shape)
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    for ranks in range(1, len(cores) + 1):
+        made = [one.cpuset for one in make_plan(machine, Request(ranks=ranks, smt="all")).placements]
+        small, larger = divmod(len(cores), ranks)
+        best = min(
+            crossings(machine, cut(cores, [small + (rank in chosen) for rank in range(ranks)]), Level.NODE)
+            for chosen in combinations(range(ranks), larger)
+        )
+        assert crossings(machine, made, Level.NODE) == best, ranks
+
+
+def cut(cores, sizes):
+    marks = [0, *accumulate(sizes)]
+    return [union(cores[start:stop]) for start, stop in pairwise(marks)]
 
 
 def test_number_of_parts_must_fit():

@@ -1,6 +1,8 @@
 """Readers of machines, on trees written for the test: sysfs, cgroups, archives, other systems."""
 
+import gzip
 import io
+import os
 import tarfile
 
 import pytest
@@ -63,6 +65,99 @@ def test_old_kernels_tell_online_cpu_by_cpu(tmp_path):
     (root / CPU / "present").unlink()
     machine = read_machine(str(root))
     assert (str(machine.online), str(machine.offline)) == ("0-1,3", "2")
+
+
+def test_names_of_old_kernels_and_lists_alone_are_enough(tmp_path):
+    shape = Shape(packages=2, cores=2, smt=2)
+    expected = make_machine(shape)
+    tree = write_tree(tmp_path, shape)
+    for cpu in range(8):
+        folder = tree / CPU / f"cpu{cpu}/topology"
+        (folder / "core_cpus").rename(folder / "thread_siblings")
+        (folder / "package_cpus").rename(folder / "core_siblings")
+        (folder / "core_cpus_list").unlink()
+        for index in (1, 2):
+            cache = tree / CPU / f"cpu{cpu}/cache/index{index}"
+            cpus = CpuSet.from_mask((cache / "shared_cpu_map").read_text())
+            (cache / "shared_cpu_map").unlink()
+            (cache / "shared_cpu_list").write_text(f"{cpus}\n")
+    machine = read_machine(str(tree))
+    for level in (Level.PACKAGE, Level.L3, Level.CORE):
+        assert extents(machine, level) == extents(expected, level)
+
+
+def test_levels_that_tell_nothing_are_dropped_and_others_kept(tmp_path):
+    shape = Shape(packages=2, cores=4, smt=2)
+    parts = shape.partitions()
+    files = {}
+    for cpu in range(16):
+        core = next(cpus for cpus in parts[Level.CORE] if cpu in cpus)
+        package = next(cpus for cpus in parts[Level.PACKAGE] if cpu in cpus)
+        folder = f"{CPU}/cpu{cpu}/topology"
+        files |= {
+            f"{folder}/die_cpus": core.to_mask(),
+            f"{folder}/die_id": "-1",
+            f"{folder}/cluster_cpus": core.to_mask(),
+            f"{folder}/book_siblings": package.to_mask(),
+            f"{folder}/book_id": "7",
+        }
+    machine = read_machine(str(write_tree(tmp_path, shape, files)))
+    assert machine.at(Level.DIE) == machine.at(Level.CLUSTER) == ()
+    assert [(one.cpus, one.os_id) for one in machine.at(Level.BOOK)] == [
+        (cpus, 7) for cpus in parts[Level.PACKAGE]
+    ]
+
+
+def test_instruction_caches_are_no_domains(tmp_path):
+    files = {f"{CPU}/cpu{cpu}/cache/index1/type": "Instruction\n" for cpu in range(4)}
+    assert read_machine(str(write_tree(tmp_path, Shape(cores=4), files))).at(Level.L2) == ()
+
+
+@pytest.mark.parametrize("text", ["²", "9" * 5000, "-1", "65535", "4294967295", "x"])
+def test_numbers_that_are_none_are_left_out(tmp_path, text):
+    files = {f"{CPU}/cpu{cpu}/topology/physical_package_id": text for cpu in range(4)}
+    files |= {f"{NODE}/node0/distance": f"10 {text}", f"{NODE}/node0/meminfo": f"MemTotal: {text}\nMemTotal:"}
+    files |= {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpu.max": f"{'9' * 400} {text}"}
+    machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
+    assert [one.os_id for one in machine.at(Level.PACKAGE)] == [None]
+    assert machine.quota is None
+
+
+def test_files_padded_by_tar_and_files_without_end_are_read(tmp_path):
+    tree = write_tree(tmp_path, Shape(cores=2), {f"{CPU}/online": "0-1\n" + "\0" * 4096})
+    (tree / CPU / "present").unlink()
+    (tree / CPU / "present").symlink_to("/dev/zero")
+    assert str(read_machine(str(tree)).online) == "0-1"
+
+
+def test_pipes_in_a_tree_do_not_hold_it_up(tmp_path):
+    tree = write_tree(tmp_path, Shape(cores=2))
+    (tree / CPU / "present").unlink()
+    os.mkfifo(tree / CPU / "present")
+    assert str(read_machine(str(tree)).online) == "0-1"
+
+
+@pytest.mark.parametrize(
+    "size", [b"-0000000020", b"+0000000020", b"0000_000010", b"\x80" + b"\0" * 9 + b"\x04"]
+)
+def test_odd_sizes_in_archives_end_well(tmp_path, size):
+    header = bytearray(512)
+    header[:22] = b"m/sys/devices/system/x"
+    header[124 : 124 + len(size)] = size
+    header[156:157] = b"0"
+    (tmp_path / "odd.tar.gz").write_bytes(
+        gzip.compress(bytes(header) + b"0-3\n".ljust(512, b"\0") + bytes(1024))
+    )
+    with pytest.raises(MachineError):
+        read_machine(str(tmp_path / "odd.tar.gz"))
+
+
+def test_an_archive_that_is_cut_short_is_an_error(tmp_path):
+    packed = pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz")
+    whole = (tmp_path / "m.tar.gz").read_bytes()
+    (tmp_path / "m.tar.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(MachineError, match="cut short"):
+        read_machine(packed)
 
 
 def test_masks_are_trusted_before_lists(tmp_path):
@@ -162,8 +257,17 @@ MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
             None,
             None,
         ),
+        (
+            {
+                "proc/self/cpuset": "/job\n",
+                "proc/mounts": "cpuset /dev/cpuset cpuset rw 0 0\n",
+                "dev/cpuset/job/cpus": "4-5\n",
+            },
+            "4-5",
+            None,
+        ),
     ],
-    ids=["none", "v2", "v2-no-controller", "v1-container", "v1-unlimited"],
+    ids=["none", "v2", "v2-no-controller", "v1-container", "v1-unlimited", "cpuset-only"],
 )
 def test_cgroup_limits(tmp_path, files, cpuset, quota):
     for path, text in files.items():
@@ -178,9 +282,10 @@ def test_the_cpuset_limits_what_is_allowed(tmp_path):
     files = {
         "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
         "sys/fs/cgroup/cpuset.cpus.effective": "1-2\n",
+        "sys/fs/cgroup/cpu.max": "150000 100000\n",
     }
     machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
-    assert (str(machine.allowed), str(machine.online)) == ("1-2", "0-3")
+    assert (str(machine.allowed), str(machine.online), machine.quota) == ("1-2", "0-3", 1.5)
 
 
 def pack(folder, path, *, format_=tarfile.USTAR_FORMAT, name="machine"):

@@ -25,10 +25,12 @@ def parts(text, machine=DUAL, **options):
         ("node:1", [[4, 12, 5, 13, 6, 14, 7, 15]]),
         ("package:1.core:0-1", [[4, 12, 5, 13]]),
         ("node:#1.core:3", [[7, 15]]),
+        ("node:0-1.core:0", [[0, 8, 4, 12]]),
         ("all,^0-14", [[15]]),
         ("^node:0,^8-15", [[4, 5, 6, 7]]),
         ("0-3|4-7", [[0, 1, 2, 3], [4, 5, 6, 7]]),
         ("0x101", [[0, 8]]),
+        ("all,^8-15,^0", [[1, 2, 3, 4, 5, 6, 7]]),
     ],
 )
 def test_names_cpus_in_order(text, expected):
@@ -57,6 +59,8 @@ LIMITED = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(8)), offline=CpuSet([16
         ("node:#7", "no node with number 7", "node:#7"),
         ("book:0", "tells no book domains", "book:0"),
         ("1,^1", "no CPU is left", "1,^1"),
+        ("0-3,^99", "CPU 99 does not exist", "^99"),
+        ("core:#0", "no OS numbers", "core:#0"),
     ],
 )
 def test_tells_apart_why_cpus_cannot_be_used(text, message, marked):

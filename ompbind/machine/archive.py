@@ -15,6 +15,10 @@ _EXTRA_KINDS = frozenset(b"xg")
 _PLAIN_KINDS = _FILE_KINDS | _EXTRA_KINDS | frozenset(b"25")
 
 
+Members = dict[bytes, tuple[int, int]]
+"""The files of an archive by name: where each begins in the unpacked data, and its bytes."""
+
+
 class ArchiveRoot:
     """The files of a recording packed as one `.tar.gz`, read into memory once."""
 
@@ -22,21 +26,19 @@ class ArchiveRoot:
         self.name = path
         self._data = _unpack(path)
         found = _plain_members(self._data)
-        self._headers = _library_members(path) if found is None else found
-        self._base = _common_folder(self._headers)
+        self._members = _library_members(path) if found is None else found
+        self._base = _common_folder(self._members)
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None when it is not in the archive."""
-        at = self._headers.get(self._base + path.encode())
-        if at is None:
-            return None
-        return clean_text(self._data[at + _BLOCK : at + _BLOCK + _size(self._data, at)])
+        start, size = self._members.get(self._base + path.encode(), (0, -1))
+        return clean_text(self._data[start : start + size]) if size >= 0 else None
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, empty when it is not in the archive."""
         folder = self._base + path.encode() + b"/"
         skip = len(folder)
-        found = {name[skip:].partition(b"/")[0] for name in self._headers if name.startswith(folder)}
+        found = {name[skip:].partition(b"/")[0] for name in self._members if name.startswith(folder)}
         return [name.decode("utf-8", "replace") for name in found]
 
 
@@ -44,7 +46,7 @@ def _unpack(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-            data = unpacker.decompress(file.read(), UNPACKED_LIMIT)
+            data = unpacker.decompress(file.read(UNPACKED_LIMIT), UNPACKED_LIMIT)
     except (OSError, zlib.error) as error:
         raise MachineError(f"cannot read the archive {path}: {error}") from error
     if not unpacker.eof and not unpacker.unconsumed_tail:
@@ -56,13 +58,13 @@ def _unpack(path: str) -> bytes:
     return data
 
 
-def _plain_members(data: bytes) -> dict[bytes, int] | None:
-    """Find the header of every plain file of a tar; None when it has more than plain members.
+def _plain_members(data: bytes) -> Members | None:
+    """Find every plain file of a tar; None when it has more than plain members.
 
     A recording has some 25 members for each CPU; this takes a twentieth of the time of `tarfile`,
     to which anything but files, folders and symbolic links with short names is left.
     """
-    headers: dict[bytes, int] = {}
+    members: Members = {}
     at, end = 0, len(data) - _BLOCK
     try:
         while at <= end and data[at]:
@@ -72,11 +74,11 @@ def _plain_members(data: bytes) -> dict[bytes, int] | None:
             if kind in _EXTRA_KINDS and _renames(data[at + _BLOCK : at + _BLOCK + size]):
                 return None
             if kind in _FILE_KINDS:
-                headers[data[at : at + 100].rstrip(b"\0")] = at
+                members[data[at : at + 100].rstrip(b"\0")] = (at + _BLOCK, size)
             at += _BLOCK + (size + _BLOCK - 1) // _BLOCK * _BLOCK
     except ValueError:
         return None
-    return headers
+    return members
 
 
 def _renames(extra: bytes) -> bool:
@@ -85,23 +87,28 @@ def _renames(extra: bytes) -> bool:
 
 
 def _size(data: bytes, at: int) -> int:
-    """Return the size of the member whose header is at `at`, in bytes."""
-    return int(data[at + 124 : at + 136].rstrip(b"\0 ") or b"0", 8)
+    """Return the bytes of the member whose header is at `at`; ValueError if it is no plain number."""
+    digits = data[at + 124 : at + 136].strip(b"\0 ") or b"0"
+    if not digits.isdigit():
+        raise ValueError("the size of a member is not an octal number")
+    return int(digits, 8)
 
 
-def _library_members(path: str) -> dict[bytes, int]:
+def _library_members(path: str) -> Members:
     import tarfile  # late: most recordings never need it
 
     try:
         with tarfile.open(path) as archive:
             return {
-                member.name.encode(): member.offset_data - _BLOCK for member in archive if member.isfile()
+                member.name.encode(): (member.offset_data, member.size)
+                for member in archive
+                if member.isfile()
             }
     except (OSError, tarfile.TarError, ValueError, EOFError, zlib.error) as error:
         raise MachineError(f"cannot read the archive {path}: {error}") from error
 
 
-def _common_folder(headers: Iterable[bytes]) -> bytes:
+def _common_folder(names: Iterable[bytes]) -> bytes:
     """Return the folder that holds `sys/`, with its slash; b"" when it is at the top."""
-    inside = next((name for name in headers if b"/sys/" in b"/" + name), b"")
+    inside = next((name for name in names if b"/sys/" in b"/" + name), b"")
     return inside[: (b"/" + inside).index(b"/sys/")] if inside else b""

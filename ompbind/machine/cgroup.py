@@ -7,7 +7,7 @@ read, not assumed, and a limit of any enclosing group counts.
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.root import Root
+from ompbind.machine.root import Root, whole_number
 from ompbind.record import Record
 
 
@@ -84,8 +84,8 @@ def _folders(mount: _Mount, groups: dict[str, str]) -> Iterator[str]:
 
 def _path_in(mount: _Mount, groups: dict[str, str]) -> str | None:
     if mount.kind == "cgroup2":
-        return groups.get("")
-    if mount.kind == "cpuset":
+        return groups.get("", groups.get("cpuset only"))
+    if mount.kind == "cpuset" or ("cpuset" in mount.options and "cpuset" not in groups):
         return groups.get("cpuset", groups.get("cpuset only"))
     named = mount.options & {"cpu", "cpuset"} & set(groups)
     return groups[min(named)] if named else None
@@ -109,5 +109,6 @@ def _quota(root: Root, folder: str) -> Iterator[float]:
         (root.read(f"{folder}/cpu.cfs_quota_us") or "").strip(),
         (root.read(f"{folder}/cpu.cfs_period_us") or "").strip(),
     ]
-    if len(words) == 2 and all(word.isdigit() and int(word) > 0 for word in words):
-        yield int(words[0]) / int(words[1])
+    numbers = [whole_number(word) for word in words]
+    if len(numbers) == 2 and numbers[0] and numbers[1]:
+        yield numbers[0] / numbers[1]

@@ -63,7 +63,8 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     if not allowed:
         raise MachineError(
             f"no CPU of {root.name} is allowed: online {online}, "
-            f"cgroup cpuset {limits.cpuset}, affinity {affinity}"
+            f"cgroup cpuset {limits.cpuset or 'none'}, affinity {affinity or 'none'}",
+            hint="none of the CPUs that are online is in the cpuset and the affinity mask of this process",
         )
     told = union(node.cpus for node in nodes)
     if not allowed <= told:

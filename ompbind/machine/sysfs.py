@@ -6,9 +6,9 @@ CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n 
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.root import Root
+from ompbind.machine.root import Root, whole_number
 from ompbind.topology import Level, Node, Partition
 
 CPU = "sys/devices/system/cpu"
@@ -63,6 +63,8 @@ def read_partitions(root: Root, online: CpuSet) -> dict[Level, Partition]:
     known = {_shape(parts[level]) for level in (Level.CORE, Level.L2)}
     if _shape(parts[Level.CLUSTER]) in known:
         parts[Level.CLUSTER] = []
+    if _shape(parts[Level.DIE]) == _shape(cores) != _shape(parts[Level.PACKAGE]):
+        parts[Level.DIE] = []  # kernels that know of no dies call each core one
     return parts
 
 
@@ -92,8 +94,8 @@ def _read_siblings(root: Root, cpus: CpuSet, level: Level) -> list[tuple[int | N
 
 
 def _os_number(root: Root, level: Level, folder: str) -> int | None:
-    text = (root.read(f"{folder}/{_ID_FILES[level]}") or "").strip() if level in _ID_FILES else ""
-    return int(text) if text.isdigit() and int(text) not in (65535, 4294967295) else None
+    """Return the number that the OS gave a domain; -1, 65535 and the like mean that it gave none."""
+    return whole_number(root.read(f"{folder}/{_ID_FILES[level]}"), 65535) if level in _ID_FILES else None
 
 
 def _read_set(root: Root, stems: Iterable[str]) -> CpuSet | None:
@@ -173,21 +175,22 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     cpus = _parsed(root.read(f"{folder}/cpumap"), CpuSet.from_mask)
     if cpus is None:
         cpus = _read_list(root, f"{folder}/cpulist") or CpuSet()
-    distances = (root.read(f"{folder}/distance") or "").split()
+    distances = [whole_number(word) for word in (root.read(f"{folder}/distance") or "").split()]
     return Node(
         number=number,
         cpus=cpus & online,
         memory_bytes=_meminfo(root.read(f"{folder}/meminfo")),
-        distances=tuple(int(word) for word in distances if word.isdigit()),
+        distances=tuple(distance for distance in distances if distance is not None),
     )
 
 
 def _meminfo(text: str | None) -> int | None:
     """Return the total memory that a meminfo file tells, in bytes."""
     for line in (text or "").splitlines():
-        words = line.split()
-        if "MemTotal:" in words and words[-2].isdigit():
-            return int(words[-2]) * 1024
+        _, found, after = line.partition("MemTotal:")
+        size = whole_number(after.removesuffix("kB")) if found else None
+        if size is not None:
+            return size * 1024
     return None
 
 
@@ -208,13 +211,14 @@ def _with_nearest(node: Node, nodes: list[Node]) -> Node:
 def _numbered(names: Iterable[str], stem: str) -> Iterator[int]:
     """Yield N of every name that is `stem` followed by a number."""
     for name in names:
-        tail = name[len(stem) :]
-        if name.startswith(stem) and tail.isascii() and tail.isdigit() and len(tail) <= 6:
-            yield int(tail)
+        number = whole_number(name[len(stem) :], CPU_LIMIT) if name.startswith(stem) else None
+        if number is not None:
+            yield number
 
 
 def _cpuinfo_numbers(root: Root) -> Iterator[int]:
     for line in (root.read("proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
-        if key.strip() == "processor" and value.strip().isdigit():
-            yield int(value)
+        number = whole_number(value, CPU_LIMIT) if key.strip() == "processor" else None
+        if number is not None:
+            yield number

@@ -55,7 +55,7 @@ def test_a_mask_that_is_already_there_is_respected(ompbind):
         (["--", "/etc/passwd"], 126, "cannot execute /etc/passwd"),
         (["--", "/"], 126, "it is a folder"),
         (["-m", "0,,1", "--", "true"], 125, "    0,,1\n      ^\n"),
-        (["-n", "2", "-m", "0|99999", "--", "true"], 125, "CPU 99999 does not exist"),
+        (["-n", "2", "-m", "0|9999", "--", "true"], 125, "CPU 9999 does not exist"),
         (["--no-such-option", "--", "true"], 125, "No such option"),
         (["-n", "x", "--", "true"], 125, "number from 1 on"),
         (["-n", "2"], 125, "Missing argument"),
