@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench clean
+.PHONY: help demo test cover check docs bench clean
 
 help: ## list what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,6 +23,12 @@ demo: $(VENV)/.installed ## set up, start two ranks and show where each thread l
 
 test: $(VENV)/.developing ## set up and run all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+cover: $(VENV)/.developing ## run the tests that need no other process, and show what they leave out
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q --ignore=tests/live $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 check: $(VENV)/.developing ## lint, types, floors, docs up to date
 	$(BIN)/ruff check .
