@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
-from ompbind.report.text import WIDTH, render_bytes, render_paragraph
+from ompbind.report.text import WIDTH, render_bytes, render_paragraph, wrap_indented
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
 
 SHOWN_EACH = 16
@@ -25,7 +25,7 @@ def render_summary(machine: Machine) -> str:
 
 def render_tree(machine: Machine) -> str:
     """Render the machine as an indented tree, domains of the same extent on one line."""
-    lines = [render_paragraph(machine.source, render_summary(machine))]
+    lines = [f"{machine.source}: {render_summary(machine)}"]
     if machine.allowed != machine.online:
         lines.append(f"allowed: {count(len(machine.allowed), 'CPU')} ({machine.allowed})")
     if machine.offline:
@@ -34,8 +34,8 @@ def render_tree(machine: Machine) -> str:
         lines.append(f"CPU time: {machine.quota:g} CPUs (cgroup quota)")
     lines.extend(f"  {line}" for line in _branches(machine, machine.online, _telling_levels(machine)))
     lines.extend(f"  {line}" for line in _distant_nodes(machine))
-    lines.extend(render_paragraph("note", remark) for remark in machine.remarks)
-    return "\n".join(lines)
+    notes = [render_paragraph("note", remark) for remark in machine.remarks]
+    return "\n".join([*map(wrap_indented, lines), *notes])
 
 
 def _telling_levels(machine: Machine) -> list[Level]:

@@ -76,6 +76,21 @@ def render_paragraph(label: str, text: str) -> str:
     )
 
 
+def wrap_indented(line: str) -> str:
+    """Continue a line that is too long on further ones, indented more than it is itself."""
+    if len(line) <= WIDTH:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        _breakable(line.strip(), WIDTH // 2),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
 def _breakable(text: str, width: int) -> str:
     """Put blanks after the commas of words that are longer than `width`, so that lines can end there."""
     return " ".join(word if len(word) <= width else word.replace(",", ", ") for word in text.split(" "))

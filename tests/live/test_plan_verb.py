@@ -112,6 +112,8 @@ def test_tables_fit_a_terminal_however_long_the_lists(ompbind, tmp_path):
     source = str(
         write_tree(tmp_path, Shape(packages=2, nodes=2, l3s=4, cores=8, smt=2, numbering="round-robin"))
     )
+    tree = ompbind("topo", "--topology", source).stdout.splitlines()
+    assert max(map(len, tree[1:])) <= 80
     for bind in ("rank", "thread"):
         done = ompbind(
             "plan", "-n", "4", "--smt", "all", "--reserve", "1", "--bind", bind, "--topology", source
