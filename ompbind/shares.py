@@ -15,7 +15,7 @@ from ompbind.placement import Note
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.selection import Selection, machine_order, select
-from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, make_field, within
+from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, check_strategy, make_field, within
 from ompbind.topology import Level, Machine, touched
 
 SMT_SUGGESTED = 4
@@ -112,9 +112,10 @@ def _divided(ground: Ground) -> list[Share]:
     """Let the strategy divide the ground among the ranks."""
     request = ground.request
     units, reserved = _withhold(ground, _units(ground))
-    ranks = request.ranks or _count(request, make_field(ground.machine, units))
-    each = _units_each(request, units)
     field = make_field(ground.machine, units)
+    check_strategy(field, request.strategy)
+    ranks = request.ranks or _count(request, field)
+    each = _units_each(request, units)
     if _is_crowded(request, ranks, len(units), each):
         shares = _crowded(ground, units, ranks)
     else:
@@ -209,7 +210,7 @@ def _count(request: Request, field: Field) -> int:
     """Decide how many ranks "auto" stands for."""
     for level, name in LEVEL_STRATEGIES.items():
         if request.strategy == name:
-            return max(1, len(field.spans(level)))
+            return len(field.spans(level))
     if request.strategy == "all":
         return 1
     if request.strategy == "cores":

@@ -5,7 +5,7 @@ cores). Units stand in a line, in the order in which one walks the machine, so t
 is a *span* of the line: (start, stop), stop excluded. A strategy gives every rank a span.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, count
@@ -68,12 +68,14 @@ def _share(field: Field, span: Span, ranks: int, depth: int) -> list[Span]:
     counts = _fit(children, ranks, (span[1] - span[0]) // ranks)
     if counts is None:
         children, counts = _group(children, ranks)
-    return [
-        run
-        for child, count in zip(children, counts, strict=True)
-        if count
-        for run in _share(field, child, count, depth + 1)
-    ]
+    return _in_each(children, counts, lambda child, mine: _share(field, child, mine, depth + 1))
+
+
+def _in_each(
+    spans: Sequence[Span], counts: Sequence[int], divide: Callable[[Span, int], list[Span]]
+) -> list[Span]:
+    """Divide each span among as many ranks as it has, one span after the other."""
+    return [run for span, mine in zip(spans, counts, strict=True) if mine for run in divide(span, mine)]
 
 
 def _group(children: list[Span], ranks: int) -> tuple[list[Span], list[int]]:
@@ -89,14 +91,14 @@ def _group(children: list[Span], ranks: int) -> tuple[list[Span], list[int]]:
         left = ranks - sum(counts)
         fewest, most = -(-(stop - start) // (small + 1)), (stop - start) // small
         fits = [
-            count
-            for count in range(max(1, fewest), min(most, left - 1) + 1)
-            if (left - count) * small <= end - stop <= (left - count) * (small + 1)
+            mine
+            for mine in range(max(1, fewest), min(most, left - 1) + 1)
+            if (left - mine) * small <= end - stop <= (left - mine) * (small + 1)
         ]
         if fits:
             even = left * (stop - start) / (end - start)
             groups.append((start, stop))
-            counts.append(min(fits, key=lambda count: abs(count - even)))
+            counts.append(min(fits, key=lambda mine: abs(mine - even)))
             start = stop
     return [*groups, (start, end)], [*counts, ranks - sum(counts)]
 
@@ -120,7 +122,7 @@ def _fit(children: list[Span], ranks: int, small: int) -> list[int] | None:
     """Find how many ranks of `small` or `small + 1` units fill each child exactly, or None."""
     sizes = [stop - start for start, stop in children]
     counts = [-(-size // (small + 1)) for size in sizes]
-    if any(count > size // small for count, size in zip(counts, sizes, strict=True)):
+    if any(least > size // small for least, size in zip(counts, sizes, strict=True)):
         return None
     for _ in range(ranks - sum(counts)):
         roomy = [i for i, size in enumerate(sizes) if (counts[i] + 1) * small <= size]
@@ -169,12 +171,9 @@ def _scatter(field: Field, span: Span, ask: Ask, depth: int) -> list[Span]:
     counts = _deal(ask.ranks, [(stop - start) // size for start, stop in children])
     if counts is None:
         return _scatter(field, span, ask, depth + 1)
-    return [
-        run
-        for child, count in zip(children, counts, strict=True)
-        if count
-        for run in _scatter(field, child, Ask(ranks=count, units=size), depth + 1)
-    ]
+    return _in_each(
+        children, counts, lambda child, mine: _scatter(field, child, Ask(ranks=mine, units=size), depth + 1)
+    )
 
 
 def _deal(ranks: int, room: list[int]) -> list[int] | None:
@@ -193,26 +192,26 @@ def each(level: Level) -> "Strategy":
 
     def one_domain(field: Field, ask: Ask) -> list[Span]:
         spans = field.spans(level)
-        if not spans:
-            known = [LEVEL_STRATEGIES[lv] for lv, _ in field.levels if lv in LEVEL_STRATEGIES]
-            raise PlanError(
-                f"this machine tells no {level} domains",
-                hint=f"it can serve {', '.join(['balanced', 'compact', 'spread', 'cores', *known])}",
-            )
         counts = _deal(ask.ranks, [stop - start for start, stop in spans])
         if counts is None:
             raise PlanError(
                 f"{ask.ranks} ranks do not fit on {len(field.units)} cores",
                 hint=f"ask for at most {len(field.units)} ranks",
             )
-        return [
-            run
-            for span, count in zip(spans, counts, strict=True)
-            if count
-            for run in _share(field, span, count, 0)
-        ]
+        return _in_each(spans, counts, lambda span, mine: _share(field, span, mine, 0))
 
     return one_domain
+
+
+def check_strategy(field: Field, name: str) -> None:
+    """Refuse a strategy that gives away domains of which the machine tells none; raises PlanError."""
+    level = next((level for level, one in LEVEL_STRATEGIES.items() if one == name), None)
+    if level is not None and not field.spans(level):
+        known = [LEVEL_STRATEGIES[lv] for lv, _ in field.levels if lv in LEVEL_STRATEGIES]
+        raise PlanError(
+            f"this machine tells no {level} domains",
+            hint=f"it can serve {', '.join(['balanced', 'compact', 'spread', 'cores', *known])}",
+        )
 
 
 def cores(field: Field, ask: Ask) -> list[Span]:

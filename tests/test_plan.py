@@ -146,6 +146,8 @@ def test_mixed_cores_are_shared_only_where_they_must():
         ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "--reserve-total"),
         ({"ranks": 2, "strategy": "books"}, "tells no book domains"),
         ({"ranks": 2, "strategy": "drawers"}, "tells no drawer domains"),
+        ({"ranks": 12, "strategy": "books"}, "tells no book domains"),
+        ({"ranks": None, "strategy": "books"}, "tells no book domains"),
     ],
 )
 def test_refuses_what_cannot_be_with_a_hint(options, message):

@@ -266,8 +266,20 @@ MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
             "4-5",
             None,
         ),
+        (
+            {  # the mount shows another group, whose name only begins alike
+                "proc/self/cgroup": "0::/docker/xyz\n",
+                "proc/self/mountinfo": MOUNTINFO.format(
+                    top="/docker/x", point="/cg", kind="cgroup2", options=""
+                ),
+                "cg/yz/cpuset.cpus.effective": "7\n",
+                "cg/docker/xyz/cpuset.cpus.effective": "0-1\n",
+            },
+            "0-1",
+            None,
+        ),
     ],
-    ids=["none", "v2", "v2-no-controller", "v1-container", "v1-unlimited", "cpuset-only"],
+    ids=["none", "v2", "v2-no-controller", "v1-container", "v1-unlimited", "cpuset-only", "top-is-a-prefix"],
 )
 def test_cgroup_limits(tmp_path, files, cpuset, quota):
     for path, text in files.items():

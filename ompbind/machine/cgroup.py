@@ -10,6 +10,9 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.root import Root, whole_number
 from ompbind.record import Record
 
+_KINDS = ("cgroup", "cgroup2", "cpuset")
+"""The file system types by which control groups are mounted."""
+
 
 class Limits(Record):
     """The cpuset of the process, None where no group tells one, and its quota in CPUs, None if free."""
@@ -58,7 +61,7 @@ def _mounts(root: Root) -> Iterator[_Mount]:
         return
     for line in (root.read("proc/mounts") or root.read("proc/self/mounts") or "").splitlines():
         words = line.split()
-        if len(words) >= 4 and words[2] in ("cgroup", "cgroup2", "cpuset"):
+        if len(words) >= 4 and words[2] in _KINDS:
             yield _Mount(kind=words[2], options=frozenset(words[3].split(",")), point=words[1])
 
 
@@ -66,7 +69,7 @@ def _mountinfo(text: str) -> Iterator[_Mount]:
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         left, right = before.split(), after.split()
-        if len(left) >= 5 and right and right[0] in ("cgroup", "cgroup2", "cpuset"):
+        if len(left) >= 5 and right and right[0] in _KINDS:
             options = frozenset(right[-1].split(","))
             yield _Mount(kind=right[0], options=options, point=left[4], top=left[3])
 
@@ -76,7 +79,8 @@ def _folders(mount: _Mount, groups: dict[str, str]) -> Iterator[str]:
     path = _path_in(mount, groups)
     if path is None:
         return
-    inside = path[len(mount.top) :] if mount.top != "/" and path.startswith(mount.top) else path
+    top = mount.top.rstrip("/") + "/"
+    inside = path[len(top) :] if f"{path}/".startswith(top) else path
     steps = [step for step in inside.split("/") if step not in ("", "..")]
     for depth in range(len(steps), -1, -1):
         yield "/".join([mount.point.strip("/"), *steps[:depth]])
