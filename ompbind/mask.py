@@ -63,6 +63,11 @@ def parse_mask(text: str) -> Mask:
     return Mask(text=text, parts=tuple(tuple(_items(text, span)) for span in spans))
 
 
+def part_fault(mask: Mask, items: tuple[Item, ...], message: str, hint: str) -> MaskError:
+    """Make the error about some items of a mask, marked from the first to the last of them."""
+    return MaskError(message, text=mask.text, span=(items[0].span[0], items[-1].span[1]), hint=hint)
+
+
 def _split(text: str, span: tuple[int, int], separator: str) -> list[tuple[int, int]]:
     """Cut a span at the separators, blanks around the pieces left out."""
     start, pieces = span[0], []

@@ -51,7 +51,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
 
 
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:
-    inside = CpuSet(share.cpus)
+    inside = share.cpuset
     bind = scene.request.bind if scene.machine.bindable else Bind.NONE
     places = make_places(share.cpus, _cores(scene, share), bind)
     return Placement(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import MaskError
-from ompbind.mask import Item, Mask, Selector
+from ompbind.mask import Item, Mask, Selector, part_fault
 from ompbind.record import Record
 from ompbind.topology import Domain, Level, Machine, touched
 
@@ -26,7 +26,7 @@ def select(mask: Mask, machine: Machine, *, allow_partial: bool = False) -> Sele
             raise faults[0]
         dropped.extend(fault.message for fault in faults)
         if not cpus:
-            raise _fault(mask, items, "no CPU is left here", _allowed_hint(machine))
+            raise part_fault(mask, items, "no CPU is left here", _allowed_hint(machine))
         parts.append(cpus)
     return Selection(parts=tuple(parts), dropped=tuple(dropped))
 
@@ -41,10 +41,10 @@ def _resolve_part(
     mask: Mask, items: tuple[Item, ...], machine: Machine
 ) -> tuple[tuple[int, ...], list[MaskError]]:
     """Resolve one part; a part that only takes away begins with everything."""
-    named = [item for item in items if not item.taken_away]
+    wanted = [item for item in items if not item.taken_away]
     faults: list[MaskError] = []
     order: dict[int, None] = {}
-    for cpus in [_resolve(mask, item, machine, faults) for item in named] or [_everything(machine)]:
+    for cpus in [_resolve(mask, item, machine, faults) for item in wanted] or [_everything(machine)]:
         order.update(dict.fromkeys(cpus))
     for item in items:
         if item.taken_away:
@@ -92,7 +92,7 @@ def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Itera
         ((wanted & machine.online) - machine.allowed, f"is {why}", f"are {why}"),
     ):
         if cpus:
-            yield _fault(mask, (item,), _about(cpus, one, many), _allowed_hint(machine))
+            yield part_fault(mask, (item,), _about(cpus, one, many), _allowed_hint(machine))
 
 
 def _about(cpus: CpuSet, one: str, many: str) -> str:
@@ -114,11 +114,11 @@ def _narrow(step: _Step, machine: Machine) -> list[CpuSet]:
     domains = touched(machine.at(selector.level), step.inside)
     if not domains:
         message = f"this machine tells no {selector.level} domains"
-        raise _fault(step.mask, (step.item,), message, _allowed_hint(machine))
+        raise part_fault(step.mask, (step.item,), message, _allowed_hint(machine))
     known = {number: domain for number, domain in _keyed(domains, selector) if number is not None}
     for number in selector.numbers:
         if number not in known:
-            raise _fault(step.mask, (step.item,), *_unknown(selector, number, known))
+            raise part_fault(step.mask, (step.item,), *_unknown(selector, number, known))
     return [known[number].cpus & step.inside for number in selector.numbers]
 
 
@@ -142,8 +142,3 @@ def _keyed(domains: Sequence[Domain], selector: Selector) -> Iterator[tuple[int 
 
 def _allowed_hint(machine: Machine) -> str:
     return f"allowed here: {machine.allowed}, as in --mask '{machine.allowed}'"
-
-
-def _fault(mask: Mask, items: tuple[Item, ...], message: str, hint: str) -> MaskError:
-    span = (items[0].span[0], items[-1].span[1])
-    return MaskError(message, text=mask.text, span=span, hint=hint)

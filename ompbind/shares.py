@@ -10,7 +10,7 @@ from itertools import cycle
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.crowd import fill, split_core, take_turns
 from ompbind.errors import MaskError, OmpbindError, PlanError
-from ompbind.mask import Mask, Word
+from ompbind.mask import Mask, Word, part_fault
 from ompbind.placement import Note
 from ompbind.record import Record
 from ompbind.request import Request
@@ -42,6 +42,11 @@ class Share(Record):
 
     cpus: tuple[int, ...]
     reserved: CpuSet = EMPTY
+
+    @property
+    def cpuset(self) -> CpuSet:
+        """The CPUs without their order."""
+        return CpuSet(self.cpus)
 
 
 def make_ground(machine: Machine, request: Request) -> Ground:
@@ -183,7 +188,7 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
     """Take --reserve-total cores out, one from the end of each node in turn."""
     wanted = ground.request.reserve_total
     if not wanted:
-        return units, CpuSet()
+        return units, EMPTY
     if wanted >= len(units):
         raise PlanError(
             f"{count(wanted, 'core')} would be reserved of {count(len(units), 'core')}",
@@ -202,7 +207,7 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
 def _whole(machine: Machine, units: Sequence[CpuSet]) -> CpuSet:
     """Return all allowed siblings of the cores that `units` are part of."""
     if not units:
-        return CpuSet()
+        return EMPTY
     return union(core.cpus for core in touched(machine.at(Level.CORE), union(units))) & machine.allowed
 
 
@@ -242,10 +247,10 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
         return [Share(cpus=tuple(turn)) for turn in take_turns(cpus, ranks)]
     counts = fill([len(room) for room in rooms], ranks)
     used = [
-        unit if len(unit) >= count else _prune(room, count, ground.request.sibling)
-        for unit, room, count in zip(units, rooms, counts, strict=True)
+        unit if len(unit) >= hosted else _prune(room, hosted, ground.request.sibling)
+        for unit, room, hosted in zip(units, rooms, counts, strict=True)
     ]
-    parts = [part for core, count in zip(used, counts, strict=True) for part in split_core(core, count)]
+    parts = [part for core, hosted in zip(used, counts, strict=True) for part in split_core(core, hosted)]
     return [Share(cpus=_in_order(ground, part)) for part in parts]
 
 
@@ -262,18 +267,18 @@ def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
 def _check_overlap(ground: Ground, shares: list[Share]) -> None:
     seen = EMPTY
     for rank, share in enumerate(shares):
-        again = CpuSet(share.cpus) & seen
+        again = share.cpuset & seen
         if again:
-            other = next(i for i, one in enumerate(shares) if not again.isdisjoint(CpuSet(one.cpus)))
+            other = next(i for i, one in enumerate(shares) if not again.isdisjoint(one.cpuset))
             message = f"ranks {other} and {rank} would both get {named('CPU', again)}"
             hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
             raise _in_part(ground, rank, message, hint)
-        seen |= CpuSet(share.cpus)
+        seen |= share.cpuset
 
 
 def _check_reserve(ground: Ground, shares: list[Share]) -> None:
     """Refuse to reserve a core of which another rank has CPUs."""
-    used = union(CpuSet(share.cpus) for share in shares)
+    used = union(share.cpuset for share in shares)
     for rank, share in enumerate(shares):
         again = share.reserved & used
         if again:
@@ -287,11 +292,11 @@ def _check_reserve(ground: Ground, shares: list[Share]) -> None:
 
 def _check_smt(ground: Ground, shares: list[Share], limit: int) -> None:
     """Refuse parts that together use more hardware threads of a core than asked for."""
-    used = union(CpuSet(share.cpus) for share in shares)
+    used = union(share.cpuset for share in shares)
     for core in touched(ground.machine.at(Level.CORE), used):
         mine = core.cpus & used
         if len(mine) > limit:
-            rank = max(i for i, share in enumerate(shares) if not mine.isdisjoint(CpuSet(share.cpus)))
+            rank = max(i for i, share in enumerate(shares) if not mine.isdisjoint(share.cpuset))
             message = f"{named('CPU', mine)} are of one core, of which --smt {limit} allows {limit}"
             raise _in_part(ground, rank, message, "name fewer CPUs of that core, or allow more with --smt")
 
@@ -301,5 +306,4 @@ def _in_part(ground: Ground, rank: int, message: str, hint: str) -> OmpbindError
     mask = ground.request.mask
     if mask is None or not ground.parts:
         return PlanError(message, hint=hint)
-    items = mask.parts[rank]
-    return MaskError(message, text=mask.text, span=(items[0].span[0], items[-1].span[1]), hint=hint)
+    return part_fault(mask, mask.parts[rank], message, hint)

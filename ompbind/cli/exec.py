@@ -53,7 +53,7 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
             "a rank runs on this machine, not on a recorded one", hint="see 'ompbind plan --topology'"
         )
     machine = read_machine()
-    found = find_engine(os.environ)
+    found = find_engine(os.environ, os.getppid())
     scene = _inside(found, machine, options) if found else _alone(options)
     plan = make_plan(machine, scene.request)
     job = make_job(options, cmd, scene.run_id)
@@ -101,9 +101,4 @@ def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> 
         if not options["quiet"]:
             say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
         seat, request = seat.replace(slot=0), request.replace(ranks=1)
-    return _Scene(seat=seat, request=request, run_id=found.run_id or _parents_run_id(found))
-
-
-def _parents_run_id(found: EngineRank) -> str:
-    """Name the run of an engine that does not: by its process here, which all ranks of this machine share."""
-    return f"{found.engine.lower().replace(' ', '')}-{os.getppid()}"
+    return _Scene(seat=seat, request=request, run_id=found.run_id)

@@ -14,6 +14,10 @@ _TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start on; a command expects their default."""
 
 
+CHANGED = "the allowed CPUs have changed since they were read; run it again"
+"""The next step when CPUs that were allowed at planning cannot be bound to."""
+
+
 def confine(cpus: CpuSet) -> None:
     """Confine the calling thread to `cpus` and read back that it holds; raises LaunchError.
 
@@ -24,13 +28,13 @@ def confine(cpus: CpuSet) -> None:
     except OSError as error:
         raise LaunchError(
             f"cannot bind to CPUs {cpus}: {error.strerror}",
-            hint="the CPUs of this process have changed since they were read; run it again",
+            hint=CHANGED,
         ) from error
     now = CpuSet(os.sched_getaffinity(0))
     if now != cpus:
         raise LaunchError(
             f"asked for CPUs {cpus}, the kernel gave only {now}",
-            hint="the CPUs of this process have changed since they were read; run it again",
+            hint=CHANGED,
         )
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
-from ompbind.launch.confine import confine, exec_error, restore_signals
+from ompbind.launch.confine import CHANGED, confine, exec_error, restore_signals
 from ompbind.launch.guard import Guard, announce
 from ompbind.launch.wakeup import Wakeup, restore
 from ompbind.record import Record
@@ -86,9 +86,7 @@ def read_failures(data: bytes) -> Iterator[LaunchError]:
 
 
 def _bind_error(rank: int, number: int, detail: str) -> LaunchError:
-    return LaunchError(
-        f"rank {rank}: {detail}", hint="the allowed CPUs have changed since they were read; run it again"
-    )
+    return LaunchError(f"rank {rank}: {detail}", hint=CHANGED)
 
 
 def _exec_error(rank: int, number: int, detail: str) -> LaunchError:

@@ -265,11 +265,10 @@ def _note_end(run: _Run, pid: int, status: int) -> None:
         withdraw(run.guard, pid)
     if exited.status == 0 or run.failures:
         return
+    if len(run.exits) > 1 or run.live:
+        run.watch.say(describe(exited))
     if run.watch.stop_on_failure and run.live and not run.ladder.begun:
-        run.watch.say(describe(exited))
         _ask_to_stop(run, signal.SIGTERM)
-    elif len(run.exits) > 1 or run.live:
-        run.watch.say(describe(exited))
 
 
 def _look_at_clock(run: _Run) -> None:

@@ -11,7 +11,7 @@ from ompbind.command import Seat
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.machine.cgroup import read_limits
-from ompbind.machine.root import Root
+from ompbind.machine.root import Root, keyed_lines, whole_number
 from ompbind.record import Record
 
 Env = Mapping[str, str]
@@ -20,8 +20,8 @@ Env = Mapping[str, str]
 class EngineRank(Record):
     """One rank as its engine tells it; `run_id` is the same text for all ranks of the job.
 
-    `seat.local_size` is 0 where the engine does not tell how many ranks are on this machine, and
-    `run_id` is "" where it does not tell a name of the job.
+    `seat.local_size` is 0 where the engine does not tell how many ranks are on this machine. Where it
+    does not tell a name of the job, `run_id` is the same only for the ranks of this machine.
     """
 
     engine: str
@@ -85,11 +85,12 @@ _ENGINES = (
 """Every engine that is known, innermost first."""
 
 
-def find_engine(env: Env) -> EngineRank | None:
+def find_engine(env: Env, parent: int) -> EngineRank | None:
     """Return the rank that the environment tells of, None when no engine started this process.
 
-    A rank of `ompbind run` is none: it has its CPUs already. Raises RequestError for variables that
-    contradict each other.
+    `parent` is the pid of this process's parent, which names the run where the engine does not. A rank of
+    `ompbind run` is none: it has its CPUs already. Raises RequestError for variables that contradict
+    each other.
     """
     if "OMPBIND_RANK" in env and env.get("OMPBIND_RANK") == env.get("RANK"):
         env = {name: value for name, value in env.items() if name not in ("RANK", "LOCAL_RANK")}
@@ -109,23 +110,22 @@ def find_engine(env: Env) -> EngineRank | None:
             f"here {seat.local_rank} of {seat.local_size}",
             hint=f"{names.rank}, {names.size} and {names.local_rank} contradict each other",
         )
-    parts = [env[name] for name in names.run_id if env.get(name)]
-    stem = names.engine.lower().replace(" ", "")
-    run_id = "-".join([stem, *parts]).replace("/", "_") if parts else ""
+    parts = [env[name] for name in names.run_id if env.get(name)] or [str(parent)]
+    run_id = "-".join([names.engine.lower().replace(" ", ""), *parts]).replace("/", "_")
     return EngineRank(engine=names.engine, seat=seat, run_id=run_id)
 
 
 def _number(env: Env, name: str) -> int:
-    text = env.get(name, "")
-    if not (text.isascii() and text.isdigit()):
-        raise RequestError(f"the engine set {name}={text!r}, which is not a number")
-    return int(text)
+    number = whole_number(env.get(name))
+    if number is None:
+        raise RequestError(f"the engine set {name}={env.get(name, '')!r}, which is not a number")
+    return number
 
 
 def _slurm_local_size(env: Env) -> int:
     """Return the tasks of this node from text such as "4(x2),3", which counts node after node."""
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
-    node = int(env.get("SLURM_NODEID", "0") or 0)
+    node = _number(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
     counts = [
         int(match[1])
         for match in re.finditer(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -171,8 +171,7 @@ def is_bound_by_engine(root: Root, pid: int, allowed: CpuSet) -> bool:
 def _ancestors(root: Root, pid: int) -> Iterator[int]:
     """Yield the parent of a process, its parent, and so on, up to the first process of the system."""
     for _ in range(64):
-        parent = _status(root, pid, "PPid")
-        pid = int(parent) if parent.isdigit() else 0
+        pid = whole_number(_status(root, pid, "PPid")) or 0
         if pid <= 1:
             return
         yield pid
@@ -180,8 +179,4 @@ def _ancestors(root: Root, pid: int) -> Iterator[int]:
 
 def _status(root: Root, pid: int, key: str) -> str:
     """Return one value of `proc/PID/status`, "" where there is none."""
-    for line in (root.read(f"proc/{pid}/status") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name == key:
-            return value.strip()
-    return ""
+    return next((value for name, value in keyed_lines(root.read(f"proc/{pid}/status")) if name == key), "")

@@ -4,6 +4,7 @@ A root holds `sys/` and `proc/` as a running Linux shows them. Paths are relativ
 """
 
 import os
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -29,6 +30,13 @@ def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         return None
     return int(digits) if int(digits) < limit else None
+
+
+def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
+    """Yield key and value of every "key: value" line, as most files of proc are written."""
+    for line in (text or "").splitlines():
+        key, _, value = line.partition(":")
+        yield key.strip(), value.strip()
 
 
 def clean_text(data: bytes) -> str:

@@ -6,7 +6,7 @@ import sys
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.cgroup import read_limits
-from ompbind.machine.root import FolderRoot, Root
+from ompbind.machine.root import FolderRoot, Root, keyed_lines
 from ompbind.machine.sysfs import read_nodes, read_online, read_partitions
 from ompbind.topology import Level, Machine, make_domains
 
@@ -95,8 +95,7 @@ def _online(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet]:
 def _recorded_arch(root: Root) -> str:
     """Return the architecture that a recording names, "unknown" when it names none."""
     for path in ("arch", "proc/hwloc-nofile-info"):
-        for line in (root.read(path) or "").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("Architecture", "arch") and value.strip():
-                return value.strip()
+        for key, value in keyed_lines(root.read(path)):
+            if key in ("Architecture", "arch") and value:
+                return value
     return "unknown"

@@ -6,9 +6,9 @@ CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n 
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ompbind.cpuset import CPU_LIMIT, CpuSet, union
+from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.root import Root, whole_number
+from ompbind.machine.root import Root, keyed_lines, whole_number
 from ompbind.topology import Level, Node, Partition
 
 CPU = "sys/devices/system/cpu"
@@ -83,13 +83,15 @@ def _read_siblings(root: Root, cpus: CpuSet, level: Level) -> list[tuple[int | N
     rest = cpus
     while rest:
         folder = f"{CPU}/cpu{rest.first}/topology"
-        mine = _read_set(root, [f"{folder}/{name}" for name in _SIBLING_FILES[level]])
+        mine = _read_set(
+            root, [(f"{folder}/{name}", f"{folder}/{name}_list") for name in _SIBLING_FILES[level]]
+        )
         if mine is None and not found and level is not Level.CORE:
             break
         speaker = CpuSet((rest.first,))
         if mine is not None:
             found.append((_os_number(root, level, folder), (mine | speaker) & rest))
-        rest = rest - (mine or CpuSet()) - speaker
+        rest = rest - (mine or EMPTY) - speaker
     return found
 
 
@@ -98,10 +100,10 @@ def _os_number(root: Root, level: Level, folder: str) -> int | None:
     return whole_number(root.read(f"{folder}/{_ID_FILES[level]}"), 65535) if level in _ID_FILES else None
 
 
-def _read_set(root: Root, stems: Iterable[str]) -> CpuSet | None:
-    """Read the first of the files that is there, the mask before the list: old kernels cut lists."""
-    for stem in stems:
-        for path, parse in ((stem, CpuSet.from_mask), (f"{stem}_list", CpuSet.from_list)):
+def _read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
+    """Read the first set that (mask, list) pairs of files hold, masks first: old kernels cut lists."""
+    for mask, list_ in files:
+        for path, parse in ((mask, CpuSet.from_mask), (list_, CpuSet.from_list)):
             cpus = _parsed(root.read(path), parse)
             if cpus is not None:
                 return cpus
@@ -122,7 +124,7 @@ def _read_list(root: Root, path: str) -> CpuSet | None:
 def _read_caches(root: Root, speakers: Iterable[int]) -> dict[Level, Partition]:
     """Return who shares each L2 and L3 cache, asking one CPU of every core."""
     found: dict[Level, list[tuple[int | None, CpuSet]]] = {Level.L2: [], Level.L3: []}
-    covered = {Level.L2: CpuSet(), Level.L3: CpuSet()}
+    covered = {Level.L2: EMPTY, Level.L3: EMPTY}
     layout: dict[Level, int] = {}
     for cpu in speakers:
         wanted = [level for level in found if cpu not in covered[level]]
@@ -140,9 +142,7 @@ def _read_cache(root: Root, cpu: int, index: int | None) -> CpuSet | None:
     if index is None:
         return None
     folder = f"{CPU}/cpu{cpu}/cache/index{index}"
-    cpus = _parsed(root.read(f"{folder}/shared_cpu_map"), CpuSet.from_mask)
-    if cpus is None:
-        cpus = _read_list(root, f"{folder}/shared_cpu_list")
+    cpus = _read_set(root, [(f"{folder}/shared_cpu_map", f"{folder}/shared_cpu_list")])
     return None if cpus is None else cpus | CpuSet((cpu,))
 
 
@@ -172,9 +172,7 @@ def _shape(parts: Partition) -> frozenset[CpuSet]:
 
 def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     folder = f"{NODE}/node{number}"
-    cpus = _parsed(root.read(f"{folder}/cpumap"), CpuSet.from_mask)
-    if cpus is None:
-        cpus = _read_list(root, f"{folder}/cpulist") or CpuSet()
+    cpus = _read_set(root, [(f"{folder}/cpumap", f"{folder}/cpulist")]) or EMPTY
     distances = [whole_number(word) for word in (root.read(f"{folder}/distance") or "").split()]
     return Node(
         number=number,
@@ -217,8 +215,7 @@ def _numbered(names: Iterable[str], stem: str) -> Iterator[int]:
 
 
 def _cpuinfo_numbers(root: Root) -> Iterator[int]:
-    for line in (root.read("proc/cpuinfo") or "").splitlines():
-        key, _, value = line.partition(":")
-        number = whole_number(value, CPU_LIMIT) if key.strip() == "processor" else None
+    for key, value in keyed_lines(root.read("proc/cpuinfo")):
+        number = whole_number(value, CPU_LIMIT) if key == "processor" else None
         if number is not None:
             yield number

@@ -44,20 +44,7 @@ def _runtime(path: str, sights: list[ThreadSight]) -> Iterator[str]:
 def render_probe_json(result: ProbeResult) -> str:
     """Render a probe as a JSON line for each thread; one with runtime null when there is no runtime."""
     head = {"rank": result.rank, "pid": result.pid}
-    lines = [
-        {
-            **head,
-            "runtime": one.runtime,
-            "path": one.path,
-            "thread": one.thread,
-            "threads": one.threads,
-            "place": one.place,
-            "places": list(one.places),
-            "cpus_allowed": one.cpus_allowed,
-            "cpu": one.cpu,
-        }
-        for one in result.threads
-    ] or [
+    lines = [{**head, **one.as_dict()} for one in result.threads] or [
         {
             **head,
             "runtime": None,

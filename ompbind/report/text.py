@@ -66,14 +66,7 @@ def _wrap_cell(text: str, width: int) -> list[str]:
 
 def render_paragraph(label: str, text: str) -> str:
     """Render a labelled line, continued under its text where it is long."""
-    return textwrap.fill(
-        _breakable(text, WIDTH // 2),
-        WIDTH,
-        initial_indent=f"{label}: ",
-        subsequent_indent="  ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return _fill(text, f"{label}: ", "  ")
 
 
 def wrap_indented(line: str) -> str:
@@ -81,11 +74,16 @@ def wrap_indented(line: str) -> str:
     if len(line) <= WIDTH:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
+    return _fill(line.strip(), indent, f"{indent}    ")
+
+
+def _fill(text: str, first: str, further: str) -> str:
+    """Fill lines with words, the first line and the further ones after a beginning of their own."""
     return textwrap.fill(
-        _breakable(line.strip(), WIDTH // 2),
+        _breakable(text, WIDTH // 2),
         WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}    ",
+        initial_indent=first,
+        subsequent_indent=further,
         break_on_hyphens=False,
         break_long_words=False,
     )
