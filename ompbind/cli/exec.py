@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ompbind.cli.options import complete_files, make_job, make_request, planning_options
+from ompbind.cli.options import QUIET, complete_files, make_job, make_request, planning_options
 from ompbind.cli.say import say, say_changed, say_notes
-from ompbind.cli.verb import Verb, option
+from ompbind.cli.verb import Verb
 from ompbind.command import Seat, find_changed, make_command
 from ompbind.errors import RequestError
 from ompbind.launch.confine import exec_command
@@ -19,8 +19,6 @@ from ompbind.plan import make_plan
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
-
-RUNNING = "Running options"
 
 EXAMPLES = (
     ("Four MPI ranks, each on its share of the machine", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
@@ -38,7 +36,7 @@ EXAMPLES = (
     short_help="Become one rank inside Slurm, MPI, Flux or torchrun.",
 )
 @planning_options
-@option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@QUIET
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     """Become one rank inside an engine: Slurm, Open MPI, MPICH, Flux or torchrun.

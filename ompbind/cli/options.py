@@ -11,11 +11,13 @@ import click
 from ompbind.cli.verb import option
 from ompbind.command import Job, parse_assignment
 from ompbind.mask import parse_mask
+from ompbind.record import Record
 from ompbind.request import Bind, ProcBind, Request, Smt
 from ompbind.strategies import STRATEGIES
 
 PLANNING = "Planning options"
 RANKS = "Options for the ranks"
+RUNNING = "Running options"
 
 
 def count_or(*words: str) -> Callable[[str], int | str]:
@@ -47,50 +49,65 @@ def complete_files(ctx: click.Context, param: click.Parameter, text: str) -> lis
     return [CompletionItem(text, type="file")]
 
 
-CONSUMED: list[str] = []
-"""The variables by which planning options can be given; they are for this run, not for what ranks start."""
+class Planned(Record):
+    """A planning option, which can also be given as OMPBIND_<NAME> in the environment."""
+
+    names: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def variable(self) -> str:
+        """The name of its variable in the environment."""
+        long = next(name for name in self.names if name.startswith("--"))
+        return "OMPBIND_" + long[2:].replace("-", "_").upper()
+
+    def under(self, section: str) -> Callable[[Any], Any]:
+        """Return the click decorator that adds the option under a section of --help."""
+        return option(section, *self.names, envvar=self.variable, **self.settings)
 
 
-def _planning(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return a planning option, which can also be given as OMPBIND_<NAME> in the environment."""
-    long = next(name for name in names if name.startswith("--"))
-    variable = "OMPBIND_" + long[2:].replace("-", "_").upper()
-    CONSUMED.append(variable)
-    return option(PLANNING, *names, envvar=variable, **settings)
+def _planned(*names: str, **settings: Any) -> Planned:
+    return Planned(names=names, settings=settings)
 
+
+TOPOLOGY = _planned("--topology", metavar="SOURCE", default="live", show_default=True,
+                    shell_complete=complete_files,
+                    help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one.")  # fmt: skip
+QUIET = option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 
 _PLANNING_OPTIONS = (
-    _planning("-n", "--ranks", type=count_or("auto"), metavar="N|auto",
+    _planned("-n", "--ranks", type=count_or("auto"), metavar="N|auto",
               help="How many ranks; auto asks the strategy, or the mask.  [default: 1]"),
-    _planning("-m", "--mask", metavar="MASK",
+    _planned("-m", "--mask", metavar="MASK",
               help="CPUs to use, '|' between ranks: '0-3', '0-7|8-15', 'node:1', 'all,^0'."),
-    _planning("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default="balanced", show_default=True,
+    _planned("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default="balanced", show_default=True,
               metavar="NAME", help=f"How to divide the CPUs: {', '.join(STRATEGIES)}."),
-    _planning("--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
+    _planned("--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
               show_default=True,
               help="Hardware threads used per core; auto is 1, or 4 on SMT8, and never prunes a mask."),
-    _planning("--sibling", type=click.Choice(["first", "last"]), default="first",
+    _planned("--sibling", type=click.Choice(["first", "last"]), default="first",
               show_default=True,
               help="Which hardware threads of a core to use first."),
-    _planning("-t", "--threads", type=click.IntRange(min=1), metavar="T",
+    _planned("-t", "--threads", type=click.IntRange(min=1), metavar="T",
               help="Threads per rank [default: its CPUs, within the cgroup quota]."),
-    _planning("--reserve", type=click.IntRange(min=0), metavar="K", default=0,
+    _planned("--reserve", type=click.IntRange(min=0), metavar="K", default=0,
               help="Whole cores to keep free of each rank's share."),
-    _planning("--reserve-total", type=click.IntRange(min=0), metavar="K", default=0,
+    _planned("--reserve-total", type=click.IntRange(min=0), metavar="K", default=0,
               help="Whole cores to keep free on the machine."),
-    _planning("--bind", type=click.Choice([str(one) for one in Bind]), default="rank",
+    _planned("--bind", type=click.Choice([str(one) for one in Bind]), default="rank",
               show_default=True, metavar="MODE",
               help="How OpenMP threads are bound: rank, core, thread, exact, none."),
-    _planning("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
+    _planned("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
               show_default=True,
               help="How threads take their places, where --bind gives several."),
-    _planning("--share", is_flag=True, help="Let ranks share CPUs."),
-    _planning("--allow-partial", is_flag=True,
+    _planned("--share", is_flag=True, help="Let ranks share CPUs."),
+    _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
-    _planning("--topology", metavar="SOURCE", default="live", show_default=True,
-              shell_complete=complete_files,
-              help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one."),
+    TOPOLOGY,
 )  # fmt: skip
+
+CONSUMED = tuple(one.variable for one in _PLANNING_OPTIONS)
+"""The variables by which planning options can be given; they are for this run, not for what ranks start."""
 
 _RANK_OPTIONS = (
     option(RANKS, "--env", "assignments", multiple=True, metavar="NAME=VALUE",
@@ -103,7 +120,8 @@ _RANK_OPTIONS = (
 
 def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of which a placement request is made, and those for a rank's environment."""
-    return reduce(lambda made, add: add(made), reversed(_PLANNING_OPTIONS + _RANK_OPTIONS), function)
+    planned = tuple(one.under(PLANNING) for one in _PLANNING_OPTIONS)
+    return reduce(lambda made, add: add(made), reversed(planned + _RANK_OPTIONS), function)
 
 
 def make_request(options: Mapping[str, Any]) -> Request:
@@ -131,7 +149,7 @@ def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> 
         argv=argv,
         run_id=options["run_id"] or run_id,
         base=_caller_environment(),
-        consumed=tuple(CONSUMED),
+        consumed=CONSUMED,
         extra=tuple(parse_assignment(text) for text in options["assignments"]),
         keep=options["keep_env"],
     )

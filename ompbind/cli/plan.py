@@ -49,7 +49,7 @@ def plan(format_: str, rank: int | None, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
 
     The same request on the same machine always prints the same plan.
-    """  # fmt: skip
+    """
     made = make_plan(read_machine(options["topology"]), make_request(options))
     if rank is not None and format_ not in ("env", "sh"):
         raise click.UsageError("--rank goes with --format env or sh")

@@ -31,7 +31,7 @@ def probe(format_: str) -> int:
     Runtimes are found by name, in the Python environment, in torch and in the libraries of wheels.
     Without any, the binding of the process itself is shown. The exit code is 1 when a runtime that
     was found gave no answer.
-    """  # fmt: skip
+    """
     from ompbind.observe.probe import run_probe  # late: ctypes and threads, for this verb alone
 
     result = run_probe(os.environ)

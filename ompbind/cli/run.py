@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from ompbind.cli.options import complete_files, make_job, make_request, planning_options, seconds
+from ompbind.cli.options import (
+    QUIET,
+    RUNNING,
+    complete_files,
+    make_job,
+    make_request,
+    planning_options,
+    seconds,
+)
 from ompbind.cli.say import say, say_changed, say_notes, tell
 from ompbind.cli.verb import Verb, option
 from ompbind.command import Job, find_changed, local_seats, make_command
@@ -15,8 +23,6 @@ from ompbind.events import exit_code, was_interrupted
 from ompbind.machine.sources import LIVE, read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
-
-RUNNING = "Running options"
 
 EXAMPLES = (
     (
@@ -74,7 +80,7 @@ EXAMPLES = (
     help="Who reads standard input: rank 0 or nobody. A terminal goes to a single rank only.",
 )
 @option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing.")
-@option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@QUIET
 @option(RUNNING, "-v", "--verbose", is_flag=True, help="Show the plan before starting.")
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def run(cmd: tuple[str, ...], **options: Any) -> int:
@@ -83,7 +89,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     Every rank gets CPUs of its own and an environment that makes OpenMP and other thread pools use
     exactly these. The exit code is that of the first rank that fails; 124 after a timeout, 125 when
     ompbind itself fails, 126 and 127 when the command cannot be executed or found.
-    """  # fmt: skip
+    """
     request = make_request(options)
     if options["topology"] != LIVE and not options["dry_run"]:
         raise RequestError(
@@ -108,7 +114,7 @@ def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
     from ompbind.report.plan import render_plan
 
     text = f"{render_plan(plan)}\n\ncommand of every rank: {shlex.join(job.argv)}"
-    tell(text) if err else click.echo(text)
+    (tell if err else click.echo)(text)
     say_changed(find_changed(plan, job))
 
 

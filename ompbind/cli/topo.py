@@ -2,7 +2,7 @@
 
 import click
 
-from ompbind.cli.options import complete_files
+from ompbind.cli.options import TOPOLOGY
 from ompbind.cli.verb import Verb, option
 from ompbind.machine.sources import read_machine
 from ompbind.report.machine import render_json, render_tree
@@ -25,18 +25,9 @@ EXAMPLES = (
     show_default=True,
     help="How to print it.",
 )
-@option(
-    "Options",
-    "--topology",
-    metavar="SOURCE",
-    default="live",
-    show_default=True,
-    envvar="OMPBIND_TOPOLOGY",
-    shell_complete=complete_files,
-    help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one.",
-)
+@TOPOLOGY.under("Options")
 def topo(format_: str, topology: str) -> int:
-    """Show the machine: its packages, nodes, caches and cores, and what may be used."""  # fmt: skip
+    """Show the machine: its packages, nodes, caches and cores, and what may be used."""
     machine = read_machine(topology)
     click.echo(render_tree(machine) if format_ == "tree" else render_json(machine))
     return 0
