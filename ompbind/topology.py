@@ -4,10 +4,13 @@ Words: a *CPU* is one hardware thread, by its OS number. A *core* is the CPUs th
 core; its identity is that set, never a `core_id`, which repeats across packages. A *domain* is a set
 of cores that share something. A *node* is a NUMA node; it may have no CPU or no memory. *Allowed* are
 the CPUs that are online, in the affinity mask of the launcher at start, and in its cgroup's cpuset.
+A *core kind* is the cores of a hybrid processor that are equally strong. CPUs *set apart* are allowed,
+but the kernel keeps other work off them (isolated, nohz_full): they are for those who name them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.record import Record
@@ -51,11 +54,29 @@ class Node(Record):
     nearest: tuple[int, ...] = ()
 
 
+KindName = Literal["performance", "efficiency"]
+"""What users call the strong and the economical cores of a hybrid processor."""
+
+
+class CoreKind(Record):
+    """Cores of a hybrid processor that are alike; `strength` is relative, 1024 for the strongest.
+
+    Several kinds may have one name: a phone has big and middle cores for performance. `told_by` is what
+    told them apart: "type" (cpu_core, cpu_atom), "capacity" (cpu_capacity) or "frequency".
+    """
+
+    name: KindName
+    cpus: CpuSet
+    strength: int
+    told_by: str
+
+
 class Machine(Record):
     """One machine; `quota` is the CPU time it may use, in CPUs, or None where nothing limits it.
 
-    `domains` has every level that the machine knows, cores always. `bindable` is False on systems
-    that cannot confine a process to CPUs. `remarks` tell what the reader could not make sense of.
+    `domains` has every level that the machine knows, cores always. `kinds` are ordered by strength,
+    strongest first, and empty where all cores are alike. `bindable` is False on systems that cannot
+    confine a process to CPUs. `remarks` tell what the reader could not make sense of.
     """
 
     source: str
@@ -65,6 +86,9 @@ class Machine(Record):
     offline: CpuSet = EMPTY
     domains: tuple[Domain, ...]
     nodes: tuple[Node, ...] = ()
+    kinds: tuple[CoreKind, ...] = ()
+    isolated: CpuSet = EMPTY
+    nohz_full: CpuSet = EMPTY
     quota: float | None = None
     bindable: bool = True
     remarks: tuple[str, ...] = ()
@@ -77,6 +101,12 @@ class Machine(Record):
     def levels(self) -> tuple[Level, ...]:
         """The levels this machine has, widest first."""
         return tuple(dict.fromkeys(domain.level for domain in self.domains))
+
+    @property
+    def apart(self) -> CpuSet:
+        """The CPUs that are set apart; none where that would leave no other CPU that is allowed."""
+        apart = self.isolated | self.nohz_full
+        return EMPTY if self.allowed <= apart else apart
 
 
 Partition = Sequence[tuple[int | None, CpuSet]]
