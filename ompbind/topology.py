@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.record import Record
 
 
@@ -158,3 +158,48 @@ def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:
 def touched(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
     """Return those of `domains` that have at least one of `cpus`."""
     return tuple(domain for domain in domains if not domain.cpus.isdisjoint(cpus))
+
+
+def find_oddities(domains: Sequence[Domain], allowed: CpuSet) -> Iterator[str]:
+    """Yield what no machine should have: allowed CPUs in no node, domains that cut through each other."""
+    homeless = allowed - union(one.cpus for one in domains if one.level is Level.NODE)
+    if homeless:
+        yield f"in no NUMA node: {named('CPU', homeless)}"
+    wide = [one for one in domains if one.level is not Level.CORE]
+    for outer, inner in _crossing(wide):
+        yield f"{outer.level} {outer.index} and {inner.level} {inner.index} cut through each other"
+
+
+def _crossing(domains: Sequence[Domain]) -> Iterator[tuple[Domain, Domain]]:
+    """Yield the first pair of each two levels that share CPUs while neither holds the other."""
+    levels = list(dict.fromkeys(one.level for one in domains))
+    sets = {level: [one for one in domains if one.level is level] for level in levels}
+    for place, wide in enumerate(levels):
+        owner = {cpu: outer for outer in sets[wide] for cpu in outer.cpus}
+        for narrow in levels[place + 1 :]:
+            for inner in sets[narrow]:
+                outer = owner.get(inner.cpus.first)
+                if outer is not None and not (inner.cpus <= outer.cpus or outer.cpus <= inner.cpus):
+                    yield outer, inner
+                    break
+
+
+def with_nearest(nodes: Sequence[Node], told: Mapping[int, CpuSet]) -> tuple[Node, ...]:
+    """Add to nodes without CPUs or without memory the closest ones that have what they lack.
+
+    `told` are the nodes that firmware calls closest to a node, by its number; else distances decide.
+    """
+    return tuple(node.replace(nearest=_nearest(node, nodes, told.get(node.number, EMPTY))) for node in nodes)
+
+
+def _nearest(node: Node, nodes: Sequence[Node], told: CpuSet) -> tuple[int, ...]:
+    if not node.cpus:
+        helpers = [other.number for other in nodes if other.cpus]
+    elif node.memory_bytes == 0:
+        helpers = [other.number for other in nodes if other.memory_bytes]
+    else:
+        return ()
+    known = dict(zip((other.number for other in nodes), node.distances, strict=False))
+    away = {number: known[number] for number in helpers if number in known}
+    closest = (number for number, far in away.items() if far == min(away.values()))
+    return tuple(number for number in helpers if number in told) or tuple(closest)

@@ -1,7 +1,8 @@
 """A root in an archive: a recording of a machine packed as one `.tar.gz`."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from ompbind.errors import MachineError
 from ompbind.machine.root import clean_text
@@ -11,12 +12,21 @@ UNPACKED_LIMIT = 1 << 29
 
 _BLOCK = 512
 _FILE_KINDS = frozenset(b"0\0")
+_LINK_KINDS = frozenset(b"2")
 _EXTRA_KINDS = frozenset(b"xg")
-_PLAIN_KINDS = _FILE_KINDS | _EXTRA_KINDS | frozenset(b"25")
+_PLAIN_KINDS = _FILE_KINDS | _LINK_KINDS | _EXTRA_KINDS | frozenset(b"5")
 
 
-Members = dict[bytes, tuple[int, int]]
-"""The files of an archive by name: where each begins in the unpacked data, and its bytes."""
+class Index:
+    """What is in an archive: where the bytes of each file are in the unpacked data, and links' targets."""
+
+    def __init__(self) -> None:
+        self.files: dict[bytes, tuple[int, int]] = {}
+        self.links: dict[bytes, bytes] = {}
+
+    def names(self) -> Iterator[bytes]:
+        """Yield the name of every file and link."""
+        return chain(self.files, self.links)
 
 
 class ArchiveRoot:
@@ -25,21 +35,57 @@ class ArchiveRoot:
     def __init__(self, path: str) -> None:
         self.name = path
         self._data = _unpack(path)
-        found = _plain_members(self._data)
-        self._members = _library_members(path) if found is None else found
-        self._base = _common_folder(self._members)
+        self._index = _plain_members(self._data) or _library_members(path)
+        self._base = _common_folder(self._index.names())
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None when it is not in the archive."""
-        start, size = self._members.get(self._base + path.encode(), (0, -1))
-        return clean_text(self._data[start : start + size]) if size >= 0 else None
+        name = self._base + path.encode()
+        found = self._index.files.get(name)
+        if found is None and self._index.links:
+            found = self._index.files.get(self._follow(name))
+        return None if found is None else clean_text(self._data[found[0] : found[0] + found[1]])
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, empty when it is not in the archive."""
-        folder = self._base + path.encode() + b"/"
+        folder = self._follow(self._base + path.encode()) + b"/"
         skip = len(folder)
-        found = {name[skip:].partition(b"/")[0] for name in self._members if name.startswith(folder)}
+        found = {name[skip:].partition(b"/")[0] for name in self._index.names() if name.startswith(folder)}
         return [name.decode("utf-8", "replace") for name in found]
+
+    def _follow(self, name: bytes) -> bytes:
+        """Replace the links in a name by what they point to, as often as a kernel would."""
+        for _ in range(LINK_LIMIT):
+            step = next((at for at in _folder_ends(name) if name[:at] in self._index.links), 0)
+            if not step:
+                break
+            target = self._index.links[name[:step]]
+            name = _flat(name[:step].rpartition(b"/")[0] + b"/" + target) + name[step:]
+        return name
+
+
+LINK_LIMIT = 8
+"""Links followed in one name; recordings have one or two."""
+
+
+def _folder_ends(name: bytes) -> Iterator[int]:
+    """Yield the length of every leading path of a name, itself last."""
+    at = name.find(b"/")
+    while at >= 0:
+        yield at
+        at = name.find(b"/", at + 1)
+    yield len(name)
+
+
+def _flat(name: bytes) -> bytes:
+    """Take `.` and `..` out of a name; one that leaves the archive is none in it."""
+    steps: list[bytes] = []
+    for step in name.split(b"/"):
+        if step == b".." and steps:
+            steps.pop()
+        elif step not in (b"", b".", b".."):
+            steps.append(step)
+    return b"/".join(steps)
 
 
 def _unpack(path: str) -> bytes:
@@ -58,13 +104,13 @@ def _unpack(path: str) -> bytes:
     return data
 
 
-def _plain_members(data: bytes) -> Members | None:
+def _plain_members(data: bytes) -> Index | None:
     """Find every plain file of a tar; None when it has more than plain members.
 
     A recording has some 25 members for each CPU; this takes a twentieth of the time of `tarfile`,
     to which anything but files, folders and symbolic links with short names is left.
     """
-    members: Members = {}
+    index = Index()
     at, end = 0, len(data) - _BLOCK
     try:
         while at <= end and data[at]:
@@ -74,11 +120,13 @@ def _plain_members(data: bytes) -> Members | None:
             if kind in _EXTRA_KINDS and _renames(data[at + _BLOCK : at + _BLOCK + size]):
                 return None
             if kind in _FILE_KINDS:
-                members[data[at : at + 100].rstrip(b"\0")] = (at + _BLOCK, size)
+                index.files[data[at : at + 100].rstrip(b"\0")] = (at + _BLOCK, size)
+            elif kind in _LINK_KINDS:
+                index.links[data[at : at + 100].rstrip(b"\0")] = data[at + 157 : at + 257].rstrip(b"\0")
             at += _BLOCK + (size + _BLOCK - 1) // _BLOCK * _BLOCK
     except ValueError:
         return None
-    return members
+    return index
 
 
 def _renames(extra: bytes) -> bool:
@@ -94,18 +142,20 @@ def _size(data: bytes, at: int) -> int:
     return int(digits, 8)
 
 
-def _library_members(path: str) -> Members:
+def _library_members(path: str) -> Index:
     import tarfile  # late: most recordings never need it
 
+    index = Index()
     try:
         with tarfile.open(path) as archive:
-            return {
-                member.name.encode(): (member.offset_data, member.size)
-                for member in archive
-                if member.isfile()
-            }
+            for member in archive:
+                if member.isfile():
+                    index.files[member.name.encode()] = (member.offset_data, member.size)
+                elif member.issym():
+                    index.links[member.name.encode()] = member.linkname.encode()
     except (OSError, tarfile.TarError, ValueError, EOFError, zlib.error) as error:
         raise MachineError(f"cannot read the archive {path}: {error}") from error
+    return index
 
 
 def _common_folder(names: Iterable[bytes]) -> bytes:

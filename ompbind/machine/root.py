@@ -4,8 +4,10 @@ A root holds `sys/` and `proc/` as a running Linux shows them. Paths are relativ
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
+
+from ompbind.cpuset import CPU_LIMIT, CpuSet
 
 
 class Root(Protocol):
@@ -37,6 +39,34 @@ def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
     for line in (text or "").splitlines():
         key, _, value = line.partition(":")
         yield key.strip(), value.strip()
+
+
+def numbered(names: Iterable[str], stem: str) -> CpuSet:
+    """Return the N of every name that is `stem` followed by a number: folders of CPUs, or of nodes."""
+    numbers = (whole_number(name[len(stem) :], CPU_LIMIT) for name in names if name.startswith(stem))
+    return CpuSet(number for number in numbers if number is not None)
+
+
+def read_list(root: Root, path: str) -> CpuSet | None:
+    """Read a file that holds list text, None when it is absent or holds anything else."""
+    return _parsed(root.read(path), CpuSet.from_list)
+
+
+def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
+    """Read the first set that (mask, list) pairs of files hold, masks first: old kernels cut lists."""
+    for mask, list_ in files:
+        for path, parse in ((mask, CpuSet.from_mask), (list_, CpuSet.from_list)):
+            cpus = _parsed(root.read(path), parse)
+            if cpus is not None:
+                return cpus
+    return None
+
+
+def _parsed(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
+    try:
+        return None if text is None else parse(text)
+    except ValueError:
+        return None
 
 
 def clean_text(data: bytes) -> str:

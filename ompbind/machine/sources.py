@@ -3,12 +3,14 @@
 import os
 import sys
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.cgroup import read_limits
-from ompbind.machine.root import FolderRoot, Root, keyed_lines
-from ompbind.machine.sysfs import read_nodes, read_online, read_partitions
-from ompbind.topology import Level, Machine, make_domains
+from ompbind.machine.corekinds import read_kinds
+from ompbind.machine.numa import read_nodes
+from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
+from ompbind.machine.sysfs import CPU, read_domains, read_online
+from ompbind.topology import Level, Machine, find_oddities, make_domains
 
 LIVE = "live"
 """The topology source that stands for the machine that ompbind runs on."""
@@ -51,35 +53,51 @@ def read_recorded(root: Root) -> Machine:
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     online, offline = _online(root, affinity)
     nodes = read_nodes(root, online)
-    partitions = read_partitions(root, online)
-    partitions[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
+    reading = read_domains(root, online)
+    parts = {
+        **reading.partitions,
+        Level.NODE: [(node.number, node.cpus) for node in nodes.nodes if node.cpus],
+    }
     limits = read_limits(root)
+    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in APART)
     allowed = online if limits.cpuset is None else online & limits.cpuset
-    remarks = (
-        [] if partitions[Level.CORE] else ["no file tells which CPUs share a core: each one counts as a core"]
-    )
     if affinity is not None:
-        allowed = allowed & affinity
+        allowed &= widen(affinity, allowed, isolated)
     if not allowed:
         raise MachineError(
             f"no CPU of {root.name} is allowed: online {online}, "
             f"cgroup cpuset {limits.cpuset or 'none'}, affinity {affinity or 'none'}",
             hint="none of the CPUs that are online is in the cpuset and the affinity mask of this process",
         )
-    told = union(node.cpus for node in nodes)
-    if not allowed <= told:
-        remarks.append(f"CPUs {allowed - told} belong to no NUMA node")
+    domains = make_domains(online, parts)
     return Machine(
         source=root.name,
         arch=arch,
         online=online,
         offline=offline,
         allowed=allowed,
-        domains=make_domains(online, partitions),
-        nodes=nodes,
+        domains=domains,
+        nodes=nodes.nodes,
+        kinds=read_kinds(root, [one for one in domains if one.level is Level.CORE]),
+        isolated=isolated,
+        nohz_full=nohz_full,
         quota=limits.quota,
-        remarks=tuple(remarks),
+        remarks=(*reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
     )
+
+
+APART = ("isolated", "nohz_full")
+"""The files that tell which CPUs the kernel keeps other work off."""
+
+
+def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
+    """Add isolated CPUs to an affinity mask that nobody narrowed.
+
+    The kernel starts every process without them, and lets any process bind to them. A mask that leaves
+    out other usable CPUs too was narrowed on purpose, and stays as it is.
+    """
+    others = usable - isolated
+    return affinity | isolated if others and others <= affinity else affinity
 
 
 def _online(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet]:

@@ -1,18 +1,18 @@
-"""The kernel's own account of the machine, `sys/devices/system`, as domains and nodes.
+"""The kernel's own account of the machine, `sys/devices/system/cpu`, as domains.
 
 Sets are read, never numbers: `core_id` and its kin repeat and have holes, sibling sets do not. One
 CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n times the files.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.root import Root, keyed_lines, whole_number
-from ompbind.topology import Level, Node, Partition
+from ompbind.machine.root import Root, keyed_lines, numbered, read_list, read_set, whole_number
+from ompbind.record import Record
+from ompbind.topology import Level, Partition
 
 CPU = "sys/devices/system/cpu"
-NODE = "sys/devices/system/node"
 
 _SIBLING_FILES = {
     Level.CORE: ("core_cpus", "thread_siblings"),
@@ -31,66 +31,94 @@ _ID_FILES = {
     Level.DRAWER: "drawer_id",
 }
 
+_CACHES = {"1": Level.CORE, "2": Level.L2, "3": Level.L3}
+"""What a data cache of each level is shared by; the first level stands in for files that tell of cores."""
+
+
+class DomainReading(Record):
+    """The domains of every level that the kernel tells of, and what could not be taken as it was told."""
+
+    partitions: dict[Level, Partition]
+    remarks: tuple[str, ...] = ()
+
 
 def read_online(root: Root) -> tuple[CpuSet, CpuSet]:
     """Return the CPUs that are online and those that are present but offline.
 
     Raises MachineError when no file tells which CPUs there are.
     """
-    folders = CpuSet(_numbered(root.names(CPU), "cpu"))
-    online = _read_list(root, f"{CPU}/online") or CpuSet(
-        cpu for cpu in folders if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0"
-    )
-    online = online or CpuSet(_cpuinfo_numbers(root))
+    folders = numbered(root.names(CPU), "cpu")
+    online = read_list(root, f"{CPU}/online") or _asked_one_by_one(root, folders)
     if not online:
         raise MachineError(
             f"cannot tell which CPUs {root.name} has: no {CPU}/online, no cpuN folder, no proc/cpuinfo",
             hint="a recording needs sys/devices/system/cpu and proc/",
         )
-    present = _read_list(root, f"{CPU}/present") or folders
+    present = read_list(root, f"{CPU}/present") or folders
     return online, (present | folders) - online
 
 
-def read_partitions(root: Root, online: CpuSet) -> dict[Level, Partition]:
-    """Return the domains of every level that `cpuN/topology` and `cpuN/cache` tell of."""
+def _asked_one_by_one(root: Root, folders: CpuSet) -> CpuSet:
+    """Return the CPUs whose folder does not say that they are offline, and those that only cpuinfo has."""
+    online = CpuSet(cpu for cpu in folders if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0")
+    return online | (CpuSet(_cpuinfo_numbers(root)) - folders)
+
+
+def read_domains(root: Root, online: CpuSet) -> DomainReading:
+    """Read the domains of every level that `cpuN/topology` and `cpuN/cache` tell of."""
+    remarks: list[str] = []
     cores = _read_siblings(root, online, Level.CORE)
-    told = union(cpus for _, cpus in cores)
-    parts: dict[Level, Partition] = {Level.CORE: cores}
+    speakers = CpuSet(cpus.first for _, cpus in cores) or online
+    caches = _read_caches(root, speakers, (Level.L2, Level.L3) if cores else tuple(_CACHES.values()))
+    if not cores:
+        cores = caches[Level.CORE]
+        told = "only their L1 caches tell which" if cores else "no file tells which"
+        remarks.append(f"{told} CPUs share a core" + ("" if cores else ": each one counts as a core"))
+    parts: dict[Level, Partition] = {
+        Level.CORE: cores,
+        Level.L2: caches[Level.L2],
+        Level.L3: caches[Level.L3],
+    }
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
-            parts[level] = _read_siblings(root, told, level)
-    parts.update(_read_caches(root, sorted(cpus.first for cpus in _shape(cores)) or online))
-    known = {_shape(parts[level]) for level in (Level.CORE, Level.L2)}
-    if _shape(parts[Level.CLUSTER]) in known:
-        parts[Level.CLUSTER] = []
-    if _shape(parts[Level.DIE]) == _shape(cores) != _shape(parts[Level.PACKAGE]):
-        parts[Level.DIE] = []  # kernels that know of no dies call each core one
+            parts[level] = _read_siblings(root, online, level)
+    parts[Level.PACKAGE] = _read_packages(root, online, parts[Level.PACKAGE])
+    return DomainReading(partitions=_drop_repeated(parts), remarks=tuple(remarks))
+
+
+def _drop_repeated(parts: dict[Level, Partition]) -> dict[Level, Partition]:
+    """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there."""
+    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in parts.items()}
+    core_of = {cpu: cpus for cpus in shapes[Level.CORE] for cpu in cpus}
+    for level, others in _REPEATED.items():
+        told = shapes[level]
+        cut = any(not core_of.get(cpus.first, EMPTY) <= cpus for cpus in told)
+        if cut or told in [shapes[other] for other in others]:
+            parts[level] = []
     return parts
 
 
-def read_nodes(root: Root, online: CpuSet) -> tuple[Node, ...]:
-    """Return the NUMA nodes by number; a machine that tells of none is one node 0."""
-    numbers = sorted(_numbered(root.names(NODE), "node"))
-    if not numbers:
-        return (Node(number=0, cpus=online, memory_bytes=_meminfo(root.read("proc/meminfo"))),)
-    drafts = [_read_node(root, number, online) for number in numbers]
-    return tuple(_with_nearest(node, drafts) for node in drafts)
+_REPEATED = {
+    Level.DIE: (Level.CORE, Level.PACKAGE),
+    Level.CLUSTER: (Level.CORE, Level.L2, Level.L3, Level.DIE, Level.PACKAGE),
+}
+"""Levels that some kernels fill with what they know of other ones."""
 
 
-def _read_siblings(root: Root, cpus: CpuSet, level: Level) -> list[tuple[int | None, CpuSet]]:
-    """Ask CPU after CPU for its siblings; a level that the first cannot tell of is not there at all."""
+def _read_siblings(root: Root, online: CpuSet, level: Level) -> list[tuple[int | None, CpuSet]]:
+    """Ask CPU after CPU for its siblings; a level that the first with a `topology` folder cannot tell of
+    is not there at all."""
     found: list[tuple[int | None, CpuSet]] = []
-    rest = cpus
+    rest = online
     while rest:
-        folder = f"{CPU}/cpu{rest.first}/topology"
-        mine = _read_set(
-            root, [(f"{folder}/{name}", f"{folder}/{name}_list") for name in _SIBLING_FILES[level]]
-        )
-        if mine is None and not found and level is not Level.CORE:
-            break
         speaker = CpuSet((rest.first,))
+        folder = f"{CPU}/cpu{rest.first}/topology"
+        files = [(f"{folder}/{name}", f"{folder}/{name}_list") for name in _SIBLING_FILES[level]]
+        mine = read_set(root, files)
         if mine is not None:
             found.append((_os_number(root, level, folder), (mine | speaker) & rest))
+        elif not found and root.names(folder):
+            break
         rest = rest - (mine or EMPTY) - speaker
     return found
 
@@ -100,31 +128,51 @@ def _os_number(root: Root, level: Level, folder: str) -> int | None:
     return whole_number(root.read(f"{folder}/{_ID_FILES[level]}"), 65535) if level in _ID_FILES else None
 
 
-def _read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
-    """Read the first set that (mask, list) pairs of files hold, masks first: old kernels cut lists."""
-    for mask, list_ in files:
-        for path, parse in ((mask, CpuSet.from_mask), (list_, CpuSet.from_list)):
-            cpus = _parsed(root.read(path), parse)
-            if cpus is not None:
-                return cpus
-    return None
+def _read_packages(root: Root, online: CpuSet, told: Partition) -> Partition:
+    """Correct packages by their numbers where these are better than sibling sets: absent, or cut in halves.
+
+    Haswell's cluster-on-die made old kernels call each half of a package one. Halves have the same
+    number and no `core_id` in common; where numbers repeat among packages, so do these.
+    """
+    if not told:
+        return _by_number(root, online)
+    groups: dict[int, list[CpuSet]] = {}
+    for number, cpus in told:
+        if number is not None:
+            groups.setdefault(number, []).append(cpus)
+    halved = {number: sets for number, sets in groups.items() if len(sets) > 1}
+    for sets in halved.values():
+        ids = [frozenset(_core_ids(root, cpus)) for cpus in sets]
+        if not all(ids) or len(frozenset().union(*ids)) < sum(map(len, ids)):
+            return told
+    kept = [(number, cpus) for number, cpus in told if number not in halved]
+    return [*kept, *((number, union(sets)) for number, sets in halved.items())]
 
 
-def _parsed(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
-    try:
-        return None if text is None else parse(text)
-    except ValueError:
-        return None
+def _by_number(root: Root, online: CpuSet) -> Partition:
+    """Group CPUs by `physical_package_id`, 65535 included: it is the same unknown package for all."""
+    groups: dict[int, list[int]] = {}
+    for cpu in online:
+        number = whole_number(root.read(f"{CPU}/cpu{cpu}/topology/physical_package_id"))
+        if number is None:
+            return []
+        groups.setdefault(number, []).append(cpu)
+    return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
 
 
-def _read_list(root: Root, path: str) -> CpuSet | None:
-    return _parsed(root.read(path), CpuSet.from_list)
+def _core_ids(root: Root, cpus: CpuSet) -> Iterator[str]:
+    for cpu in cpus:
+        text = root.read(f"{CPU}/cpu{cpu}/topology/core_id")
+        if text is not None:
+            yield text.strip()
 
 
-def _read_caches(root: Root, speakers: Iterable[int]) -> dict[Level, Partition]:
-    """Return who shares each L2 and L3 cache, asking one CPU of every core."""
-    found: dict[Level, list[tuple[int | None, CpuSet]]] = {Level.L2: [], Level.L3: []}
-    covered = {Level.L2: EMPTY, Level.L3: EMPTY}
+def _read_caches(
+    root: Root, speakers: Iterable[int], levels: tuple[Level, ...]
+) -> dict[Level, list[tuple[int | None, CpuSet]]]:
+    """Return who shares each data cache of some levels, asking one CPU of every core."""
+    found: dict[Level, list[tuple[int | None, CpuSet]]] = {level: [] for level in levels}
+    covered = dict.fromkeys(found, EMPTY)
     layout: dict[Level, int] = {}
     for cpu in speakers:
         wanted = [level for level in found if cpu not in covered[level]]
@@ -135,19 +183,19 @@ def _read_caches(root: Root, speakers: Iterable[int]) -> dict[Level, Partition]:
             if cpus is not None:
                 found[level].append((None, cpus - covered[level]))
                 covered[level] |= cpus
-    return dict(found)
+    return found
 
 
 def _read_cache(root: Root, cpu: int, index: int | None) -> CpuSet | None:
     if index is None:
         return None
     folder = f"{CPU}/cpu{cpu}/cache/index{index}"
-    cpus = _read_set(root, [(f"{folder}/shared_cpu_map", f"{folder}/shared_cpu_list")])
+    cpus = read_set(root, [(f"{folder}/shared_cpu_map", f"{folder}/shared_cpu_list")])
     return None if cpus is None else cpus | CpuSet((cpu,))
 
 
 def _cache_layout(root: Root, cpu: int, guess: dict[Level, int]) -> dict[Level, int]:
-    """Find which index folder holds the L2 and which the L3, trying the layout of the CPU before first."""
+    """Find which index folder holds the cache of each level, trying the layout of the CPU before first."""
     folder = f"{CPU}/cpu{cpu}/cache"
     if guess and all(_cache_level(root, folder, index) is level for level, index in guess.items()):
         beyond = f"{folder}/index{max(guess.values()) + 1}/level"
@@ -162,56 +210,7 @@ def _cache_layout(root: Root, cpu: int, guess: dict[Level, int]) -> dict[Level, 
 
 
 def _cache_level(root: Root, folder: str, index: int) -> Level | None:
-    text = (root.read(f"{folder}/index{index}/level") or "").strip()
-    return {"2": Level.L2, "3": Level.L3}.get(text)
-
-
-def _shape(parts: Partition) -> frozenset[CpuSet]:
-    return frozenset(cpus for _, cpus in parts)
-
-
-def _read_node(root: Root, number: int, online: CpuSet) -> Node:
-    folder = f"{NODE}/node{number}"
-    cpus = _read_set(root, [(f"{folder}/cpumap", f"{folder}/cpulist")]) or EMPTY
-    distances = [whole_number(word) for word in (root.read(f"{folder}/distance") or "").split()]
-    return Node(
-        number=number,
-        cpus=cpus & online,
-        memory_bytes=_meminfo(root.read(f"{folder}/meminfo")),
-        distances=tuple(distance for distance in distances if distance is not None),
-    )
-
-
-def _meminfo(text: str | None) -> int | None:
-    """Return the total memory that a meminfo file tells, in bytes."""
-    for line in (text or "").splitlines():
-        _, found, after = line.partition("MemTotal:")
-        size = whole_number(after.removesuffix("kB")) if found else None
-        if size is not None:
-            return size * 1024
-    return None
-
-
-def _with_nearest(node: Node, nodes: list[Node]) -> Node:
-    """Add the closest nodes that have what this node lacks, by the distances that it tells."""
-    if not node.cpus:
-        helpers = [other for other in nodes if other.cpus]
-    elif node.memory_bytes == 0:
-        helpers = [other for other in nodes if other.memory_bytes]
-    else:
-        return node
-    known = dict(zip((other.number for other in nodes), node.distances, strict=False))
-    away = {other.number: known[other.number] for other in helpers if other.number in known}
-    nearest = tuple(number for number, far in away.items() if far == min(away.values()))
-    return node.replace(nearest=nearest)
-
-
-def _numbered(names: Iterable[str], stem: str) -> Iterator[int]:
-    """Yield N of every name that is `stem` followed by a number."""
-    for name in names:
-        number = whole_number(name[len(stem) :], CPU_LIMIT) if name.startswith(stem) else None
-        if number is not None:
-            yield number
+    return _CACHES.get((root.read(f"{folder}/index{index}/level") or "").strip())
 
 
 def _cpuinfo_numbers(root: Root) -> Iterator[int]:

@@ -1,0 +1,97 @@
+"""Core kinds: which cores of a hybrid processor are strong and which economical.
+
+What the kernel calls them decides (Intel's `cpu_core` and `cpu_atom`), else their capacity (Arm), else
+their highest frequency. Numbers within a tenth of each other are of one kind: processors without kinds
+let their best cores run a little faster.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.record import Record
+from ompbind.topology import CoreKind, KindName
+
+STEP = 0.9
+"""A core that is weaker than this share of the next stronger one is of another kind."""
+
+STRONGEST = 1024
+"""The strength of the strongest kind, as the kernel scales capacities."""
+
+
+class CoreTraits(Record):
+    """What is known of cores: the kind that the system calls them, their capacity, their frequency.
+
+    `capacity` and `frequency` are in any unit, the same for all cores; None is unknown.
+    """
+
+    cpus: CpuSet
+    type: KindName | None = None
+    capacity: int | None = None
+    frequency: int | None = None
+
+
+def make_kinds(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
+    """Tell the kinds of cores apart, strongest first; none where all cores are alike."""
+    if {one.type for one in traits} == {"performance", "efficiency"}:
+        return _by_type(traits)
+    for told_by, measure in _MEASURES:
+        known = [(value, one) for one in traits if (value := measure(one))]
+        steps = _steps([value for value, _ in known])
+        if len(known) == len(traits) and len(steps) > 1:
+            return _by_steps(known, steps, told_by)
+    return ()
+
+
+_MEASURES: tuple[tuple[str, Callable[[CoreTraits], int | None]], ...] = (
+    ("capacity", lambda one: one.capacity),
+    ("frequency", lambda one: one.frequency),
+)
+"""What tells kinds apart where the system does not name them, the better measure first."""
+
+
+def _by_type(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
+    strong = _strength([one for one in traits if one.type == "performance"])
+    weak = _strength([one for one in traits if one.type == "efficiency"])
+    share = weak / strong if strong and weak else 0.5
+    return tuple(
+        CoreKind(name=name, cpus=_cpus(traits, name), strength=strength, told_by="type")
+        for name, strength in _named_strengths(min(1.0, share))
+    )
+
+
+def _named_strengths(share: float) -> Iterator[tuple[KindName, int]]:
+    yield "performance", STRONGEST
+    yield "efficiency", round(STRONGEST * share)
+
+
+def _strength(traits: Sequence[CoreTraits]) -> int:
+    """Return the best number known of cores of one type, 0 when none is."""
+    return max((one.capacity or one.frequency or 0 for one in traits), default=0)
+
+
+def _cpus(traits: Sequence[CoreTraits], name: KindName) -> CpuSet:
+    return union(one.cpus for one in traits if one.type == name)
+
+
+def _steps(values: Sequence[int]) -> list[int]:
+    """Return the lowest number of each kind, strongest kind first."""
+    falling = sorted(set(values), reverse=True)
+    return [value for value, weaker in zip(falling, [*falling[1:], 0], strict=False) if weaker < STEP * value]
+
+
+def _by_steps(
+    known: Sequence[tuple[int, CoreTraits]], steps: Sequence[int], told_by: str
+) -> tuple[CoreKind, ...]:
+    """Make a kind of each step; the widest gap between two steps parts performance from efficiency."""
+    gaps = [strong / weak for strong, weak in zip(steps, steps[1:], strict=False)]
+    strong_steps = gaps.index(max(gaps)) + 1
+    bounds = zip([max(value for value, _ in known) + 1, *steps], steps, strict=False)
+    return tuple(
+        CoreKind(
+            name="performance" if place < strong_steps else "efficiency",
+            cpus=union(one.cpus for value, one in known if low <= value < high),
+            strength=round(STRONGEST * low / steps[0]),
+            told_by=told_by,
+        )
+        for place, (high, low) in enumerate(bounds)
+    )

@@ -1,0 +1,102 @@
+"""NUMA nodes as the kernel tells them, `sys/devices/system/node`: CPUs, memory, distances, neighbours."""
+
+from collections.abc import Iterator, Sequence
+
+from ompbind.cpuset import EMPTY, CpuSet, named
+from ompbind.machine.root import Root, keyed_lines, numbered, read_set, whole_number
+from ompbind.record import Record
+from ompbind.topology import Node, with_nearest
+
+FOLDER = "sys/devices/system/node"
+GPUS = "proc/driver/nvidia/gpus"
+
+
+class NodeReading(Record):
+    """The nodes of a machine, and what could not be taken as it was told."""
+
+    nodes: tuple[Node, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def read_nodes(root: Root, online: CpuSet) -> NodeReading:
+    """Read the NUMA nodes by number; a machine that tells of none is one node 0.
+
+    Every CPU is in at most one node. Memory of a GPU that its driver shows as a node is left out.
+    """
+    found = numbered(root.names(FOLDER), "node")
+    gpus = _gpu_nodes(root) & found
+    if not found - gpus:
+        return NodeReading(
+            nodes=(Node(number=0, cpus=online, memory_bytes=_memory(root.read("proc/meminfo"))),)
+        )
+    listed = [_read_node(root, number, online) for number in found - gpus]
+    drafts, doubled = _settle(listed)
+    told = {node.number: _initiators(root, node.number) for node in drafts if not node.cpus}
+    kept = [node.replace(distances=_distances(node, found, gpus)) for node in drafts]
+    return NodeReading(nodes=with_nearest(kept, told), remarks=tuple(_remarks(doubled, gpus)))
+
+
+def _read_node(root: Root, number: int, online: CpuSet) -> Node:
+    folder = f"{FOLDER}/node{number}"
+    cpus = read_set(root, [(f"{folder}/cpumap", f"{folder}/cpulist")])
+    if cpus is None:
+        cpus = numbered(root.names(folder), "cpu")
+    distances = [whole_number(word) for word in (root.read(f"{folder}/distance") or "").split()]
+    return Node(
+        number=number,
+        cpus=cpus & online,
+        memory_bytes=_memory(root.read(f"{folder}/meminfo")),
+        distances=tuple(distance for distance in distances if distance is not None),
+    )
+
+
+def _memory(text: str | None) -> int | None:
+    """Return the total memory that a meminfo file tells, in bytes."""
+    for key, value in keyed_lines(text):
+        size = whole_number(value.removesuffix("kB")) if key.endswith("MemTotal") else None
+        if size is not None:
+            return size * 1024
+    return None
+
+
+def _settle(listed: Sequence[Node]) -> tuple[list[Node], CpuSet]:
+    """Give a CPU that several nodes list to the first of them; return the nodes and the others' numbers."""
+    seen, doubled, settled = EMPTY, [], []
+    for node in listed:
+        if not node.cpus.isdisjoint(seen):
+            doubled.append(node.number)
+        settled.append(node.replace(cpus=node.cpus - seen))
+        seen |= node.cpus
+    return settled, CpuSet(doubled)
+
+
+def _remarks(doubled: CpuSet, gpus: CpuSet) -> Iterator[str]:
+    if doubled:
+        yield (
+            f"{named('NUMA node', doubled)} {'lists' if len(doubled) == 1 else 'list'} CPUs of others: "
+            "each CPU counts for the first that lists it"
+        )
+    if gpus:
+        yield f"{named('NUMA node', gpus)} left out: GPU memory"
+
+
+def _gpu_nodes(root: Root) -> CpuSet:
+    """Return the nodes that are the memory of GPUs, as their driver tells."""
+    texts = (root.read(f"{GPUS}/{name}/numa_status") for name in root.names(GPUS))
+    numbers = (
+        whole_number(value, 1 << 16) for text in texts for key, value in keyed_lines(text) if key == "Node"
+    )
+    return CpuSet(number for number in numbers if number is not None)
+
+
+def _initiators(root: Root, number: int) -> CpuSet:
+    """Return the nodes that firmware calls closest to a node: of CPUs (access1), else of anything (access0)."""
+    folders = (f"{FOLDER}/node{number}/access{kind}/initiators" for kind in (1, 0))
+    return next((found for folder in folders if (found := numbered(root.names(folder), "node"))), EMPTY)
+
+
+def _distances(node: Node, found: CpuSet, gpus: CpuSet) -> tuple[int, ...]:
+    """Return the distances of a node without those to nodes that are left out."""
+    if not gpus or len(node.distances) != len(found):
+        return node.distances
+    return tuple(far for number, far in zip(found, node.distances, strict=True) if number not in gpus)
