@@ -6,6 +6,7 @@ let their best cores run a little faster.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.record import Record
@@ -83,7 +84,7 @@ def _by_steps(
     known: Sequence[tuple[int, CoreTraits]], steps: Sequence[int], told_by: str
 ) -> tuple[CoreKind, ...]:
     """Make a kind of each step; the widest gap between two steps parts performance from efficiency."""
-    gaps = [strong / weak for strong, weak in zip(steps, steps[1:], strict=False)]
+    gaps = [strong / weak for strong, weak in pairwise(steps)]
     strong_steps = gaps.index(max(gaps)) + 1
     bounds = zip([max(value for value, _ in known) + 1, *steps], steps, strict=False)
     return tuple(

@@ -12,10 +12,12 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 TABLE = """
 words:   record errors cpuset
-values:  topology kinds mask request placement places selection strategies crowd shares explain plan
+values:  topology kinds memories mask request placement places selection strategies crowd shares explain plan
          openmp command events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
-         machine.fallback machine.sources machine.engines
+         machine.fallback machine.linux
+         machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
+         machine.sources machine.engines
 effects: launch.which launch.confine launch.groups launch.guard launch.ladder launch.terminal
          launch.wakeup launch.spawn launch.supervise observe.runtimes observe.probe
 reports: report.text report.machine report.plan report.probe

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +15,9 @@ from ompbind.errors import MachineError
 from ompbind.machine.archive import ArchiveRoot
 from ompbind.machine.cgroup import read_limits
 from ompbind.machine.fallback import make_counted_machine
+from ompbind.machine.linux import read_recorded
 from ompbind.machine.root import FolderRoot
-from ompbind.machine.sources import read_machine, read_recorded
+from ompbind.machine.sources import read_machine
 from ompbind.plan import make_plan
 from ompbind.request import Request
 from ompbind.topology import Level
@@ -389,7 +391,8 @@ def test_systems_without_sysfs_give_counts(cpus, cores, each):
 
 
 def test_missing_members_and_folders_are_empty(tmp_path):
-    root = ArchiveRoot(pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz"))
+    packed = Path(pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz")).read_bytes()
+    root = ArchiveRoot(packed, "packed")
     assert root.read("sys/nothing") is None
     assert root.names("sys/nothing") == []
     assert "cpu0" in root.names(CPU)

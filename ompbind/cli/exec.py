@@ -13,8 +13,9 @@ from ompbind.command import Seat, find_changed, make_command
 from ompbind.errors import RequestError
 from ompbind.launch.confine import exec_command
 from ompbind.machine.engines import EngineRank, find_engine, is_bound_by_engine
+from ompbind.machine.linux import LIVE
 from ompbind.machine.root import FolderRoot
-from ompbind.machine.sources import LIVE, read_machine
+from ompbind.machine.sources import read_machine
 from ompbind.plan import make_plan
 from ompbind.record import Record
 from ompbind.request import Request

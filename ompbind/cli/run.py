@@ -20,7 +20,8 @@ from ompbind.cli.verb import Verb, option
 from ompbind.command import Job, find_changed, local_seats, make_command
 from ompbind.errors import RequestError
 from ompbind.events import exit_code, was_interrupted
-from ompbind.machine.sources import LIVE, read_machine
+from ompbind.machine.linux import LIVE
+from ompbind.machine.sources import read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
 

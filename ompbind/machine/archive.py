@@ -1,4 +1,4 @@
-"""A root in an archive: a recording of a machine packed as one `.tar.gz`."""
+"""A root in an archive: a recording of a machine packed as one `.tar.gz`, `.bz2`, `.xz` or `.tar`."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -30,12 +30,12 @@ class Index:
 
 
 class ArchiveRoot:
-    """The files of a recording packed as one `.tar.gz`, read into memory once."""
+    """The files of a recording in an archive, unpacked in memory once; `name` is what people call it."""
 
-    def __init__(self, path: str) -> None:
-        self.name = path
-        self._data = _unpack(path)
-        self._index = _plain_members(self._data) or _library_members(path)
+    def __init__(self, packed: bytes, name: str) -> None:
+        self.name = name
+        self._data = _unpack(packed, name)
+        self._index = _plain_members(self._data) or _library_members(self._data, name)
         self._base = _common_folder(self._index.names())
 
     def read(self, path: str) -> str | None:
@@ -88,20 +88,44 @@ def _flat(name: bytes) -> bytes:
     return b"/".join(steps)
 
 
-def _unpack(path: str) -> bytes:
+def _unpack(packed: bytes, name: str) -> bytes:
+    """Unpack an archive, whichever way it is packed, as far as it may be large; raises MachineError."""
     try:
-        with open(path, "rb") as file:
-            unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-            data = unpacker.decompress(file.read(UNPACKED_LIMIT), UNPACKED_LIMIT)
-    except (OSError, zlib.error) as error:
-        raise MachineError(f"cannot read the archive {path}: {error}") from error
-    if not unpacker.eof and not unpacker.unconsumed_tail:
-        raise MachineError(f"cannot read the archive {path}: it is cut short")
-    if unpacker.unconsumed_tail:
+        data, is_whole = _unpacked(packed)
+    except (OSError, EOFError, zlib.error, ArithmeticError, ValueError) as error:
+        raise MachineError(f"cannot read the archive {name}: {error}") from error
+    if len(data) > UNPACKED_LIMIT:
         raise MachineError(
-            f"{path} unpacks to more than {UNPACKED_LIMIT >> 20} MiB: no recording of a machine does"
+            f"{name} unpacks to more than {UNPACKED_LIMIT >> 20} MiB: no recording of a machine does"
         )
+    if not is_whole:
+        raise MachineError(f"cannot read the archive {name}: it is cut short")
     return data
+
+
+def _unpacked(packed: bytes) -> tuple[bytes, bool]:
+    """Return up to a byte more than the limit of what was packed, and whether its end was reached."""
+    if packed.startswith(b"\x1f\x8b"):
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        data = unpacker.decompress(packed, UNPACKED_LIMIT + 1)
+        return data, unpacker.eof
+    if packed.startswith((b"BZh", b"\xfd")):
+        return _unpacked_by_library(packed)
+    return packed, True
+
+
+def _unpacked_by_library(packed: bytes) -> tuple[bytes, bool]:
+    import bz2  # late, both: recordings are seldom packed so
+    import lzma
+
+    try:
+        if packed.startswith(b"BZh"):
+            bzip = bz2.BZ2Decompressor()
+            return bzip.decompress(packed, UNPACKED_LIMIT + 1), bzip.eof
+        xz = lzma.LZMADecompressor(memlimit=UNPACKED_LIMIT)
+        return xz.decompress(packed, UNPACKED_LIMIT + 1), xz.eof
+    except lzma.LZMAError as error:
+        raise ValueError(str(error)) from error
 
 
 def _plain_members(data: bytes) -> Index | None:
@@ -142,19 +166,20 @@ def _size(data: bytes, at: int) -> int:
     return int(digits, 8)
 
 
-def _library_members(path: str) -> Index:
+def _library_members(data: bytes, name: str) -> Index:
+    import io
     import tarfile  # late: most recordings never need it
 
     index = Index()
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:
                 if member.isfile():
                     index.files[member.name.encode()] = (member.offset_data, member.size)
                 elif member.issym():
                     index.links[member.name.encode()] = member.linkname.encode()
     except (OSError, tarfile.TarError, ValueError, EOFError, zlib.error) as error:
-        raise MachineError(f"cannot read the archive {path}: {error}") from error
+        raise MachineError(f"cannot read the archive {name}: {error}") from error
     return index
 
 

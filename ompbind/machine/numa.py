@@ -90,7 +90,7 @@ def _gpu_nodes(root: Root) -> CpuSet:
 
 
 def _initiators(root: Root, number: int) -> CpuSet:
-    """Return the nodes that firmware calls closest to a node: of CPUs (access1), else of anything (access0)."""
+    """Return the nodes that firmware calls closest to a node: of CPUs (access1) or anything (access0)."""
     folders = (f"{FOLDER}/node{number}/access{kind}/initiators" for kind in (1, 0))
     return next((found for folder in folders if (found := numbered(root.names(folder), "node"))), EMPTY)
 

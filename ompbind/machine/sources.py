@@ -1,119 +1,115 @@
-"""`read_machine`: a topology source → one `Machine`."""
+"""`read_machine`: a topology source → one `Machine`.
+
+What a file is, its content tells, not its name.
+"""
 
 import os
-import sys
+from collections.abc import Callable
+from typing import Any
 
-from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine.cgroup import read_limits
-from ompbind.machine.corekinds import read_kinds
-from ompbind.machine.numa import read_nodes
-from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
-from ompbind.machine.sysfs import CPU, read_domains, read_online
-from ompbind.topology import Level, Machine, find_oddities, make_domains
+from ompbind.machine.linux import LIVE, read_live, read_recorded
+from ompbind.topology import Machine
 
-LIVE = "live"
-"""The topology source that stands for the machine that ompbind runs on."""
+SYNTHETIC = "synthetic:"
+"""How a topology source begins that describes a machine instead of naming a file."""
+
+TEXT_LIMIT = 64 << 20
+"""Bytes of a text that describes a machine; the XML of 4,096 CPUs takes a tenth of it."""
+
+KNOWN = (
+    "give 'live', a folder or an archive (.tar.gz) that holds sys/ and proc/, XML of lstopo, JSON of "
+    "`lscpu -J -e` or of `ompbind topo --format json`, or 'synthetic:pack:2 core:4 pu:2'"
+)
 
 
 def read_machine(source: str = LIVE) -> Machine:
-    """Read a machine: "live", a folder that holds `sys/` and `proc/`, or a `.tar.gz` of one.
+    """Read a machine: "live", a folder or archive with `sys/` and `proc/`, XML, JSON, or "synthetic:…".
 
     On this machine the affinity mask of the process limits what is allowed. Raises MachineError.
     """
     if source == LIVE:
         return read_live()
+    if source.startswith(SYNTHETIC):
+        from ompbind.machine.synthetic import parse_synthetic  # late, as all readers but that of this machine
+
+        return parse_synthetic(source[len(SYNTHETIC) :], source)
     if os.path.isdir(source):
+        from ompbind.machine.root import FolderRoot
+
         return read_recorded(FolderRoot(source))
-    if os.path.isfile(source):
-        from ompbind.machine.archive import ArchiveRoot  # late: only recordings need it
-
-        return read_recorded(ArchiveRoot(source))
-    raise MachineError(
-        f"there is no topology source {source!r}",
-        hint="give 'live', a folder that holds sys/ and proc/, or a .tar.gz of one",
-    )
+    return _read_file(source)
 
 
-def read_live() -> Machine:
-    """Read this machine, and what this process may use of it."""
-    if not sys.platform.startswith("linux"):
-        from ompbind.machine.fallback import read_counts  # late: never needed on Linux
-
-        return read_counts()
-    affinity = CpuSet(os.sched_getaffinity(0))
-    return _read(FolderRoot("/", name=LIVE), affinity, os.uname().machine)
-
-
-def read_recorded(root: Root) -> Machine:
-    """Read a recording; what its process was allowed is what its cgroup files tell."""
-    return _read(root, None, _recorded_arch(root))
-
-
-def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
-    online, offline = _online(root, affinity)
-    nodes = read_nodes(root, online)
-    reading = read_domains(root, online)
-    parts = {
-        **reading.partitions,
-        Level.NODE: [(node.number, node.cpus) for node in nodes.nodes if node.cpus],
-    }
-    limits = read_limits(root)
-    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in APART)
-    allowed = online if limits.cpuset is None else online & limits.cpuset
-    if affinity is not None:
-        allowed &= widen(affinity, allowed, isolated)
-    if not allowed:
-        raise MachineError(
-            f"no CPU of {root.name} is allowed: online {online}, "
-            f"cgroup cpuset {limits.cpuset or 'none'}, affinity {affinity or 'none'}",
-            hint="none of the CPUs that are online is in the cpuset and the affinity mask of this process",
-        )
-    domains = make_domains(online, parts)
-    return Machine(
-        source=root.name,
-        arch=arch,
-        online=online,
-        offline=offline,
-        allowed=allowed,
-        domains=domains,
-        nodes=nodes.nodes,
-        kinds=read_kinds(root, [one for one in domains if one.level is Level.CORE]),
-        isolated=isolated,
-        nohz_full=nohz_full,
-        quota=limits.quota,
-        remarks=(*reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
-    )
-
-
-APART = ("isolated", "nohz_full")
-"""The files that tell which CPUs the kernel keeps other work off."""
-
-
-def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
-    """Add isolated CPUs to an affinity mask that nobody narrowed.
-
-    The kernel starts every process without them, and lets any process bind to them. A mask that leaves
-    out other usable CPUs too was narrowed on purpose, and stays as it is.
-    """
-    others = usable - isolated
-    return affinity | isolated if others and others <= affinity else affinity
-
-
-def _online(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet]:
-    """Read what is online; a live machine without sysfs has at least the CPUs of the affinity mask."""
+def _read_file(path: str) -> Machine:
     try:
-        return read_online(root)
-    except MachineError:
-        if affinity is None:
-            raise
-        return affinity, CpuSet()
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+            reader = next((read for is_it, read in _FORMATS if is_it(head)), None)
+            if reader is None:
+                raise MachineError(f"{path!r} is not a topology source: {_looks(head)}", hint=KNOWN)
+            data = head + file.read(TEXT_LIMIT + 1)
+    except FileNotFoundError as error:
+        raise MachineError(f"there is no topology source {path!r}", hint=KNOWN) from error
+    except (OSError, ValueError) as error:
+        raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=KNOWN) from error
+    if len(data) > TEXT_LIMIT:
+        raise MachineError(f"{path!r} has more than {TEXT_LIMIT >> 20} MiB: no account of a machine does")
+    return reader(data, path)
 
 
-def _recorded_arch(root: Root) -> str:
-    """Return the architecture that a recording names, "unknown" when it names none."""
-    for path in ("arch", "proc/hwloc-nofile-info"):
-        for key, value in keyed_lines(root.read(path)):
-            if key in ("Architecture", "arch") and value:
-                return value
-    return "unknown"
+_HEAD = 512
+
+
+def _looks(head: bytes) -> str:
+    return "it is empty" if not head.strip() else "it is neither an archive nor XML nor JSON"
+
+
+def _is_archive(head: bytes) -> bool:
+    return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or head[257:262] == b"ustar"
+
+
+def _is_xml(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+
+
+def _is_json(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+
+
+def _read_archive(data: bytes, path: str) -> Machine:
+    from ompbind.machine.archive import ArchiveRoot
+
+    return read_recorded(ArchiveRoot(data, path))
+
+
+def _read_xml(data: bytes, path: str) -> Machine:
+    from ompbind.machine.hwloc_xml import parse_xml
+
+    return parse_xml(data, path)
+
+
+def _read_json(data: bytes, path: str) -> Machine:
+    import json
+
+    from ompbind.machine.lscpu import make_listed, repair_json
+    from ompbind.machine.own_json import make_described
+
+    try:
+        text = data.decode("utf-8-sig")
+        value: Any = json.loads(text if "-" not in text else repair_json(text))
+    except (ValueError, RecursionError) as error:
+        raise MachineError(f"{path!r} is no JSON that can be read: {error}", hint=KNOWN) from error
+    if str(value.get("schema", "")).startswith("ompbind-topo/1"):
+        return make_described(value, path)
+    if "cpus" in value or "lscpu" in value:
+        return make_listed(value, path)
+    raise MachineError(f"{path!r} is JSON, but neither of lscpu nor of ompbind", hint=KNOWN)
+
+
+_FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes, str], Machine]], ...] = (
+    (_is_archive, _read_archive),
+    (_is_xml, _read_xml),
+    (_is_json, _read_json),
+)
+"""What a file can be: how it begins, and what reads it."""

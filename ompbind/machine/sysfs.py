@@ -67,7 +67,7 @@ def _asked_one_by_one(root: Root, folders: CpuSet) -> CpuSet:
 def read_domains(root: Root, online: CpuSet) -> DomainReading:
     """Read the domains of every level that `cpuN/topology` and `cpuN/cache` tell of."""
     remarks: list[str] = []
-    cores = _read_siblings(root, online, Level.CORE)
+    cores = _split_modules(root, _read_siblings(root, online, Level.CORE))
     speakers = CpuSet(cpus.first for _, cpus in cores) or online
     caches = _read_caches(root, speakers, (Level.L2, Level.L3) if cores else tuple(_CACHES.values()))
     if not cores:
@@ -158,6 +158,18 @@ def _by_number(root: Root, online: CpuSet) -> Partition:
             return []
         groups.setdefault(number, []).append(cpu)
     return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
+
+
+def _split_modules(root: Root, told: list[tuple[int | None, CpuSet]]) -> list[tuple[int | None, CpuSet]]:
+    """Take sibling sets apart in which CPUs have numbers of different cores: modules of AMD's family 15h.
+
+    Two cores share front end, floating-point unit and L2 cache there, and are still two to hwloc, their
+    L1 caches and their maker. The first set speaks for all: no other processor numbers siblings apart.
+    """
+    first = next((cpus for _, cpus in told if len(cpus) > 1), EMPTY)
+    if len(set(_core_ids(root, first))) < 2:
+        return told
+    return [(None, CpuSet((cpu,))) for _, cpus in told for cpu in cpus]
 
 
 def _core_ids(root: Root, cpus: CpuSet) -> Iterator[str]:

@@ -147,6 +147,8 @@ def machine_record(machine: Machine) -> dict[str, object]:
         "online": str(machine.online),
         "allowed": str(machine.allowed),
         "offline": str(machine.offline),
+        "isolated": str(machine.isolated),
+        "nohz_full": str(machine.nohz_full),
         "quota_cpus": machine.quota,
         "cpus": list(_cpu_records(machine)),
         "nodes": [
@@ -159,18 +161,29 @@ def machine_record(machine: Machine) -> dict[str, object]:
             }
             for node in machine.nodes
         ],
+        "kinds": [
+            {"kind": kind.name, "cpus": str(kind.cpus), "strength": kind.strength, "told_by": kind.told_by}
+            for kind in machine.kinds
+        ],
+        "os_ids": [
+            {"level": domain.level, "index": domain.index, "os_id": domain.os_id}
+            for domain in machine.domains
+            if domain.os_id is not None and domain.level is not Level.NODE
+        ],
+        "bindable": machine.bindable,
         "remarks": list(machine.remarks),
     }
 
 
 def _cpu_records(machine: Machine) -> Iterator[dict[str, object]]:
-    keys = [level for level in Level if level not in (Level.NODE, Level.CLUSTER)]
-    columns = {str(level): index_by_cpu(machine.at(level)) for level in keys}
-    node_of = {cpu: node.number for node in reversed(machine.nodes) for cpu in node.cpus}
+    columns = {str(level): index_by_cpu(machine.at(level)) for level in Level if level is not Level.NODE}
+    node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
+    kind_of = {cpu: kind.name for kind in machine.kinds for cpu in kind.cpus}
     for cpu in machine.online:
         yield {
             "cpu": cpu,
             **{name: column.get(cpu) for name, column in columns.items()},
             "node": node_of.get(cpu),
+            "kind": kind_of.get(cpu),
             "allowed": cpu in machine.allowed,
         }

@@ -1,0 +1,97 @@
+"""ompbind's own JSON of a machine, schema ompbind-topo/1 → the same machine again."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from ompbind.cpuset import CPU_LIMIT, CpuSet
+from ompbind.errors import MachineError
+from ompbind.topology import CoreKind, KindName, Level, Machine, Node, make_domains
+
+Data = Mapping[str, Any]
+
+
+def make_described(data: Data, source: str) -> Machine:
+    """Make the machine that a JSON value of schema ompbind-topo/1 describes; raises MachineError."""
+    try:
+        return _make(data, source)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise MachineError(
+            f"{source} is no ompbind-topo/1 that can be read: {error}",
+            hint="write one with: ompbind topo --format json",
+        ) from error
+
+
+def _make(data: Data, source: str) -> Machine:
+    online = _set(data, "online")
+    if not online:
+        raise ValueError("it names no CPU that is online")
+    rows = {_number(row["cpu"], CPU_LIMIT): row for row in data["cpus"]}
+    if CpuSet(rows) != online:
+        raise ValueError(f"cpus tells of {CpuSet(rows)}, online of {online}")
+    nodes = tuple(_node(row) for row in data["nodes"])
+    parts = {level: list(_partition(rows, data, level)) for level in Level}
+    parts[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
+    allowed = _set(data, "allowed") & online
+    if not allowed:
+        raise ValueError("it allows no CPU that is online")
+    quota = data.get("quota_cpus")
+    return Machine(
+        source=source,
+        arch=str(data["arch"]),
+        online=online,
+        offline=_set(data, "offline") - online,
+        allowed=allowed,
+        domains=make_domains(online, parts),
+        nodes=nodes,
+        kinds=tuple(_kind(row) for row in data.get("kinds", ())),
+        isolated=_set(data, "isolated"),
+        nohz_full=_set(data, "nohz_full"),
+        quota=None if quota is None else float(quota),
+        bindable=data.get("bindable", True) is True,
+        remarks=tuple(str(remark) for remark in data.get("remarks", ())),
+    )
+
+
+def _set(data: Data, name: str) -> CpuSet:
+    """Read a set; those that earlier versions did not write are empty."""
+    return CpuSet.from_list(data.get(name, ""))
+
+
+def _number(value: object, limit: int = 1 << 62) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+        raise ValueError(f"{value!r} is not a number that can be here")
+    return value
+
+
+def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[tuple[int | None, CpuSet]]:
+    """Group the CPUs by their logical number of a level, and add what the OS calls each domain."""
+    os_ids = {row["index"]: _number(row["os_id"]) for row in data.get("os_ids", ()) if row["level"] == level}
+    groups: dict[int, list[int]] = {}
+    for cpu, row in rows.items():
+        index = row.get(level)
+        if index is not None:
+            groups.setdefault(_number(index), []).append(cpu)
+    for index, cpus in groups.items():
+        yield os_ids.get(index), CpuSet(cpus)
+
+
+def _node(row: Data) -> Node:
+    memory = row.get("memory_bytes")
+    return Node(
+        number=_number(row["node"], CPU_LIMIT),
+        cpus=CpuSet.from_list(row["cpus"]),
+        memory_bytes=None if memory is None else _number(memory),
+        distances=tuple(_number(far) for far in row.get("distances", ())),
+        nearest=tuple(_number(near) for near in row.get("nearest", ())),
+    )
+
+
+def _kind(row: Data) -> CoreKind:
+    if row["kind"] not in get_args(KindName):
+        raise ValueError(f"{row['kind']!r} is no kind of core")
+    return CoreKind(
+        name=row["kind"],
+        cpus=CpuSet.from_list(row["cpus"]),
+        strength=_number(row["strength"]),
+        told_by=str(row["told_by"]),
+    )
