@@ -6,7 +6,7 @@ from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.report.text import WIDTH, render_bytes, render_paragraph, wrap_indented
-from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
+from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, touched
 
 SHOWN_EACH = 16
 """Domains of the same shape beside each other that are still shown one by one."""
@@ -23,15 +23,19 @@ def render_summary(machine: Machine) -> str:
     return ", ".join(parts)
 
 
+def render_limits(machine: Machine) -> Iterator[str]:
+    """Yield a line for each limit of what can be used: CPUs allowed, CPUs offline, CPU time."""
+    if machine.allowed != machine.online:
+        yield f"allowed: {count(len(machine.allowed), 'CPU')} ({machine.allowed})"
+    if machine.offline:
+        yield f"offline: {machine.offline}"
+    if machine.quota is not None:
+        yield f"CPU time: {machine.quota:g} CPUs (cgroup quota)"
+
+
 def render_tree(machine: Machine) -> str:
     """Render the machine as an indented tree, domains of the same extent on one line."""
-    lines = [f"{machine.source}: {render_summary(machine)}"]
-    if machine.allowed != machine.online:
-        lines.append(f"allowed: {count(len(machine.allowed), 'CPU')} ({machine.allowed})")
-    if machine.offline:
-        lines.append(f"offline: {machine.offline}")
-    if machine.quota is not None:
-        lines.append(f"CPU time: {machine.quota:g} CPUs (cgroup quota)")
+    lines = [f"{machine.source}: {render_summary(machine)}", *render_limits(machine)]
     lines.extend(f"  {line}" for line in _branches(machine, machine.online, _telling_levels(machine)))
     lines.extend(f"  {line}" for line in _distant_nodes(machine))
     notes = [render_paragraph("note", remark) for remark in machine.remarks]
@@ -51,8 +55,15 @@ def _telling_levels(machine: Machine) -> list[Level]:
 def _distant_nodes(machine: Machine) -> Iterator[str]:
     for node in machine.nodes:
         if not node.cpus:
-            near = f", nearest to node {CpuSet(node.nearest)}" if node.nearest else ""
-            yield f"NUMA node {node.number} ({render_bytes(node.memory_bytes)}), no CPUs{near}"
+            yield ", ".join(render_distant(node))
+
+
+def render_distant(node: Node) -> Iterator[str]:
+    """Yield what is to say of a node without CPUs: its memory, and which nodes are the nearest to it."""
+    yield f"NUMA node {node.number} ({render_bytes(node.memory_bytes)})"
+    yield "no CPUs"
+    if node.nearest:
+        yield f"nearest to node {CpuSet(node.nearest)}"
 
 
 def _branches(machine: Machine, inside: CpuSet, levels: Sequence[Level]) -> list[str]:
@@ -83,23 +94,29 @@ def _branch(machine: Machine, same: Sequence[Domain], levels: Sequence[Level]) -
 
 def _merge(machine: Machine, domain: Domain, levels: Sequence[Level]) -> tuple[Sequence[Level], str]:
     """Return the levels left below a domain, and its title with all domains of the same CPUs."""
-    title, rest = _title(machine, domain), list(levels[1:])
+    title, rest = render_title(machine, domain), list(levels[1:])
     while rest and rest[0] is not Level.CORE:
         twin = next((one for one in machine.at(rest[0]) if one.cpus == domain.cpus), None)
         if twin is None and touched(machine.at(rest[0]), domain.cpus):
             break
         if twin is not None:
-            title += f", {_title(machine, twin)}"
+            title += f", {render_title(machine, twin)}"
         rest.pop(0)
     return rest, title
 
 
-def _title(machine: Machine, domain: Domain) -> str:
+def render_title(machine: Machine, domain: Domain) -> str:
+    """Name a domain, a NUMA node with its memory: "L3 0", "NUMA node 1 (30.9 GiB)"."""
     if domain.level is Level.NODE:
         node = next((node for node in machine.nodes if node.number == domain.os_id), None)
-        memory = f" ({render_bytes(node.memory_bytes)})" if node and node.memory_bytes is not None else ""
-        return f"NUMA node {domain.os_id}{memory}"
-    return f"{_name(domain.level)} {domain.index}"
+        if node and node.memory_bytes is not None:
+            return f"{render_domain(domain)} ({render_bytes(node.memory_bytes)})"
+    return render_domain(domain)
+
+
+def render_domain(domain: Domain) -> str:
+    """Name a domain by its logical number, a NUMA node by the one of the OS: "package 0", "NUMA node 8"."""
+    return f"{_name(domain.level)} {domain.os_id if domain.level is Level.NODE else domain.index}"
 
 
 def _alike(machine: Machine, domains: Sequence[Domain], levels: Sequence[Level]) -> Iterator[list[Domain]]:
