@@ -1,0 +1,220 @@
+"""A machine as a tree of boxes: what is to be drawn, and what it says, but not yet where.
+
+A box holds the boxes of what is inside it: a package its nodes, a core its CPUs. Domains of the same CPUs
+are one box with a joined title, and every online CPU is in exactly one box, even where domains overlap.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.record import Record
+from ompbind.report.machine import render_distant, render_domain, render_limits, render_summary, render_title
+from ompbind.report.text import render_paragraph, wrap_indented
+from ompbind.topology import Domain, Level, Machine, Node, touched
+
+_WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}
+
+Flow = Literal["square", "wide", "column"]
+"""How the boxes inside flow: near-square, in rows as wide as there is room, or one below the other."""
+
+
+class Box(Record):
+    """One box: how it looks, its title by parts (once it has a size: by lines), and the boxes inside it.
+
+    `style` is what it shows: a level, "cpu", "memory" for a node without CPUs, "key" in the legend, "line"
+    for text alone, "group" and "lines" for what has no frame, "machine" for all. `marks` distinguish it from
+    others of its style; `letters` is for how many characters it has room at least. `x` and `y` are relative
+    to the box around it until the layout is done.
+    """
+
+    style: str
+    title: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    tip: str = ""
+    cpus: CpuSet = EMPTY
+    flow: Flow = "square"
+    letters: int = 0
+    inside: tuple["Box", ...] = ()
+    width: int = 0
+    height: int = 0
+    x: int = 0
+    y: int = 0
+
+
+def make_boxes(machine: Machine) -> Box:
+    """Return the tree of boxes of a machine, without sizes: head, domains, memory apart, legend."""
+    cores = _core_boxes(machine)
+    body: Box = _group(_nested(machine, cores, machine.online, _framed_levels(machine)), machine.online)
+    apart: list[Box] = []
+    for node in reversed(machine.nodes):
+        if not node.cpus:
+            memory = Box(style="memory", title=tuple(render_distant(node)))
+            near = _near(machine, node)
+            body, apart = (_beside(body, near, memory), apart) if near else (body, [memory, *apart])
+    parts = (_head(machine), body, _group(apart), _legend(cores, machine))
+    return Box(style="machine", flow="column", inside=tuple(part for part in parts if part.inside))
+
+
+def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
+    inside = tuple(boxes)
+    return Box(style="group", cpus=cpus, flow=_trunk_flow(inside) if cpus else "wide", inside=inside)
+
+
+def _head(machine: Machine) -> Box:
+    lines = [machine.source, render_summary(machine), *render_limits(machine)]
+    lines = [*map(wrap_indented, lines), *(render_paragraph("note", remark) for remark in machine.remarks)]
+    texts = "\n".join(lines).split("\n")
+    inside = (Box(style="line", title=(text.strip(),)) for text in texts)
+    return Box(style="lines", flow="column", inside=tuple(inside))
+
+
+def _framed_levels(machine: Machine) -> list[Level]:
+    """Return the levels that get frames: NUMA nodes, and those with a domain of more than one core."""
+    cores = machine.at(Level.CORE)
+    return [
+        level
+        for level in machine.levels
+        if level is Level.NODE
+        or (level is not Level.CORE and any(len(touched(cores, one.cpus)) > 1 for one in machine.at(level)))
+    ]
+
+
+def _nested(
+    machine: Machine, cores: Sequence[Box], inside: CpuSet, levels: Sequence[Level]
+) -> tuple[Box, ...]:
+    """Return the boxes of what is inside a set of CPUs, each CPU in exactly one of them."""
+    if not levels:
+        return tuple(_part(core, inside) for core in cores if not core.cpus.isdisjoint(inside))
+    boxes, rest = [], inside
+    for domain, cpus in _shares(machine.at(levels[0]), inside):
+        boxes.append(_framed(machine, domain, cpus, _nested(machine, cores, cpus, levels[1:])))
+        rest -= cpus
+    return (*boxes, *_nested(machine, cores, rest, levels[1:])) if rest else tuple(boxes)
+
+
+def _shares(domains: Iterable[Domain], cpus: CpuSet) -> Iterator[tuple[Domain, CpuSet]]:
+    """Share CPUs out among domains that may overlap: each CPU to the first that has it."""
+    for domain in domains:
+        if share := domain.cpus & cpus:
+            yield domain, share
+            cpus -= share
+
+
+def _framed(machine: Machine, domain: Domain, cpus: CpuSet, inner: tuple[Box, ...]) -> Box:
+    """Return the box of a domain, or of a part of it, joined with the one inside it if that is as large."""
+    title = ("" if cpus == domain.cpus else "part of ") + render_title(machine, domain)
+    if len(inner) == 1 and inner[0].style != Level.CORE:
+        only = inner[0]
+        return only.replace(style=str(domain.level), title=(title, *only.title), tip=f"{title}, {only.tip}")
+    flow = _trunk_flow(inner) if cpus == machine.online else "square"
+    tip = f"{title}: CPUs {cpus}"
+    return Box(style=str(domain.level), title=(title,), tip=tip, cpus=cpus, flow=flow, inside=inner)
+
+
+def _trunk_flow(inner: Sequence[Box]) -> Flow:
+    return "wide" if inner and inner[0].style in _WIDE else "square"
+
+
+def _part(core: Box, cpus: CpuSet) -> Box:
+    if core.cpus <= cpus:
+        return core
+    inside = tuple(cell for cell in core.inside if cell.cpus <= cpus)
+    return core.replace(cpus=core.cpus & cpus, inside=inside)
+
+
+def _core_boxes(machine: Machine) -> tuple[Box, ...]:
+    cells = {cell.cpus.first: cell for cell in _cpu_boxes(machine)}
+    kinds = _kind_marks(machine)
+    return tuple(
+        Box(
+            style="core",
+            marks=tuple(mark for mark, (cpus, _) in kinds.items() if share.first in cpus),
+            cpus=share,
+            inside=tuple(cells[cpu] for cpu in share),
+        )
+        for _, share in _shares(machine.at(Level.CORE), machine.online)
+    )
+
+
+def _kind_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
+    """Map the mark of each core kind to its CPUs and its name, with its strength if others have the name."""
+    names = [kind.name for kind in machine.kinds]
+    marks = {}
+    for i, kind in enumerate(machine.kinds):
+        strength = f" (strength {kind.strength})" if names.count(kind.name) > 1 else ""
+        marks[f"{kind.name}-{names[:i].count(kind.name)}"] = (kind.cpus, f"{kind.name} core{strength}")
+    return marks
+
+
+def _cpu_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
+    """Map the marks of CPUs to those that have them, and to their words."""
+    apart = dict(_reasons_apart(machine))
+    return {
+        "apart": (union(apart.values()), f"set apart ({', '.join(apart)})"),
+        "not-allowed": (machine.online - machine.allowed, "not allowed"),
+    }
+
+
+def _reasons_apart(machine: Machine) -> Iterator[tuple[str, CpuSet]]:
+    for words, cpus in (("isolated", machine.isolated), ("nohz_full", machine.nohz_full)):
+        if cpus & machine.online:
+            yield words, cpus & machine.online
+
+
+def _cpu_boxes(machine: Machine) -> Iterator[Box]:
+    marks = _cpu_marks(machine)
+    apart = [(cpus, words) for words, cpus in _reasons_apart(machine)]
+    told = [*_kind_marks(machine).values(), *apart, marks["not-allowed"]]
+    where = _where(machine)
+    letters = len(str(max(machine.online)))
+    for cpu in machine.online:
+        tip = [f"CPU {cpu}", *where.get(cpu, ()), *(words for cpus, words in told if cpu in cpus)]
+        yield Box(
+            style="cpu",
+            title=(str(cpu),),
+            marks=tuple(mark for mark, (cpus, _) in marks.items() if cpu in cpus),
+            tip=", ".join(tip),
+            cpus=CpuSet((cpu,)),
+            letters=letters,
+        )
+
+
+def _where(machine: Machine) -> Mapping[int, Sequence[str]]:
+    """Map every CPU to the names of its domains, narrowest first."""
+    where: dict[int, list[str]] = {}
+    for domain in sorted(machine.domains, key=lambda one: -machine.levels.index(one.level)):
+        name = render_domain(domain)
+        for cpu in domain.cpus:
+            where.setdefault(cpu, []).append(name)
+    return where
+
+
+def _near(machine: Machine, node: Node) -> CpuSet:
+    """Return the CPUs that a node without CPUs is nearest to; none when it is as near to all."""
+    near = union(one.cpus for one in machine.nodes if one.number in node.nearest) & machine.online
+    return near if near != machine.online else EMPTY
+
+
+def _beside(box: Box, near: CpuSet, memory: Box) -> Box:
+    """Put memory below the smallest box that has all the CPUs it is nearest to."""
+    inside = list(box.inside)
+    for i, inner in enumerate(inside):
+        if near <= inner.cpus and inner.style != Level.CORE:
+            inside[i] = _beside(inner, near, memory)
+            return box.replace(inside=tuple(inside))
+    return Box(style="group", cpus=box.cpus, flow="column", inside=(box, memory))
+
+
+def _legend(cores: Sequence[Box], machine: Machine) -> Box:
+    """Return the key of what occurs, each entry drawn as what it tells of."""
+    keys = []
+    if any(not core.marks for core in cores):
+        keys.append(Box(style="key", marks=("core",), title=("core, with its CPUs by number",)))
+    for mark, (cpus, words) in _kind_marks(machine).items():
+        if cpus & machine.online:
+            keys.append(Box(style="key", marks=("core", mark), title=(words,)))
+    for mark, (cpus, words) in _cpu_marks(machine).items():
+        if cpus:
+            keys.append(Box(style="key", marks=("cpu", mark), title=(f"CPU {words}",)))
+    return _group(keys)
