@@ -24,7 +24,7 @@ def _explain_machine(plan: Plan) -> list[Note]:
 def _explain_smt(plan: Plan) -> list[Note]:
     used = union(one.cpuset for one in plan.placements)
     cores = plan.machine.at(Level.CORE)
-    spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle
+    spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle - plan.machine.apart
     if not spare or plan.request.smt == "all" or plan.request.mask is not None:
         return []
     text = f"hardware threads left idle beside ranks: {spare} (--smt all uses them)"
@@ -33,13 +33,41 @@ def _explain_smt(plan: Plan) -> list[Note]:
 
 def _explain_idle(plan: Plan) -> list[Note]:
     used = union(one.cpuset for one in plan.placements)
-    free = [
-        core for core in plan.machine.at(Level.CORE) if core.cpus & plan.idle and core.cpus.isdisjoint(used)
-    ]
+    idle = plan.idle - plan.machine.apart
+    free = [core for core in plan.machine.at(Level.CORE) if core.cpus & idle and core.cpus.isdisjoint(used)]
     if not free:
         return []
-    cpus = union(core.cpus for core in free) & plan.idle
+    cpus = union(core.cpus for core in free) & idle
     return [Note(code="idle", text=f"{count(len(free), 'core')} idle ({named('CPU', cpus)})")]
+
+
+def _explain_apart(plan: Plan) -> list[Note]:
+    left = plan.idle & plan.machine.apart
+    if not left:
+        return []
+    names = [
+        name
+        for name, cpus in (("isolated", plan.machine.isolated), ("nohz_full", plan.machine.nohz_full))
+        if not cpus.isdisjoint(left)
+    ]
+    text = f"left out as {' or '.join(names)}: {named('CPU', left)} (a mask that names them uses them)"
+    return [Note(code="set-apart", text=text)]
+
+
+def _explain_kinds(plan: Plan) -> list[Note]:
+    """Tell of ranks, or of threads of one rank, that run on cores of different strength."""
+    used = union(one.cpuset for one in plan.placements)
+    kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
+    if len(kinds) < 2:
+        return []
+    mixed = CpuSet(
+        one.rank for one in plan.placements if sum(not kind.cpus.isdisjoint(one.cpuset) for kind in kinds) > 1
+    )
+    who = f"{named('rank', mixed)} {'mixes' if len(mixed) == 1 else 'mix'}" if mixed else "ranks differ in"
+    told = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
+    remedy = " (--core-kind takes one)" if len({kind.name for kind in kinds}) > 1 else ""
+    text = f"{who} kinds of cores, of which the weaker finish later{remedy}: {told}"
+    return [Note(code="mixed-kinds", text=text)]
 
 
 def _explain_nodes(plan: Plan) -> list[Note]:
@@ -99,6 +127,8 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_machine,
     _explain_smt,
     _explain_idle,
+    _explain_apart,
+    _explain_kinds,
     _explain_nodes,
     _explain_threads,
     _explain_crowd,

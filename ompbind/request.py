@@ -10,6 +10,7 @@ from typing import Literal
 from ompbind.errors import RequestError
 from ompbind.mask import Mask
 from ompbind.record import Record
+from ompbind.topology import KindName
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
@@ -49,6 +50,7 @@ class Request(Record):
     reserve_total: int = 0
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
+    core_kind: KindName | Literal["all"] = "all"
     share: bool = False
     allow_partial: bool = False
 

@@ -55,7 +55,7 @@ def _resolve_part(
 
 
 def _everything(machine: Machine) -> tuple[int, ...]:
-    return tuple(machine_order(machine, machine.allowed))
+    return tuple(machine_order(machine, machine.ordinary))
 
 
 def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) -> tuple[int, ...]:
@@ -70,7 +70,8 @@ def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) 
     for selector in item.chain:
         steps = [_Step(mask=mask, item=item, selector=selector, inside=inside) for inside in insides]
         insides = [found for step in steps for found in _narrow(step, machine)]
-    return tuple(cpu for inside in insides for cpu in machine_order(machine, inside))
+    kept = [inside & machine.ordinary or inside for inside in insides]
+    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside))
 
 
 def _absent(mask: Mask, item: Item, machine: Machine) -> Iterator[MaskError]:

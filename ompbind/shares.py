@@ -52,9 +52,11 @@ class Share(Record):
 def make_ground(machine: Machine, request: Request) -> Ground:
     """Find the CPUs to work with: those that the mask names, else all that are allowed."""
     if request.mask is None or request.mask.word is Word.AUTO:
-        everything = tuple(machine_order(machine, machine.allowed))
+        everything = tuple(machine_order(machine, machine.ordinary & _wanted(machine, request)))
+        if not everything:
+            raise PlanError(f"no {request.core_kind} core is allowed here", hint=_kinds_hint(machine))
         return Ground(machine=machine, request=request, cpus=everything, position=_positions(everything))
-    chosen = select(request.mask, machine, allow_partial=request.allow_partial)
+    chosen = _keep_kind(select(request.mask, machine, allow_partial=request.allow_partial), machine, request)
     _check_parts(request.mask, request.ranks, chosen)
     cpus = tuple(cpu for part in chosen.parts for cpu in part)
     return Ground(
@@ -69,6 +71,27 @@ def make_ground(machine: Machine, request: Request) -> Ground:
             for text in chosen.dropped
         ),
     )
+
+
+def _wanted(machine: Machine, request: Request) -> CpuSet:
+    """Return the CPUs of the kind of core that is asked for."""
+    return machine.online if request.core_kind == "all" else machine.of_kind(request.core_kind)
+
+
+def _keep_kind(chosen: Selection, machine: Machine, request: Request) -> Selection:
+    """Keep of what a mask selects the cores of the kind that is asked for."""
+    wanted = _wanted(machine, request)
+    parts = tuple(tuple(cpu for cpu in part if cpu in wanted) for part in chosen.parts)
+    for place, part in enumerate(parts):
+        if not part and request.mask is not None:
+            message = f"no {request.core_kind} core is left here"
+            raise part_fault(request.mask, request.mask.parts[place], message, _kinds_hint(machine))
+    return chosen.replace(parts=parts)
+
+
+def _kinds_hint(machine: Machine) -> str:
+    kinds = ", ".join(f"{kind.name}: CPUs {kind.cpus}" for kind in machine.kinds)
+    return f"the kinds of this machine are {kinds}" if kinds else "all cores of this machine are alike"
 
 
 def _positions(cpus: Sequence[int]) -> dict[int, int]:

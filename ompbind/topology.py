@@ -106,7 +106,18 @@ class Machine(Record):
     def apart(self) -> CpuSet:
         """The CPUs that are set apart; none where that would leave no other CPU that is allowed."""
         apart = self.isolated | self.nohz_full
-        return EMPTY if self.allowed <= apart else apart
+        return EMPTY if self.allowed <= apart else apart & self.allowed
+
+    @property
+    def ordinary(self) -> CpuSet:
+        """The CPUs that are used without being named: what is allowed and not set apart."""
+        return self.allowed - self.apart
+
+    def of_kind(self, name: KindName) -> CpuSet:
+        """Return the CPUs of one kind of core; where all cores are alike they are for performance."""
+        if not self.kinds:
+            return self.online if name == "performance" else EMPTY
+        return union(kind.cpus for kind in self.kinds if kind.name == name)
 
 
 Partition = Sequence[tuple[int | None, CpuSet]]
@@ -143,7 +154,9 @@ def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterat
     """Order by the first CPU of every enclosing domain, outermost first, as one walks the machine."""
     outer: list[dict[int, int]] = []
     for level in order:
-        firsts = [(tuple(seen.get(cpus.first, -1) for seen in outer), cpus.first) for _, cpus in kept[level]]
+        firsts = [
+            (tuple(seen.get(cpus.first, cpus.first) for seen in outer), cpus.first) for _, cpus in kept[level]
+        ]
         ranked = sorted(zip(firsts, kept[level], strict=True), key=lambda pair: pair[0])
         for index, (_, (os_id, cpus)) in enumerate(ranked):
             yield Domain(level=level, index=index, cpus=cpus, os_id=os_id)

@@ -72,7 +72,7 @@ def _planned(*names: str, **settings: Any) -> Planned:
 
 TOPOLOGY = _planned("--topology", metavar="SOURCE", default="live", show_default=True,
                     shell_complete=complete_files,
-                    help="The machine: live, a folder with sys/ and proc/, or a .tar.gz of one.")  # fmt: skip
+                    help="The machine: live, a recorded one, lstopo XML, JSON, or synthetic:…")  # fmt: skip
 QUIET = option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 
 _PLANNING_OPTIONS = (
@@ -100,6 +100,9 @@ _PLANNING_OPTIONS = (
     _planned("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
               show_default=True,
               help="How threads take their places, where --bind gives several."),
+    _planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
+              show_default=True, metavar="KIND",
+              help="Cores to use of a hybrid processor: performance, efficiency, all."),
     _planned("--share", is_flag=True, help="Let ranks share CPUs."),
     _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
@@ -138,6 +141,7 @@ def make_request(options: Mapping[str, Any]) -> Request:
         reserve_total=options["reserve_total"],
         bind=Bind(options["bind"]),
         proc_bind=ProcBind(options["proc_bind"]),
+        core_kind=options["core_kind"],
         share=options["share"],
         allow_partial=options["allow_partial"],
     )

@@ -1,15 +1,20 @@
 """`ompbind topo`: show the machine."""
 
+import os
+import sys
+
 import click
 
 from ompbind.cli.options import TOPOLOGY
 from ompbind.cli.verb import Verb, option
 from ompbind.machine.sources import read_machine
-from ompbind.report.machine import render_json, render_tree
+from ompbind.topology import Machine
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),
-    ("A recorded one, for a program", "ompbind topo --topology machine.tar.gz --format json"),
+    ("Each CPU on a line", "ompbind topo --format table"),
+    ("A picture of a recorded one", "ompbind topo --topology machine.tar.gz --format svg > machine.svg"),
+    ("One that nobody has", "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'"),
 )
 
 
@@ -20,14 +25,36 @@ EXAMPLES = (
     "Options",
     "--format",
     "format_",
-    type=click.Choice(["tree", "json"]),
+    type=click.Choice(["tree", "table", "json", "svg"]),
     default="tree",
     show_default=True,
-    help="How to print it.",
+    help="A tree, a line for each CPU, JSON, or a picture.",
 )
 @TOPOLOGY.under("Options")
 def topo(format_: str, topology: str) -> int:
     """Show the machine: its packages, nodes, caches and cores, and what may be used."""
-    machine = read_machine(topology)
-    click.echo(render_tree(machine) if format_ == "tree" else render_json(machine))
+    click.echo(_render(read_machine(topology), format_))
     return 0
+
+
+def _render(machine: Machine, format_: str) -> str:
+    if format_ == "json":
+        from ompbind.report.machine import render_json  # late, as all: only one of them is needed
+
+        return render_json(machine)
+    if format_ == "svg":
+        from ompbind.report.picture import render_svg
+
+        return render_svg(machine)
+    if format_ == "table":
+        from ompbind.report.listing import render_listing
+
+        return render_listing(machine, styled=_is_styled())
+    from ompbind.report.tree import render_tree
+
+    return render_tree(machine, styled=_is_styled())
+
+
+def _is_styled() -> bool:
+    """Tell whether standard output is a terminal that shows, and is meant to show, faint text."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"

@@ -9,7 +9,7 @@ from ompbind.errors import RequestError
 from ompbind.mask import Mask
 from ompbind.placement import Placement, Plan
 from ompbind.report.machine import render_summary
-from ompbind.report.text import Column, render_paragraph, render_table
+from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 from ompbind.request import Bind, Request
 from ompbind.topology import Level, index_by_cpu
 
@@ -28,7 +28,7 @@ def render_plan(plan: Plan) -> str:
             title="cores", cells=[str(len({cores[cpu] for cpu in one.cpus})) for one in ranks], right=True
         ),
         Column(title="node", cells=[str(CpuSet(one.nodes)) or "-" for one in ranks], grows=True),
-        Column(title="CPUs", cells=[str(one.cpuset) for one in ranks], grows=True),
+        Column(title="CPUs", cells=[render_cpus(one.cpuset) for one in ranks], grows=True),
         Column(title="OpenMP places", cells=[_places(plan, one) for one in ranks], grows=True),
     ]
     if plan.reserved:
@@ -100,6 +100,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "reserve_total": request.reserve_total,
         "bind": str(request.bind),
         "proc_bind": str(request.proc_bind),
+        "core_kind": request.core_kind,
         "share": request.share,
         "allow_partial": request.allow_partial,
     }

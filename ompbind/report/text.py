@@ -6,7 +6,9 @@ longer than all the rest of a dry run.
 
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 
+from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
 
@@ -113,6 +115,23 @@ def _mark(error: MaskError) -> list[str]:
     at = len(before) + start - left
     marks = "^" * max(1, min(stop, left + len(shown)) - start)
     return [f"    {before}{shown}{after}", "    " + " " * at + marks]
+
+
+def render_cpus(cpus: CpuSet) -> str:
+    """Write a set as list text, evenly spaced runs as one stride: "0-62:2", "0-31:2/8"; masks take both."""
+    runs = list(cpus.runs())
+    starts, lengths = [start for start, _ in runs], {length for _, length in runs}
+    gaps = {after - before for before, after in pairwise(starts)}
+    if len(runs) < 3 or len(gaps) > 1 or len(lengths) > 1:
+        return str(cpus)
+    width, step = lengths.pop(), gaps.pop()
+    last = starts[-1] + width - 1
+    return f"{starts[0]}-{last}:{step}" if width == 1 else f"{starts[0]}-{last}:{width}/{step}"
+
+
+def dim(line: str) -> str:
+    """Make a line faint on terminals."""
+    return f"\033[2m{line}\033[22m"
 
 
 def render_bytes(size: int | None) -> str:

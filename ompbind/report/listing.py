@@ -1,0 +1,50 @@
+"""A machine for people, one line for each CPU."""
+
+from ompbind.report.machine import render_level
+from ompbind.report.text import Column, dim, render_table
+from ompbind.topology import Level, Machine
+
+_COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
+            Level.DRAWER)  # fmt: skip
+"""The levels in the order of their columns; those that a machine does not have are left out."""
+
+
+def render_listing(machine: Machine, *, styled: bool = False) -> str:
+    """Render a table of all CPUs: the logical numbers of their domains, their kind and their state.
+
+    NUMA nodes have the number of the OS. `styled` dims CPUs that are not allowed.
+    """
+    cpus = list(machine.online | machine.offline)
+    columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
+    for level in (level for level in _COLUMNS if machine.at(level)):
+        numbers = _numbers(machine, level)
+        title = "node" if level is Level.NODE else render_level(level)
+        columns.append(Column(title=title, cells=[numbers.get(cpu, "-") for cpu in cpus], right=True))
+    if machine.kinds:
+        kinds = {cpu: kind.name for kind in machine.kinds for cpu in kind.cpus}
+        columns.append(Column(title="kind", cells=[kinds.get(cpu, "-") for cpu in cpus]))
+    columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus]))
+    head, *rows = render_table(columns).split("\n")
+    shown = zip(rows, cpus, strict=True)
+    return "\n".join(
+        [head, *(dim(row) if styled and cpu not in machine.allowed else row for row, cpu in shown)]
+    )
+
+
+def _numbers(machine: Machine, level: Level) -> dict[int, str]:
+    """Return the number of the domain of every CPU that is in one."""
+    return {
+        cpu: str(domain.os_id if level is Level.NODE else domain.index)
+        for domain in machine.at(level)
+        for cpu in domain.cpus
+    }
+
+
+def _state(machine: Machine, cpu: int) -> str:
+    """Say what keeps a CPU from being used, "allowed" when nothing does."""
+    if cpu not in machine.online:
+        return "offline"
+    if cpu not in machine.allowed:
+        return "not allowed"
+    apart = (("isolated", machine.isolated), ("nohz_full", machine.nohz_full))
+    return ", ".join(name for name, cpus in apart if cpu in cpus) or "allowed"
