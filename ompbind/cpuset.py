@@ -55,12 +55,13 @@ class CpuSet:
         digits = text.strip("\0 \t\r\n")
         if len(digits) > CPU_LIMIT // 3:
             raise ValueError("the mask is too long")
-        head, *words = digits.split(",")
-        if any(len(word) != 8 for word in words):
-            words = [word.rjust(8, "0") for word in words]
+        commas, head = divmod(len(digits), 9)
+        if digits[head::9] != "," * commas or digits.count(",") != commas:  # words of other than 8 digits
+            first, *words = digits.split(",")
+            digits = first + "".join(word.rjust(8, "0") for word in words)
         if not digits.isascii() or any(sign in digits for sign in "_+- xX"):
             raise ValueError(f"{digits!r} is not a mask")
-        bits = int(head + "".join(words), 16)
+        bits = int(digits.replace(",", ""), 16)
         if bits.bit_length() > CPU_LIMIT:
             raise ValueError("the mask names CPUs past the highest possible one")
         return cls.from_bits(bits)
@@ -100,7 +101,7 @@ class CpuSet:
         return isinstance(other, CpuSet) and self.bits == other.bits
 
     def __hash__(self) -> int:
-        return hash(self.bits)
+        return hash((self.bits, self.bits.bit_length()))  # that of an int repeats every 61 bits
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return CpuSet.from_bits, (self.bits,)

@@ -154,13 +154,13 @@ def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterat
     """Order by the first CPU of every enclosing domain, outermost first, as one walks the machine."""
     outer: list[dict[int, int]] = []
     for level in order:
-        firsts = [
-            (tuple(seen.get(cpus.first, cpus.first) for seen in outer), cpus.first) for _, cpus in kept[level]
-        ]
-        ranked = sorted(zip(firsts, kept[level], strict=True), key=lambda pair: pair[0])
-        for index, (_, (os_id, cpus)) in enumerate(ranked):
+        firsts = [cpus.first for _, cpus in kept[level]]
+        ways = [tuple(seen.get(first, first) for seen in outer) for first in firsts]
+        ranked = sorted(zip(ways, firsts, kept[level], strict=True), key=lambda one: one[:2])
+        for index, (_, _, (os_id, cpus)) in enumerate(ranked):
             yield Domain(level=level, index=index, cpus=cpus, os_id=os_id)
-        outer.append({cpu: cpus.first for _, cpus in kept[level] for cpu in cpus})
+        if level is not order[-1]:
+            outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
 
 
 def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:

@@ -1,27 +1,43 @@
-"""A root in an archive: a recording of a machine packed as one `.tar.gz`, `.bz2`, `.xz` or `.tar`."""
+"""A root in an archive: a recording of a machine packed as one `.tar.gz`, `.tar.bz2`, `.tar.xz` or `.tar`.
 
+The archive is unpacked piece by piece and only the texts of its files are kept, equal ones once: the
+recording of a large machine says the same in thousands of files.
+"""
+
+import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Protocol
 
 from ompbind.errors import MachineError
 from ompbind.machine.root import clean_text
 
 UNPACKED_LIMIT = 1 << 29
-"""Bytes that an archive may hold; a recording of 2,048 CPUs needs a tenth of it."""
+"""Bytes that an archive may hold; a recording of 4,096 CPUs needs a third of it."""
 
+FILE_LIMIT = 1 << 24
+"""Bytes that a file of it may have; the longest, proc/cpuinfo, needs a third of it for 4,096 CPUs."""
+
+_PIECE = 1 << 19
 _BLOCK = 512
-_FILE_KINDS = frozenset(b"0\0")
-_LINK_KINDS = frozenset(b"2")
-_EXTRA_KINDS = frozenset(b"xg")
-_PLAIN_KINDS = _FILE_KINDS | _LINK_KINDS | _EXTRA_KINDS | frozenset(b"5")
+
+_UNREAD = (
+    b"/size",
+    b"/id",
+    b"/ways_of_associativity",
+    b"/number_of_sets",
+    b"/coherency_line_size",
+    b"/uevent",
+)
+"""Files of every CPU that no reader asks for; passing over them is a third of the work."""
 
 
 class Index:
-    """What is in an archive: where the bytes of each file are in the unpacked data, and links' targets."""
+    """What is in an archive: the bytes of each file, and what each link points to."""
 
     def __init__(self) -> None:
-        self.files: dict[bytes, tuple[int, int]] = {}
+        self.files: dict[bytes, bytes] = {}
         self.links: dict[bytes, bytes] = {}
 
     def names(self) -> Iterator[bytes]:
@@ -30,36 +46,40 @@ class Index:
 
 
 class ArchiveRoot:
-    """The files of a recording in an archive, unpacked in memory once; `name` is what people call it."""
+    """The files of a recording in an archive, kept in memory; `name` is what people call it."""
 
     def __init__(self, packed: bytes, name: str) -> None:
         self.name = name
-        self._data = _unpack(packed, name)
-        self._index = _plain_members(self._data) or _library_members(self._data, name)
-        self._base = _common_folder(self._index.names())
+        try:
+            index = _plain_index(_pieces(packed)) or _library_index(_pieces(packed))
+        except (OSError, EOFError, zlib.error, ArithmeticError, ValueError) as error:
+            raise MachineError(f"cannot read the archive {name}: {error}") from error
+        self._files, self._links = index.files, index.links
+        self._base = _common_folder(index.names())
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None when it is not in the archive."""
         name = self._base + path.encode()
-        found = self._index.files.get(name)
-        if found is None and self._index.links:
-            found = self._index.files.get(self._follow(name))
-        return None if found is None else clean_text(self._data[found[0] : found[0] + found[1]])
+        found = self._files.get(name)
+        if found is None and self._links:
+            found = self._files.get(self._follow(name))
+        return None if found is None else clean_text(found)
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, empty when it is not in the archive."""
         folder = self._follow(self._base + path.encode()) + b"/"
         skip = len(folder)
-        found = {name[skip:].partition(b"/")[0] for name in self._index.names() if name.startswith(folder)}
+        held = chain(self._files, self._links)
+        found = {name[skip:].partition(b"/")[0] for name in held if name.startswith(folder)}
         return [name.decode("utf-8", "replace") for name in found]
 
     def _follow(self, name: bytes) -> bytes:
-        """Replace the links in a name by what they point to, as often as a kernel would."""
+        """Replace the links in a name by what they point to, as a kernel would."""
         for _ in range(LINK_LIMIT):
-            step = next((at for at in _folder_ends(name) if name[:at] in self._index.links), 0)
+            step = next((at for at in _folder_ends(name) if name[:at] in self._links), 0)
             if not step:
                 break
-            target = self._index.links[name[:step]]
+            target = self._links[name[:step]]
             name = _flat(name[:step].rpartition(b"/")[0] + b"/" + target) + name[step:]
         return name
 
@@ -88,98 +108,151 @@ def _flat(name: bytes) -> bytes:
     return b"/".join(steps)
 
 
-def _unpack(packed: bytes, name: str) -> bytes:
-    """Unpack an archive, whichever way it is packed, as far as it may be large; raises MachineError."""
-    try:
-        data, is_whole = _unpacked(packed)
-    except (OSError, EOFError, zlib.error, ArithmeticError, ValueError) as error:
-        raise MachineError(f"cannot read the archive {name}: {error}") from error
-    if len(data) > UNPACKED_LIMIT:
-        raise MachineError(
-            f"{name} unpacks to more than {UNPACKED_LIMIT >> 20} MiB: no recording of a machine does"
-        )
-    if not is_whole:
-        raise MachineError(f"cannot read the archive {name}: it is cut short")
-    return data
+class _Unpacker(Protocol):
+    """What the decompressors of bzip2 and xz have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
-def _unpacked(packed: bytes) -> tuple[bytes, bool]:
-    """Return up to a byte more than the limit of what was packed, and whether its end was reached."""
+def _pieces(packed: bytes) -> Iterator[bytes]:
+    """Yield what was packed, piece by piece; ValueError when it is cut short, or too much."""
+    total = 0
+    for piece in _unpacked(packed):
+        total += len(piece)
+        if total > UNPACKED_LIMIT:
+            raise ValueError(f"it unpacks to more than {UNPACKED_LIMIT >> 20} MiB, no recording does")
+        yield piece
+
+
+def _unpacked(packed: bytes) -> Iterator[bytes]:
     if packed.startswith(b"\x1f\x8b"):
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-        data = unpacker.decompress(packed, UNPACKED_LIMIT + 1)
-        return data, unpacker.eof
-    if packed.startswith((b"BZh", b"\xfd")):
-        return _unpacked_by_library(packed)
-    return packed, True
+        yield from _gunzipped(packed)
+    elif packed.startswith((b"BZh", b"\xfd")):
+        yield from _unpacked_by_library(packed)
+    else:
+        yield from (packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE))
 
 
-def _unpacked_by_library(packed: bytes) -> tuple[bytes, bool]:
+def _gunzipped(packed: bytes) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    while not unpacker.eof:
+        piece = unpacker.decompress(packed, _PIECE)
+        packed = unpacker.unconsumed_tail
+        if not piece and not unpacker.eof:
+            raise ValueError("it is cut short")
+        yield piece
+
+
+def _unpacked_by_library(packed: bytes) -> Iterator[bytes]:
     import bz2  # late, both: recordings are seldom packed so
     import lzma
 
     try:
-        if packed.startswith(b"BZh"):
-            bzip = bz2.BZ2Decompressor()
-            return bzip.decompress(packed, UNPACKED_LIMIT + 1), bzip.eof
-        xz = lzma.LZMADecompressor(memlimit=UNPACKED_LIMIT)
-        return xz.decompress(packed, UNPACKED_LIMIT + 1), xz.eof
+        is_bzip = packed.startswith(b"BZh")
+        unpacker: _Unpacker = (
+            bz2.BZ2Decompressor() if is_bzip else lzma.LZMADecompressor(memlimit=FILE_LIMIT * 8)
+        )
+        piece = unpacker.decompress(packed, _PIECE)
+        while piece or not unpacker.eof:
+            if not piece:
+                raise ValueError("it is cut short")
+            yield piece
+            piece = b"" if unpacker.eof else unpacker.decompress(b"", _PIECE)
     except lzma.LZMAError as error:
         raise ValueError(str(error)) from error
 
 
-def _plain_members(data: bytes) -> Index | None:
-    """Find every plain file of a tar; None when it has more than plain members.
+def _plain_index(pieces: Iterator[bytes]) -> Index | None:  # noqa: C901 - one loop, written for speed
+    """Read a tar of plain members; None when it has others.
 
-    A recording has some 25 members for each CPU; this takes a twentieth of the time of `tarfile`,
-    to which anything but files, folders and symbolic links with short names is left.
+    This takes a tenth of the time of `tarfile`, to which anything but files, folders and symbolic links
+    with short names is left.
     """
-    index = Index()
-    at, end = 0, len(data) - _BLOCK
-    try:
-        while at <= end and data[at]:
-            kind, size = data[at + 156], _size(data, at)
-            if kind not in _PLAIN_KINDS or data[at + 345]:
+    index, texts, sizes = Index(), dict[bytes, bytes](), dict[bytes, int]()
+    held, at, skip = b"", 0, 0
+    for piece in pieces:
+        if skip >= len(piece):
+            skip -= len(piece)
+            continue
+        held, at, skip = held[at:] + piece[skip:], 0, 0
+        total = len(held)
+        while at + _BLOCK <= total:
+            name, field, kind, target, prefix = _HEADER.unpack_from(held, at)
+            size = sizes.get(field)
+            if size is None:
+                size = sizes[field] = _size(field)
+            start = at + _BLOCK
+            after = start + (size + _BLOCK - 1 & -_BLOCK)
+            if size > FILE_LIMIT:
+                at, skip = min(after, total), max(0, after - total)
+                continue
+            if after > total:
+                break
+            if kind in b"0\0" and name[0] and prefix == b"\0":
+                name = name.rstrip(b"\0")
+                if not name.endswith(_UNREAD):
+                    text = held[start : start + size]
+                    index.files[name] = texts.setdefault(text, text)
+            elif not name[0]:
+                return index
+            elif prefix != b"\0" or not _keep_other(index, kind, name, target + held[start : start + size]):
                 return None
-            if kind in _EXTRA_KINDS and _renames(data[at + _BLOCK : at + _BLOCK + size]):
-                return None
-            if kind in _FILE_KINDS:
-                index.files[data[at : at + 100].rstrip(b"\0")] = (at + _BLOCK, size)
-            elif kind in _LINK_KINDS:
-                index.links[data[at : at + 100].rstrip(b"\0")] = data[at + 157 : at + 257].rstrip(b"\0")
-            at += _BLOCK + (size + _BLOCK - 1) // _BLOCK * _BLOCK
-    except ValueError:
-        return None
+            at = after
     return index
 
 
-def _renames(extra: bytes) -> bool:
-    """Tell whether an extra header changes the name or size of the member after it; times do no harm."""
-    return b" path=" in extra or b" size=" in extra
+_HEADER = struct.Struct("100s 24x 12s 20x c 100s 88x c 166x")
+"""Of the header of a member: its name, its size, its kind, what it links to, and where its name goes on."""
 
 
-def _size(data: bytes, at: int) -> int:
-    """Return the bytes of the member whose header is at `at`; ValueError if it is no plain number."""
-    digits = data[at + 124 : at + 136].strip(b"\0 ") or b"0"
+def _keep_other(index: Index, kind: bytes, name: bytes, told: bytes) -> bool:
+    """Keep a link, pass over a folder and over times; False for what only `tarfile` can make sense of."""
+    if kind == b"2":
+        index.links[name.rstrip(b"\0")] = told[:100].rstrip(b"\0")
+        return True
+    changes = (key in told for key in (b" path=", b" size=", b" linkpath="))
+    return kind == b"5" or (kind in b"xg" and not any(changes))
+
+
+def _size(field: bytes) -> int:
+    """Return the bytes of a member as its header tells them; ValueError if they are no plain number."""
+    digits = field.strip(b"\0 ") or b"0"
     if not digits.isdigit():
         raise ValueError("the size of a member is not an octal number")
     return int(digits, 8)
 
 
-def _library_members(data: bytes, name: str) -> Index:
-    import io
+class _Stream:
+    """Pieces as the file that `tarfile` reads from."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._held = pieces, b""
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        while len(self._held) < size and (piece := next(self._pieces, b"")):
+            self._held += piece
+        data, self._held = self._held[:size], self._held[size:]
+        return data
+
+
+def _library_index(pieces: Iterator[bytes]) -> Index:
     import tarfile  # late: most recordings never need it
 
     index = Index()
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        with tarfile.open(fileobj=_Stream(pieces), mode="r|") as archive:  # type: ignore[call-overload]
             for member in archive:
-                if member.isfile():
-                    index.files[member.name.encode()] = (member.offset_data, member.size)
-                elif member.issym():
+                if member.issym():
                     index.links[member.name.encode()] = member.linkname.encode()
-    except (OSError, tarfile.TarError, ValueError, EOFError, zlib.error) as error:
-        raise MachineError(f"cannot read the archive {name}: {error}") from error
+                elif member.isfile() and member.size <= FILE_LIMIT:
+                    file = archive.extractfile(member)
+                    index.files[member.name.encode()] = file.read() if file else b""
+    except tarfile.TarError as error:
+        raise ValueError(str(error)) from error
     return index
 
 

@@ -68,12 +68,13 @@ def read_domains(root: Root, online: CpuSet) -> DomainReading:
     """Read the domains of every level that `cpuN/topology` and `cpuN/cache` tell of."""
     remarks: list[str] = []
     cores = _split_modules(root, _read_siblings(root, online, Level.CORE))
+    told = union(cpus for _, cpus in cores)
     speakers = CpuSet(cpus.first for _, cpus in cores) or online
     caches = _read_caches(root, speakers, (Level.L2, Level.L3) if cores else tuple(_CACHES.values()))
     if not cores:
         cores = caches[Level.CORE]
-        told = "only their L1 caches tell which" if cores else "no file tells which"
-        remarks.append(f"{told} CPUs share a core" + ("" if cores else ": each one counts as a core"))
+        by_what = "only their L1 caches tell which" if cores else "no file tells which"
+        remarks.append(f"{by_what} CPUs share a core" + ("" if cores else ": each one counts as a core"))
     parts: dict[Level, Partition] = {
         Level.CORE: cores,
         Level.L2: caches[Level.L2],
@@ -81,7 +82,7 @@ def read_domains(root: Root, online: CpuSet) -> DomainReading:
     }
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
-            parts[level] = _read_siblings(root, online, level)
+            parts[level] = _read_siblings(root, online, level, told)
     parts[Level.PACKAGE] = _read_packages(root, online, parts[Level.PACKAGE])
     return DomainReading(partitions=_drop_repeated(parts), remarks=tuple(remarks))
 
@@ -89,9 +90,9 @@ def read_domains(root: Root, online: CpuSet) -> DomainReading:
 def _drop_repeated(parts: dict[Level, Partition]) -> dict[Level, Partition]:
     """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there."""
     shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in parts.items()}
-    core_of = {cpu: cpus for cpus in shapes[Level.CORE] for cpu in cpus}
     for level, others in _REPEATED.items():
         told = shapes[level]
+        core_of = {cpu: cpus for cpus in shapes[Level.CORE] for cpu in cpus} if told else {}
         cut = any(not core_of.get(cpus.first, EMPTY) <= cpus for cpus in told)
         if cut or told in [shapes[other] for other in others]:
             parts[level] = []
@@ -105,9 +106,13 @@ _REPEATED = {
 """Levels that some kernels fill with what they know of other ones."""
 
 
-def _read_siblings(root: Root, online: CpuSet, level: Level) -> list[tuple[int | None, CpuSet]]:
-    """Ask CPU after CPU for its siblings; a level that the first with a `topology` folder cannot tell of
-    is not there at all."""
+def _read_siblings(
+    root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY
+) -> list[tuple[int | None, CpuSet]]:
+    """Ask CPU after CPU for its siblings.
+
+    A level that the first of the CPUs in `told`, those that have a core, cannot tell of is not there at all.
+    """
     found: list[tuple[int | None, CpuSet]] = []
     rest = online
     while rest:
@@ -117,7 +122,7 @@ def _read_siblings(root: Root, online: CpuSet, level: Level) -> list[tuple[int |
         mine = read_set(root, files)
         if mine is not None:
             found.append((_os_number(root, level, folder), (mine | speaker) & rest))
-        elif not found and root.names(folder):
+        elif not found and rest.first in told:
             break
         rest = rest - (mine or EMPTY) - speaker
     return found

@@ -21,6 +21,9 @@ SHOWN_EACH = 16
 LINES = 40
 """Lines of a tree from which on inner levels are only counted: what fits on a screen with its shell."""
 
+NODES = 8
+"""Nodes up to which their distances are shown one by one."""
+
 _NOT_ALLOWED = ", not allowed"
 
 
@@ -157,15 +160,15 @@ def _counts(view: _View, cpus: CpuSet) -> Iterator[tuple[Level, int]]:
 
 
 def _distances(nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield the distances between nodes as a table, or their range where it would be too wide."""
+    """Yield the distances between nodes as a table, or their range where that would be long."""
     if len(nodes) < 2 or any(len(node.distances) != len(nodes) for node in nodes):
         return
-    cell = max(len(str(value)) for node in nodes for value in (node.number, *node.distances)) + 2
-    if cell * (len(nodes) + 1) + 2 > WIDTH:
+    if len(nodes) > NODES:
         own = {node.distances[place] for place, node in enumerate(nodes)}
         others = {far for place, node in enumerate(nodes) for far in _without(node.distances, place)}
         yield f"  node distances: {_range(own)} to itself, {_range(others)} to others"
         return
+    cell = max(len(str(value)) for node in nodes for value in (node.number, *node.distances)) + 2
     yield "  node distances"
     for title, row in (("", [node.number for node in nodes]), *((str(n.number), n.distances) for n in nodes)):
         yield "  " + title.rjust(cell) + "".join(str(value).rjust(cell) for value in row)
