@@ -77,45 +77,66 @@ def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: obje
 
 def write_tree(root: Path, shape: Shape, files: dict[str, str] | None = None) -> Path:
     """Write the sysfs tree of a shape below `root`; `files` are added, or replace what is there."""
-    parts = shape.partitions()
-    count = shape.all_cores * shape.smt
-    tree = {
-        "sys/devices/system/cpu/online": f"0-{count - 1}\n",
-        "sys/devices/system/cpu/present": f"0-{count - 1}\n",
-        "proc/self/cgroup": "0::/\n",
-    }
-    for number, node in enumerate(parts[Level.NODE]):
-        folder = f"sys/devices/system/node/node{number}"
-        tree[f"{folder}/cpumap"] = node.to_mask() + "\n"
-        tree[f"{folder}/cpulist"] = f"{node}\n"
-        tree[f"{folder}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
-        tree[f"{folder}/distance"] = " ".join(
-            "10" if i == number else "20" for i in range(len(parts[Level.NODE]))
-        )
-    for cpu in range(count):
-        tree |= _cpu_files(cpu, parts)
-    for path, text in {**tree, **(files or {})}.items():
+    for path, text in {**shape_files(shape), **(files or {})}.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     return root
 
 
-def _cpu_files(cpu: int, parts: dict[Level, list[CpuSet]]) -> dict[str, str]:
-    own = {level: next(cpus for cpus in sets if cpu in cpus) for level, sets in parts.items()}
-    folder = f"sys/devices/system/cpu/cpu{cpu}"
-    return {
-        f"{folder}/topology/core_cpus": own[Level.CORE].to_mask() + "\n",
-        f"{folder}/topology/core_cpus_list": f"{own[Level.CORE]}\n",
-        f"{folder}/topology/package_cpus": own[Level.PACKAGE].to_mask() + "\n",
-        f"{folder}/topology/physical_package_id": f"{parts[Level.PACKAGE].index(own[Level.PACKAGE])}\n",
-        f"{folder}/cache/index0/level": "1\n",
-        f"{folder}/cache/index0/type": "Data\n",
-        f"{folder}/cache/index0/shared_cpu_map": own[Level.CORE].to_mask() + "\n",
-        f"{folder}/cache/index1/level": "2\n",
-        f"{folder}/cache/index1/type": "Unified\n",
-        f"{folder}/cache/index1/shared_cpu_map": own[Level.CORE].to_mask() + "\n",
-        f"{folder}/cache/index2/level": "3\n",
-        f"{folder}/cache/index2/type": "Unified\n",
-        f"{folder}/cache/index2/shared_cpu_map": own[Level.L3].to_mask() + "\n",
+def shape_files(shape: Shape) -> dict[str, str]:
+    """The files of the sysfs tree of a shape, by path."""
+    return tree_files(shape.partitions(), CpuSet(range(shape.all_cores * shape.smt)))
+
+
+def tree_files(parts: dict[Level, list[CpuSet]], online: CpuSet) -> dict[str, str]:
+    """The files of a machine with these packages, nodes, L3 caches and cores; each L2 is of one core."""
+    tree = {
+        "sys/devices/system/cpu/online": f"{online}\n",
+        "sys/devices/system/cpu/present": f"{online}\n",
+        "proc/self/cgroup": "0::/\n",
     }
+    count = len(parts[Level.NODE])
+    for number, node in enumerate(parts[Level.NODE]):
+        folder = f"sys/devices/system/node/node{number}"
+        tree[f"{folder}/cpumap"] = node.to_mask() + "\n"
+        tree[f"{folder}/cpulist"] = f"{node}\n"
+        tree[f"{folder}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
+        tree[f"{folder}/distance"] = " ".join("10" if i == number else "20" for i in range(count))
+    own = {level: {cpu: cpus for cpus in sets for cpu in cpus} for level, sets in parts.items()}
+    packages = [cpus & online for cpus in parts[Level.PACKAGE]]
+    for cpu in online:
+        mine = {level: own[level][cpu] & online for level in own}
+        tree |= _cpu_files(cpu, mine, packages.index(mine[Level.PACKAGE]))
+    return tree
+
+
+def _cpu_files(cpu: int, own: dict[Level, CpuSet], package: int) -> dict[str, str]:
+    folder = f"sys/devices/system/cpu/cpu{cpu}"
+    files = {
+        "topology/core_cpus": own[Level.CORE].to_mask(),
+        "topology/core_cpus_list": str(own[Level.CORE]),
+        "topology/package_cpus": own[Level.PACKAGE].to_mask(),
+        "topology/physical_package_id": str(package),
+    }
+    for index, (level, shared) in enumerate(((1, Level.CORE), (2, Level.CORE), (3, Level.L3))):
+        files[f"cache/index{index}/level"] = str(level)
+        files[f"cache/index{index}/type"] = "Data" if level == 1 else "Unified"
+        files[f"cache/index{index}/shared_cpu_map"] = own[shared].to_mask()
+    return {f"{folder}/{name}": f"{text}\n" for name, text in files.items()}
+
+
+class DictRoot:
+    """A root of given files."""
+
+    name = "given"
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self.files = files
+
+    def read(self, path: str) -> str | None:
+        return self.files.get(path)
+
+    def names(self, path: str) -> list[str]:
+        skip = len(path) + 1
+        return sorted({name[skip:].split("/")[0] for name in self.files if name.startswith(path + "/")})

@@ -4,6 +4,8 @@ import gzip
 import io
 import os
 import tarfile
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
+from ompbind.machine import archive as archive_module
 from ompbind.machine.archive import ArchiveRoot
 from ompbind.machine.cgroup import read_limits
 from ompbind.machine.fallback import make_counted_machine
@@ -21,7 +24,7 @@ from ompbind.machine.sources import read_machine
 from ompbind.plan import make_plan
 from ompbind.request import Request
 from ompbind.topology import Level
-from tests.machines import Shape, make_machine, write_tree
+from tests.machines import DictRoot, Shape, make_machine, write_tree
 
 SHAPES = [
     Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
@@ -326,6 +329,43 @@ def test_archives_are_read_like_folders(tmp_path, format_, name):
     assert packed.replace(source="") == read_machine(str(tree)).replace(source="")
 
 
+@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w"])
+def test_archives_are_known_by_their_content(tmp_path, mode):
+    tree = write_tree(tmp_path / "tree", Shape(cores=2))
+    with tarfile.open(tmp_path / "recording", mode) as archive:
+        archive.add(tree, arcname="m")
+    assert str(read_machine(str(tmp_path / "recording")).online) == "0-1"
+
+
+def test_links_in_archives_lead_to_what_they_name(tmp_path):
+    tree = write_tree(tmp_path / "tree", Shape(cores=2), {f"{CPU}/cpufreq/policy1/cpuinfo_max_freq": "7"})
+    (tree / CPU / "cpu1/cpufreq").symlink_to("../cpufreq/policy1")
+    (tree / CPU / "cpu0/cpufreq").symlink_to("../cpu1/cpufreq")
+    (tree / CPU / "cpu0/loop").symlink_to("loop")
+    (tree / CPU / "cpu0/away").symlink_to("../../../../../../../../etc")
+    root = ArchiveRoot(Path(pack(tree, tmp_path / "m.tar.gz")).read_bytes(), "packed")
+    assert root.read(f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq") == "7"
+    assert root.names(f"{CPU}/cpu0/cpufreq") == ["cpuinfo_max_freq"]
+    assert root.read(f"{CPU}/cpu0/loop/x") is None
+    assert root.read(f"{CPU}/cpu0/away/hostname") is None
+
+
+def test_archives_that_hold_too_much_are_refused_in_little_memory(tmp_path):
+    """Zeros pack a thousandfold; the files of a recording are small, and all of it is not large."""
+    header = tarfile.TarInfo("m/sys/devices/system/cpu/online")
+    header.size = 1 << 40
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(header.tobuf())
+    for _ in range(archive_module.UNPACKED_LIMIT // (1 << 24) + 1):
+        packed += packer.compress(bytes(1 << 24))
+    (tmp_path / "large.tar.gz").write_bytes(packed + packer.flush())
+    tracemalloc.start()
+    with pytest.raises(MachineError, match="more than 512 MiB"):
+        read_machine(str(tmp_path / "large.tar.gz"))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_archives_are_a_machine_or_a_machine_error(tmp_path, data):
@@ -349,23 +389,6 @@ names = st.sampled_from(
     ["online", "present", "cpu0/topology/core_cpus", "cpu1/topology/package_cpus", "cpu0/online"]
 )
 texts = st.text(alphabet="0123456789,-abcf \n\0(nul)", max_size=12)
-
-
-class DictRoot:
-    """A root of given files."""
-
-    name = "given"
-
-    def __init__(self, files):
-        self.files = files
-
-    def read(self, path):
-        return self.files.get(path)
-
-    def names(self, path):
-        return sorted(
-            {name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(path + "/")}
-        )
 
 
 @given(st.dictionaries(names, texts, max_size=5), texts, texts)

@@ -5,7 +5,7 @@ What a file is, its content tells, not its name.
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.linux import LIVE, read_live, read_recorded
@@ -14,8 +14,8 @@ from ompbind.topology import Machine
 SYNTHETIC = "synthetic:"
 """How a topology source begins that describes a machine instead of naming a file."""
 
-TEXT_LIMIT = 64 << 20
-"""Bytes of a text that describes a machine; the XML of 4,096 CPUs takes a tenth of it."""
+SIZE_LIMIT = 64 << 20
+"""Bytes of a file that tells of a machine; the XML of 4,096 CPUs takes a tenth of it."""
 
 KNOWN = (
     "give 'live', a folder or an archive (.tar.gz) that holds sys/ and proc/, XML of lstopo, JSON of "
@@ -48,17 +48,26 @@ def _read_file(path: str) -> Machine:
             reader = next((read for is_it, read in _FORMATS if is_it(head)), None)
             if reader is None:
                 raise MachineError(f"{path!r} is not a topology source: {_looks(head)}", hint=KNOWN)
-            data = head + file.read(TEXT_LIMIT + 1)
+            data = head + _rest(file)
     except FileNotFoundError as error:
         raise MachineError(f"there is no topology source {path!r}", hint=KNOWN) from error
     except (OSError, ValueError) as error:
         raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=KNOWN) from error
-    if len(data) > TEXT_LIMIT:
-        raise MachineError(f"{path!r} has more than {TEXT_LIMIT >> 20} MiB: no account of a machine does")
+    if len(data) > SIZE_LIMIT:
+        raise MachineError(f"{path!r} has more than {SIZE_LIMIT >> 20} MiB: no account of a machine does")
     return reader(data, path)
 
 
 _HEAD = 512
+_PIECE = 1 << 20
+
+
+def _rest(file: BinaryIO) -> bytes:
+    """Read on to the end, or a little past the limit, without asking for room that is not needed."""
+    pieces: list[bytes] = []
+    while len(pieces) * _PIECE <= SIZE_LIMIT and (piece := file.read(_PIECE)):
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _looks(head: bytes) -> str:

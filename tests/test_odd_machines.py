@@ -1,0 +1,279 @@
+"""Machines that tell of themselves oddly, one by one, and what the reader of sysfs makes of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import MachineError
+from ompbind.machine.linux import read_recorded, widen
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from ompbind.topology import Level
+from tests.machines import DictRoot, Shape, shape_files, tree_files
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+SHAPE = Shape(packages=2, cores=4, smt=2)
+
+
+def read(files):
+    return read_recorded(DictRoot({path: text for path, text in files.items() if text is not None}))
+
+
+def sets(machine, level):
+    return [str(domain.cpus) for domain in machine.at(level)]
+
+
+def topology(cpus, name, texts):
+    """A file in the topology folder of each CPU, from a list of texts."""
+    return {
+        f"{CPU}/cpu{cpu}/topology/{name}": text
+        for cpu, text in zip(cpus, texts, strict=True)
+        if text is not None
+    }
+
+
+def without(files, *names):
+    return {path: text for path, text in files.items() if path.rpartition("/")[2] not in names}
+
+
+def test_halves_of_a_package_are_one_when_their_number_is_and_their_cores_differ():
+    """Haswell's cluster-on-die: two sibling sets in each package, ids tell the true two."""
+    halves = shape_files(Shape(packages=4, cores=2))
+    halves |= topology(range(8), "physical_package_id", "00001111")
+    halves |= topology(range(8), "core_id", "01450145")
+    machine = read(halves)
+    assert [(str(one.cpus), one.os_id) for one in machine.at(Level.PACKAGE)] == [("0-3", 0), ("4-7", 1)]
+
+
+@pytest.mark.parametrize("core_ids", ["01010101", [None] * 8])
+def test_numbers_of_packages_that_repeat_are_no_identities(core_ids):
+    """Itanium cells: eight numbers for sixteen packages; the cores of both have the same numbers."""
+    files = shape_files(Shape(packages=4, cores=2)) | topology(range(8), "physical_package_id", "00110011")
+    files |= topology(range(8), "core_id", core_ids)
+    assert sets(read(files), Level.PACKAGE) == ["0-1", "2-3", "4-5", "6-7"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "packages", "os_ids"),
+    [
+        ("00001111", ["0-3", "4-7"], [0, 1]),
+        (["65535"] * 8, ["0-7"], [None]),
+        (["-1"] * 8, [], []),
+        (["0"] * 7 + [None], [], []),
+    ],
+)
+def test_packages_without_sibling_files_are_told_by_number(numbers, packages, os_ids):
+    files = without(shape_files(Shape(cores=8)), "package_cpus", "physical_package_id")
+    machine = read(files | topology(range(8), "physical_package_id", numbers))
+    assert sets(machine, Level.PACKAGE) == packages
+    assert [one.os_id for one in machine.at(Level.PACKAGE)] == os_ids
+
+
+def test_modules_of_two_cores_are_two_cores_that_share_a_cache():
+    """AMD's family 15h: siblings say one core, numbers say two."""
+    files = shape_files(Shape(cores=2, smt=2, numbering="adjacent"))
+    machine = read(files | topology(range(4), "core_id", "0123"))
+    assert sets(machine, Level.CORE) == ["0", "1", "2", "3"]
+    assert sets(machine, Level.L2) == ["0-1", "2-3"]
+
+
+@pytest.mark.parametrize("core_ids", ["0044", [None] * 4])
+def test_threads_of_a_core_have_one_number(core_ids):
+    """POWER counts cores in fours."""
+    files = shape_files(Shape(cores=2, smt=2, numbering="adjacent")) | topology(range(4), "core_id", core_ids)
+    assert sets(read(files), Level.CORE) == ["0-1", "2-3"]
+
+
+def test_caches_tell_of_cores_where_siblings_do_not():
+    files = without(shape_files(SHAPE), "core_cpus", "core_cpus_list")
+    machine = read(files)
+    assert sets(machine, Level.CORE) == sets(read(shape_files(SHAPE)), Level.CORE)
+    assert machine.remarks == ("only their L1 caches tell which CPUs share a core",)
+
+
+def test_a_cpu_without_a_topology_folder_is_a_core_of_its_own():
+    files = {path: text for path, text in shape_files(SHAPE).items() if "/cpu5/" not in path}
+    machine = read(files)
+    assert "5" in sets(machine, Level.CORE)
+    assert sorted(sets(machine, Level.PACKAGE)) == ["0-3,8-11", "4-7,12-15"]
+
+
+def test_packages_are_told_where_cores_are_not():
+    """Old kernels of s390 tell of packages alone."""
+    files = without(shape_files(Shape(packages=2, cores=2)), "core_cpus", "core_cpus_list", "shared_cpu_map")
+    machine = read(files)
+    assert sets(machine, Level.PACKAGE) == ["0-1", "2-3"]
+    assert "each one counts as a core" in machine.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("masks", "dies"),
+    [
+        (["f0f"] * 4 + ["f0f0"] * 4, []),  # each package one die
+        ([f"{0x101 << cpu:x}" for cpu in range(8)], []),  # each core one die
+        (["303", "303", "c0c", "c0c", "3030", "3030", "c0c0", "c0c0"],
+         ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]),
+    ],
+)  # fmt: skip
+def test_dies_are_told_unless_they_repeat_another_level(masks, dies):
+    assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", masks * 2)), Level.DIE) == dies
+
+
+def test_dies_that_cut_cores_are_none():
+    """RISC-V kernels call each thread a die."""
+    each = [f"{1 << cpu:x}" for cpu in range(16)]
+    assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", each)), Level.DIE) == []
+
+
+def test_a_machine_without_lists_of_cpus_is_read_from_folders_and_cpuinfo():
+    files = without(shape_files(Shape(cores=4)), "online", "present")
+    assert str(read(files | {f"{CPU}/cpu2/online": "0"}).online) == "0-1,3"
+    cpuinfo = {"proc/cpuinfo": "".join(f"processor\t: {cpu}\n\n" for cpu in range(6))}
+    assert str(read(files | {f"{CPU}/cpu2/online": "0"} | cpuinfo).online) == "0-1,3-5"
+    assert str(read(cpuinfo).online) == "0-5"
+
+
+def test_sparse_numbers_and_a_missing_cpu_0_are_read_as_they_are():
+    cores = [CpuSet([6]), CpuSet([7]), CpuSet([10, 300])]
+    whole = union(cores)
+    parts = {Level.PACKAGE: [whole], Level.NODE: [whole], Level.L3: [whole], Level.CORE: cores}
+    assert sets(read(tree_files(parts, whole)), Level.CORE) == ["6", "7", "10,300"]
+    assert sets(read(tree_files(parts, whole - CpuSet([10]))), Level.CORE) == ["6", "7", "300"]
+
+
+def test_a_cpu_of_several_nodes_counts_for_the_first():
+    files = shape_files(SHAPE) | {f"{NODE}/node1/cpumap": "ffff"}
+    machine = read(files)
+    assert [str(node.cpus) for node in machine.nodes] == ["0-3,8-11", "4-7,12-15"]
+    assert machine.remarks == (
+        "NUMA node 1 lists CPUs of others: each CPU counts for the first that lists it",
+    )
+    same = read(files | {f"{NODE}/node0/cpumap": "ffff", f"{NODE}/node0/distance": "10 20"})
+    assert [(str(node.cpus), node.nearest) for node in same.nodes] == [("0-15", ()), ("", (0,))]
+
+
+def test_folders_of_cpus_in_a_node_stand_in_for_its_list():
+    files = without(shape_files(Shape(packages=2, cores=2)), "cpumap", "cpulist")
+    files |= {f"{NODE}/node{cpu // 2}/cpu{cpu}/online": "1" for cpu in range(4)}
+    assert [str(node.cpus) for node in read(files).nodes] == ["0-1", "2-3"]
+
+
+def test_cpus_in_no_node_are_told():
+    machine = read(shape_files(SHAPE) | {f"{NODE}/node1/cpumap": "0"})
+    assert machine.remarks == ("in no NUMA node: CPUs 4-7,12-15",)
+
+
+MEMORY = {
+    f"{NODE}/node2/cpumap": "0",
+    f"{NODE}/node2/meminfo": "Node 2 MemTotal: 4096 kB",
+    f"{NODE}/node2/distance": "17 28 10",
+    f"{NODE}/node0/distance": "10 21 17",
+    f"{NODE}/node1/distance": "21 10 28",
+}
+
+
+@pytest.mark.parametrize(
+    ("extra", "nearest"),
+    [
+        ({}, (0,)),
+        ({f"{NODE}/node2/access0/initiators/node1/x": ""}, (1,)),
+        (
+            {
+                f"{NODE}/node2/access0/initiators/node0/x": "",
+                f"{NODE}/node2/access1/initiators/node1/x": "",
+            },
+            (1,),
+        ),
+        ({f"{NODE}/node2/access1/initiators/node9/x": ""}, (0,)),
+        ({f"{NODE}/node2/distance": "20 20 10"}, (0, 1)),
+        ({f"{NODE}/node2/distance": None}, ()),
+    ],
+    ids=["distance", "initiator", "access1-first", "initiator-absent", "equal", "nothing"],
+)
+def test_a_node_without_cpus_is_near_to_its_initiators_or_by_distance(extra, nearest):
+    assert read(shape_files(SHAPE) | MEMORY | extra).nodes[2].nearest == nearest
+
+
+def test_memory_of_gpus_is_left_out_and_told():
+    gpu = {"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Node: 2\nStatus: online\n"}
+    machine = read(shape_files(SHAPE) | MEMORY | gpu)
+    assert [(node.number, node.distances) for node in machine.nodes] == [(0, (10, 21)), (1, (21, 10))]
+    assert machine.remarks == ("NUMA node 2 left out: GPU memory",)
+
+
+def test_domains_that_cut_through_each_other_are_told():
+    files = shape_files(SHAPE)
+    files |= {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0ff0" for cpu in range(4, 12)}
+    assert any("cut through" in remark for remark in read(files).remarks)
+
+
+@pytest.mark.parametrize(
+    ("isolated", "nohz", "plain", "note"),
+    [
+        ("\n", "(null)\n", "0-7", None),
+        ("6-7\n", "", "0-5", "left out as isolated: CPUs 6-7"),
+        ("", "7", "0-6", "left out as nohz_full: CPU 7"),
+        ("6", "6-7", "0-5", "left out as isolated or nohz_full: CPUs 6-7"),
+        ("0-7", "", "0-7", None),
+    ],
+)
+def test_cpus_set_apart_are_used_when_named(isolated, nohz, plain, note):
+    machine = read(shape_files(Shape(cores=8)) | {f"{CPU}/isolated": isolated, f"{CPU}/nohz_full": nohz})
+    made = make_plan(machine, Request(ranks=1))
+    assert str(made.placements[0].cpuset) == plain
+    notes = [one.text for one in made.notes if one.code == "set-apart"]
+    assert notes == ([] if note is None else [f"{note} (a mask that names them uses them)"])
+
+
+@pytest.mark.parametrize(
+    ("affinity", "allowed", "isolated", "result"),
+    [
+        ("0-2,4-7", "0-7", "3", "0-7"),  # as the kernel starts every process
+        ("0-1", "0-7", "3", "0-1"),  # narrowed on purpose
+        ("4", "4-7", "4-7", "4"),  # placed on one of the isolated CPUs
+        ("0-7", "0-7", "", "0-7"),
+    ],
+)
+def test_isolated_cpus_are_allowed_where_nobody_narrowed_the_mask(affinity, allowed, isolated, result):
+    made = widen(*map(CpuSet.from_list, (affinity, allowed, isolated)))
+    assert str(made & CpuSet.from_list(allowed)) == result
+
+
+def test_no_cpu_that_is_allowed_is_an_error():
+    group = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "99"}
+    with pytest.raises(MachineError, match="no CPU of given is allowed"):
+        read(shape_files(SHAPE) | group)
+
+
+@given(st.data())
+def test_any_numbering_with_any_holes_is_read_as_it_is(data):
+    """Machines with numbers shuffled and CPUs offline: every level is a partition, and the right one."""
+    shape = data.draw(
+        st.builds(
+            Shape,
+            packages=st.integers(1, 3),
+            nodes=st.integers(1, 2),
+            l3s=st.integers(1, 2),
+            cores=st.integers(1, 3),
+            smt=st.sampled_from([1, 2, 4]),
+        )
+    )
+    count = shape.all_cores * shape.smt
+    numbers = data.draw(st.lists(st.integers(0, 4 * count), min_size=count, max_size=count, unique=True))
+    offline = CpuSet(data.draw(st.sets(st.sampled_from(numbers), max_size=count - 1)))
+    parts = {
+        level: [CpuSet(numbers[cpu] for cpu in cpus) for cpus in sets_]
+        for level, sets_ in shape.partitions().items()
+    }
+    online = CpuSet(numbers) - offline
+    machine = read(tree_files(parts, online) | {f"{CPU}/present": str(CpuSet(numbers))})
+    assert (machine.online, machine.offline, machine.allowed) == (online, offline, online)
+    for level, told in parts.items():
+        expected = {cpus & online for cpus in told if cpus & online}
+        assert {domain.cpus for domain in machine.at(level)} == expected
+    for ranks in (1, 2):
+        if ranks <= len(online):
+            made = make_plan(machine, Request(ranks=ranks, smt="all"))
+            assert union(one.cpuset for one in made.placements) <= online
