@@ -2,12 +2,13 @@
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.explain import explain
+from ompbind.ground import make_ground
 from ompbind.mask import Word
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
 from ompbind.record import Record
 from ompbind.request import Bind, Request
-from ompbind.shares import Share, make_ground, make_shares
+from ompbind.shares import Share, make_shares
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
 
 

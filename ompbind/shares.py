@@ -1,40 +1,24 @@
-"""Who gets which CPUs: the ground that a request stands on, divided into one share for each rank.
+"""Who gets which CPUs: the ground of a request, divided into one share for each rank.
 
-The *ground* is the CPUs to divide. A mask of several parts divides itself; otherwise the strategy
-divides a line of *units*, which are the usable CPUs of each core (see `strategies`).
+A mask of several parts divides itself; otherwise the strategy divides a line of *units*, which are the
+usable CPUs of each core (see `strategies`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.crowd import fill, split_core, take_turns
-from ompbind.errors import MaskError, OmpbindError, PlanError
-from ompbind.mask import Mask, Word, part_fault
-from ompbind.placement import Note
+from ompbind.errors import OmpbindError, PlanError
+from ompbind.ground import Ground
+from ompbind.mask import part_fault
 from ompbind.record import Record
 from ompbind.request import Request
-from ompbind.selection import Selection, machine_order, select
 from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, check_strategy, make_field, within
 from ompbind.topology import Level, Machine, touched
 
 SMT_SUGGESTED = 4
 """Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""
-
-
-class Ground(Record):
-    """What is divided: CPUs in order, whether a mask named them, and its parts if it has several.
-
-    `position` tells where each CPU stands in that order.
-    """
-
-    machine: Machine
-    request: Request
-    cpus: tuple[int, ...]
-    position: Mapping[int, int]
-    explicit: bool = False
-    parts: tuple[tuple[int, ...], ...] = ()
-    notes: tuple[Note, ...] = ()
 
 
 class Share(Record):
@@ -47,67 +31,6 @@ class Share(Record):
     def cpuset(self) -> CpuSet:
         """The CPUs without their order."""
         return CpuSet(self.cpus)
-
-
-def make_ground(machine: Machine, request: Request) -> Ground:
-    """Find the CPUs to work with: those that the mask names, else all that are allowed."""
-    if request.mask is None or request.mask.word is Word.AUTO:
-        everything = tuple(machine_order(machine, machine.ordinary & _wanted(machine, request)))
-        if not everything:
-            raise PlanError(f"no {request.core_kind} core is allowed here", hint=_kinds_hint(machine))
-        return Ground(machine=machine, request=request, cpus=everything, position=_positions(everything))
-    chosen = _keep_kind(select(request.mask, machine, allow_partial=request.allow_partial), machine, request)
-    _check_parts(request.mask, request.ranks, chosen)
-    cpus = tuple(cpu for part in chosen.parts for cpu in part)
-    return Ground(
-        machine=machine,
-        request=request,
-        cpus=cpus,
-        position=_positions(cpus),
-        explicit=True,
-        parts=chosen.parts if len(chosen.parts) > 1 else (),
-        notes=tuple(
-            Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True)
-            for text in chosen.dropped
-        ),
-    )
-
-
-def _wanted(machine: Machine, request: Request) -> CpuSet:
-    """Return the CPUs of the kind of core that is asked for."""
-    return machine.online if request.core_kind == "all" else machine.of_kind(request.core_kind)
-
-
-def _keep_kind(chosen: Selection, machine: Machine, request: Request) -> Selection:
-    """Keep of what a mask selects the cores of the kind that is asked for."""
-    wanted = _wanted(machine, request)
-    parts = tuple(tuple(cpu for cpu in part if cpu in wanted) for part in chosen.parts)
-    for place, part in enumerate(parts):
-        if not part and request.mask is not None:
-            message = f"no {request.core_kind} core is left here"
-            raise part_fault(request.mask, request.mask.parts[place], message, _kinds_hint(machine))
-    return chosen.replace(parts=parts)
-
-
-def _kinds_hint(machine: Machine) -> str:
-    kinds = ", ".join(f"{kind.name}: CPUs {kind.cpus}" for kind in machine.kinds)
-    return f"the kinds of this machine are {kinds}" if kinds else "all cores of this machine are alike"
-
-
-def _positions(cpus: Sequence[int]) -> dict[int, int]:
-    return {cpu: at for at, cpu in enumerate(cpus)}
-
-
-def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
-    found = len(chosen.parts)
-    if found == 1 or ranks in (None, found):
-        return
-    raise MaskError(
-        f"the mask has {found} parts for {count(ranks or 0, 'rank')}",
-        text=mask.text,
-        span=(0, len(mask.text)),
-        hint=f"give -n {found}, or one part for each rank, or a single part for all to divide",
-    )
 
 
 def make_shares(ground: Ground) -> list[Share]:

@@ -17,10 +17,14 @@ Span = tuple[int, int]
 
 
 class Field(Record):
-    """The line of units to divide; `levels` has the spans of the domains of each level, widest first."""
+    """The line of units to divide; `levels` has the spans of the domains of each level, widest first.
+
+    `divisions` are those of the levels that divide the line: one of single units adds nothing to the units.
+    """
 
     units: tuple[CpuSet, ...]
     levels: tuple[tuple[Level, tuple[Span, ...]], ...]
+    divisions: tuple[tuple[Span, ...], ...]
 
     def spans(self, level: Level) -> tuple[Span, ...]:
         """Return the spans of one level's domains, none when the machine has no such level."""
@@ -36,8 +40,11 @@ class Ask(Record):
 
 def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:
     """Find the spans of the machine's domains on a line of units that is in machine order."""
-    levels = (level for level in machine.levels if level is not Level.CORE)
-    return Field(units=units, levels=tuple((level, _spans(machine, level, units)) for level in levels))
+    levels = tuple(
+        (level, _spans(machine, level, units)) for level in machine.levels if level is not Level.CORE
+    )
+    divisions = (spans for _, spans in levels if any(stop - start > 1 for start, stop in spans))
+    return Field(units=units, levels=levels, divisions=tuple(divisions))
 
 
 def _spans(machine: Machine, level: Level, units: tuple[CpuSet, ...]) -> tuple[Span, ...]:
@@ -62,9 +69,9 @@ def balanced(field: Field, ask: Ask) -> list[Span]:
 
 def _share(field: Field, span: Span, ranks: int, depth: int) -> list[Span]:
     """Cut a span into `ranks` runs whose lengths differ by at most one, looking from level `depth` on."""
-    if ranks == 1 or depth == len(field.levels):
+    if ranks == 1 or depth == len(field.divisions):
         return _cut(span, ranks)
-    children = within(field.levels[depth][1], span)
+    children = within(field.divisions[depth], span)
     counts = _fit(children, ranks, (span[1] - span[0]) // ranks)
     if counts is None:
         children, counts = _group(children, ranks)
@@ -165,9 +172,9 @@ def _size(field: Field, ask: Ask) -> int:
 
 def _scatter(field: Field, span: Span, ask: Ask, depth: int) -> list[Span]:
     size = ask.units or 1
-    if depth == len(field.levels):
+    if depth == len(field.divisions):
         return [(start, start + size) for start, _ in _cut(span, ask.ranks)]
-    children = within(field.levels[depth][1], span)
+    children = within(field.divisions[depth], span)
     counts = _deal(ask.ranks, [(stop - start) // size for start, stop in children])
     if counts is None:
         return _scatter(field, span, ask, depth + 1)

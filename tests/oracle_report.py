@@ -2,9 +2,9 @@
 
     python tests/oracle_report.py [FOLDER]
 
-FOLDER holds `dumps/NAME.tar.gz`, `oracle/NAME.json` and `compare.json`, which names the fields in which the
-other reader is known to see something else. Prints, for each dump and field, whether the two agree, what
-differs, and a total; the exit code is 1 when anything differs.
+FOLDER, else OMPBIND_TOPOLOGIES of the environment, holds `dumps/NAME.tar.gz`, `oracle/NAME.json` and
+`compare.json`, which names the fields in which the other reader is known to see something else. Prints, for
+each dump and field, whether the two agree, what differs, and a total; the exit code is 1 when anything differs.
 """
 
 import json
@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.sources import read_machine
 from ompbind.record import Record
 from ompbind.topology import Level, Machine
-
-FOLDER = Path(__file__).parent / "../../shared/topologies"
-"""Where recordings lie when no other folder is named."""
+from tests.recordings import RECORDINGS
 
 Oracle = dict[str, Any]
 
@@ -173,7 +172,7 @@ def compare_folder(folder: Path) -> Iterator[Finding]:
 
 
 def main() -> int:
-    findings = list(compare_folder(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER))
+    findings = list(compare_folder(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDINGS))
     for dump in dict.fromkeys(one.dump for one in findings):
         own = [one for one in findings if one.dump == dump]
         agreed = [one.field for one in own if one.verdict == "agree"]

@@ -13,7 +13,7 @@ from ompbind.topology import Machine
 EXAMPLES = (
     ("This machine", "ompbind topo"),
     ("Each CPU on a line", "ompbind topo --format table"),
-    ("A picture of a recorded one", "ompbind topo --topology machine.tar.gz --format svg > machine.svg"),
+    ("A picture of a recorded one", "ompbind topo --topology machine.tar.gz --format svg"),
     ("One that nobody has", "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'"),
 )
 

@@ -52,8 +52,8 @@ class _Reading:
         self.memories: list[Memory] = []
         self.gpus: list[int] = []
         self.kinds: list[tuple[CpuSet, Attributes]] = []
-        self.matrix: _Matrix | None = None
-        self.distances: dict[tuple[int, int], int] = {}
+        self.matrices: list[_Matrix] = []
+        self.is_in_matrix = False
         self.text: list[str] | None = None
 
 
@@ -94,7 +94,7 @@ def parse_xml(data: bytes, source: str) -> Machine:
     parser.EntityDeclHandler = _refuse_entities
     try:
         parser.Parse(data, True)
-    except (expat.ExpatError, UnicodeError) as error:
+    except (expat.ExpatError, UnicodeError, LookupError) as error:
         raise MachineError(f"{source} is no XML that can be read: {error}") from error
     except ValueError as error:
         raise MachineError(f"{source} is no hwloc XML: {error}") from error
@@ -157,18 +157,23 @@ def _cpukind(reading: _Reading, attributes: Attributes) -> None:
 
 def _distances_1(reading: _Reading, attributes: Attributes) -> None:
     base = _scaled(attributes.get("latency_base", "1"), 1000)
-    reading.matrix = _Matrix((base or 1000) / 1000)
+    _begin_matrix(reading, _Matrix((base or 1000) / 1000))
+
+
+def _begin_matrix(reading: _Reading, matrix: _Matrix) -> None:
+    reading.matrices.append(matrix)
+    reading.is_in_matrix = True
 
 
 def _latency(reading: _Reading, attributes: Attributes) -> None:
-    if reading.matrix is not None:
-        reading.matrix.values.append(attributes.get("value", ""))
+    if reading.is_in_matrix:
+        reading.matrices[-1].values.append(attributes.get("value", ""))
 
 
 def _distances_2(reading: _Reading, attributes: Attributes) -> None:
     kind = whole_number(attributes.get("kind"), 1 << 16) or 0
     if attributes.get("type") == "NUMANode" and attributes.get("indexing") == "os" and kind & _MEANS_LATENCY:
-        reading.matrix = _Matrix()
+        _begin_matrix(reading, _Matrix())
 
 
 def _numbers(reading: _Reading, _: Attributes) -> None:
@@ -192,16 +197,14 @@ def _end(reading: _Reading, name: str) -> None:
     words = "".join(reading.text or []).split()
     if name in ("indexes", "u64values"):
         reading.text = None
-    if reading.matrix is None:
+    if not reading.is_in_matrix:
         return
     if name == "indexes":
-        reading.matrix.nodes.extend(words)
+        reading.matrices[-1].nodes.extend(words)
     elif name == "u64values":
-        reading.matrix.values.extend(words)
+        reading.matrices[-1].values.extend(words)
     elif name in ("distances", "distances2"):
-        numbers = sorted(memory.number for memory in reading.memories)
-        reading.distances = reading.distances or dict(reading.matrix.pairs(numbers))
-        reading.matrix = None
+        reading.is_in_matrix = False
 
 
 def _cpuset(text: str | None) -> CpuSet | None:
@@ -245,10 +248,13 @@ def _make_machine(reading: _Reading, source: str) -> Machine:
 def _make_nodes(reading: _Reading, online: CpuSet) -> tuple[Node, ...]:
     if not reading.memories:
         return (Node(number=0, cpus=online, memory_bytes=whole_number(reading.root.get("local_memory"))),)
+    numbers = sorted(memory.number for memory in reading.memories)
+    told = (dict(matrix.pairs(numbers)) for matrix in reading.matrices)
+    distances = next((pairs for pairs in told if pairs), {})
     if any(memory.memory_bytes for memory in reading.memories):  # where sizes are told, none means none
         sized = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in reading.memories]
-        return make_nodes(sized, online, reading.distances)
-    return make_nodes(reading.memories, online, reading.distances)
+        return make_nodes(sized, online, distances)
+    return make_nodes(reading.memories, online, distances)
 
 
 def _traits(reading: _Reading, cores: Sequence[CpuSet]) -> Iterator[CoreTraits]:

@@ -1,0 +1,175 @@
+"""Recorded machines, where they are at hand: each read like an independent reader does, in every form."""
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import union
+from ompbind.errors import MachineError, OmpbindError
+from ompbind.machine.sources import read_machine
+from ompbind.plan import make_plan
+from ompbind.report.listing import render_listing
+from ompbind.report.machine import render_json
+from ompbind.report.picture import render_svg
+from ompbind.report.text import WIDTH
+from ompbind.report.tree import render_tree
+from ompbind.request import Request
+from ompbind.topology import Level
+from tests.oracle_report import compare_dump
+from tests.recordings import RECORDINGS, recorded
+
+COMPARE = json.loads((RECORDINGS / "compare.json").read_text()) if recorded("compare.json") else {}
+DUMPS = recorded("dumps/*.tar.gz")
+XML = recorded("xml/*.xml")
+WHY = "no recordings here: OMPBIND_TOPOLOGIES names their folder"
+NONE = pytest.param(None, marks=pytest.mark.skip(WHY))
+REQUESTS = [
+    Request(ranks=2),
+    Request(ranks=5, strategy="spread", threads=1),
+    Request(ranks=None, strategy="nodes"),
+    Request(ranks=None, strategy="packages"),
+    Request(ranks=None, strategy="l3", smt="all"),
+]
+
+
+def names(paths):
+    return [pytest.param(path, id=path.name.partition(".")[0]) for path in paths] or [NONE]
+
+
+def plans(machine):
+    for request in REQUESTS:
+        try:
+            yield str(make_plan(machine, request))
+        except OmpbindError as error:
+            yield type(error).__name__
+
+
+def read_or_none(path):
+    """Read a recording; one that ompbind refuses says why."""
+    try:
+        return read_machine(str(path))
+    except MachineError as error:
+        assert error.message
+        return None
+
+
+@pytest.mark.parametrize("path", names(DUMPS))
+def test_a_recording_is_read_like_an_independent_reader_does(path):
+    name = path.name.removesuffix(".tar.gz")
+    findings = list(compare_dump(RECORDINGS, name, COMPARE.get(name, {}).get("skip", {})))
+    assert findings
+    assert not [one for one in findings if one.verdict == "DIFFER"]
+
+
+@pytest.mark.parametrize("path", names(DUMPS))
+def test_a_recording_survives_its_json(path, tmp_path):
+    if (machine := read_or_none(path)) is None:
+        return
+    (tmp_path / "machine.json").write_text(render_json(machine))
+    again = read_machine(str(tmp_path / "machine.json"))
+    assert again.replace(source=machine.source) == machine
+    assert list(plans(again)) == list(plans(machine))
+
+
+@pytest.mark.parametrize("path", names(DUMPS))
+def test_a_recording_unpacked_is_the_same_machine(path, tmp_path):
+    if (machine := read_or_none(path)) is None:
+        return
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path, filter="fully_trusted")
+    folder = next(tmp_path.glob("**/sys")).parent
+    assert read_machine(str(folder)).replace(source=machine.source) == machine
+
+
+@pytest.mark.parametrize("path", names(DUMPS + XML))
+def test_what_is_read_holds_together(path):
+    if (machine := read_or_none(path)) is None:
+        return
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    assert union(cores) == machine.online
+    assert sum(map(len, cores)) == len(machine.online)
+    assert machine.allowed <= machine.online
+    assert sum(len(node.cpus) for node in machine.nodes) == len(union(node.cpus for node in machine.nodes))
+    for level in machine.levels:
+        domains = machine.at(level)
+        assert [domain.index for domain in domains] == list(range(len(domains)))
+        assert sum(len(domain.cpus) for domain in domains) == len(union(domain.cpus for domain in domains))
+    used = [one.cpuset for one in make_plan(machine, Request(ranks=2, smt="all", share=True)).placements]
+    assert union(used) <= machine.allowed
+
+
+@pytest.mark.parametrize("path", names(DUMPS + XML))
+def test_what_people_see_fits_a_terminal(path):
+    if (machine := read_or_none(path)) is None:
+        return
+    machine = machine.replace(source=path.name)
+    tree = render_tree(machine).split("\n")
+    assert max(map(len, tree)) <= WIDTH
+    assert len(tree) <= 72
+    listing = render_listing(machine).split("\n")
+    assert max(map(len, listing)) <= WIDTH
+    assert len(listing) == 1 + len(machine.online | machine.offline)
+    assert render_svg(machine).endswith("</svg>")
+
+
+@pytest.mark.parametrize(
+    ("xml", "dump"),
+    [
+        ("hwlocx86-AMD-19h-Zen3-2xEpyc-7763", "rec-zen3-2x7763"),
+        ("hwlocx86-Intel-ArrowLake-CoreUltra5-225U", "rec-arrowlake-225u"),
+        ("mpibind-cts1-pascal", "rec-broadwell-pascal"),
+        ("mpibind-cascade-lake-ap-snl-hwloc1", "rec-cascadelake-ap-4n"),
+        ("mpibind-epyc-corona-p2", "rec-epyc7402-nps1"),
+        ("mpibind-epyc-dual-sock-hwloc1", "rec-epyc7551-2s"),
+        ("mpibind-knl-quad-cache-hwloc1", "rec-knl7250-quad-cache"),
+        ("mpibind-coral-ea-hwloc1", "rec-power8-smt8"),
+        ("hwlocxml-power8gpudistances", "rec-power8-gpu"),
+    ],
+)
+def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
+    files = [*recorded(f"xml/{xml}.xml"), *recorded(f"dumps/{dump}.tar.gz")]
+    if len(files) < 2:
+        pytest.skip(WHY)
+    told, recording = (read_machine(str(path)) for path in files)
+    assert list(plans(told)) == list(plans(recording.replace(quota=None)))
+    assert [kind.name for kind in told.kinds] == [kind.name for kind in recording.kinds]
+
+
+def test_the_report_counts_what_differs(tmp_path):
+    """The report finds a difference that is there: an oracle that calls two cores one."""
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "oracle").mkdir()
+    path = tmp_path / "tree/sys/devices/system/cpu"
+    for cpu in (0, 1):
+        (path / f"cpu{cpu}/topology").mkdir(parents=True)
+        (path / f"cpu{cpu}/topology/core_cpus").write_text(f"{1 << cpu}\n")
+    (path / "online").write_text("0-1\n")
+    with tarfile.open(tmp_path / "dumps/made.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "tree", arcname="made")
+    pu = {
+        "core_logical": 0,
+        "package_logical": None,
+        "die_logical": None,
+        "l2": None,
+        "l3": None,
+        "numa_local": [0],
+    }
+    oracle = {
+        "online": "0-1",
+        "allowed": "0-1",
+        "groups": [],
+        "numa_distances": [],
+        "numa": [{"os": 0, "cpus": "0-1", "local_memory": 0}],
+        "pus": [{"os": cpu, "siblings": "0-1", **pu} for cpu in (0, 1)],
+    }
+    (tmp_path / "oracle/made.json").write_text(json.dumps(oracle))
+    (tmp_path / "compare.json").write_text("{}")
+    script = Path(__file__).with_name("oracle_report.py")
+    run = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1, run.stderr
+    assert "DIFFER: cores: ompbind 0 1, oracle 0-1" in run.stdout
+    assert run.stdout.endswith("total differs = 2\n")

@@ -1,0 +1,274 @@
+"""Every reader on anything: a machine that can be planned for, or a MachineError, never anything else."""
+
+import gzip
+import io
+import json
+import tarfile
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ompbind.errors import MachineError, OmpbindError
+from ompbind.machine.linux import read_recorded
+from ompbind.machine.sources import read_machine
+from ompbind.plan import make_plan
+from ompbind.report.listing import render_listing
+from ompbind.report.machine import render_json
+from ompbind.report.picture import render_svg
+from ompbind.report.tree import render_tree
+from ompbind.request import Request
+from tests.machines import DictRoot, Shape, shape_files
+from tests.test_sources import NEW, V1, V2, summary
+
+MORE = settings(max_examples=300)
+
+
+def check(read, *args):
+    """Read; what comes out can be planned for, shown, and read again."""
+    try:
+        machine = read(*args)
+    except MachineError as error:
+        assert error.message
+        return
+    assert machine.allowed
+    assert machine.allowed <= machine.online
+    try:
+        make_plan(machine, Request(ranks=2, share=True, smt="all"))
+    except OmpbindError as error:
+        assert error.message
+    render_tree(machine)
+    render_listing(machine)
+    render_svg(machine)
+    assert json.loads(render_json(machine))["online"] == str(machine.online)
+
+
+def check_file(folder, content):
+    path = folder / "fuzzed"
+    path.write_bytes(content)
+    check(read_machine, str(path))
+
+
+def mutate(data, whole):
+    """Cut, repeat, replace and insert pieces of a text."""
+    text = bytearray(whole)
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        length = data.draw(st.integers(0, 40))
+        piece = data.draw(
+            st.one_of(
+                st.binary(max_size=8),
+                st.sampled_from(
+                    [b"0x", b"-", b"0", b"\xff", b'"', b"<", b"9" * 11, b"0xf...f", b"null", b"{"]
+                ),
+                st.just(bytes(text[at : at + length])),
+            )
+        )
+        text[at : at + data.draw(st.integers(0, length))] = piece
+    return bytes(text)
+
+
+SAMPLES = [
+    V1.encode(),
+    V2.encode(),
+    json.dumps(NEW).encode(),
+    json.dumps({"lscpu": summary(1)}).encode(),
+    render_json(read_recorded(DictRoot(shape_files(Shape(packages=2, cores=2, smt=2))))).encode(),
+]
+
+
+@MORE
+@given(data=st.data(), sample=st.sampled_from(SAMPLES))
+def test_accounts_with_faults(tmp_path_factory, data, sample):
+    check_file(tmp_path_factory.getbasetemp(), mutate(data, sample))
+
+
+@given(content=st.binary(max_size=300))
+def test_any_file(tmp_path_factory, content):
+    check_file(tmp_path_factory.getbasetemp(), content)
+
+
+def packed_tree():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for path, text in shape_files(Shape(cores=2)).items():
+            member = tarfile.TarInfo(f"m/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+        link = tarfile.TarInfo("m/sys/devices/system/cpu/cpu0/cpufreq")
+        link.type, link.linkname = tarfile.SYMTYPE, "../cpufreq/policy0"
+        archive.addfile(link)
+    return buffer.getvalue()
+
+
+PACKED = packed_tree()
+
+
+@MORE
+@given(data=st.data(), is_packed=st.booleans())
+def test_archives_with_faults(tmp_path_factory, data, is_packed):
+    damaged = mutate(data, PACKED)
+    check_file(tmp_path_factory.getbasetemp(), gzip.compress(damaged) if is_packed else damaged)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["0-3", "-", "1"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "cpu",
+                    "core",
+                    "node",
+                    "socket",
+                    "l1d:l2:l3",
+                    "online",
+                    "cpus",
+                    "field",
+                    "data",
+                    "children",
+                    "kind",
+                    "level",
+                    "index",
+                    "os_id",
+                    "strength",
+                    "told_by",
+                    "package",
+                    "maxmhz",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+KEYS = (
+    "schema",
+    "cpus",
+    "lscpu",
+    "nodes",
+    "online",
+    "allowed",
+    "arch",
+    "kinds",
+    "os_ids",
+    "quota_cpus",
+    "isolated",
+    "remarks",
+    "offline",
+)
+
+
+@MORE
+@given(value=st.dictionaries(st.sampled_from(KEYS), json_values), is_own=st.booleans())
+def test_any_json(tmp_path_factory, value, is_own):
+    value = (
+        {
+            "schema": "ompbind-topo/1",
+            "cpus": [{"cpu": 0}],
+            "online": "0",
+            "allowed": "0",
+            "arch": "x",
+            "nodes": [],
+            **value,
+        }
+        if is_own
+        else value
+    )
+    check_file(tmp_path_factory.getbasetemp(), json.dumps(value).encode())
+
+
+words = st.sampled_from(
+    [
+        "pack:",
+        "numa:",
+        "core:",
+        "pu:",
+        "l3:",
+        "die:",
+        "group:",
+        "[numa]",
+        "(",
+        ")",
+        "indexes=",
+        "memory=",
+        ",",
+        ":",
+        "*",
+        "=",
+        "1GB",
+        "2",
+        "3",
+        "0",
+        "99",
+    ]
+)
+
+
+@MORE
+@given(st.lists(words | st.just(" "), max_size=16))
+def test_any_description(pieces):
+    check(read_machine, "synthetic:" + "".join(pieces))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["pack", "numa", "l3", "core", "group"]), st.integers(1, 3)),
+        max_size=4,
+        unique_by=lambda step: step[0],
+    ),
+    st.sampled_from(["", "(indexes=core)", "(indexes=pack:core)", "(indexes=1*2:2*1)"]),
+)
+def test_descriptions_that_are_nearly_right(steps, indexes):
+    check(
+        read_machine, "synthetic:" + " ".join(f"{name}:{count}" for name, count in steps) + f" pu:2{indexes}"
+    )
+
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+TREE = shape_files(Shape(packages=2, cores=2, smt=2))
+EXTRA = [
+    f"{CPU}/isolated",
+    f"{CPU}/nohz_full",
+    f"{CPU}/cpu0/cpu_capacity",
+    f"{CPU}/cpu3/cpu_capacity",
+    f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq",
+    f"{CPU}/cpu1/online",
+    f"{CPU}/cpu0/topology/die_cpus",
+    f"{CPU}/cpu0/topology/cluster_cpus",
+    f"{CPU}/cpu0/topology/core_id",
+    f"{NODE}/node7/meminfo",
+    f"{NODE}/node1/access1/initiators/node0/x",
+    "sys/devices/cpu_core/cpus",
+    "proc/self/cgroup",
+    "proc/mounts",
+    "proc/self/mountinfo",
+    "proc/self/cpuset",
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "c/cpu.max",
+    "c/cpuset.cpus",
+    "proc/driver/nvidia/gpus/0/numa_status",
+]
+texts = st.one_of(
+    st.text(alphabet="0123456789,-abcdef \n\0(nul):", max_size=14),
+    st.sampled_from(
+        ["0-7", "ffffffff", "0", "", "65535", "-1", "cgroup2 /c cgroup2 rw 0 0\n", "0::/a\n", "Node: 1"]
+    ),
+)
+
+
+@MORE
+@given(
+    changed=st.dictionaries(st.sampled_from([*sorted(TREE), *EXTRA]), st.none() | texts, max_size=8),
+)
+def test_trees_with_faults(changed):
+    files = {path: text for path, text in {**TREE, **changed}.items() if text is not None}
+    check(read_recorded, DictRoot(files))

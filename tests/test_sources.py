@@ -1,0 +1,363 @@
+"""Accounts of machines other than their files: hwloc XML, lscpu's and ompbind's JSON, descriptions."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import MachineError
+from ompbind.machine.hwloc_xml import parse_xml
+from ompbind.machine.linux import read_recorded
+from ompbind.machine.sources import SIZE_LIMIT, read_machine
+from ompbind.machine.synthetic import parse_synthetic
+from ompbind.plan import make_plan
+from ompbind.report.machine import render_json
+from ompbind.request import Request
+from ompbind.topology import Level
+from tests.machines import DictRoot, Shape, make_machine, shape_files
+
+CPU = "sys/devices/system/cpu"
+NODE = "sys/devices/system/node"
+
+
+def sets(machine, level):
+    return [str(domain.cpus) for domain in machine.at(level)]
+
+
+def read(tmp_path, text):
+    path = tmp_path / "account"
+    path.write_text(text) if isinstance(text, str) else path.write_bytes(text)
+    return read_machine(str(path))
+
+
+V1 = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc.dtd">
+<topology>
+  <object type="Machine" os_index="0" cpuset="0x0000001f" complete_cpuset="0x0000003f"
+          online_cpuset="0x0000001f" allowed_cpuset="0x0000000f">
+    <info name="Architecture" value="x86_64"/>
+    <distances nbobjs="2" relative_depth="1" latency_base="10.000000">
+      <latency value="1.000000"/><latency value="2.100000"/>
+      <latency value="2.100000"/><latency value="1.000000"/>
+    </distances>
+    <object type="NUMANode" os_index="0" cpuset="0x00000003" local_memory="1024">
+      <page_type size="4096" count="0"/>
+      <object type="Socket" os_index="4" cpuset="0x00000003">
+        <object type="Cache" cpuset="0x00000003" depth="3" cache_type="0">
+          <object type="Cache" cpuset="0x00000003" depth="2" cache_type="2">
+            <object type="Core" os_index="0" cpuset="0x00000003">
+              <object type="PU" os_index="0" cpuset="0x00000001"/>
+              <object type="PU" os_index="1" cpuset="0x00000002"/>
+            </object>
+          </object>
+        </object>
+      </object>
+    </object>
+    <object type="NUMANode" os_index="1" cpuset="0x0000001c" local_memory="2048">
+      <object type="Socket" os_index="9" cpuset="0x0000001c">
+        <object type="Core" os_index="0" cpuset="0x0000000c">
+          <object type="PU" os_index="2" cpuset="0x00000004"/>
+          <object type="PU" os_index="3" cpuset="0x00000008"/>
+        </object>
+        <object type="Core" os_index="1" cpuset="0x00000010">
+          <object type="PU" os_index="4" cpuset="0x10"/>
+        </object>
+      </object>
+    </object>
+  </object>
+</topology>
+"""
+
+
+def test_xml_of_version_1(tmp_path):
+    machine = read(tmp_path, V1)
+    assert machine.arch == "x86_64"
+    assert [str(cpus) for cpus in (machine.online, machine.allowed, machine.offline)] == ["0-4", "0-3", "5"]
+    assert sets(machine, Level.CORE) == ["0-1", "2-3", "4"]
+    assert (sets(machine, Level.L3), sets(machine, Level.L2)) == (["0-1"], [])
+    assert [one.os_id for one in machine.at(Level.PACKAGE)] == [4, 9]
+    assert [(node.memory_bytes, node.distances) for node in machine.nodes] == [
+        (1024, (10, 21)),
+        (2048, (21, 10)),
+    ]
+
+
+V2 = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+  <object type="Machine" os_index="0" cpuset="0x00000300,,0x0000000f" allowed_cpuset="0xf...f">
+    <object type="Package" os_index="0" cpuset="0x0000000f">
+      <object type="NUMANode" os_index="0" cpuset="0x0000000f" local_memory="4096"/>
+      <object type="NUMANode" os_index="2" cpuset="0x0000000f" local_memory="1024" subtype="HBM"/>
+      <object type="NUMANode" os_index="5" cpuset="0x0000000f" local_memory="1024" subtype="GPUMemory"/>
+      <object type="L3Cache" cpuset="0x0000000f" subtype="MemorySideCache"/>
+      <object type="Group" cpuset="0x00000003" subtype="Cluster"/><object type="Group" cpuset="0x0000000c"/>
+      <object type="L2Cache" cpuset="0x00000003">
+        <object type="Core" cpuset="0x00000003"><object type="PU" os_index="0" cpuset="0x1"/>
+          <object type="PU" os_index="1" cpuset="0x2"/></object></object>
+      <object type="Core" cpuset="0x00000004"><object type="PU" os_index="2" cpuset="0x4"/></object>
+      <object type="Core" cpuset="0x00000008"><object type="PU" os_index="3" cpuset="0x8"/></object>
+    </object>
+    <object type="Package" os_index="1" cpuset="0x00000300,,0x0">
+      <object type="NUMANode" os_index="1" cpuset="0x00000300,,0x0"/>
+      <object type="PU" os_index="72" cpuset="0x00000100,,0x0"/><object type="PU" cpuset="0x00000200,,0x0"/>
+    </object>
+  </object>
+  <distances2 type="NUMANode" nbobjs="4" kind="9" name="Bandwidth" indexing="os">
+    <indexes length="8">0 1 2 5</indexes><u64values length="20">9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9</u64values>
+  </distances2>
+  <distances2 type="NUMANode" nbobjs="3" kind="5" name="NUMALatency" indexing="os">
+    <indexes length="4">0 1 </indexes><indexes length="2">2</indexes>
+    <u64values length="9">10 20 17 </u64values><u64values length="18">20 10 28 17 28 10</u64values>
+  </distances2>
+  <cpukind cpuset="0x0000000c" forced_efficiency="0"><info name="CoreType" value="IntelAtom"/></cpukind>
+  <cpukind cpuset="0x00000300,,0x3" forced_efficiency="1"><info name="CoreType" value="IntelCore"/></cpukind>
+</topology>
+"""
+
+
+def test_xml_of_version_2(tmp_path):
+    machine = read(tmp_path, V2)
+    assert str(machine.allowed) == "0-3,72-73"
+    assert sets(machine, Level.CORE) == ["0-1", "2", "3", "72", "73"]
+    assert (sets(machine, Level.CLUSTER), sets(machine, Level.L2), sets(machine, Level.L3)) == (
+        ["0-1"],
+        ["0-1"],
+        [],
+    )
+    assert [(node.number, str(node.cpus), node.memory_bytes, node.nearest) for node in machine.nodes] == [
+        (0, "0-3", 4096, ()), (1, "72-73", 0, (0,)), (2, "", 1024, (0,))]  # fmt: skip
+    assert machine.nodes[0].distances == (10, 20, 17)
+    kinds = [(kind.name, str(kind.cpus)) for kind in machine.kinds]
+    assert kinds == [("performance", "0-1,72-73"), ("efficiency", "2-3")]
+    assert machine.remarks == ("NUMA node 5 left out: GPU memory",)
+
+
+BOMB = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
+<topology><object type="Machine" cpuset="&b;"/></topology>"""
+OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/passwd">]>
+<topology><object type="Machine" cpuset="0x1">&x;</object></topology>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (BOMB, "declares entities"),
+        (OUTSIDE, "declares entities"),
+        ("<topology>", "no XML that can be read"),
+        ("<topology/>", "names no CPU"),
+        ("<html><body/></html>", "names no CPU"),
+        ('<topology><object type="PU" cpuset="zz"/></topology>', "no hwloc XML"),
+        ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "allows no CPU"),
+        ("<" + "a>" * 10, "no XML that can be read"),
+        (b'<?xml version="1.0" encoding="klingon"?><topology/>', "no XML that can be read"),
+    ],
+)
+def test_xml_that_is_no_machine(tmp_path, text, match):
+    with pytest.raises(MachineError, match=match):
+        read(tmp_path, text)
+
+
+def row(cpu, **more):
+    return {"cpu": cpu, "node": cpu // 4, "socket": cpu // 4, "core": cpu // 2, "online": True, **more}
+
+
+NEW = {
+    "cpus": [
+        row(cpu, **{"l1d:l1i:l2:l3": f"{cpu // 2}:{cpu // 2}:{cpu // 2}:{cpu // 4}"}) for cpu in range(8)
+    ]
+}
+OLD = {"cpus": [{key.upper() if key == "cpu" else key: ("yes" if value is True else str(value))
+                 for key, value in one.items()} for one in NEW["cpus"]]}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", [NEW, OLD], ids=["new", "old"])
+def test_lscpu_tables(tmp_path, table):
+    machine = read(tmp_path, json.dumps(table))
+    assert sets(machine, Level.CORE) == ["0-1", "2-3", "4-5", "6-7"]
+    assert (
+        sets(machine, Level.PACKAGE) == sets(machine, Level.L3) == sets(machine, Level.NODE) == ["0-3", "4-7"]
+    )
+    assert [node.number for node in machine.nodes] == [0, 1]
+    assert machine.remarks == ()
+
+
+def test_lscpu_with_bare_dashes_and_offline_cpus(tmp_path):
+    """A version of lscpu writes "-" without quotes, which is no JSON."""
+    rows = ('{"cpu":0,"node":-,"core":0,"maxmhz":-}', '{"cpu":1,"core":0,"mhz": - }', '{"cpu":2,"core":-}')
+    machine = read(tmp_path, f'{{"cpus":[{",".join(rows)}]}}')
+    assert (str(machine.online), str(machine.offline)) == ("0-1", "2")
+    assert sets(machine, Level.CORE) == ["0-1"]
+    assert machine.remarks == ("the table has no column NODE: all CPUs count as one node",)
+
+
+def test_lscpu_without_cores_says_so(tmp_path):
+    machine = read(tmp_path, '{"cpus":[{"cpu":"0","node":"1"},{"cpu":"3","node":"1"}]}')
+    assert sets(machine, Level.CORE) == ["0", "3"]
+    assert machine.remarks == ("the table has no column CORE: each CPU counts as a core",)
+
+
+def test_lscpu_core_numbers_that_repeat_are_told_apart_by_caches(tmp_path):
+    """On Arm lscpu counts the cores of each cluster anew; frequencies show that they are others."""
+    rows = [row(cpu, core=cpu % 4, socket=0, maxmhz="2000.0" if cpu < 4 else 3000) for cpu in range(8)]
+    cached = [{**one, "l1d:l1i": f"{one['cpu']}:{one['cpu']}"} for one in rows]
+    machine = read(tmp_path, json.dumps({"cpus": cached}))
+    assert len(machine.at(Level.CORE)) == 8
+    assert [kind.name for kind in machine.kinds] == ["performance", "efficiency"]
+    with pytest.raises(MachineError, match="their numbers repeat"):
+        read(tmp_path, json.dumps({"cpus": rows}))
+
+
+def summary(threads, **more):
+    fields = {"Architecture": "x86_64", "On-line CPU(s) list": "0-3", "Off-line CPU(s) list": "4",
+              "Thread(s) per core": threads, "Socket(s)": 1, **more}  # fmt: skip
+    return [{"field": f"{name}:", "data": str(value)} for name, value in fields.items()]
+
+
+def test_lscpu_summaries_tell_machines_without_smt(tmp_path):
+    told = [{"field": f"NUMA node{node} CPU(s):", "data": cpus} for node, cpus in ((0, "0-1"), (8, "2-3"))]
+    nodes = {"field": "NUMA:", "data": None, "children": told}
+    machine = read(tmp_path, json.dumps({"lscpu": [*summary(1), nodes]}))
+    assert [(node.number, str(node.cpus)) for node in machine.nodes] == [(0, "0-1"), (8, "2-3")]
+    assert (sets(machine, Level.PACKAGE), str(machine.offline)) == (["0-3"], "4")
+    assert sets(read(tmp_path, json.dumps({"lscpu": summary(1, **{"Socket(s)": 2})})), Level.PACKAGE) == []
+    with pytest.raises(MachineError, match="does not tell which CPUs share a core") as caught:
+        read(tmp_path, json.dumps({"lscpu": summary(2)}))
+    assert "lscpu --all --extended --json" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ['{"lscpu": []}', '{"cpus": []}', '{"cpus": [1, {"cpu": "x"}]}', '{"lscpu": 3}']
+)
+def test_lscpu_without_cpus_is_an_error(tmp_path, text):
+    with pytest.raises(MachineError, match="no CPU|names CPUs"):
+        read(tmp_path, text)
+
+
+@given(
+    shape=st.builds(Shape, packages=st.integers(1, 3), nodes=st.integers(1, 2), cores=st.integers(1, 3),
+                    smt=st.integers(1, 2), numbering=st.sampled_from(["adjacent", "split", "round-robin"])),
+    allowed=st.sets(st.integers(0, 35)),
+    quota=st.none() | st.sampled_from([0.5, 3.0]),
+)  # fmt: skip
+def test_own_json_is_the_machine_again(tmp_path_factory, shape, allowed, quota):
+    tree = shape_files(shape) | {f"{CPU}/cpu0/cpu_capacity": "512", f"{CPU}/isolated": "1"}
+    tree |= {f"{CPU}/cpu{cpu}/cpu_capacity": "1024" for cpu in range(1, shape.all_cores * shape.smt)}
+    machine = read_recorded(DictRoot(tree))
+    kept = machine.allowed & CpuSet(allowed) or machine.allowed
+    machine = machine.replace(allowed=kept, quota=quota, remarks=("a remark",))
+    again = read(tmp_path_factory.mktemp("json"), render_json(machine))
+    assert again.replace(source=machine.source) == machine
+
+
+MINIMAL = {"schema": "ompbind-topo/1", "arch": "x", "online": "0", "allowed": "0", "cpus": [{"cpu": 0}],
+           "nodes": [{"node": 0, "cpus": "0"}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"online": ""}, {"online": "0-"}, {"online": 3}, {"allowed": "7"}, {"cpus": []}, {"cpus": None},
+        {"cpus": [{"cpu": 0, "core": "x"}]}, {"cpus": [{"cpu": -1}]}, {"cpus": [{"cpu": True}]},
+        {"nodes": 1}, {"quota_cpus": []},
+        {"nodes": [{"node": 0, "cpus": "0", "memory_bytes": -1}]}, {"kinds": [{"kind": "odd", "cpus": "0"}]},
+        {"os_ids": [{"level": "package", "index": 0, "os_id": None}]},
+    ],
+)  # fmt: skip
+def test_own_json_that_is_damaged_is_an_error(tmp_path, change):
+    assert read(tmp_path, json.dumps(MINIMAL)).allowed
+    with pytest.raises(MachineError, match="no ompbind-topo/1 that can be read"):
+        read(tmp_path, json.dumps({**MINIMAL, **change}))
+
+
+@pytest.mark.parametrize(
+    ("text", "packages", "nodes", "cores"),
+    [
+        ("pu:3", [], ["0-2"], ["0", "1", "2"]),
+        ("pack:2 core:2 pu:2", ["0-3", "4-7"], ["0-7"], ["0-1", "2-3", "4-5", "6-7"]),
+        ("Package:2 Core:2 PU:2(indexes=4*2:2*2:1*2)", ["0,2,4,6", "1,3,5,7"], ["0-7"],
+         ["0,4", "2,6", "1,5", "3,7"]),
+        ("pack:2 core:2 pu:2(indexes=0,4,2,6,1,5,3,7)", ["0,2,4,6", "1,3,5,7"], ["0-7"],
+         ["0,4", "2,6", "1,5", "3,7"]),
+        ("pack:2 core:2 pu:2(indexes=core)", ["0-1,4-5", "2-3,6-7"], ["0-7"], ["0,4", "1,5", "2,6", "3,7"]),
+        ("pack:2 numa:2 core:1 pu:2(indexes=core:numa:pack)", ["0-1,4-5", "2-3,6-7"],
+         ["0,4", "1,5", "2,6", "3,7"], ["0,4", "1,5", "2,6", "3,7"]),
+        ("socket:1 node:2(memory=2GB indexes=1,0) l3:1(size=16MB) l2:2 l1d:1 l1i:1 core:1 pu:1", ["0-3"],
+         ["0-1", "2-3"], ["0", "1", "2", "3"]),
+        ("(memory=1GB) [numa] group:2 pack:1 [NUMANode(memory=1GiB)] pu:2", ["0-1", "2-3"], ["0-1", "2-3"],
+         ["0", "1", "2", "3"]),
+    ],
+)  # fmt: skip
+def test_descriptions(text, packages, nodes, cores):
+    machine = read_machine(f"synthetic:{text}")
+    assert sets(machine, Level.PACKAGE) == packages
+    assert sets(machine, Level.NODE) == nodes
+    assert sets(machine, Level.CORE) == cores
+
+
+def test_memory_of_descriptions():
+    machine = parse_synthetic("[numa(memory=8TiB)] pack:2 [numa(memory=3kB indexes=5,0)] [numa] pu:1", "s")
+    assert [(node.number, str(node.cpus), node.memory_bytes, node.nearest) for node in machine.nodes] == [
+        (0, "1", 3000, ()), (1, "0", 0, ()), (2, "", 0, (0,)), (3, "", 8 << 40, ()), (5, "", 3000, (1,)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "does not end with CPUs"), ("pack:2 core:4", "does not end"), ("pack:0 pu:1", "no object"),
+        ("pack:2 odd", "'odd' is no step"), ("foo:2 pu:1", "'foo' is no type"), ("2 3", "'2' is no step"),
+        ("pu:2 core:2", "does not end"), ("pu:2 pu:2", "other levels"), ("core:2 core:1 pu:1", "told twice"),
+        ("pack:65536 pu:2", "more than 65536"), ("pack:9999999 core:9999999 pu:9", "more than 65536"),
+        ("core:2 pu:2(indexes=0,1,2)", "does not number 4 objects"), ("pu:2(indexes=0,0)", "does not number"),
+        ("pu:2(indexes=2*2:1*1)", "does not number"), ("core:2 pu:2(indexes=die)", "of which there is none"),
+        ("[core] pu:2", "is no memory"), ("numa:2(memory=lots) pu:1", "memory=lots is no size"),
+        ("pu:2(indexes=70000,1)", "does not number"),
+    ],
+)  # fmt: skip
+def test_descriptions_that_are_none(text, match):
+    with pytest.raises(MachineError, match=match) as caught:
+        read_machine(f"synthetic:{text}")
+    assert "synthetic:pack:2" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "neither an archive nor XML nor JSON"),
+        (b"{", "no JSON that can be read"), (b'{"a": 1}', "neither of lscpu nor of ompbind"),
+        (b'{"cpus": ' + b"[" * 100_000, "no JSON that can be read"), (b'{"\xff": 1}', "no JSON that can"),
+        (b"{" + b" " * SIZE_LIMIT, "has more than 64 MiB"),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_files_that_are_no_machine(tmp_path, content, match):
+    with pytest.raises(MachineError, match=match):
+        read(tmp_path, content)
+
+
+def test_sources_that_cannot_be_opened(tmp_path):
+    for source in ("nowhere.xml", "a\0b", str(tmp_path / "x" / "y"), ""):
+        with pytest.raises(MachineError):
+            read_machine(source)
+
+
+def test_one_machine_gives_one_plan_however_it_is_told(tmp_path):
+    """A shape as files, as a description and as JSON: the same ranks on the same CPUs."""
+    shape = Shape(packages=2, nodes=2, l3s=2, cores=4, smt=2)
+    told = [
+        read_recorded(DictRoot(shape_files(shape))),
+        read_machine("synthetic:pack:2 numa:2 l3:2 core:4 pu:2(indexes=core:l3:numa:pack)"),
+        make_machine(shape),
+    ]
+    told.append(read(tmp_path, render_json(told[0])))
+    for request in (Request(ranks=3), Request(ranks=None, strategy="l3"), Request(ranks=5, smt="all")):
+        assert len({str(make_plan(machine, request)) for machine in told}) == 1
+
+
+def test_xml_keeps_no_more_than_it_needs():
+    """A flood of objects that tell nothing of CPUs costs no memory."""
+    flood = b'<topology><object type="PU" cpuset="0x1">' + b'<object type="Misc" name="x"/>' * 100_000
+    assert str(parse_xml(flood + b"</object></topology>", "flood").online) == "0"
