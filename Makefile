@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test cover check docs bench clean
+.PHONY: help demo test test-vm cover check docs bench clean
 
 help: ## list what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,9 @@ demo: $(VENV)/.installed ## set up, start two ranks and show where each thread l
 
 test: $(VENV)/.developing ## set up and run all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-vm: $(VENV)/.developing ## boot virtual machines with other topologies and bind there
+	OMPBIND_VM_TESTS=1 $(BIN)/python -m pytest tests/vm $(ARGS)
 
 cover: $(VENV)/.developing ## run the tests that need no other process, and show what they leave out
 	$(BIN)/coverage erase

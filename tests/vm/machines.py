@@ -1,0 +1,146 @@
+"""The virtual machines that tests boot, and who must get what on them; written by hand, not by ompbind.
+
+CPU sets of ranks are separated by bars, as in a mask.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+CPU7 = "/sys/devices/system/cpu/cpu7/online"
+CPU5 = "/sys/devices/system/cpu/cpu5/online"
+CPUSET = "/sys/fs/cgroup/job/cpuset.cpus"
+DUAL = "sockets=2,cores=4,threads=2,numa=2"
+
+
+class Held(NamedTuple):
+    """A run during which the machine changes between planning and binding, and how it must end.
+
+    `told` is a pattern of what ompbind says when the code is not 0, else the CPU sets of the ranks.
+    """
+
+    options: str
+    changes: dict[str, tuple[str, str]]
+    code: int
+    told: str
+
+
+class Vm(NamedTuple):
+    """Options of the tool, and options of ompbind → CPU sets of its ranks, or a pattern of its refusal.
+
+    A command in front, up to a colon, is what starts ompbind. `toggled`, (options, runs), is done while
+    CPU 7 goes and comes.
+    """
+
+    options: tuple[str, ...]
+    placed: dict[str, str]
+    refused: Mapping[str, str] = MappingProxyType({})
+    held: tuple[Held, ...] = ()
+    toggled: tuple[str, int] | None = None
+
+
+MACHINES = {
+    "dual": Vm(
+        ("--topology", DUAL),
+        placed={
+            "-n 2": "0,2,4,6|8,10,12,14",
+            "-n 4 --bind thread --reserve 1": "0|4|8|12",
+            "-n 8 --smt all": "0-1|2-3|4-5|6-7|8-9|10-11|12-13|14-15",
+            "-n 16": "0|1|2|3|4|5|6|7|8|9|10|11|12|13|14|15",
+            "-n auto -s nodes --smt all --bind core": "0-7|8-15",
+            "-n 4 -s packages --bind exact": "0,2|4,6|8,10|12,14",
+            "-n 2 -m 5,1|node:1": "5,1|8-15",
+            "-n 2 -s compact -t 2 --sibling last": "1,3|5,7",
+            "-n 2 -s spread -t 2 --bind none": "0,2|8,10",
+        },
+        refused={"-m 16": "CPU 16 does not exist"},
+    ),
+    "unplugged": Vm(
+        ("--topology", DUAL),
+        placed={},
+        held=(
+            Held("-n 8 --smt all", {CPU7: ("0", "1")}, 125, "rank 3: asked for CPUs 6-7, .* gave only 6 "),
+            Held("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPUs 7: "),
+            Held("-n 2 -m 0-3|6", {CPU7: ("0", "1")}, 0, "0-3|6"),
+        ),
+        toggled=("-n 8 --smt all", 10),
+    ),
+    "offline": Vm(
+        ("--topology", DUAL, "--offline", "5-6"),
+        placed={
+            "-n 8": "0|2|4|7|8|10|12|14",
+            "-n auto -s nodes --smt all": "0-4,7|8-15",
+            "-n 2 -m 4|7-9": "4|7-9",
+        },
+        refused={"-m 4-5": "CPU 5 is offline", "-n 15": "14 CPUs"},
+        held=(Held("-n 8 --smt all", {CPU5: ("1", "0")}, 0, "0-1|2-3|4|7|8-9|10-11|12-13|14-15"),),
+    ),
+    "memory": Vm(
+        ("--topology", f"{DUAL},memonly=1"),
+        placed={"-n auto -s nodes": "0,2,4,6|8,10,12,14", "-n 4 --smt all": "0-3|4-7|8-11|12-15"},
+        refused={"-m node:#2": "no node with number 2"},
+    ),
+    "hbm": Vm(
+        ("--topology", "snc4hbm"),
+        placed={
+            "-n 2": "0-7|8-15",
+            "-n auto -s nodes --smt all": "0-3,16-19|4-7,20-23|8-11,24-27|12-15,28-31",
+            "-n auto -s l3 --sibling last": "16-23|24-31",
+        },
+    ),
+    "cgroup": Vm(
+        ("--topology", DUAL, "--cgroup", "cpuset.cpus=0-3,8-11;cpuset.mems=0;cpu.max=400000 100000"),
+        placed={
+            "-n 4": "0|2|8|10",
+            "-n 2 --smt all": "0-3|8-11",
+            "-n 2 -m 1-2|9": "1-2|9",
+        },
+        refused={"-m 3-4": "CPU 4 is not allowed"},
+        held=(
+            Held("-n 2 --smt all", {CPUSET: ("0-1,8-11", "0-3,8-11")}, 125, "CPUs 0-3, .* gave only 0-1 "),
+            Held("-m 8-9", {CPUSET: ("0-3", "0-3,8-11")}, 125, "rank 0: cannot bind to CPUs 8-9: "),
+            Held("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
+        ),
+    ),
+    "isolated": Vm(
+        ("--topology", DUAL, "--append", "isolcpus=3 nohz_full=3,13"),
+        placed={
+            "-n 1 --smt all": "0-2,4-12,14-15",
+            "-n 8 --sibling last": "1|2|5|7|9|11|12|15",
+            "-m 3": "3",
+            "-n 2 -m 3|12-13": "3|12-13",
+            "-m 13": "13",
+            "taskset -c 0-15 : -n 2 --smt all": "0-2,4-7|8-12,14-15",
+            "taskset -c 0-15 : -m 2-3": "2-3",
+        },
+        refused={"taskset -c 0-1 : -m 3": "CPU 3 is not allowed"},
+    ),
+    "interleaved": Vm(
+        ("--topology", f"{DUAL},numbering=interleaved"),
+        placed={
+            "-n 2": "0,2,4,6|1,3,5,7",
+            "-n 4 --smt all": "0,2,8,10|4,6,12,14|1,3,9,11|5,7,13,15",
+            "-n auto -s packages --sibling last": "8,10,12,14|9,11,13,15",
+        },
+    ),
+    "dies": Vm(
+        ("--topology", "sockets=1,dies=2,cores=4,threads=2,numa=4,numbering=cores-first"),
+        placed={
+            "-n 2": "0-3|4-7",
+            "-n auto -s l3 --smt all": "0-3,8-11|4-7,12-15",
+            "-n auto -s nodes --sibling last": "8-9|10-11|12-13|14-15",
+            "-n 2 -m die:1|die:0": "4-7,12-15|0-3,8-11",
+        },
+    ),
+}
+
+
+def make_order(name):
+    """What the program inside a machine is asked to do."""
+    vm = MACHINES[name]
+    return {
+        "placed": list(vm.placed),
+        "refused": list(vm.refused),
+        "held": [(one.options, one.changes) for one in vm.held],
+        "toggled": (CPU7, *vm.toggled) if vm.toggled else None,
+    }
