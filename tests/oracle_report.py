@@ -4,7 +4,7 @@
 
 FOLDER, else OMPBIND_TOPOLOGIES of the environment, holds `dumps/NAME.tar.gz`, `oracle/NAME.json` and
 `compare.json`, which names the fields in which the other reader is known to see something else. Prints, for
-each dump and field, whether the two agree, what differs, and a total; the exit code is 1 when anything differs.
+each dump and field, whether the two agree, what differs, and a total; the exit code is 1 if anything differs.
 """
 
 import json

@@ -6,7 +6,7 @@ import signal
 from typing import NoReturn
 
 from ompbind.command import RankCommand
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.launch.which import find_command
 
@@ -26,14 +26,13 @@ def confine(cpus: CpuSet) -> None:
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
-        raise LaunchError(
-            f"cannot bind to CPUs {cpus}: {error.strerror}",
-            hint=CHANGED,
-        ) from error
+        gone = error.errno == errno.EINVAL
+        why = "offline by now, or not allowed any more" if gone else error.strerror
+        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=CHANGED) from error
     now = CpuSet(os.sched_getaffinity(0))
     if now != cpus:
         raise LaunchError(
-            f"asked for CPUs {cpus}, the kernel gave only {now}",
+            f"asked for {named('CPU', cpus)}, the kernel gave only {now}",
             hint=CHANGED,
         )
 

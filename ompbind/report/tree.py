@@ -99,7 +99,7 @@ def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Ite
         if len(same) > SHOWN_EACH:
             title = f"{len(same)} × {render_level(domain.level)}, each like the first: {title}"
         inner = _branches(view, domain.cpus, rest)
-        if len(inner) == 1 and len(title) + len(inner[0]) < WIDTH - 12:
+        if len(inner) == 1 and len(title) + len(inner[0]) < WIDTH - 8:
             yield f"{title}: {inner[0]}"
         else:
             yield title if domain.cpus & view.machine.allowed else f"{title}{_NOT_ALLOWED}"

@@ -60,7 +60,7 @@ MACHINES = {
         placed={},
         held=(
             Held("-n 8 --smt all", {CPU7: ("0", "1")}, 125, "rank 3: asked for CPUs 6-7, .* gave only 6 "),
-            Held("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPUs 7: "),
+            Held("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPU 7: offline by now"),
             Held("-n 2 -m 0-3|6", {CPU7: ("0", "1")}, 0, "0-3|6"),
         ),
         toggled=("-n 8 --smt all", 10),

@@ -1,0 +1,79 @@
+"""What reading a machine takes: CPU time and memory for 4,096 CPUs, and start-up time for this machine.
+
+    python benchmarks/reading.py [--rounds N]
+
+Every reading is done by a process of its own, with Python's garbage collector off as in ompbind. CPU time is
+that of `read_machine` with the modules that it loads; memory is the most that the process had resident, and
+the most before it read. What reading this machine adds to start-up is wall time of the same, beyond what
+ompbind has loaded before (click, and the records of its values).
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from ompbind.machine.sources import read_machine
+from ompbind.report.machine import render_json
+from tests.machines import Shape, write_tree
+
+ROOT = Path(__file__).parent.parent
+HUGE = Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)
+
+READ = """
+import gc, resource, sys, time
+import click, ompbind.command, ompbind.plan
+gc.disable()
+spent = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+kib = lambda: next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+before, cpu, begin = kib(), spent(), time.perf_counter()
+from ompbind.machine.sources import read_machine
+machine = read_machine(sys.argv[1])
+print(time.perf_counter() - begin, spent() - cpu, before, kib(), len(machine.online))
+"""
+
+
+def measure(source: str, rounds: int) -> list[float]:
+    """Read a source in new processes; return median wall seconds, CPU seconds, KiB before and after, CPUs."""
+    command = [sys.executable, "-c", READ, source]
+    columns: list[list[float]] = []
+    for _ in range(rounds):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        columns.append([float(word) for word in done.stdout.split()])
+    return [statistics.median(column) for column in zip(*columns, strict=True)]
+
+
+def make_sources(folder: Path) -> list[tuple[str, str]]:
+    """Write the same machine in every form; return what each is called and where it is."""
+    tree = write_tree(folder / "machine", HUGE)
+    with tarfile.open(folder / "machine.tar.gz", "w:gz", format=tarfile.USTAR_FORMAT) as archive:
+        archive.add(tree, arcname="machine")
+    (folder / "machine.json").write_text(render_json(read_machine(str(tree))))
+    named = [(name, str(folder / name)) for name in ("machine", "machine.tar.gz", "machine.json")]
+    return [*named, ("synthetic", "synthetic:pack:8 numa:4 l3:4 core:16 pu:2")]
+
+
+def main() -> None:
+    """Measure everything."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled modules are what users have
+    with tempfile.TemporaryDirectory() as name:
+        for title, source in make_sources(Path(name)):
+            _, cpu_s, before, after, cpus = measure(source, rounds)
+            print(f"{cpus:,.0f} CPUs from {title:15} {cpu_s * 1000:6.0f} ms of CPU time, "
+                  f"{after / 1024:4.0f} MiB ({before / 1024:.0f} before)")  # fmt: skip
+    wall_s, *_ = measure("live", rounds * 4)
+    print(f"this machine adds {wall_s * 1000:.1f} ms to start-up")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What other programs make of the same machine: hwloc's and util-linux's, on files and on descriptions."""
+
+import os
+import subprocess
+
+import pytest
+
+from ompbind.machine.hwloc_xml import parse_xml
+from ompbind.machine.sources import read_machine
+from ompbind.machine.synthetic import parse_synthetic
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from ompbind.topology import Level
+from tests.live.conftest import required
+from tests.machines import Shape, write_tree
+
+SHAPES = [
+    Shape(packages=2, nodes=2, l3s=2, cores=2, smt=2, numbering=numbering)
+    for numbering in ("adjacent", "split", "round-robin")
+] + [Shape(packages=1, l3s=2, cores=3), Shape(packages=4, cores=2, smt=4)]
+REQUESTS = [
+    *(Request(ranks=ranks, smt=smt) for ranks in (1, 2, 3) for smt in ("auto", "all")),
+    *(Request(ranks=None, strategy=strategy) for strategy in ("nodes", "packages", "l3")),
+    Request(ranks=4, strategy="spread"),
+]
+
+
+def plans(machine):
+    return [str(make_plan(machine, request)) for request in REQUESTS]
+
+
+def run(*command, **env):
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_lstopo_of_the_same_files_gives_the_same_plans(tmp_path, shape):
+    lstopo = required("lstopo-no-graphics", "lstopo")
+    tree = write_tree(
+        tmp_path, shape, {f"sys/devices/system/cpu/cpu{cpu}/topology/core_id": "0" for cpu in range(64)}
+    )
+    files = {"HWLOC_FSROOT": str(tree), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
+    told = parse_xml(run(lstopo, "--of", "xml", "-", **files), "xml")
+    machine = read_machine(str(tree))
+    for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
+        assert [one.cpus for one in told.at(level)] == [one.cpus for one in machine.at(level)]
+    assert [node.memory_bytes for node in told.nodes] == [node.memory_bytes for node in machine.nodes]
+    assert plans(told) == plans(machine)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_lscpu_of_the_same_files_gives_the_same_plans(tmp_path, shape):
+    lscpu = required("lscpu")
+    count = shape.all_cores * shape.smt
+    vendor = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 45\nmodel name\t: X\n\n"
+    files = {
+        "proc/cpuinfo": "".join(f"processor\t: {cpu}\n{vendor}" for cpu in range(count)),
+        "sys/devices/system/cpu/possible": f"0-{count - 1}\n",
+        "sys/devices/system/cpu/kernel_max": "255\n",
+    }
+    tree = write_tree(tmp_path / "tree", shape, files)
+    for folder in (tree / "sys/devices/system/cpu").glob("cpu*/topology"):
+        (folder / "core_cpus").rename(folder / "thread_siblings")
+        (folder / "package_cpus").rename(folder / "core_siblings")
+        (folder / "core_id").write_text("0\n")
+    (tmp_path / "lscpu.json").write_bytes(run(lscpu, "-s", str(tree), "--json", "--extended"))
+    told, machine = read_machine(str(tmp_path / "lscpu.json")), read_machine(str(tree))
+    for level in (Level.PACKAGE, Level.NODE, Level.CORE):
+        assert [one.cpus for one in told.at(level)] == [one.cpus for one in machine.at(level)]
+
+
+DESCRIPTIONS = [
+    "pack:2 numa:1 l3:2 core:4 pu:2",
+    "numa:1 pack:4 l3:1 core:4 pu:2",
+    "pack:2 numa:2 l3:2 core:4 pu:2(indexes=core:numa:pack)",
+    "pack:2 numa:1 l3:1 l2:8 core:1 pu:2(indexes=pack:core)",
+    "pack:2 numa:4 l3:2 l2:8 core:1 pu:2(indexes=core:l3:numa:pack)",
+    "pack:2 [numa(memory=1GB)] [numa] l3:2(size=16MB) core:2 pu:2",
+    "node:2(indexes=1,0 memory=4GB) core:2 pu:1",
+    "pack:2 core:2 pu:2(indexes=0,4,2,6,1,5,3,7)",
+    "pack:3 numa:2(memory=8GiB indexes=2*3:1*2) core:2 pu:2",
+    "[numa] [numa] pack:2 [numa] pu:2",
+    "pack:2 [numa(indexes=5,3)] core:2 pu:2",
+    "pack:2 die:2 numa:1 l3:1 core:4 pu:2",
+    "(memory=1GB) pack:2 pu:2",
+]
+
+
+def told(machine):
+    nodes = [(node.number, node.cpus, node.memory_bytes or 0, node.nearest) for node in machine.nodes]
+    return machine.online, {(one.level, one.cpus) for one in machine.domains}, nodes
+
+
+@pytest.mark.parametrize("text", DESCRIPTIONS)
+def test_descriptions_mean_what_hwloc_makes_of_them(text):
+    lstopo = required("lstopo-no-graphics", "lstopo")
+    theirs = parse_xml(run(lstopo, "-i", text, "--of", "xml", "-"), "xml")
+    assert told(parse_synthetic(text, "mine")) == told(theirs)
+    written = run(lstopo, "-i", text, "--of", "synthetic", "-").decode().splitlines()[-1]
+    assert told(parse_synthetic(written, "mine")) == told(theirs)
+
+
+def test_this_machine_is_what_lscpu_says():
+    rows = run(required("lscpu"), "--parse=CPU,CORE,SOCKET,NODE").decode().splitlines()
+    cores = {}
+    for row in (row.split(",") for row in rows if not row.startswith("#")):
+        cores.setdefault((row[2], row[1]), set()).add(int(row[0]))
+    assert {frozenset(one.cpus) for one in read_machine().at(Level.CORE)} == set(
+        map(frozenset, cores.values())
+    )

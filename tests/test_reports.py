@@ -1,0 +1,109 @@
+"""What people see of a machine: the tree and the table, on machines small and large."""
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.machine.linux import read_recorded
+from ompbind.report.listing import render_listing
+from ompbind.report.text import WIDTH, render_cpus
+from ompbind.report.tree import LINES, render_tree
+from ompbind.topology import CoreKind, Node
+from tests.machines import DictRoot, Shape, make_machine, shape_files
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [
+        ("", ""), ("3", "3"), ("0-7", "0-7"), ("0,2", "0,2"), ("0,2,4", "0-4:2"), ("1,5,9,13", "1-13:4"),
+        ("0-1,8-9,16-17", "0-17:2/8"), ("0,2,5", "0,2,5"), ("0-1,4,8", "0-1,4,8"), ("0-3,8-11", "0-3,8-11"),
+    ],
+)  # fmt: skip
+def test_evenly_spaced_cpus_are_one_stride(cpus, text):
+    made = CpuSet.from_list(cpus)
+    assert render_cpus(made) == text
+    assert CpuSet.from_list(text) == made
+
+
+def test_a_small_machine_as_a_tree():
+    shape = Shape(packages=2, cores=2, smt=2, numbering="round-robin")
+    machine = read_recorded(DictRoot(shape_files(shape)))
+    assert (
+        render_tree(machine)
+        == """\
+given: 8 CPUs, 4 cores, 2 packages, 2 NUMA nodes
+  package 0, NUMA node 0 (1.0 GiB), L3 0: 2 × core (2 CPUs): 0-6:2
+  package 1, NUMA node 1 (1.0 GiB), L3 1: 2 × core (2 CPUs): 1-7:2
+  node distances
+         0   1
+     0  10  20
+     1  20  10"""
+    )
+
+
+def test_limits_kinds_and_states_are_told():
+    machine = make_machine(
+        Shape(packages=2, cores=4), allowed=CpuSet(range(6)), isolated=CpuSet([5]), nohz_full=CpuSet([4, 5]),
+        offline=CpuSet([9]), quota=2.5,
+        kinds=(CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, told_by="type"),
+               CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, told_by="type")),
+    ).replace(remarks=("something odd",))  # fmt: skip
+    assert render_tree(machine).splitlines() == [
+        "test: test, 8 CPUs, 8 cores, 2 packages, 2 NUMA nodes",
+        "allowed: 6 CPUs (0-5)",
+        "offline: 9",
+        "isolated: 5 (used only when a mask names them)",
+        "nohz_full: 4-5 (used only when a mask names them)",
+        "core kinds: performance 1024, efficiency 600",
+        "CPU time: 2.5 CPUs (cgroup quota)",
+        "  package 0, NUMA node 0 (1.0 GiB), L3 0: 4 × performance core (1 CPU): 0-3",
+        "  package 1, NUMA node 1 (1.0 GiB), L3 1",
+        "    2 × efficiency core (1 CPU): 4-5",
+        "    2 × efficiency core (1 CPU): 6-7, not allowed",
+        "note: something odd",
+    ]
+    states = [line.split()[5:] for line in render_listing(machine).splitlines()]
+    assert states == [
+        ["kind", "state"], *([["performance", "allowed"]] * 4), ["efficiency", "nohz_full"],
+        ["efficiency", "isolated,", "nohz_full"], ["efficiency", "not", "allowed"],
+        ["efficiency", "not", "allowed"], ["-", "offline"],
+    ]  # fmt: skip
+
+
+def test_what_is_not_allowed_is_faint_on_terminals():
+    machine = make_machine(Shape(packages=2, cores=2), allowed=CpuSet([0, 1]))
+    assert "\033" not in render_tree(machine) + render_listing(machine)
+    lines = render_tree(machine, styled=True).splitlines()
+    assert any("not allowed" in line for line in lines)
+    assert [line.startswith("\033[2m") for line in lines] == ["not allowed" in line for line in lines]
+    rows = render_listing(machine, styled=True).splitlines()[1:]
+    assert [row.startswith("\033[2m") for row in rows] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2),
+        Shape(packages=8, nodes=4, l3s=8, cores=8, smt=2),
+        Shape(packages=64, cores=4, smt=8, numbering="round-robin"),
+        Shape(cores=512),
+    ],
+    ids=repr,
+)
+def test_trees_of_large_machines_fit_a_screen(shape):
+    lines = render_tree(make_machine(shape)).splitlines()
+    assert len(lines) <= LINES + 4
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_inner_levels_are_counted_where_they_would_be_long():
+    tree = render_tree(make_machine(Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)))
+    assert "    NUMA node 1 (1.0 GiB): 4 × L3, 64 × core (2 CPUs): 64-127,1088-1151" in tree.splitlines()
+
+
+def test_distances_of_many_nodes_are_a_range():
+    machine = make_machine(Shape(packages=2, cores=2))
+    nodes = [
+        Node(number=i, cpus=CpuSet([i]), distances=tuple(10 + 10 * (i != j) for j in range(9)))
+        for i in range(9)
+    ]
+    assert "  node distances: 10 to itself, 20 to others" in render_tree(machine.replace(nodes=tuple(nodes)))
