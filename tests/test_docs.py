@@ -34,7 +34,7 @@ def blocks(kind):
 SESSIONS = [
     pytest.param(text, id=f"{page}-{number}")
     for number, (page, text) in enumerate(blocks("console"))
-    if "machine.tar.gz" in text
+    if "machine.tar.gz" in text or "synthetic:" in text
 ]
 
 

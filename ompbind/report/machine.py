@@ -13,9 +13,12 @@ _NAMES = {Level.NODE: "NUMA node", Level.L2: "L2", Level.L3: "L3"}
 def render_summary(machine: Machine) -> str:
     """Say in one line what machine it is: "x86_64, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes"."""
     parts = [count(len(machine.online), "CPU"), count(len(machine.at(Level.CORE)), "core")]
-    for level in (Level.PACKAGE, Level.NODE):
-        if machine.at(level):
-            parts.append(count(len(machine.at(level)), render_level(level)))
+    for level, number in (
+        (Level.PACKAGE, len(machine.at(Level.PACKAGE))),
+        (Level.NODE, len(machine.nodes)),  # those without CPUs are no domains
+    ):
+        if number:
+            parts.append(count(number, render_level(level)))
     return ", ".join(parts if machine.arch == "unknown" else [machine.arch, *parts])
 
 
