@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.record import Record
-from ompbind.topology import Node, with_nearest
+from ompbind.topology import Node, check_size, with_nearest
 
 Distances = Mapping[tuple[int, int], int]
 """The distance from one node to another, by their numbers."""
@@ -26,8 +26,10 @@ def make_nodes(memories: Sequence[Memory], online: CpuSet, distances: Distances)
     """Make nodes by number, every CPU in the node of its closest memory, plain memory before special.
 
     Of several that are equally close the first has the CPUs; the others have none and are near to it.
+    Raises MachineError for more than any machine has.
     """
     unique = {memory.number: memory for memory in memories}
+    check_size(len(online), len(unique))
     claimed, own = EMPTY, dict.fromkeys(unique, EMPTY)
     for memory in sorted(unique.values(), key=lambda one: (one.is_special, len(one.locality), one.number)):
         own[memory.number] = (memory.locality & online) - claimed

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.errors import MachineError
 from ompbind.record import Record
 
 
@@ -118,6 +119,21 @@ class Machine(Record):
         if not self.kinds:
             return self.online if name == "performance" else EMPTY
         return union(kind.cpus for kind in self.kinds if kind.name == name)
+
+
+CPUS = 1 << 13
+"""CPUs that a machine may have online; Linux knows no more (NR_CPUS)."""
+
+NODES = 1 << 10
+"""NUMA nodes that a machine may have; Linux knows no more (MAX_NUMNODES)."""
+
+
+def check_size(cpus: int, nodes: int) -> None:
+    """Refuse what no machine has, before room is made for it; raises MachineError."""
+    if cpus > CPUS:
+        raise MachineError(f"{cpus} CPUs are more than any machine has", hint=f"the most are {CPUS}")
+    if nodes > NODES:
+        raise MachineError(f"{nodes} NUMA nodes are more than any machine has", hint=f"the most are {NODES}")
 
 
 Partition = Sequence[tuple[int | None, CpuSet]]

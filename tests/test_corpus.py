@@ -79,8 +79,7 @@ def test_a_recording_survives_its_json(path, tmp_path):
 def test_a_recording_unpacked_is_the_same_machine(path, tmp_path):
     if (machine := read_or_none(path)) is None:
         return
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path, filter="fully_trusted")
+    subprocess.run(["tar", "-xf", path, "-C", tmp_path], check=True, timeout=60)
     folder = next(tmp_path.glob("**/sys")).parent
     assert read_machine(str(folder)).replace(source=machine.source) == machine
 

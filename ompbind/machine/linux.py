@@ -10,7 +10,7 @@ from ompbind.machine.corekinds import read_kinds
 from ompbind.machine.numa import read_nodes
 from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
 from ompbind.machine.sysfs import CPU, read_domains, read_online
-from ompbind.topology import Level, Machine, find_oddities, make_domains
+from ompbind.topology import Level, Machine, check_size, find_oddities, make_domains
 
 LIVE = "live"
 """The topology source that stands for the machine that ompbind runs on."""
@@ -33,6 +33,7 @@ def read_recorded(root: Root) -> Machine:
 
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     online, offline = _online(root, affinity)
+    check_size(len(online), 0)
     nodes = read_nodes(root, online)
     reading = read_domains(root, online)
     parts = {

@@ -12,7 +12,7 @@ from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.kinds import CoreTraits, make_kinds
 from ompbind.machine.root import whole_number
-from ompbind.topology import Level, Machine, Node, Partition, find_oddities, make_domains
+from ompbind.topology import Level, Machine, Node, Partition, check_size, find_oddities, make_domains
 
 Row = Mapping[str, Any]
 
@@ -65,6 +65,7 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
     if not online:
         raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)
+    check_size(len(online), 0)
     here = {cpu: known[cpu] for cpu in online}
     parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED}
     parts[Level.CORE] = _cores(here, source)
@@ -157,6 +158,7 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
         raise MachineError(f"{source} is no JSON of lscpu that names CPUs", hint=TABLE_HINT)
     if threads != 1:
         raise MachineError(f"{source} does not tell which CPUs share a core", hint=TABLE_HINT)
+    check_size(len(online), 0)
     numbers = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)")
     found = {int(match[1]): _list(fields, name) for name in fields if (match := numbers.fullmatch(name))}
     nodes = tuple(Node(number=number, cpus=cpus & online) for number, cpus in sorted(found.items()))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.root import Root, keyed_lines, numbered, read_set, whole_number
 from ompbind.record import Record
-from ompbind.topology import Node, with_nearest
+from ompbind.topology import Node, check_size, with_nearest
 
 FOLDER = "sys/devices/system/node"
 GPUS = "proc/driver/nvidia/gpus"
@@ -24,6 +24,7 @@ def read_nodes(root: Root, online: CpuSet) -> NodeReading:
     Every CPU is in at most one node. Memory of a GPU that its driver shows as a node is left out.
     """
     found = numbered(root.names(FOLDER), "node")
+    check_size(0, len(found))
     gpus = _gpu_nodes(root) & found
     if not found - gpus:
         return NodeReading(

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
 from ompbind.errors import MachineError
-from ompbind.topology import CoreKind, KindName, Level, Machine, Node, make_domains
+from ompbind.topology import CoreKind, KindName, Level, Machine, Node, check_size, make_domains
 
 Data = Mapping[str, Any]
 
@@ -28,6 +28,7 @@ def _make(data: Data, source: str) -> Machine:
     rows = {_number(row["cpu"], CPU_LIMIT): row for row in data["cpus"]}
     if CpuSet(rows) != online:
         raise ValueError(f"cpus tells of {CpuSet(rows)}, online of {online}")
+    check_size(len(online), len(data["nodes"]))
     nodes = tuple(_node(row) for row in data["nodes"])
     parts = {level: list(_partition(rows, data, level)) for level in Level}
     parts[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]

@@ -16,7 +16,7 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.memories import Memory, make_nodes
 from ompbind.record import Record
-from ompbind.topology import Level, Machine, Partition, find_oddities, make_domains
+from ompbind.topology import Level, Machine, Partition, check_size, find_oddities, make_domains
 
 EXAMPLE = "synthetic:pack:2 numa:1 l3:2 core:4 pu:2"
 
@@ -62,8 +62,7 @@ def parse_synthetic(text: str, source: str) -> Machine:
     """Make the machine that a description tells of; MachineError with what is wrong in it."""
     steps = _read_steps(text)
     widths = list(accumulate((step.count for step in steps), mul))
-    if max(widths) > CPU_LIMIT:
-        raise _fault(f"it has {widths[-1]} CPUs, more than {CPU_LIMIT}")
+    check_size(widths[-1], sum(many * len(step.attached) for many, step in zip(widths, steps, strict=True)))
     numbers = _numbers(steps[-1].indexes, steps, widths[-1])
     sets = [_objects(numbers, width) for width in widths]
     parts: dict[Level, Partition] = {}

@@ -2,12 +2,13 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from tests.live.conftest import clean_environment, required
+from tests.live.conftest import OMPBIND, clean_environment, required
 from tests.machines import Shape, write_tree
 
 EXTRA = 'it\'s\n two "lines" $HOME `x` \\ *'
@@ -94,7 +95,7 @@ def test_plans_print_the_same_every_time(ompbind, dual):
 
 TABLE = """\
 2 ranks, balanced, on {source}:
-unknown, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
+16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
 
 rank  threads  cores  node  CPUs  OpenMP places
    0        4      4  0     0-3   1: all its CPUs
@@ -131,6 +132,10 @@ def test_options_come_from_the_environment_too(ompbind, dual):
 TREE = """\
   package 0, NUMA node 0 (1.0 GiB), L3 0: 4 × core (2 CPUs): 0-3,8-11
   package 1, NUMA node 1 (1.0 GiB), L3 1: 4 × core (2 CPUs): 4-7,12-15
+  node distances
+         0   1
+     0  10  20
+     1  20  10
 """
 
 
@@ -144,11 +149,46 @@ def test_topo_json_has_what_the_schema_says(ompbind, dual):
     assert topo["schema"] == "ompbind-topo/1"
     assert (topo["online"], topo["allowed"]) == ("0-15", "0-15")
     assert topo["cpus"][12] == {
-        "cpu": 12, "drawer": None, "book": None, "package": 1, "die": None, "l3": 1, "l2": 4, "core": 4,
-        "node": 1, "allowed": True,
+        "cpu": 12, "drawer": None, "book": None, "package": 1, "die": None, "l3": 1, "cluster": None, "l2": 4,
+        "core": 4, "node": 1, "kind": None, "allowed": True,
     }  # fmt: skip
     assert topo["nodes"][1]["memory_bytes"] == 1 << 30
     assert topo["nodes"][1]["cpus"] == "4-7,12-15"
+
+
+def test_topo_table_has_a_line_for_each_cpu(ompbind, dual):
+    lines = ompbind("topo", "--format", "table", "--topology", dual).stdout.splitlines()
+    assert lines[0].split() == ["CPU", "core", "L2", "L3", "node", "package", "state"]
+    assert lines[13].split() == ["12", "4", "4", "1", "1", "1", "allowed"]
+    assert len(lines) == 17
+
+
+def test_topo_picture_is_a_file_for_browsers(ompbind, dual):
+    picture = ompbind("topo", "--format", "svg", "--topology", dual).stdout
+    assert picture.startswith("<?xml")
+    assert picture.endswith("</svg>\n")
+
+
+def test_a_machine_can_be_piped_in(ompbind, dual):
+    topo = ompbind("topo", "--format", "json", "--topology", dual).stdout
+    done = ompbind("plan", "-n", "2", "--topology", "/dev/stdin", stdin=None, input=topo)
+    assert done.stdout == TABLE.format(source="/dev/stdin")
+
+
+@pytest.mark.parametrize(
+    ("env", "is_faint"),
+    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_what_is_not_allowed_is_faint_on_a_terminal(dual, tmp_path, env, is_faint):
+    files = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "0-3\n"}
+    tree = write_tree(tmp_path / "narrow", Shape(packages=2, cores=4), files)
+    command = shlex.join([OMPBIND, "topo", "--topology", str(tree)])
+    settings = {**{name: text for name, text in clean_environment().items() if name != "NO_COLOR"}, **env}
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"], env=settings, capture_output=True, timeout=60
+    )
+    assert b"not allowed" in done.stdout
+    assert (b"\x1b[2m" in done.stdout) == is_faint
 
 
 def test_this_machine_has_the_cpus_of_this_process(ompbind):
