@@ -143,8 +143,8 @@ Partition = Sequence[tuple[int | None, CpuSet]]
 def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple[Domain, ...]:
     """Number the domains of every level along the machine, widest level first.
 
-    CPUs that are not online are dropped, and so are domains that this leaves empty and repeated
-    ones. A CPU that no core claims is a core of its own, so that every online CPU has a core.
+    CPUs that are not online are dropped, and CPUs that an earlier domain of the level has, and so are
+    domains that this leaves empty. A CPU that no core claims is a core of its own.
     """
     kept = {level: _clean(online, parts) for level, parts in partitions.items()}
     cores = kept.get(Level.CORE, [])
@@ -155,11 +155,13 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
 
 
 def _clean(online: CpuSet, parts: Partition) -> list[tuple[int | None, CpuSet]]:
-    seen: dict[CpuSet, int | None] = {}
+    kept: list[tuple[int | None, CpuSet]] = []
+    free = online
     for os_id, cpus in parts:
-        if cpus & online:
-            seen.setdefault(cpus & online, os_id)
-    return [(os_id, cpus) for cpus, os_id in seen.items()]
+        if not cpus.isdisjoint(free):
+            kept.append((os_id, cpus & free))
+            free = free - cpus
+    return kept
 
 
 def _extent(parts: Partition, level: Level) -> tuple[int, int]:

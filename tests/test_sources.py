@@ -151,6 +151,7 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
         ("<html><body/></html>", "names no CPU"),
         ('<topology><object type="PU" cpuset="zz"/></topology>', "no hwloc XML"),
         ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "allows no CPU"),
+        ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "no hwloc XML"),
         ("<" + "a>" * 10, "no XML that can be read"),
         (b'<?xml version="1.0" encoding="klingon"?><topology/>', "no XML that can be read"),
     ],

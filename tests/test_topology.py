@@ -33,3 +33,9 @@ def test_empty_and_repeated_domains_are_dropped():
     parts = [(0, online), (1, CpuSet([8])), (2, online)]
     domains = make_domains(online, {Level.NODE: parts, Level.CORE: []})
     assert [(one.level, one.os_id) for one in domains if one.level is Level.NODE] == [(Level.NODE, 0)]
+
+
+def test_domains_of_a_level_never_overlap():
+    parts = [(None, CpuSet([0, 1, 2])), (None, CpuSet([2, 3])), (None, CpuSet([0, 3]))]
+    domains = make_domains(CpuSet(range(5)), {Level.CORE: parts})
+    assert [str(core.cpus) for core in domains] == ["0-2", "3", "4"]

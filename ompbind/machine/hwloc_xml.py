@@ -94,11 +94,11 @@ def parse_xml(data: bytes, source: str) -> Machine:
     parser.EntityDeclHandler = _refuse_entities
     try:
         parser.Parse(data, True)
+        return _make_machine(reading, source)
     except (expat.ExpatError, UnicodeError, LookupError) as error:
         raise MachineError(f"{source} is no XML that can be read: {error}") from error
     except ValueError as error:
         raise MachineError(f"{source} is no hwloc XML: {error}") from error
-    return _make_machine(reading, source)
 
 
 def _refuse_entities(*_: object) -> None:
