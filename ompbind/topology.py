@@ -30,6 +30,11 @@ class Level(StrEnum):
     L2 = "l2"
     CORE = "core"
 
+    @property
+    def label(self) -> str:
+        """What people call it: "NUMA node", "L3", "package"."""
+        return {"node": "NUMA node", "l2": "L2", "l3": "L3"}.get(self.value, self.value)
+
 
 class Domain(Record):
     """One domain: its level, its logical number on the machine, its CPUs, and its OS number if any."""
@@ -38,6 +43,11 @@ class Domain(Record):
     index: int
     cpus: CpuSet
     os_id: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Its level and logical number, a NUMA node's by the OS: "package 0", "NUMA node 8"."""
+        return f"{self.level.label} {self.os_id if self.level is Level.NODE else self.index}"
 
 
 class Node(Record):
@@ -154,6 +164,19 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
     return tuple(_numbered(kept, order))
 
 
+def drop_repeated(partitions: Mapping[Level, Partition]) -> dict[Level, Partition]:
+    """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there.
+
+    A die of one CPU, or of a whole package, is none; clusters are none where all repeat another level.
+    """
+    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in partitions.items()}
+    packages = shapes.get(Level.PACKAGE, frozenset())
+    dies = [one for one in partitions.get(Level.DIE, ()) if len(one[1]) > 1 and one[1] not in packages]
+    clusters = shapes.pop(Level.CLUSTER, frozenset())
+    kept = partitions.get(Level.CLUSTER, ()) if clusters not in shapes.values() else ()
+    return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
+
+
 def _clean(online: CpuSet, parts: Partition) -> list[tuple[int | None, CpuSet]]:
     kept: list[tuple[int | None, CpuSet]] = []
     free = online
@@ -198,7 +221,7 @@ def find_oddities(domains: Sequence[Domain], allowed: CpuSet) -> Iterator[str]:
         yield f"in no NUMA node: {named('CPU', homeless)}"
     wide = [one for one in domains if one.level is not Level.CORE]
     for outer, inner in _crossing(wide):
-        yield f"{outer.level} {outer.index} and {inner.level} {inner.index} cut through each other"
+        yield f"{outer.title} and {inner.title} cut through each other"
 
 
 def _crossing(domains: Sequence[Domain]) -> Iterator[tuple[Domain, Domain]]:

@@ -45,13 +45,24 @@ def test_halves_of_a_package_are_one_when_their_number_is_and_their_cores_differ
     halves |= topology(range(8), "core_id", "01450145")
     machine = read(halves)
     assert [(str(one.cpus), one.os_id) for one in machine.at(Level.PACKAGE)] == [("0-3", 0), ("4-7", 1)]
+    assert machine.remarks == ("packages that old kernels tell in halves are joined by their number",)
 
 
-@pytest.mark.parametrize("core_ids", ["01010101", [None] * 8])
-def test_numbers_of_packages_that_repeat_are_no_identities(core_ids):
-    """Itanium cells: eight numbers for sixteen packages; the cores of both have the same numbers."""
-    files = shape_files(Shape(packages=4, cores=2)) | topology(range(8), "physical_package_id", "00110011")
-    files |= topology(range(8), "core_id", core_ids)
+@pytest.mark.parametrize(
+    ("numbers", "core_ids", "packages"),
+    [
+        ("00110011", "01010101", 4),  # Itanium cells: the cores of both packages have the same numbers
+        ("00110011", [None] * 8, 4),
+        ("00000000", "01234567", 4),  # all packages have number 0
+        ("00110011", "01234567", 2),  # each half is half of a node (s390 books)
+    ],
+)
+def test_numbers_of_packages_that_repeat_are_no_identities(numbers, core_ids, packages):
+    files = shape_files(Shape(packages=packages, nodes=4 // packages, cores=2))
+    files |= {f"{CPU}/cpu{cpu}/topology/package_cpus": f"{3 << cpu // 2 * 2:x}" for cpu in range(8)}
+    files |= topology(range(8), "physical_package_id", numbers) | topology(range(8), "core_id", core_ids)
+    if packages == 2:
+        files |= {f"{NODE}/node{node}/cpumap": text for node, text in enumerate(("f", "f0", "0", "0"))}
     assert sets(read(files), Level.PACKAGE) == ["0-1", "2-3", "4-5", "6-7"]
 
 
@@ -79,11 +90,33 @@ def test_modules_of_two_cores_are_two_cores_that_share_a_cache():
     assert sets(machine, Level.L2) == ["0-1", "2-3"]
 
 
-@pytest.mark.parametrize("core_ids", ["0044", [None] * 4])
-def test_threads_of_a_core_have_one_number(core_ids):
-    """POWER counts cores in fours."""
+@pytest.mark.parametrize(
+    ("core_ids", "cpuinfo"),
+    [
+        ("0044", ""),  # POWER counts cores in fours
+        ([None] * 4, ""),
+        ("0123", "vendor_id: AuthenticAMD\ncpu family: 23\n"),
+        ("0123", "vendor_id: GenuineIntel\ncpu family: 21\n"),
+    ],
+)
+def test_other_processors_have_no_modules(core_ids, cpuinfo):
     files = shape_files(Shape(cores=2, smt=2, numbering="adjacent")) | topology(range(4), "core_id", core_ids)
-    assert sets(read(files), Level.CORE) == ["0-1", "2-3"]
+    assert sets(read(files | {"proc/cpuinfo": cpuinfo}), Level.CORE) == ["0-1", "2-3"]
+
+
+def test_nodes_that_are_not_online_are_none():
+    machine = read(shape_files(SHAPE) | {f"{NODE}/online": "1", f"{NODE}/node1/cpumap": "ffff"})
+    assert [(node.number, str(node.cpus)) for node in machine.nodes] == [(1, "0-15")]
+
+
+def test_a_node_has_all_cpus_where_no_node_tells_of_any():
+    machine = read(without(shape_files(Shape(cores=4)), "cpumap", "cpulist"))
+    assert [str(node.cpus) for node in machine.nodes] == ["0-3"]
+
+
+def test_memory_of_nothing_everywhere_is_unknown():
+    files = shape_files(SHAPE) | {f"{NODE}/node{node}/meminfo": "Node 0 MemTotal: 0 kB" for node in (0, 1)}
+    assert [(node.memory_bytes, node.nearest) for node in read(files).nodes] == [(None, ())] * 2
 
 
 def test_caches_tell_of_cores_where_siblings_do_not():
@@ -93,11 +126,31 @@ def test_caches_tell_of_cores_where_siblings_do_not():
     assert machine.remarks == ("only their L1 caches tell which CPUs share a core",)
 
 
-def test_a_cpu_without_a_topology_folder_is_a_core_of_its_own():
+def test_a_cpu_without_a_topology_folder_is_where_others_say_that_it_is():
     files = {path: text for path, text in shape_files(SHAPE).items() if "/cpu5/" not in path}
     machine = read(files)
-    assert "5" in sets(machine, Level.CORE)
+    assert "5,13" in sets(machine, Level.CORE)
     assert sorted(sets(machine, Level.PACKAGE)) == ["0-3,8-11", "4-7,12-15"]
+    assert machine.remarks == ()
+
+
+def test_a_cpu_of_which_no_file_tells_is_a_core_of_its_own_and_told():
+    files = {path: text for path, text in shape_files(Shape(cores=4)).items() if "/cpu3/" not in path}
+    files = {
+        path: text.replace("f", "7") if path.endswith("package_cpus") else text
+        for path, text in files.items()
+    }
+    machine = read(files)
+    assert sets(machine, Level.CORE) == ["0", "1", "2", "3"]
+    assert sets(machine, Level.PACKAGE) == ["0-2"]
+    assert machine.remarks == ("no file tells the cores of CPU 3: each one counts as a core",)
+
+
+def test_caches_of_nobody_are_private_to_their_core():
+    """Itanium: maps of zeros, and two threads in each core."""
+    files = shape_files(Shape(cores=2, smt=2, numbering="adjacent"))
+    files |= {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0" for cpu in range(4)}
+    assert sets(read(files), Level.L3) == ["0-1", "2-3"]
 
 
 def test_packages_are_told_where_cores_are_not():
@@ -112,7 +165,8 @@ def test_packages_are_told_where_cores_are_not():
     ("masks", "dies"),
     [
         (["f0f"] * 4 + ["f0f0"] * 4, []),  # each package one die
-        ([f"{0x101 << cpu:x}" for cpu in range(8)], []),  # each core one die
+        ([f"{0x101 << cpu:x}" for cpu in range(8)], [f"{cpu},{cpu + 8}" for cpu in range(8)]),
+        (["303", "303", "c0c", "c0c"] + ["f0f0"] * 4, ["0-1,8-9", "2-3,10-11"]),  # one package without dies
         (["303", "303", "c0c", "c0c", "3030", "3030", "c0c0", "c0c0"],
          ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]),
     ],
@@ -121,8 +175,8 @@ def test_dies_are_told_unless_they_repeat_another_level(masks, dies):
     assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", masks * 2)), Level.DIE) == dies
 
 
-def test_dies_that_cut_cores_are_none():
-    """RISC-V kernels call each thread a die."""
+def test_dies_of_one_cpu_are_none():
+    """Kernels that know of no dies call each thread one."""
     each = [f"{1 << cpu:x}" for cpu in range(16)]
     assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", each)), Level.DIE) == []
 

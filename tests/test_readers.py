@@ -1,7 +1,9 @@
 """Readers of machines, on trees written for the test: sysfs, cgroups, archives, other systems."""
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import tarfile
 import tracemalloc
@@ -100,7 +102,7 @@ def test_levels_that_tell_nothing_are_dropped_and_others_kept(tmp_path):
         package = next(cpus for cpus in parts[Level.PACKAGE] if cpu in cpus)
         folder = f"{CPU}/cpu{cpu}/topology"
         files |= {
-            f"{folder}/die_cpus": core.to_mask(),
+            f"{folder}/die_cpus": package.to_mask(),
             f"{folder}/die_id": "-1",
             f"{folder}/cluster_cpus": core.to_mask(),
             f"{folder}/book_siblings": package.to_mask(),
@@ -364,6 +366,37 @@ def test_archives_that_hold_too_much_are_refused_in_little_memory(tmp_path):
         read_machine(str(tmp_path / "large.tar.gz"))
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("pack_", [gzip.compress, bz2.compress, lzma.compress])
+def test_archives_in_several_streams_are_read_to_the_end(tmp_path, pack_):
+    """As parallel compressors and `cat` write them."""
+    whole = gzip.decompress(
+        Path(pack(write_tree(tmp_path / "t", Shape(cores=4)), tmp_path / "m.tgz")).read_bytes()
+    )
+    half = len(whole) // 1024 * 512
+    (tmp_path / "m").write_bytes(pack_(whole[:half]) + pack_(whole[half:]))
+    machine = read_machine(str(tmp_path / "m"))
+    assert (str(machine.online), machine.remarks) == ("0-3", ())
+
+
+def test_plain_archives_that_are_cut_short_are_errors(tmp_path):
+    pack(write_tree(tmp_path / "t", Shape(cores=4)), tmp_path / "m.tgz")
+    whole = gzip.decompress((tmp_path / "m.tgz").read_bytes())
+    (tmp_path / "m.tar").write_bytes(whole[: len(whole.rstrip(b"\0")) // 2 // 512 * 512 + 100])
+    with pytest.raises(MachineError, match="cut short"):
+        read_machine(str(tmp_path / "m.tar"))
+
+
+def test_hard_links_and_other_folders_called_sys_mislead_nobody(tmp_path):
+    tree = write_tree(tmp_path / "t", Shape(cores=4), {"proc/sys/kernel/osrelease": "6.1\n"})
+    (tree / CPU / "present").unlink()
+    os.link(tree / CPU / "online", tree / CPU / "present")
+    with tarfile.open(tmp_path / "m.tar", "w") as archive:
+        archive.add(tree / "proc", arcname="m/proc")
+        archive.add(tree / "sys", arcname="m/sys")
+    root = ArchiveRoot((tmp_path / "m.tar").read_bytes(), "m")
+    assert root.read(f"{CPU}/present") == root.read(f"{CPU}/online") == "0-3\n"
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,6 +1,7 @@
 """Accounts of machines other than their files: hwloc XML, lscpu's and ompbind's JSON, descriptions."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -148,7 +149,8 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
         (OUTSIDE, "declares entities"),
         ("<topology>", "no XML that can be read"),
         ("<topology/>", "names no CPU"),
-        ("<html><body/></html>", "names no CPU"),
+        ("<html><body/></html>", "its first element is <html>"),
+        ("<topology>" + "<object>" * 300, "nested more than 256 deep"),
         ('<topology><object type="PU" cpuset="zz"/></topology>', "no hwloc XML"),
         ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "allows no CPU"),
         ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "no hwloc XML"),
@@ -192,6 +194,33 @@ def test_lscpu_with_bare_dashes_and_offline_cpus(tmp_path):
     assert (str(machine.online), str(machine.offline)) == ("0-1", "2")
     assert sets(machine, Level.CORE) == ["0-1"]
     assert machine.remarks == ("the table has no column NODE: all CPUs count as one node",)
+
+
+def test_lscpu_with_a_cpu_that_cannot_be(tmp_path):
+    with pytest.raises(MachineError, match="names CPU 65536"):
+        read(tmp_path, '{"cpus":[{"cpu":0},{"cpu":65536}]}')
+
+
+def test_xml_does_not_know_why_cpus_are_missing(tmp_path):
+    """hwloc leaves out what its process may not use, and the CPUs of nodes there."""
+    node = '<object type="NUMANode" os_index="{}" cpuset="{}" complete_cpuset="{}"/>'
+    nodes = node.format(0, "0x1", "0x3") + node.format(1, "0x0", "0xc")
+    pu = '<object type="Core" cpuset="0x1"><object type="PU" cpuset="0x1"/></object>'
+    told = (
+        f'<topology><object type="Machine" cpuset="0x1" complete_cpuset="0xf">{nodes}{pu}</object></topology>'
+    )
+    machine = read(tmp_path, told)
+    assert [node.number for node in machine.nodes] == [0]
+    assert machine.remarks == (
+        "CPUs 1-3 offline, or not allowed where the XML was written: it does not tell which",
+        "NUMA node 1 left out: the XML has none of the CPUs there",
+    )
+
+
+def test_named_pipes_do_not_hold_it_up(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MachineError, match="is a named pipe"):
+        read_machine(str(tmp_path / "pipe"))
 
 
 def test_lscpu_without_cores_says_so(tmp_path):
@@ -262,7 +291,7 @@ MINIMAL = {"schema": "ompbind-topo/1", "arch": "x", "online": "0", "allowed": "0
     [
         {"online": ""}, {"online": "0-"}, {"online": 3}, {"allowed": "7"}, {"cpus": []}, {"cpus": None},
         {"cpus": [{"cpu": 0, "core": "x"}]}, {"cpus": [{"cpu": -1}]}, {"cpus": [{"cpu": True}]},
-        {"nodes": 1}, {"quota_cpus": []},
+        {"nodes": 1}, {"quota_cpus": []}, {"quota_cpus": -1}, {"quota_cpus": float("nan")},
         {"nodes": [{"node": 0, "cpus": "0", "memory_bytes": -1}]}, {"kinds": [{"kind": "odd", "cpus": "0"}]},
         {"os_ids": [{"level": "package", "index": 0, "os_id": None}]},
     ],
@@ -311,6 +340,7 @@ def test_memory_of_descriptions():
         ("", "does not end with CPUs"), ("pack:2 core:4", "does not end"), ("pack:0 pu:1", "no object"),
         ("pack:2 odd", "'odd' is no step"), ("foo:2 pu:1", "'foo' is no type"), ("2 3", "'2' is no step"),
         ("pu:2 core:2", "does not end"), ("pu:2 pu:2", "other levels"), ("core:2 core:1 pu:1", "told twice"),
+        ("core:2 pack:2 pu:1", "pack is inside of cores"),
         ("pack:4097 pu:2", "8194 CPUs are more"), ("pack:9999999 core:9999999 pu:9", "CPUs are more"),
         ("pack:1025 numa:1 pu:1", "1025 NUMA nodes"), ("numa:512 [numa] [numa] pu:1", "1536 NUMA nodes"),
         ("core:2 pu:2(indexes=0,1,2)", "does not number 4 objects"), ("pu:2(indexes=0,0)", "does not number"),
@@ -330,10 +360,12 @@ def test_descriptions_that_are_none(text, match):
     [
         (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "neither an archive nor XML nor JSON"),
         (b"{", "no JSON that can be read"), (b'{"a": 1}', "neither of lscpu nor of ompbind"),
+        (b"[1]", "neither of lscpu nor of ompbind"), (b'{"schema": "ompbind-plan/1"}', "of schema 'ompbind-plan/1'"),
+        (b"PK\3\4", "packed by zip"), (b"CPU NODE SOCKET\n0 0 0", "a text of lscpu"),
         (b'{"cpus": ' + b"[" * 100_000, "no JSON that can be read"), (b'{"\xff": 1}', "no JSON that can"),
         (b"{" + b" " * SIZE_LIMIT, "has more than 64 MiB"),
     ],
-    ids=range(8),
+    ids=range(12),
 )  # fmt: skip
 def test_files_that_are_no_machine(tmp_path, content, match):
     with pytest.raises(MachineError, match=match):

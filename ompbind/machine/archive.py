@@ -19,6 +19,9 @@ UNPACKED_LIMIT = 1 << 29
 FILE_LIMIT = 1 << 24
 """Bytes that a file of it may have; the longest, proc/cpuinfo, needs a third of it for 4,096 CPUs."""
 
+KEPT_LIMIT = 1 << 26
+"""Bytes of different texts that are kept of an archive; 4,096 CPUs need a tenth of it."""
+
 _PIECE = 1 << 19
 _BLOCK = 512
 
@@ -114,6 +117,9 @@ class _Unpacker(Protocol):
     @property
     def eof(self) -> bool: ...
 
+    @property
+    def unused_data(self) -> bytes: ...
+
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
@@ -137,13 +143,16 @@ def _unpacked(packed: bytes) -> Iterator[bytes]:
 
 
 def _gunzipped(packed: bytes) -> Iterator[bytes]:
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    while not unpacker.eof:
-        piece = unpacker.decompress(packed, _PIECE)
-        packed = unpacker.unconsumed_tail
-        if not piece and not unpacker.eof:
-            raise ValueError("it is cut short")
-        yield piece
+    """Unpack gzip; several packed texts behind each other are one."""
+    while packed.startswith(b"\x1f\x8b"):
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        while not unpacker.eof:
+            piece = unpacker.decompress(packed, _PIECE)
+            packed = unpacker.unconsumed_tail
+            if not piece and not unpacker.eof:
+                raise ValueError("it is cut short")
+            yield piece
+        packed = unpacker.unused_data
 
 
 def _unpacked_by_library(packed: bytes) -> Iterator[bytes]:
@@ -151,16 +160,17 @@ def _unpacked_by_library(packed: bytes) -> Iterator[bytes]:
     import lzma
 
     try:
-        is_bzip = packed.startswith(b"BZh")
-        unpacker: _Unpacker = (
-            bz2.BZ2Decompressor() if is_bzip else lzma.LZMADecompressor(memlimit=FILE_LIMIT * 8)
-        )
-        piece = unpacker.decompress(packed, _PIECE)
-        while piece or not unpacker.eof:
-            if not piece:
-                raise ValueError("it is cut short")
-            yield piece
-            piece = b"" if unpacker.eof else unpacker.decompress(b"", _PIECE)
+        while packed.startswith((b"BZh", b"\xfd")):
+            unpacker: _Unpacker = bz2.BZ2Decompressor()
+            if packed.startswith(b"\xfd"):
+                unpacker = lzma.LZMADecompressor(memlimit=UNPACKED_LIMIT)
+            while not unpacker.eof:
+                piece = unpacker.decompress(packed, _PIECE)
+                packed = b""
+                if not piece and not unpacker.eof:
+                    raise ValueError("it is cut short")
+                yield piece
+            packed = unpacker.unused_data
     except lzma.LZMAError as error:
         raise ValueError(str(error)) from error
 
@@ -172,11 +182,13 @@ def _plain_index(pieces: Iterator[bytes]) -> Index | None:  # noqa: C901 - one l
     with short names is left.
     """
     index, texts, sizes = Index(), dict[bytes, bytes](), dict[bytes, int]()
-    held, at, skip = b"", 0, 0
+    held, at, skip, kept = b"", 0, 0, 0
     for piece in pieces:
         if skip >= len(piece):
             skip -= len(piece)
             continue
+        if kept > KEPT_LIMIT:
+            raise ValueError(f"its files say more than {KEPT_LIMIT >> 20} MiB, those of a recording do not")
         held, at, skip = held[at:] + piece[skip:], 0, 0
         total = len(held)
         while at + _BLOCK <= total:
@@ -195,12 +207,15 @@ def _plain_index(pieces: Iterator[bytes]) -> Index | None:  # noqa: C901 - one l
                 name = name.rstrip(b"\0")
                 if not name.endswith(_UNREAD):
                     text = held[start : start + size]
+                    kept += size if text not in texts else 0
                     index.files[name] = texts.setdefault(text, text)
             elif not name[0]:
                 return index
             elif prefix != b"\0" or not _keep_other(index, kind, name, target + held[start : start + size]):
                 return None
             at = after
+    if skip or held[at:].strip(b"\0"):
+        raise ValueError("it is cut short")
     return index
 
 
@@ -248,7 +263,9 @@ def _library_index(pieces: Iterator[bytes]) -> Index:
             for member in archive:
                 if member.issym():
                     index.links[member.name.encode()] = member.linkname.encode()
-                elif member.isfile() and member.size <= FILE_LIMIT:
+                elif member.islnk() and member.linkname.encode() in index.files:
+                    index.files[member.name.encode()] = index.files[member.linkname.encode()]
+                elif member.isreg() and member.size <= FILE_LIMIT:
                     file = archive.extractfile(member)
                     index.files[member.name.encode()] = file.read() if file else b""
     except tarfile.TarError as error:
@@ -257,6 +274,7 @@ def _library_index(pieces: Iterator[bytes]) -> Index:
 
 
 def _common_folder(names: Iterable[bytes]) -> bytes:
-    """Return the folder that holds `sys/`, with its slash; b"" when it is at the top."""
-    inside = next((name for name in names if b"/sys/" in b"/" + name), b"")
-    return inside[: (b"/" + inside).index(b"/sys/")] if inside else b""
+    """Return the folder that holds `sys/devices/system/`, with its slash; b"" when it is at the top."""
+    mark = b"/sys/devices/system/"
+    inside = next((name for name in names if mark in b"/" + name), b"")
+    return inside[: (b"/" + inside).index(mark)] if inside else b""

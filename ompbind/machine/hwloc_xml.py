@@ -12,7 +12,16 @@ from ompbind.errors import MachineError
 from ompbind.kinds import CoreTraits, make_kinds
 from ompbind.machine.root import whole_number
 from ompbind.memories import Memory, make_nodes
-from ompbind.topology import KindName, Level, Machine, Node, Partition, find_oddities, make_domains
+from ompbind.topology import (
+    KindName,
+    Level,
+    Machine,
+    Node,
+    Partition,
+    drop_repeated,
+    find_oddities,
+    make_domains,
+)
 
 Attributes = dict[str, str]
 
@@ -37,6 +46,9 @@ _CORE_TYPES: dict[str, KindName] = {
     "AMDEfficiency": "efficiency",
 }
 
+DEPTH_LIMIT = 256
+"""Elements inside each other; hwloc has a dozen levels, and bridges of devices below."""
+
 _INSTRUCTION_CACHE = "2"
 _MEANS_LATENCY = 4
 
@@ -45,12 +57,14 @@ class _Reading:
     """What the text told so far, gathered while it is read."""
 
     def __init__(self) -> None:
+        self.depth = 0
         self.root: Attributes = {}
         self.arch = "unknown"
         self.pus: list[CpuSet] = []
         self.parts: dict[Level, list[tuple[int | None, CpuSet]]] = {}
         self.memories: list[Memory] = []
         self.gpus: list[int] = []
+        self.hidden: list[int] = []
         self.kinds: list[tuple[CpuSet, Attributes]] = []
         self.matrices: list[_Matrix] = []
         self.is_in_matrix = False
@@ -106,6 +120,11 @@ def _refuse_entities(*_: object) -> None:
 
 
 def _start(reading: _Reading, name: str, attributes: Attributes) -> None:
+    if reading.depth == 0 and name != "topology":
+        raise ValueError(f"its first element is <{name[:40]}>, not <topology>")
+    reading.depth += 1
+    if reading.depth > DEPTH_LIMIT:
+        raise ValueError(f"its elements are nested more than {DEPTH_LIMIT} deep")
     handler = _STARTS.get(name)
     if handler is not None:
         handler(reading, attributes)
@@ -133,10 +152,14 @@ def _numa_node(reading: _Reading, number: int, attributes: Attributes) -> None:
     if attributes.get("subtype") == "GPUMemory":
         reading.gpus.append(number)
         return
+    locality = _cpuset(attributes.get("cpuset")) or EMPTY
+    if not locality and _cpuset(attributes.get("complete_cpuset")):
+        reading.hidden.append(number)
+        return
     reading.memories.append(
         Memory(
             number=number,
-            locality=_cpuset(attributes.get("cpuset")) or EMPTY,
+            locality=locality,
             memory_bytes=whole_number(attributes.get("local_memory")),
             is_special=attributes.get("subtype", "DRAM") != "DRAM",
         )
@@ -194,6 +217,7 @@ _STARTS: Mapping[str, Callable[[_Reading, Attributes], None]] = {
 
 
 def _end(reading: _Reading, name: str) -> None:
+    reading.depth -= 1
     words = "".join(reading.text or []).split()
     if name in ("indexes", "u64values"):
         reading.text = None
@@ -228,20 +252,21 @@ def _make_machine(reading: _Reading, source: str) -> Machine:
     nodes = _make_nodes(reading, online)
     parts: dict[Level, Partition] = dict(reading.parts.items())
     parts[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
-    domains = make_domains(online, parts)
+    domains = make_domains(online, drop_repeated(parts))
     usable = online if allowed is None else online & allowed
     if not usable:
         raise MachineError(f"{source} allows no CPU of those that are online, {online}")
+    hidden = (complete | union(reading.pus)) - online
     return Machine(
         source=source,
         arch=reading.arch,
         online=online,
-        offline=(complete | union(reading.pus)) - online,
+        offline=hidden,
         allowed=usable,
         domains=domains,
         nodes=nodes,
         kinds=make_kinds(list(_traits(reading, [one.cpus for one in domains if one.level is Level.CORE]))),
-        remarks=(*_remarks(reading), *find_oddities(domains, usable)),
+        remarks=(*_remarks(reading, hidden), *find_oddities(domains, usable)),
     )
 
 
@@ -268,7 +293,11 @@ def _traits(reading: _Reading, cores: Sequence[CpuSet]) -> Iterator[CoreTraits]:
         )
 
 
-def _remarks(reading: _Reading) -> Iterator[str]:
+def _remarks(reading: _Reading, hidden: CpuSet) -> Iterator[str]:
+    if hidden and "online_cpuset" not in reading.root:
+        yield f"{named('CPU', hidden)} offline, or not allowed where the XML was written: it does not tell which"
+    if reading.hidden:
+        yield f"{named('NUMA node', reading.hidden)} left out: the XML has none of the CPUs there"
     if Level.CORE not in reading.parts:
         yield "no object tells which CPUs share a core: each one counts as a core"
     if reading.gpus:

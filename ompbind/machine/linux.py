@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
@@ -10,7 +11,7 @@ from ompbind.machine.corekinds import read_kinds
 from ompbind.machine.numa import read_nodes
 from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
 from ompbind.machine.sysfs import CPU, read_domains, read_online
-from ompbind.topology import Level, Machine, check_size, find_oddities, make_domains
+from ompbind.topology import Level, Machine, check_size, drop_repeated, find_oddities, make_domains
 
 LIVE = "live"
 """The topology source that stands for the machine that ompbind runs on."""
@@ -35,11 +36,9 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     online, offline = _online(root, affinity)
     check_size(len(online), 0)
     nodes = read_nodes(root, online)
-    reading = read_domains(root, online)
-    parts = {
-        **reading.partitions,
-        Level.NODE: [(node.number, node.cpus) for node in nodes.nodes if node.cpus],
-    }
+    reading = read_domains(root, online, [node.cpus for node in nodes.nodes])
+    by_node = [(node.number, node.cpus) for node in nodes.nodes if node.cpus]
+    parts = drop_repeated({**reading.partitions, Level.NODE: by_node})
     limits = read_limits(root)
     isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in APART)
     allowed = online if limits.cpuset is None else online & limits.cpuset
@@ -64,8 +63,13 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         isolated=isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
-        remarks=(*reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
+        remarks=(*_unread(root), *reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
     )
+
+
+def _unread(root: Root) -> Iterator[str]:
+    if root.read(f"{CPU}/online") is not None and not read_list(root, f"{CPU}/online"):
+        yield f"{CPU}/online makes no sense: the folders of CPUs tell which are online"
 
 
 APART = ("isolated", "nohz_full")

@@ -61,7 +61,11 @@ def _number(value: object, limit: int = 1 << 31) -> int | None:
 
 
 def _from_table(rows: Sequence[Row], source: str) -> Machine:
-    known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"), CPU_LIMIT)) is not None}
+    known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"))) is not None}
+    if max(known, default=0) >= CPU_LIMIT:
+        raise MachineError(
+            f"{source} names CPU {max(known)}, the highest that there can be is {CPU_LIMIT - 1}"
+        )
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
     if not online:
         raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named
-from ompbind.machine.root import Root, keyed_lines, numbered, read_set, whole_number
+from ompbind.machine.root import Root, keyed_lines, numbered, read_list, read_set, whole_number
 from ompbind.record import Record
 from ompbind.topology import Node, check_size, with_nearest
 
@@ -23,14 +23,17 @@ def read_nodes(root: Root, online: CpuSet) -> NodeReading:
 
     Every CPU is in at most one node. Memory of a GPU that its driver shows as a node is left out.
     """
-    found = numbered(root.names(FOLDER), "node")
+    folders = numbered(root.names(FOLDER), "node")
+    found = folders & (read_list(root, f"{FOLDER}/online") or folders) or folders
     check_size(0, len(found))
     gpus = _gpu_nodes(root) & found
     if not found - gpus:
         return NodeReading(
             nodes=(Node(number=0, cpus=online, memory_bytes=_memory(root.read("proc/meminfo"))),)
         )
-    listed = [_read_node(root, number, online) for number in found - gpus]
+    listed = _sized([_read_node(root, number, online) for number in found - gpus])
+    if not any(node.cpus for node in listed):  # nobody says where CPUs are
+        listed[0] = listed[0].replace(cpus=online)
     drafts, doubled = _settle(listed)
     told = {node.number: _initiators(root, node.number) for node in drafts if not node.cpus}
     kept = [node.replace(distances=_distances(node, found, gpus)) for node in drafts]
@@ -49,6 +52,13 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
         memory_bytes=_memory(root.read(f"{folder}/meminfo")),
         distances=tuple(distance for distance in distances if distance is not None),
     )
+
+
+def _sized(nodes: list[Node]) -> list[Node]:
+    """Take no memory at all for not knowing: recordings without it have zeros everywhere."""
+    if any(node.memory_bytes for node in nodes):
+        return nodes
+    return [node.replace(memory_bytes=None) for node in nodes]
 
 
 def _memory(text: str | None) -> int | None:

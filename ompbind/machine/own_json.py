@@ -35,7 +35,9 @@ def _make(data: Data, source: str) -> Machine:
     allowed = _set(data, "allowed") & online
     if not allowed:
         raise ValueError("it allows no CPU that is online")
-    quota = data.get("quota_cpus")
+    quota = None if data.get("quota_cpus") is None else float(data["quota_cpus"])
+    if quota is not None and not 0 < quota < float("inf"):
+        raise ValueError(f"{quota} is no CPU time")
     return Machine(
         source=source,
         arch=str(data["arch"]),
@@ -47,7 +49,7 @@ def _make(data: Data, source: str) -> Machine:
         kinds=tuple(_kind(row) for row in data.get("kinds", ())),
         isolated=_set(data, "isolated"),
         nohz_full=_set(data, "nohz_full"),
-        quota=None if quota is None else float(quota),
+        quota=quota,
         bindable=data.get("bindable", True) is True,
         remarks=tuple(str(remark) for remark in data.get("remarks", ())),
     )

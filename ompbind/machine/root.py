@@ -22,8 +22,11 @@ class Root(Protocol):
         """Return the names in a folder, empty when it is absent or unreadable."""
 
 
-CHUNK_LIMIT = 1024
-"""Pieces of 64 KiB that are read of one file; the longest, proc/cpuinfo, takes a tenth for 4,096 CPUs."""
+CHUNK_LIMIT = 256
+"""Pieces of 64 KiB that are read of one file; the longest, proc/cpuinfo, takes a third for 4,096 CPUs."""
+
+SET_LIMIT = 1 << 20
+"""Characters of a text that names a set; the longest that a kernel writes has a tenth."""
 
 
 def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
@@ -64,7 +67,7 @@ def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
 
 def _parsed(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
     try:
-        return None if text is None else parse(text)
+        return None if text is None or len(text) > SET_LIMIT else parse(text)
     except ValueError:
         return None
 

@@ -4,6 +4,7 @@ What a file is, its content tells, not its name.
 """
 
 import os
+import stat
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -18,7 +19,7 @@ SIZE_LIMIT = 64 << 20
 """Bytes of a file that tells of a machine; the XML of 4,096 CPUs takes a tenth of it."""
 
 KNOWN = (
-    "give 'live', a folder or an archive (.tar.gz) that holds sys/ and proc/, XML of lstopo, JSON of "
+    "give 'live', '-' for standard input, a folder or an archive (.tar.gz) that holds sys/ and proc/, XML of lstopo, JSON of "
     "`lscpu -J -e` or of `ompbind topo --format json`, or 'synthetic:pack:2 core:4 pu:2'"
 )
 
@@ -34,6 +35,8 @@ def read_machine(source: str = LIVE) -> Machine:
         from ompbind.machine.synthetic import parse_synthetic  # late, as all readers but that of this machine
 
         return parse_synthetic(source[len(SYNTHETIC) :], source)
+    if source == "-":
+        source = "/dev/stdin"
     if os.path.isdir(source):
         from ompbind.machine.root import FolderRoot
 
@@ -43,6 +46,8 @@ def read_machine(source: str = LIVE) -> Machine:
 
 def _read_file(path: str) -> Machine:
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(("/dev/", "/proc/")):
+            raise MachineError(f"{path!r} is a named pipe, which may never end", hint="give '-' and < PIPE")
         with open(path, "rb") as file:
             head = file.read(_HEAD)
             reader = next((read for is_it, read in _FORMATS if is_it(head)), None)
@@ -71,7 +76,13 @@ def _rest(file: BinaryIO) -> bytes:
 
 
 def _looks(head: bytes) -> str:
-    return "it is empty" if not head.strip() else "it is neither an archive nor XML nor JSON"
+    if not head.strip():
+        return "it is empty"
+    if head.startswith((b"PK", b"\x28\xb5\x2f\xfd")):
+        return "it is packed by zip or zstd; use tar with gzip, bzip2 or xz"
+    if b"CPU(s):" in head or b"CPU NODE" in head or b"CPU,Core" in head:
+        return "it is a text of lscpu; ompbind reads that of `lscpu --all --extended --json`"
+    return "it is neither an archive nor XML nor JSON"
 
 
 def _is_archive(head: bytes) -> bool:
@@ -83,7 +94,7 @@ def _is_xml(head: bytes) -> bool:
 
 
 def _is_json(head: bytes) -> bool:
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
 
 def _read_archive(data: bytes, path: str) -> Machine:
@@ -109,10 +120,14 @@ def _read_json(data: bytes, path: str) -> Machine:
         value: Any = json.loads(text if "-" not in text else repair_json(text))
     except (ValueError, RecursionError) as error:
         raise MachineError(f"{path!r} is no JSON that can be read: {error}", hint=KNOWN) from error
-    if str(value.get("schema", "")).startswith("ompbind-topo/1"):
-        return make_described(value, path)
-    if "cpus" in value or "lscpu" in value:
-        return make_listed(value, path)
+    found = value if isinstance(value, dict) else {}
+    if found.get("schema") == "ompbind-topo/1":
+        return make_described(found, path)
+    if "schema" in found:
+        message = f"{path!r} is JSON of schema {str(found['schema'])[:40]!r}; ompbind reads ompbind-topo/1"
+        raise MachineError(message, hint="write one with: ompbind topo --format json")
+    if "cpus" in found or "lscpu" in found:
+        return make_listed(found, path)
     raise MachineError(f"{path!r} is JSON, but neither of lscpu nor of ompbind", hint=KNOWN)
 
 

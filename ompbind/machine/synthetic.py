@@ -127,6 +127,8 @@ def _plain(steps: Sequence[_Step], place: int) -> _Step:
     step = steps[place]
     if step.level is not None and any(other.level == step.level for other in steps[:place]):
         raise _fault(f"{step.type} is told twice")
+    if step.level in (Level.PACKAGE, Level.DIE) and any(other.level is Level.CORE for other in steps[:place]):
+        raise _fault(f"{step.type} is inside of cores")
     if step.level == "pu" and place < len(steps) - 1:
         raise _fault("CPUs have other levels in them")
     return step
@@ -231,5 +233,6 @@ def _walk(
 def _fault(message: str) -> MachineError:
     return MachineError(
         f"this synthetic description is not understood: {message}",
-        hint=f"write one step for each level and end with CPUs, as in --topology '{EXAMPLE}'",
+        hint=f"write TYPE:COUNT for each level, of pack, die, numa, l3, l2, core, group and pu, as in "
+        f"--topology '{EXAMPLE}'",
     )

@@ -4,9 +4,9 @@ Sets are read, never numbers: `core_id` and its kin repeat and have holes, sibli
 CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n times the files.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, union
+from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.root import Root, keyed_lines, numbered, read_list, read_set, whole_number
 from ompbind.record import Record
@@ -51,7 +51,8 @@ def read_online(root: Root) -> tuple[CpuSet, CpuSet]:
     online = read_list(root, f"{CPU}/online") or _asked_one_by_one(root, folders)
     if not online:
         raise MachineError(
-            f"cannot tell which CPUs {root.name} has: no {CPU}/online, no cpuN folder, no proc/cpuinfo",
+            f"cannot tell which CPUs {root.name} has: neither {CPU}/online nor cpuN folders nor "
+            "processor lines of proc/cpuinfo name any",
             hint="a recording needs sys/devices/system/cpu and proc/",
         )
     present = read_list(root, f"{CPU}/present") or folders
@@ -64,17 +65,22 @@ def _asked_one_by_one(root: Root, folders: CpuSet) -> CpuSet:
     return online | (CpuSet(_cpuinfo_numbers(root)) - folders)
 
 
-def read_domains(root: Root, online: CpuSet) -> DomainReading:
-    """Read the domains of every level that `cpuN/topology` and `cpuN/cache` tell of."""
+def read_domains(root: Root, online: CpuSet, nodes: Collection[CpuSet]) -> DomainReading:
+    """Read the domains of every level that `cpuN/topology` and `cpuN/cache` tell of.
+
+    `nodes` are the CPUs of the NUMA nodes: they show where packages are told in halves.
+    """
     remarks: list[str] = []
     cores = _split_modules(root, _read_siblings(root, online, Level.CORE))
     told = union(cpus for _, cpus in cores)
-    speakers = CpuSet(cpus.first for _, cpus in cores) or online
-    caches = _read_caches(root, speakers, (Level.L2, Level.L3) if cores else tuple(_CACHES.values()))
+    sets = [cpus for _, cpus in cores] or [CpuSet((cpu,)) for cpu in online]
+    caches = _read_caches(root, sets, (Level.L2, Level.L3) if cores else tuple(_CACHES.values()))
     if not cores:
         cores = caches[Level.CORE]
         by_what = "only their L1 caches tell which" if cores else "no file tells which"
         remarks.append(f"{by_what} CPUs share a core" + ("" if cores else ": each one counts as a core"))
+    elif told != online:
+        remarks.append(f"no file tells the cores of {named('CPU', online - told)}: each one counts as a core")
     parts: dict[Level, Partition] = {
         Level.CORE: cores,
         Level.L2: caches[Level.L2],
@@ -83,45 +89,31 @@ def read_domains(root: Root, online: CpuSet) -> DomainReading:
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
             parts[level] = _read_siblings(root, online, level, told)
-    parts[Level.PACKAGE] = _read_packages(root, online, parts[Level.PACKAGE])
-    return DomainReading(partitions=_drop_repeated(parts), remarks=tuple(remarks))
-
-
-def _drop_repeated(parts: dict[Level, Partition]) -> dict[Level, Partition]:
-    """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there."""
-    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in parts.items()}
-    for level, others in _REPEATED.items():
-        told = shapes[level]
-        core_of = {cpu: cpus for cpus in shapes[Level.CORE] for cpu in cpus} if told else {}
-        cut = any(not core_of.get(cpus.first, EMPTY) <= cpus for cpus in told)
-        if cut or told in [shapes[other] for other in others]:
-            parts[level] = []
-    return parts
-
-
-_REPEATED = {
-    Level.DIE: (Level.CORE, Level.PACKAGE),
-    Level.CLUSTER: (Level.CORE, Level.L2, Level.L3, Level.DIE, Level.PACKAGE),
-}
-"""Levels that some kernels fill with what they know of other ones."""
+    packages = parts[Level.PACKAGE] or _by_number(root, online)
+    parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
+    if parts[Level.PACKAGE] != packages:
+        remarks.append("packages that old kernels tell in halves are joined by their number")
+    return DomainReading(partitions=parts, remarks=tuple(remarks))
 
 
 def _read_siblings(
     root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY
 ) -> list[tuple[int | None, CpuSet]]:
-    """Ask CPU after CPU for its siblings.
+    """Ask CPU after CPU for its siblings; one that does not tell may be in the set of a later one.
 
     A level that the first of the CPUs in `told`, those that have a core, cannot tell of is not there at all.
     """
     found: list[tuple[int | None, CpuSet]] = []
-    rest = online
+    rest, free = online, online
     while rest:
         speaker = CpuSet((rest.first,))
         folder = f"{CPU}/cpu{rest.first}/topology"
         files = [(f"{folder}/{name}", f"{folder}/{name}_list") for name in _SIBLING_FILES[level]]
         mine = read_set(root, files)
         if mine is not None:
-            found.append((_os_number(root, level, folder), (mine | speaker) & rest))
+            mine = (mine | speaker) & free
+            found.append((_os_number(root, level, folder), mine))
+            free = free - mine
         elif not found and rest.first in told:
             break
         rest = rest - (mine or EMPTY) - speaker
@@ -133,25 +125,28 @@ def _os_number(root: Root, level: Level, folder: str) -> int | None:
     return whole_number(root.read(f"{folder}/{_ID_FILES[level]}"), 65535) if level in _ID_FILES else None
 
 
-def _read_packages(root: Root, online: CpuSet, told: Partition) -> Partition:
-    """Correct packages by their numbers where these are better than sibling sets: absent, or cut in halves.
+def _join_halves(root: Root, told: Partition, nodes: Collection[CpuSet]) -> Partition:
+    """Join packages that are told in halves.
 
-    Haswell's cluster-on-die made old kernels call each half of a package one. Halves have the same
-    number and no `core_id` in common; where numbers repeat among packages, so do these.
+    With cluster-on-die, old kernels gave each half of a Haswell package sibling sets of its own. Such halves
+    are two, a NUMA node each, with one number and no `core_id` in common; elsewhere numbers just repeat.
     """
-    if not told:
-        return _by_number(root, online)
     groups: dict[int, list[CpuSet]] = {}
     for number, cpus in told:
         if number is not None:
             groups.setdefault(number, []).append(cpus)
     halved = {number: sets for number, sets in groups.items() if len(sets) > 1}
-    for sets in halved.values():
-        ids = [frozenset(_core_ids(root, cpus)) for cpus in sets]
-        if not all(ids) or len(frozenset().union(*ids)) < sum(map(len, ids)):
-            return told
+    if not all(_are_halves(root, sets, nodes) for sets in halved.values()):
+        return told
     kept = [(number, cpus) for number, cpus in told if number not in halved]
     return [*kept, *((number, union(sets)) for number, sets in halved.items())]
+
+
+def _are_halves(root: Root, sets: list[CpuSet], nodes: Collection[CpuSet]) -> bool:
+    if len(sets) != 2 or any(cpus not in nodes for cpus in sets):
+        return False
+    one, other = (frozenset(_core_ids(root, cpus)) for cpus in sets)
+    return bool(one and other) and one.isdisjoint(other)
 
 
 def _by_number(root: Root, online: CpuSet) -> Partition:
@@ -169,12 +164,19 @@ def _split_modules(root: Root, told: list[tuple[int | None, CpuSet]]) -> list[tu
     """Take sibling sets apart in which CPUs have numbers of different cores: modules of AMD's family 15h.
 
     Two cores share front end, floating-point unit and L2 cache there, and are still two to hwloc, their
-    L1 caches and their maker. The first set speaks for all: no other processor numbers siblings apart.
+    L1 caches and their maker. The first set speaks for all; other processors say that they are others.
     """
     first = next((cpus for _, cpus in told if len(cpus) > 1), EMPTY)
-    if len(set(_core_ids(root, first))) < 2:
+    if len(set(_core_ids(root, first))) < 2 or not _may_be_modules(root):
         return told
     return [(None, CpuSet((cpu,))) for _, cpus in told for cpu in cpus]
+
+
+def _may_be_modules(root: Root) -> bool:
+    """Tell whether proc/cpuinfo names AMD's family 15h, or no family at all."""
+    lines = dict(keyed_lines(root.read("proc/cpuinfo")))
+    maker, family = lines.get("vendor_id", "AuthenticAMD"), lines.get("cpu family", "21")
+    return (maker, family) == ("AuthenticAMD", "21")
 
 
 def _core_ids(root: Root, cpus: CpuSet) -> Iterator[str]:
@@ -185,19 +187,24 @@ def _core_ids(root: Root, cpus: CpuSet) -> Iterator[str]:
 
 
 def _read_caches(
-    root: Root, speakers: Iterable[int], levels: tuple[Level, ...]
+    root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]
 ) -> dict[Level, list[tuple[int | None, CpuSet]]]:
-    """Return who shares each data cache of some levels, asking one CPU of every core."""
+    """Return who shares each data cache of some levels, asking one CPU of every core.
+
+    A cache that is told to be of nobody is private to its core.
+    """
     found: dict[Level, list[tuple[int | None, CpuSet]]] = {level: [] for level in levels}
     covered = dict.fromkeys(found, EMPTY)
     layout: dict[Level, int] = {}
-    for cpu in speakers:
+    for core in sorted(cores, key=lambda one: one.first):
+        cpu = core.first
         wanted = [level for level in found if cpu not in covered[level]]
         if wanted:
             layout = _cache_layout(root, cpu, layout)
         for level in wanted:
             cpus = _read_cache(root, cpu, layout.get(level))
             if cpus is not None:
+                cpus = cpus or core
                 found[level].append((None, cpus - covered[level]))
                 covered[level] |= cpus
     return found
@@ -208,7 +215,7 @@ def _read_cache(root: Root, cpu: int, index: int | None) -> CpuSet | None:
         return None
     folder = f"{CPU}/cpu{cpu}/cache/index{index}"
     cpus = read_set(root, [(f"{folder}/shared_cpu_map", f"{folder}/shared_cpu_list")])
-    return None if cpus is None else cpus | CpuSet((cpu,))
+    return cpus | CpuSet((cpu,)) if cpus else cpus
 
 
 def _cache_layout(root: Root, cpu: int, guess: dict[Level, int]) -> dict[Level, int]:

@@ -27,7 +27,7 @@ def clean_environment(**extra):
         if not name.startswith(("OMP", "KMP", "GOMP", "SLURM", "PMI", "FLUX", "COVERAGE_PROCESS"))
         and not name.endswith("_NUM_THREADS")
     }
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "COLUMNS"):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "COLUMNS", "PS1"):
         kept.pop(name, None)
     path = f"{Path(OMPBIND).parent}:{kept['PATH']}"
     return {**kept, "PATH": path, **extra}
