@@ -94,7 +94,7 @@ V2 = """<?xml version="1.0" encoding="UTF-8"?>
       <object type="NUMANode" os_index="2" cpuset="0x0000000f" local_memory="1024" subtype="HBM"/>
       <object type="NUMANode" os_index="5" cpuset="0x0000000f" local_memory="1024" subtype="GPUMemory"/>
       <object type="L3Cache" cpuset="0x0000000f" subtype="MemorySideCache"/>
-      <object type="Group" cpuset="0x00000003" subtype="Cluster"/><object type="Group" cpuset="0x0000000c"/>
+      <object type="Group" cpuset="0x00000007" subtype="Cluster"/><object type="Group" cpuset="0x0000000c"/>
       <object type="L2Cache" cpuset="0x00000003">
         <object type="Core" cpuset="0x00000003"><object type="PU" os_index="0" cpuset="0x1"/>
           <object type="PU" os_index="1" cpuset="0x2"/></object></object>
@@ -123,11 +123,8 @@ def test_xml_of_version_2(tmp_path):
     machine = read(tmp_path, V2)
     assert str(machine.allowed) == "0-3,72-73"
     assert sets(machine, Level.CORE) == ["0-1", "2", "3", "72", "73"]
-    assert (sets(machine, Level.CLUSTER), sets(machine, Level.L2), sets(machine, Level.L3)) == (
-        ["0-1"],
-        ["0-1"],
-        [],
-    )
+    assert (sets(machine, Level.CLUSTER), sets(machine, Level.L2)) == (["0-2"], ["0-1"])
+    assert sets(machine, Level.L3) == []
     assert [(node.number, str(node.cpus), node.memory_bytes, node.nearest) for node in machine.nodes] == [
         (0, "0-3", 4096, ()), (1, "72-73", 0, (0,)), (2, "", 1024, (0,))]  # fmt: skip
     assert machine.nodes[0].distances == (10, 20, 17)
@@ -154,7 +151,7 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
         ('<topology><object type="PU" cpuset="zz"/></topology>', "no hwloc XML"),
         ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "allows no CPU"),
         ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "no hwloc XML"),
-        ("<" + "a>" * 10, "no XML that can be read"),
+        ("<topology><" + "a>" * 10, "no XML that can be read"),
         (b'<?xml version="1.0" encoding="klingon"?><topology/>', "no XML that can be read"),
     ],
 )
@@ -212,7 +209,7 @@ def test_xml_does_not_know_why_cpus_are_missing(tmp_path):
     machine = read(tmp_path, told)
     assert [node.number for node in machine.nodes] == [0]
     assert machine.remarks == (
-        "CPUs 1-3 offline, or not allowed where the XML was written: it does not tell which",
+        "CPUs 1-3 offline or not allowed where the XML was written: it does not tell which",
         "NUMA node 1 left out: the XML has none of the CPUs there",
     )
 
@@ -360,7 +357,7 @@ def test_descriptions_that_are_none(text, match):
     [
         (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "neither an archive nor XML nor JSON"),
         (b"{", "no JSON that can be read"), (b'{"a": 1}', "neither of lscpu nor of ompbind"),
-        (b"[1]", "neither of lscpu nor of ompbind"), (b'{"schema": "ompbind-plan/1"}', "of schema 'ompbind-plan/1'"),
+        (b"[1]", "neither of lscpu nor of ompbind"), (b'{"schema": "ompbind-plan/1"}', "of schema 'ompbind-pl"),
         (b"PK\3\4", "packed by zip"), (b"CPU NODE SOCKET\n0 0 0", "a text of lscpu"),
         (b'{"cpus": ' + b"[" * 100_000, "no JSON that can be read"), (b'{"\xff": 1}', "no JSON that can"),
         (b"{" + b" " * SIZE_LIMIT, "has more than 64 MiB"),

@@ -295,7 +295,8 @@ def _traits(reading: _Reading, cores: Sequence[CpuSet]) -> Iterator[CoreTraits]:
 
 def _remarks(reading: _Reading, hidden: CpuSet) -> Iterator[str]:
     if hidden and "online_cpuset" not in reading.root:
-        yield f"{named('CPU', hidden)} offline, or not allowed where the XML was written: it does not tell which"
+        why = "offline or not allowed where the XML was written: it does not tell which"
+        yield f"{named('CPU', hidden)} {why}"
     if reading.hidden:
         yield f"{named('NUMA node', reading.hidden)} left out: the XML has none of the CPUs there"
     if Level.CORE not in reading.parts:

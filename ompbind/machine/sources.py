@@ -19,8 +19,8 @@ SIZE_LIMIT = 64 << 20
 """Bytes of a file that tells of a machine; the XML of 4,096 CPUs takes a tenth of it."""
 
 KNOWN = (
-    "give 'live', '-' for standard input, a folder or an archive (.tar.gz) that holds sys/ and proc/, XML of lstopo, JSON of "
-    "`lscpu -J -e` or of `ompbind topo --format json`, or 'synthetic:pack:2 core:4 pu:2'"
+    "give 'live', '-' for standard input, a folder or an archive (.tar.gz) that holds sys/ and proc/, XML "
+    "of lstopo, JSON of `lscpu -J -e` or of `ompbind topo --format json`, or 'synthetic:pack:2 core:4 pu:2'"
 )
 
 
