@@ -21,6 +21,26 @@ def _explain_machine(plan: Plan) -> list[Note]:
     return notes
 
 
+def _explain_numbers(plan: Plan) -> list[Note]:
+    """Tell which NUMA nodes a mask means where the OS numbers them otherwise."""
+    nodes = touched(plan.machine.at(Level.NODE), plan.machine.allowed)
+    asked = {
+        number
+        for part in (plan.request.mask.parts if plan.request.mask else ())
+        for item in part
+        for selector in item.chain[:1]
+        if selector.level is Level.NODE and not selector.by_os_number
+        for number in selector.numbers
+    }
+    other = [number for number in sorted(asked) if number < len(nodes) and nodes[number].os_id != number]
+    if not other:
+        return []
+    told = ", ".join(f"node:{number} is NUMA node {nodes[number].os_id} of the OS" for number in other)
+    return [
+        Note(code="node-numbers", text=f"masks count nodes along the machine: {told} (node:# takes these)")
+    ]
+
+
 def _explain_smt(plan: Plan) -> list[Note]:
     used = union(one.cpuset for one in plan.placements)
     cores = plan.machine.at(Level.CORE)
@@ -125,6 +145,7 @@ def _explain_places(plan: Plan) -> list[Note]:
 
 _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_machine,
+    _explain_numbers,
     _explain_smt,
     _explain_idle,
     _explain_apart,

@@ -1,6 +1,6 @@
 """A mask on a machine: which CPUs each part names, in the order in which the text names them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import MaskError
@@ -123,7 +123,7 @@ def _narrow(step: _Step, machine: Machine) -> list[CpuSet]:
     return [known[number].cpus & step.inside for number in selector.numbers]
 
 
-def _unknown(selector: Selector, number: int, known: Collection[int]) -> tuple[str, str]:
+def _unknown(selector: Selector, number: int, known: Mapping[int, Domain]) -> tuple[str, str]:
     """Return the message and the hint for a domain that is not there."""
     kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
     if not known:
@@ -132,6 +132,9 @@ def _unknown(selector: Selector, number: int, known: Collection[int]) -> tuple[s
             f"leave the '#' out, as in {selector.level}:0",
         )
     hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
+    os_ids = CpuSet(one.os_id for one in known.values() if one.os_id is not None)
+    if not selector.by_os_number and os_ids and os_ids != CpuSet(known):
+        hint += f", by OS number {selector.level}:#{os_ids}"
     return f"there is no {selector.level} with {kind} {number} among the allowed CPUs there", hint
 
 

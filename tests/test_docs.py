@@ -68,7 +68,7 @@ def command_lines():
     for kind in ("sh", "console"):
         for page, text in blocks(kind):
             for line in text.splitlines():
-                found = re.search(r"\bompbind (run|exec|plan|topo|probe)\b[^\"#]*", line)
+                found = re.search(r"\bompbind (run|exec|plan|topo|probe)\b[^\"#>]*", line)
                 shown = kind == "sh" or line.startswith("$ ")
                 if found and shown:
                     yield page, found[0].rstrip(')" ')

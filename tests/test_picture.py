@@ -259,7 +259,7 @@ def test_memory_without_cpus_is_beside_the_node_it_is_nearest_to():
         "NUMA node 4 (2.0 GiB) · no CPUs · nearest to node 1",
         "NUMA node 5 (4.0 GiB) · no CPUs · nearest to node 2-3",
         "NUMA node 6 (8.0 GiB) · no CPUs · nearest to node 0,2",
-        "NUMA node 7 (unknown) · no CPUs",
+        "NUMA node 7 · no CPUs",
     ]
     around = {child: parent for parent in root.iter() for child in parent}
     assert words(around[memory[0]][0]) == "NUMA node 1 (1.0 GiB) · L3 1"

@@ -3,10 +3,14 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.errors import MaskError
 from ompbind.machine.linux import read_recorded
+from ompbind.mask import parse_mask
+from ompbind.plan import make_plan
 from ompbind.report.listing import render_listing
 from ompbind.report.text import WIDTH, render_cpus
 from ompbind.report.tree import LINES, render_tree
+from ompbind.request import Request
 from ompbind.topology import CoreKind, Node
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
@@ -14,8 +18,9 @@ from tests.machines import DictRoot, Shape, make_machine, shape_files
 @pytest.mark.parametrize(
     ("cpus", "text"),
     [
-        ("", ""), ("3", "3"), ("0-7", "0-7"), ("0,2", "0,2"), ("0,2,4", "0-4:2"), ("1,5,9,13", "1-13:4"),
-        ("0-1,8-9,16-17", "0-17:2/8"), ("0,2,5", "0,2,5"), ("0-1,4,8", "0-1,4,8"), ("0-3,8-11", "0-3,8-11"),
+        ("", ""), ("3", "3"), ("0-7", "0-7"), ("0,2", "0,2"), ("0,2,4", "0,2,4"), ("1,5,9,13", "1-13:4"),
+        ("0-1,8-9,16-17,24-25", "0-25:2/8"), ("0,2,5", "0,2,5"), ("0-3,8,12,16,20,24", "0-3,8-24:4"),
+        ("0,8,12,16,20,21", "0,8,12,16,20-21"), ("0-1,4,8", "0-1,4,8"), ("0-3,8-11", "0-3,8-11"),
     ],
 )  # fmt: skip
 def test_evenly_spaced_cpus_are_one_stride(cpus, text):
@@ -53,9 +58,10 @@ def test_limits_kinds_and_states_are_told():
         "offline: 9",
         "isolated: 5 (used only when a mask names them)",
         "nohz_full: 4-5 (used only when a mask names them)",
-        "core kinds: performance 1024, efficiency 600",
+        "core kinds: performance (strength 1024) 0-3, efficiency (strength 600) 4-7",
         "CPU time: 2.5 CPUs (cgroup quota)",
-        "  package 0, NUMA node 0 (1.0 GiB), L3 0: 4 × performance core (1 CPU): 0-3",
+        "  package 0, NUMA node 0 (1.0 GiB), L3 0",
+        "    4 × performance core (1 CPU): 0-3",
         "  package 1, NUMA node 1 (1.0 GiB), L3 1",
         "    2 × efficiency core (1 CPU): 4-5",
         "    2 × efficiency core (1 CPU): 6-7, not allowed",
@@ -107,3 +113,35 @@ def test_distances_of_many_nodes_are_a_range():
         for i in range(9)
     ]
     assert "  node distances: 10 to itself, 20 to others" in render_tree(machine.replace(nodes=tuple(nodes)))
+
+
+def test_numbers_are_shown_as_masks_take_them_where_these_differ():
+    """The OS numbers nodes otherwise, and only half of the second package is allowed."""
+    machine = make_machine(Shape(packages=2, nodes=2, cores=2), allowed=CpuSet(range(4, 8)))
+    tree = render_tree(machine).splitlines()
+    assert "  package 1 = package:0" in tree
+    assert "    NUMA node 3 = node:1 (1.0 GiB), L3 3 = l3:1: 2 × core (1 CPU): 6-7" in tree
+    assert str(make_plan(machine, Request(mask=parse_mask("node:1"))).placements[0].cpuset) == "6-7"
+
+
+def test_a_mask_by_node_says_which_node_of_the_os_it_means():
+    machine = make_machine(Shape(packages=2, cores=2), allowed=CpuSet([2, 3]))
+    notes = [note.text for note in make_plan(machine, Request(mask=parse_mask("node:0"))).notes]
+    assert (
+        "masks count nodes along the machine: node:0 is NUMA node 1 of the OS (node:# takes these)" in notes
+    )
+    assert not make_plan(machine, Request(mask=parse_mask("node:#1"))).notes
+    with pytest.raises(MaskError) as caught:
+        make_plan(machine, Request(mask=parse_mask("node:1")))
+    assert caught.value.hint == "those that can be named are node:0, by OS number node:#1"
+
+
+def test_nodes_are_shown_however_small():
+    assert "NUMA node 1 (1.0 GiB)" in render_tree(make_machine(Shape(packages=2, cores=1)))
+
+
+def test_text_from_files_does_not_reach_the_terminal_as_it_is():
+    odd = make_machine(Shape(cores=1)).replace(source="a\033[31mb", arch="x\ud800", remarks=("c\007d",))
+    shown = render_tree(odd)
+    assert "a?[31mb: x?, 1 CPU" in shown
+    assert "note: c?d" in shown

@@ -357,7 +357,7 @@ def test_descriptions_that_are_none(text, match):
     [
         (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "neither an archive nor XML nor JSON"),
         (b"{", "no JSON that can be read"), (b'{"a": 1}', "neither of lscpu nor of ompbind"),
-        (b"[1]", "neither of lscpu nor of ompbind"), (b'{"schema": "ompbind-plan/1"}', "of schema 'ompbind-pl"),
+        (b"[1]", "neither of lscpu nor of ompbind"), (b'{"schema": "ompbind-plan/1"}', "of schema 'omp"),
         (b"PK\3\4", "packed by zip"), (b"CPU NODE SOCKET\n0 0 0", "a text of lscpu"),
         (b'{"cpus": ' + b"[" * 100_000, "no JSON that can be read"), (b'{"\xff": 1}', "no JSON that can"),
         (b"{" + b" " * SIZE_LIMIT, "has more than 64 MiB"),

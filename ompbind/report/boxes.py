@@ -9,7 +9,7 @@ from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.record import Record
-from ompbind.report.machine import render_distant, render_domain, render_limits, render_summary, render_title
+from ompbind.report.machine import render_distant, render_limits, render_summary, render_title
 from ompbind.report.text import render_paragraph, wrap_indented
 from ompbind.topology import Domain, Level, Machine, Node, touched
 
@@ -184,7 +184,7 @@ def _where(machine: Machine) -> Mapping[int, Sequence[str]]:
     """Map every CPU to the names of its domains, narrowest first."""
     where: dict[int, list[str]] = {}
     for domain in sorted(machine.domains, key=lambda one: -machine.levels.index(one.level)):
-        name = render_domain(domain)
+        name = domain.title
         for cpu in domain.cpus:
             where.setdefault(cpu, []).append(name)
     return where

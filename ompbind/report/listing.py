@@ -1,6 +1,5 @@
 """A machine for people, one line for each CPU."""
 
-from ompbind.report.machine import render_level
 from ompbind.report.text import Column, dim, render_table
 from ompbind.topology import Level, Machine
 
@@ -18,7 +17,7 @@ def render_listing(machine: Machine, *, styled: bool = False) -> str:
     columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
     for level in (level for level in _COLUMNS if machine.at(level)):
         numbers = _numbers(machine, level)
-        title = "node" if level is Level.NODE else render_level(level)
+        title = "node" if level is Level.NODE else level.label
         columns.append(Column(title=title, cells=[numbers.get(cpu, "-") for cpu in cpus], right=True))
     if machine.kinds:
         kinds = {cpu: kind.name for kind in machine.kinds for cpu in kind.cpus}

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count
-from ompbind.report.text import render_bytes, render_cpus
-from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu
-
-_NAMES = {Level.NODE: "NUMA node", Level.L2: "L2", Level.L3: "L3"}
+from ompbind.mask import SELECTABLE
+from ompbind.report.text import plain, render_bytes, render_cpus
+from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, touched
 
 
 def render_summary(machine: Machine) -> str:
@@ -18,8 +17,8 @@ def render_summary(machine: Machine) -> str:
         (Level.NODE, len(machine.nodes)),  # those without CPUs are no domains
     ):
         if number:
-            parts.append(count(number, render_level(level)))
-    return ", ".join(parts if machine.arch == "unknown" else [machine.arch, *parts])
+            parts.append(count(number, level.label))
+    return ", ".join(parts if machine.arch == "unknown" else [plain(machine.arch), *parts])
 
 
 def render_limits(machine: Machine) -> Iterator[str]:
@@ -32,36 +31,44 @@ def render_limits(machine: Machine) -> Iterator[str]:
         if cpus:
             yield f"{name}: {render_cpus(cpus)} (used only when a mask names them)"
     if machine.kinds:
-        yield "core kinds: " + ", ".join(f"{kind.name} {kind.strength}" for kind in machine.kinds)
+        yield "core kinds: " + ", ".join(
+            f"{kind.name} (strength {kind.strength}) {render_cpus(kind.cpus)}" for kind in machine.kinds
+        )
     if machine.quota is not None:
         yield f"CPU time: {machine.quota:g} CPUs (cgroup quota)"
 
 
 def render_distant(node: Node) -> Iterator[str]:
     """Yield what is to say of a node without CPUs: its memory, and which nodes are the nearest to it."""
-    yield f"NUMA node {node.number} ({render_bytes(node.memory_bytes)})"
+    memory = "" if node.memory_bytes is None else f" ({render_bytes(node.memory_bytes)})"
+    yield f"NUMA node {node.number}{memory}"
     yield "no CPUs"
     if node.nearest:
         yield f"nearest to node {CpuSet(node.nearest)}"
 
 
 def render_title(machine: Machine, domain: Domain) -> str:
-    """Name a domain, a NUMA node with its memory: "L3 0", "NUMA node 1 (30.9 GiB)"."""
-    if domain.level is Level.NODE:
-        node = next((node for node in machine.nodes if node.number == domain.os_id), None)
-        if node and node.memory_bytes is not None:
-            return f"{render_domain(domain)} ({render_bytes(node.memory_bytes)})"
-    return render_domain(domain)
+    """Name a domain, a NUMA node with its memory, and by its name in masks where that has another number.
+
+    "L3 0", "NUMA node 8 = node:1 (128 GiB)": masks count what is allowed, in the order of the machine.
+    """
+    name = _mask_name(machine, domain)
+    title = f"{domain.title} = {name}" if name else domain.title
+    node = next((node for node in machine.nodes if node.number == domain.os_id), None)
+    if domain.level is Level.NODE and node and node.memory_bytes is not None:
+        return f"{title} ({render_bytes(node.memory_bytes)})"
+    return title
 
 
-def render_domain(domain: Domain) -> str:
-    """Name a domain by its logical number, a NUMA node by the one of the OS: "package 0", "NUMA node 8"."""
-    return f"{render_level(domain.level)} {domain.os_id if domain.level is Level.NODE else domain.index}"
-
-
-def render_level(level: Level) -> str:
-    """Name a level as people do: "NUMA node", "L3", "package"."""
-    return _NAMES.get(level, str(level))
+def _mask_name(machine: Machine, domain: Domain) -> str:
+    """Return the name of a domain in masks, "" where its title tells it or it has none."""
+    if domain.level not in SELECTABLE or domain.cpus.isdisjoint(machine.allowed):
+        return ""
+    index = domain.index
+    if machine.allowed != machine.online:
+        index = len(touched(machine.at(domain.level)[: domain.index], machine.allowed))
+    shown = domain.os_id if domain.level is Level.NODE else domain.index
+    return "" if index == shown else f"{domain.level}:{index}"
 
 
 def render_json(machine: Machine) -> str:

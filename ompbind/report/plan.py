@@ -9,7 +9,7 @@ from ompbind.errors import RequestError
 from ompbind.mask import Mask
 from ompbind.placement import Placement, Plan
 from ompbind.report.machine import render_summary
-from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
+from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table
 from ompbind.request import Bind, Request
 from ompbind.topology import Level, index_by_cpu
 
@@ -39,7 +39,7 @@ def render_plan(plan: Plan) -> str:
 
 
 def _heading(plan: Plan) -> str:
-    where = "this machine" if plan.machine.source == "live" else plan.machine.source
+    where = "this machine" if plan.machine.source == "live" else plain(plan.machine.source)
     strategy = "mask" if _has_parts(plan.request.mask) else plan.request.strategy
     return f"{count(len(plan.placements), 'rank')}, {strategy}, on {where}:\n{render_summary(plan.machine)}"
 

@@ -6,7 +6,7 @@ longer than all the rest of a dry run.
 
 import textwrap
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
@@ -82,7 +82,7 @@ def wrap_indented(line: str) -> str:
 def _fill(text: str, first: str, further: str) -> str:
     """Fill lines with words, the first line and the further ones after a beginning of their own."""
     return textwrap.fill(
-        _breakable(text, WIDTH // 2),
+        _breakable(plain(text), WIDTH // 2),
         WIDTH,
         initial_indent=first,
         subsequent_indent=further,
@@ -118,15 +118,43 @@ def _mark(error: MaskError) -> list[str]:
 
 
 def render_cpus(cpus: CpuSet) -> str:
-    """Write a set as list text, evenly spaced runs as one stride: "0-62:2", "0-31:2/8"; masks take both."""
+    """Write a set as list text, four and more evenly spaced runs as one stride: "0-62:2", "0-31:2/8".
+
+    Masks take all of these.
+    """
     runs = list(cpus.runs())
-    starts, lengths = [start for start, _ in runs], {length for _, length in runs}
-    gaps = {after - before for before, after in pairwise(starts)}
-    if len(runs) < 3 or len(gaps) > 1 or len(lengths) > 1:
-        return str(cpus)
-    width, step = lengths.pop(), gaps.pop()
-    last = starts[-1] + width - 1
-    return f"{starts[0]}-{last}:{step}" if width == 1 else f"{starts[0]}-{last}:{width}/{step}"
+    pieces: list[str] = []
+    while runs:
+        even = _evenly_spaced(runs)
+        pieces.append(_stride(runs[:even]) if even >= EVEN else str(CpuSet(_span(*runs[0]))))
+        runs = runs[even if even >= EVEN else 1 :]
+    return ",".join(pieces)
+
+
+EVEN = 4
+"""Runs that are written as a stride from this number on; fewer are easier to read one by one."""
+
+
+def _evenly_spaced(runs: Sequence[tuple[int, int]]) -> int:
+    """Count the first runs that are equally long and equally far from each other."""
+    gaps = [after[0] - before[0] for before, after in pairwise(runs)]
+    even = (gap == gaps[0] and run[1] == runs[0][1] for gap, run in zip(gaps, runs[1:], strict=True))
+    return 1 + sum(1 for _ in takewhile(bool, even))
+
+
+def _stride(runs: Sequence[tuple[int, int]]) -> str:
+    width, step = runs[0][1], runs[1][0] - runs[0][0]
+    last = runs[-1][0] + width - 1
+    return f"{runs[0][0]}-{last}:{step}" if width == 1 else f"{runs[0][0]}-{last}:{width}/{step}"
+
+
+def _span(start: int, length: int) -> range:
+    return range(start, start + length)
+
+
+def plain(text: str) -> str:
+    """Replace what a terminal would not print as it is: text from files is not to be trusted."""
+    return "".join(sign if sign.isprintable() or sign.isspace() else "?" for sign in text)
 
 
 def dim(line: str) -> str:

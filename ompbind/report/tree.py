@@ -7,12 +7,11 @@ from ompbind.cpuset import CpuSet, count, union
 from ompbind.record import Record
 from ompbind.report.machine import (
     render_distant,
-    render_level,
     render_limits,
     render_summary,
     render_title,
 )
-from ompbind.report.text import WIDTH, dim, render_cpus, render_paragraph, wrap_indented
+from ompbind.report.text import WIDTH, dim, plain, render_cpus, render_paragraph, wrap_indented
 from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, touched
 
 SHOWN_EACH = 16
@@ -40,7 +39,7 @@ def render_tree(machine: Machine, *, styled: bool = False) -> str:
 
     Where it would be long, inner levels are only counted. `styled` dims what is not allowed.
     """
-    lines = [f"{machine.source}: {render_summary(machine)}", *render_limits(machine)]
+    lines = [f"{plain(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
     lines.extend(f"  {line}" for line in _body(machine))
     lines.extend(f"  {line}" for line in _distant_nodes(machine))
     shown = [_shade(wrap_indented(line), styled and line.endswith(_NOT_ALLOWED)) for line in lines]
@@ -65,12 +64,13 @@ def _body(machine: Machine) -> list[str]:
 
 
 def _telling_levels(machine: Machine) -> list[Level]:
-    """Return the levels worth a line: those whose domains are more than a core each."""
+    """Return the levels worth a line: nodes, packages, and those whose domains are more than a core each."""
     cores = {core.cpus for core in machine.at(Level.CORE)}
     return [
         level
         for level in machine.levels
-        if level is Level.CORE or {domain.cpus for domain in machine.at(level)} != cores
+        if level in (Level.PACKAGE, Level.NODE, Level.CORE)
+        or {domain.cpus for domain in machine.at(level)} != cores
     ]
 
 
@@ -94,12 +94,16 @@ def _branches(view: _View, inside: CpuSet, levels: Sequence[Level]) -> list[str]
 
 def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Iterator[str]:
     """Yield the lines of a run of domains alike: each one, or the first for all when they are many."""
+    shown: list[tuple[Domain, str, list[str]]] = []
     for domain in same if len(same) <= SHOWN_EACH else same[:1]:
         rest, title = _merge(view.machine, domain, levels)
         if len(same) > SHOWN_EACH:
-            title = f"{len(same)} × {render_level(domain.level)}, each like the first: {title}"
-        inner = _branches(view, domain.cpus, rest)
-        if len(inner) == 1 and len(title) + len(inner[0]) < WIDTH - 8:
+            everything = render_cpus(union(one.cpus for one in same))
+            title = f"{len(same)} × {domain.level.label} ({everything}), each like the first: {title}"
+        shown.append((domain, title, _branches(view, domain.cpus, rest)))
+    fits = all(len(inner) == 1 and len(title) + len(inner[0]) < WIDTH - 8 for _, title, inner in shown)
+    for domain, title, inner in shown:
+        if fits:
             yield f"{title}: {inner[0]}"
         else:
             yield title if domain.cpus & view.machine.allowed else f"{title}{_NOT_ALLOWED}"
@@ -145,7 +149,7 @@ def _core_lines(view: _View, cores: Sequence[Domain]) -> Iterator[str]:
     for (width, kind, is_some, is_all), run in groupby(cores, key=likeness):
         same = list(run)
         cpus = union(core.cpus for core in same)
-        counted = "".join(f"{many} × {render_level(level)}, " for level, many in _counts(view, cpus))
+        counted = "".join(f"{many} × {level.label}, " for level, many in _counts(view, cpus))
         noun = f"{len(same)} × " * (len(same) > 1) + (f"{kind} core" if kind else "core")
         some = f", allowed {render_cpus(cpus & machine.allowed)}" if is_some else _NOT_ALLOWED
         yield f"{counted}{noun} ({count(width, 'CPU')}): {render_cpus(cpus)}{'' if is_all else some}"
