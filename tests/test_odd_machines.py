@@ -82,6 +82,15 @@ def test_packages_without_sibling_files_are_told_by_number(numbers, packages, os
     assert [one.os_id for one in machine.at(Level.PACKAGE)] == os_ids
 
 
+def test_packages_smaller_than_clusters_are_told_by_number():
+    """A phone whose lists of packages hold one CPU each."""
+    files = shape_files(Shape(cores=4)) | topology(range(4), "package_cpus", "1248")
+    files |= topology(range(4), "cluster_cpus", "33cc") | topology(range(4), "physical_package_id", "0011")
+    machine = read(files)
+    assert sets(machine, Level.PACKAGE) == ["0-1", "2-3"]
+    assert machine.remarks == ("packages that cut through clusters are told by their number instead",)
+
+
 def test_modules_of_two_cores_are_two_cores_that_share_a_cache():
     """AMD's family 15h: siblings say one core, numbers say two."""
     files = shape_files(Shape(cores=2, smt=2, numbering="adjacent"))

@@ -90,10 +90,19 @@ def read_domains(root: Root, online: CpuSet, nodes: Collection[CpuSet]) -> Domai
         if level is not Level.CORE:
             parts[level] = _read_siblings(root, online, level, told)
     packages = parts[Level.PACKAGE] or _by_number(root, online)
+    if _cut(parts[Level.CLUSTER], packages):
+        remarks.append("packages that cut through clusters are told by their number instead")
+        packages = _by_number(root, online)
     parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
     if parts[Level.PACKAGE] != packages:
         remarks.append("packages that old kernels tell in halves are joined by their number")
     return DomainReading(partitions=parts, remarks=tuple(remarks))
+
+
+def _cut(inner: Partition, outer: Partition) -> bool:
+    """Tell whether some outer domain ends inside of an inner one."""
+    owner = {cpu: cpus for _, cpus in outer for cpu in cpus} if inner else {}
+    return any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in inner)
 
 
 def _read_siblings(
