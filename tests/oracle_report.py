@@ -5,6 +5,7 @@
 FOLDER, else OMPBIND_TOPOLOGIES of the environment, holds `dumps/NAME.tar.gz`, `oracle/NAME.json` and
 `compare.json`, which names the fields in which the other reader is known to see something else. Prints, for
 each dump and field, whether the two agree, what differs, and a total; the exit code is 1 if anything differs.
+Where ompbind knows better than the files and says so in a remark, the field is told as corrected.
 """
 
 import json

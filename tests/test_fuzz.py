@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import tarfile
 
 from hypothesis import given, settings
@@ -80,6 +81,24 @@ SAMPLES = [
 @given(data=st.data(), sample=st.sampled_from(SAMPLES))
 def test_accounts_with_faults(tmp_path_factory, data, sample):
     check_file(tmp_path_factory.getbasetemp(), mutate(data, sample))
+
+
+odd_values = st.one_of(
+    st.text(alphabet="0123456789abcdefx,.-", max_size=12),
+    st.sampled_from(
+        ["", "0xf...f", "0x", ",", "-1", "nan", "1e999", "65536", "NUMANode", "Core", "PU", "Cache"]
+    ),
+)
+
+
+@MORE
+@given(sample=st.sampled_from([V1, V2]), changes=st.dictionaries(st.integers(0, 80), odd_values, max_size=3))
+def test_xml_with_odd_values(tmp_path_factory, sample, changes):
+    pieces = re.split(r'(="[^"]*")', sample)
+    values = range(1, len(pieces), 2)
+    for place, text in changes.items():
+        pieces[values[place % len(values)]] = f'="{text}"'
+    check_file(tmp_path_factory.getbasetemp(), "".join(pieces).encode())
 
 
 @given(content=st.binary(max_size=300))

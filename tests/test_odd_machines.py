@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.linux import read_recorded, widen
+from ompbind.mask import parse_mask
 from ompbind.plan import make_plan
 from ompbind.request import Request
 from ompbind.topology import Level
@@ -288,6 +289,18 @@ def test_cpus_set_apart_are_used_when_named(isolated, nohz, plain, note):
     assert str(made.placements[0].cpuset) == plain
     notes = [one.text for one in made.notes if one.code == "set-apart"]
     assert notes == ([] if note is None else [f"{note} (a mask that names them uses them)"])
+
+
+@pytest.mark.parametrize(
+    ("mask", "cpus"),
+    [
+        ("all", "0-2,4-5"), ("^0", "1-2,4-5"), ("node:0", "0-2"), ("node:1", "4-5"), ("core:3", "3"),
+        ("node:0.core:2-3", "2-3"), ("2-3", "2-3"), ("0x8", "3"), ("node:1,6", "4-6"), ("auto", "0-2,4-5"),
+    ],
+)  # fmt: skip
+def test_masks_name_cpus_set_apart_by_number_or_by_domains_that_have_no_others(mask, cpus):
+    machine = read(shape_files(Shape(packages=2, cores=4)) | {f"{CPU}/isolated": "3,6-7"})
+    assert str(make_plan(machine, Request(mask=parse_mask(mask))).placements[0].cpuset) == cpus
 
 
 @pytest.mark.parametrize(
