@@ -110,14 +110,11 @@ def _read_xml(data: bytes, path: str) -> Machine:
 
 
 def _read_json(data: bytes, path: str) -> Machine:
-    import json
-
-    from ompbind.machine.lscpu import make_listed, repair_json
+    from ompbind.machine.lscpu import make_listed
     from ompbind.machine.own_json import make_described
 
     try:
-        text = data.decode("utf-8-sig")
-        value: Any = json.loads(text if "-" not in text else repair_json(text))
+        value = _json_value(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise MachineError(f"{path!r} is no JSON that can be read: {error}", hint=KNOWN) from error
     found = value if isinstance(value, dict) else {}
@@ -129,6 +126,21 @@ def _read_json(data: bytes, path: str) -> Machine:
     if "cpus" in found or "lscpu" in found:
         return make_listed(found, path)
     raise MachineError(f"{path!r} is JSON, but neither of lscpu nor of ompbind", hint=KNOWN)
+
+
+def _json_value(text: str) -> Any:
+    """Return the value of a JSON text, or of one that a version of lscpu wrote with a bare "-" in it."""
+    import json
+
+    from ompbind.machine.lscpu import repair_json
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        repaired = repair_json(text)
+        if repaired == text:
+            raise
+    return json.loads(repaired)
 
 
 _FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes, str], Machine]], ...] = (
