@@ -147,6 +147,17 @@ def corrected(machine: Machine, field: str, theirs: object) -> str:
     return told if all(any(half <= whole for whole in mine) for half in theirs) else ""
 
 
+def without(machine: Machine, silent: CpuSet) -> Machine:
+    """The machine without online CPUs of which no file tells: the other reader takes them for absent."""
+    domains = (one.replace(cpus=one.cpus - silent) for one in machine.domains)
+    return machine.replace(
+        online=machine.online - silent,
+        allowed=machine.allowed - silent,
+        domains=tuple(one for one in domains if one.cpus),
+        nodes=tuple(node.replace(cpus=node.cpus - silent) for node in machine.nodes),
+    )
+
+
 def shown(value: object) -> str:
     if isinstance(value, frozenset):
         return " ".join(sorted(map(str, value)))[:150] or "none"
@@ -168,6 +179,13 @@ def compare_dump(folder: Path, name: str, skip: dict[str, str]) -> Iterator[Find
         detail = "; ".join(machine.remarks) or f"ompbind reads {shown(machine.online)}"
         yield Finding(dump=name, field="readable", verdict="agree", detail=detail)
         return
+    silent = machine.online - CpuSet(pu["os"] for pu in oracle["pus"])
+    told = next((one for one in machine.remarks if "no file tells the cores" in one), "")
+    if silent and told:
+        yield Finding(
+            dump=name, field="silent", verdict="corrected", detail=f"online {shown(silent)}: {told}"
+        )
+        machine = without(machine, silent)
     for field, (excuse, accounts) in FIELDS.items():
         mine, theirs = accounts(machine, oracle)
         if mine == theirs:

@@ -138,37 +138,48 @@ def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
     assert [kind.name for kind in told.kinds] == [kind.name for kind in recording.kinds]
 
 
-def test_the_report_counts_what_differs(tmp_path):
-    """The report finds a difference that is there: an oracle that calls two cores one."""
-    (tmp_path / "dumps").mkdir()
-    (tmp_path / "oracle").mkdir()
-    path = tmp_path / "tree/sys/devices/system/cpu"
+def make_folder(folder, online, siblings):
+    """A folder of one recording of two cores 0 and 1, and an oracle that has these siblings of both."""
+    path = folder / "tree/sys/devices/system/cpu"
     for cpu in (0, 1):
         (path / f"cpu{cpu}/topology").mkdir(parents=True)
         (path / f"cpu{cpu}/topology/core_cpus").write_text(f"{1 << cpu}\n")
-    (path / "online").write_text("0-1\n")
-    with tarfile.open(tmp_path / "dumps/made.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "tree", arcname="made")
-    pu = {
-        "core_logical": 0,
-        "package_logical": None,
-        "die_logical": None,
-        "l2": None,
-        "l3": None,
-        "numa_local": [0],
-    }
+    (path / "online").write_text(f"{online}\n")
+    for name in ("dumps", "oracle"):
+        (folder / name).mkdir()
+    with tarfile.open(folder / "dumps/made.tar.gz", "w:gz") as archive:
+        archive.add(folder / "tree", arcname="made")
+    none = dict.fromkeys(("package_logical", "die_logical", "l2", "l3"))
+    pus = [
+        {"os": cpu, "core_logical": int(text.split("-")[0]), "siblings": text, "numa_local": [0], **none}
+        for cpu, text in enumerate(siblings)
+    ]
+    nodes = [{"os": 0, "cpus": "0-1", "local_memory": 0}]
     oracle = {
         "online": "0-1",
         "allowed": "0-1",
+        "pus": pus,
+        "numa": nodes,
         "groups": [],
         "numa_distances": [],
-        "numa": [{"os": 0, "cpus": "0-1", "local_memory": 0}],
-        "pus": [{"os": cpu, "siblings": "0-1", **pu} for cpu in (0, 1)],
     }
-    (tmp_path / "oracle/made.json").write_text(json.dumps(oracle))
-    (tmp_path / "compare.json").write_text("{}")
+    (folder / "oracle/made.json").write_text(json.dumps(oracle))
+    (folder / "compare.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("online", "siblings", "code", "line", "differs"),
+    [
+        ("0-1", ("0", "1"), 0, "made: agree: online", 0),
+        ("0-1", ("0-1", "0-1"), 1, "DIFFER: cores: ompbind 0 1, oracle 0-1", 2),
+        ("0-2", ("0", "1"), 0, "corrected: silent: online 2: no file tells the cores of CPU 2", 0),
+    ],
+)
+def test_the_report_counts_what_differs(tmp_path, online, siblings, code, line, differs):
+    """The report finds a difference that is there, and tells what ompbind knows better."""
+    make_folder(tmp_path, online, siblings)
     script = Path(__file__).with_name("oracle_report.py")
     run = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60)
-    assert run.returncode == 1, run.stderr
-    assert "DIFFER: cores: ompbind 0 1, oracle 0-1" in run.stdout
-    assert run.stdout.endswith("total differs = 2\n")
+    assert run.returncode == code, run.stderr
+    assert line in run.stdout
+    assert run.stdout.endswith(f"total differs = {differs}\n")
