@@ -8,8 +8,6 @@ the most before it read. What reading this machine adds to start-up is wall time
 ompbind has loaded before (click, and the records of its values).
 """
 
-import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -18,11 +16,11 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.rounds import ROOT, read_rounds
 from ompbind.machine.sources import read_machine
 from ompbind.report.machine import render_json
 from tests.machines import Shape, write_tree
 
-ROOT = Path(__file__).parent.parent
 HUGE = Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)
 
 READ = """
@@ -60,12 +58,7 @@ def make_sources(folder: Path) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Measure everything."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=9)
-    rounds = parser.parse_args().rounds
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled modules are what users have
+    rounds = read_rounds(__doc__, default=9)
     with tempfile.TemporaryDirectory() as name:
         for title, source in make_sources(Path(name)):
             _, cpu_s, before, after, cpus = measure(source, rounds)

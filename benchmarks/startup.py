@@ -9,8 +9,6 @@ the process, 1,024 ranks on 4,096 CPUs. Last, what it takes to define a record o
 dataclass that is as strict.
 """
 
-import argparse
-import os
 import resource
 import statistics
 import subprocess
@@ -23,6 +21,7 @@ from pathlib import Path
 from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.rounds import read_rounds
 from ompbind.plan import make_plan
 from ompbind.record import Record
 from ompbind.request import Request
@@ -118,15 +117,7 @@ def definition_s(code: CodeType) -> float:
 
 def main() -> None:
     """Measure everything."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=31)
-    rounds = parser.parse_args().rounds
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled modules are what users have
-    subprocess.run(
-        [sys.executable, "-m", "compileall", "-q", str(Path(__file__).parent.parent / "ompbind")], check=True
-    )
+    rounds = read_rounds(__doc__, default=31)
     measure_startup(rounds)
     measure_planning(max(3, rounds // 4))
     measure_planner(max(3, rounds // 4))

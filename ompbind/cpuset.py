@@ -110,9 +110,7 @@ class CpuSet:
         return f"CpuSet.from_list({str(self)!r})"
 
     def __str__(self) -> str:
-        return ",".join(
-            str(start) if length == 1 else f"{start}-{start + length - 1}" for start, length in self.runs()
-        )
+        return ",".join(run_text(start, length) for start, length in self.runs())
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield (first CPU, length) of each run of neighbouring numbers, in rising order."""
@@ -142,6 +140,11 @@ class CpuSet:
         head = len(digits) % 8 or 8
         words = [digits[:head], *(digits[i : i + 8] for i in range(head, len(digits), 8))]
         return ",".join(words)
+
+
+def run_text(start: int, length: int) -> str:
+    """Write neighbouring numbers as list text: "3", "0-7"."""
+    return str(start) if length == 1 else f"{start}-{start + length - 1}"
 
 
 EMPTY = CpuSet()

@@ -65,11 +65,7 @@ def _explain_apart(plan: Plan) -> list[Note]:
     left = plan.idle & plan.machine.apart
     if not left:
         return []
-    names = [
-        name
-        for name, cpus in (("isolated", plan.machine.isolated), ("nohz_full", plan.machine.nohz_full))
-        if not cpus.isdisjoint(left)
-    ]
+    names = [name for name, cpus in plan.machine.reasons_apart if not cpus.isdisjoint(left)]
     text = f"left out as {' or '.join(names)}: {named('CPU', left)} (a mask that names them uses them)"
     return [Note(code="set-apart", text=text)]
 

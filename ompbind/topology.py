@@ -106,7 +106,7 @@ class Machine(Record):
 
     def at(self, level: Level) -> tuple[Domain, ...]:
         """Return the domains of one level by logical number; empty when the machine has no such level."""
-        return tuple(domain for domain in self.domains if domain.level is level)
+        return at_level(self.domains, level)
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -114,9 +114,15 @@ class Machine(Record):
         return tuple(dict.fromkeys(domain.level for domain in self.domains))
 
     @property
+    def reasons_apart(self) -> tuple[tuple[str, CpuSet], ...]:
+        """What sets CPUs apart, and which: name and set, for those that set any apart."""
+        reasons = (("isolated", self.isolated), ("nohz_full", self.nohz_full))
+        return tuple((name, cpus) for name, cpus in reasons if cpus)
+
+    @property
     def apart(self) -> CpuSet:
         """The CPUs that are set apart; none where that would leave no other CPU that is allowed."""
-        apart = self.isolated | self.nohz_full
+        apart = union(cpus for _, cpus in self.reasons_apart)
         return EMPTY if self.allowed <= apart else apart & self.allowed
 
     @property
@@ -138,7 +144,7 @@ NODES = 1 << 10
 """NUMA nodes that a machine may have; Linux knows no more (MAX_NUMNODES)."""
 
 
-def check_size(cpus: int, nodes: int) -> None:
+def check_size(cpus: int = 0, nodes: int = 0) -> None:
     """Refuse what no machine has, before room is made for it; raises MachineError."""
     if cpus > CPUS:
         raise MachineError(f"{cpus} CPUs are more than any machine has", hint=f"the most are {CPUS}")
@@ -148,6 +154,11 @@ def check_size(cpus: int, nodes: int) -> None:
 
 Partition = Sequence[tuple[int | None, CpuSet]]
 """The domains of one level as a reader finds them: (OS number or None, CPUs), in any order."""
+
+
+def node_partition(nodes: Iterable[Node]) -> Partition:
+    """Return the NUMA nodes that have CPUs as domains."""
+    return [(node.number, node.cpus) for node in nodes if node.cpus]
 
 
 def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple[Domain, ...]:
@@ -204,6 +215,16 @@ def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterat
             outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
 
 
+def at_level(domains: Iterable[Domain], level: Level) -> tuple[Domain, ...]:
+    """Return those of `domains` that are of one level."""
+    return tuple(domain for domain in domains if domain.level is level)
+
+
+def kind_by_cpu(kinds: Iterable[CoreKind]) -> dict[int, str]:
+    """Map every CPU of `kinds` to the name of its kind of core."""
+    return {cpu: kind.name for kind in kinds for cpu in kind.cpus}
+
+
 def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:
     """Map every CPU of `domains` to the logical number of its domain."""
     return {cpu: domain.index for domain in domains for cpu in domain.cpus}
@@ -216,7 +237,7 @@ def touched(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
 
 def find_oddities(domains: Sequence[Domain], allowed: CpuSet) -> Iterator[str]:
     """Yield what no machine should have: allowed CPUs in no node, domains that cut through each other."""
-    homeless = allowed - union(one.cpus for one in domains if one.level is Level.NODE)
+    homeless = allowed - union(one.cpus for one in at_level(domains, Level.NODE))
     if homeless:
         yield f"in no NUMA node: {named('CPU', homeless)}"
     wide = [one for one in domains if one.level is not Level.CORE]
@@ -227,7 +248,7 @@ def find_oddities(domains: Sequence[Domain], allowed: CpuSet) -> Iterator[str]:
 def _crossing(domains: Sequence[Domain]) -> Iterator[tuple[Domain, Domain]]:
     """Yield the first pair of each two levels that share CPUs while neither holds the other."""
     levels = list(dict.fromkeys(one.level for one in domains))
-    sets = {level: [one for one in domains if one.level is level] for level in levels}
+    sets = {level: at_level(domains, level) for level in levels}
     for place, wide in enumerate(levels):
         owner = {cpu: outer for outer in sets[wide] for cpu in outer.cpus}
         for narrow in levels[place + 1 :]:
@@ -236,6 +257,11 @@ def _crossing(domains: Sequence[Domain]) -> Iterator[tuple[Domain, Domain]]:
                 if outer is not None and not (inner.cpus <= outer.cpus or outer.cpus <= inner.cpus):
                     yield outer, inner
                     break
+
+
+def gpu_remark(numbers: Iterable[int]) -> str:
+    """Say that nodes are left out because they are the memory of GPUs."""
+    return f"{named('NUMA node', numbers)} left out: GPU memory"
 
 
 def with_nearest(nodes: Sequence[Node], told: Mapping[int, CpuSet]) -> tuple[Node, ...]:

@@ -6,7 +6,7 @@ recording of a large machine says the same in thousands of files.
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Protocol
 
@@ -33,7 +33,7 @@ _UNREAD = (
     b"/coherency_line_size",
     b"/uevent",
 )
-"""Files of every CPU that no reader asks for; passing over them is a third of the work."""
+"""Files of every CPU that no reader asks for."""
 
 
 class Index:
@@ -57,32 +57,31 @@ class ArchiveRoot:
             index = _plain_index(_pieces(packed)) or _library_index(_pieces(packed))
         except (OSError, EOFError, zlib.error, ArithmeticError, ValueError) as error:
             raise MachineError(f"cannot read the archive {name}: {error}") from error
-        self._files, self._links = index.files, index.links
+        self._index = index
         self._base = _common_folder(index.names())
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None when it is not in the archive."""
         name = self._base + path.encode()
-        found = self._files.get(name)
-        if found is None and self._links:
-            found = self._files.get(self._follow(name))
+        found = self._index.files.get(name)
+        if found is None and self._index.links:
+            found = self._index.files.get(self._follow(name))
         return None if found is None else clean_text(found)
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, empty when it is not in the archive."""
         folder = self._follow(self._base + path.encode()) + b"/"
         skip = len(folder)
-        held = chain(self._files, self._links)
-        found = {name[skip:].partition(b"/")[0] for name in held if name.startswith(folder)}
+        found = {name[skip:].partition(b"/")[0] for name in self._index.names() if name.startswith(folder)}
         return [name.decode("utf-8", "replace") for name in found]
 
     def _follow(self, name: bytes) -> bytes:
         """Replace the links in a name by what they point to, as a kernel would."""
         for _ in range(LINK_LIMIT):
-            step = next((at for at in _folder_ends(name) if name[:at] in self._links), 0)
+            step = next((at for at in _folder_ends(name) if name[:at] in self._index.links), 0)
             if not step:
                 break
-            target = self._links[name[:step]]
+            target = self._index.links[name[:step]]
             name = _flat(name[:step].rpartition(b"/")[0] + b"/" + target) + name[step:]
         return name
 
@@ -112,7 +111,7 @@ def _flat(name: bytes) -> bytes:
 
 
 class _Unpacker(Protocol):
-    """What the decompressors of bzip2 and xz have in common."""
+    """What the decompressors of gzip, bzip2 and xz have in common."""
 
     @property
     def eof(self) -> bool: ...
@@ -120,7 +119,7 @@ class _Unpacker(Protocol):
     @property
     def unused_data(self) -> bytes: ...
 
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 def _pieces(packed: bytes) -> Iterator[bytes]:
@@ -135,51 +134,40 @@ def _pieces(packed: bytes) -> Iterator[bytes]:
 
 def _unpacked(packed: bytes) -> Iterator[bytes]:
     if packed.startswith(b"\x1f\x8b"):
-        yield from _gunzipped(packed)
-    elif packed.startswith((b"BZh", b"\xfd")):
-        yield from _unpacked_by_library(packed)
+        yield from _streams(packed, b"\x1f\x8b", lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 32))
+    elif packed.startswith(b"BZh"):
+        import bz2  # late, as lzma: recordings are seldom packed so
+
+        yield from _streams(packed, b"BZh", bz2.BZ2Decompressor)
+    elif packed.startswith(b"\xfd"):
+        import lzma
+
+        try:
+            yield from _streams(packed, b"\xfd", lambda: lzma.LZMADecompressor(memlimit=UNPACKED_LIMIT))
+        except lzma.LZMAError as error:
+            raise ValueError(str(error)) from error
     else:
         yield from (packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE))
 
 
-def _gunzipped(packed: bytes) -> Iterator[bytes]:
-    """Unpack gzip; several packed texts behind each other are one."""
-    while packed.startswith(b"\x1f\x8b"):
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+def _streams(packed: bytes, magic: bytes, make: Callable[[], _Unpacker]) -> Iterator[bytes]:
+    """Unpack texts that begin with `magic`; several behind each other are one."""
+    while packed.startswith(magic):
+        unpacker = make()
         while not unpacker.eof:
             piece = unpacker.decompress(packed, _PIECE)
-            packed = unpacker.unconsumed_tail
+            packed = getattr(unpacker, "unconsumed_tail", b"")  # zlib's does not keep what it was given
             if not piece and not unpacker.eof:
                 raise ValueError("it is cut short")
             yield piece
         packed = unpacker.unused_data
 
 
-def _unpacked_by_library(packed: bytes) -> Iterator[bytes]:
-    import bz2  # late, both: recordings are seldom packed so
-    import lzma
-
-    try:
-        while packed.startswith((b"BZh", b"\xfd")):
-            unpacker: _Unpacker = bz2.BZ2Decompressor()
-            if packed.startswith(b"\xfd"):
-                unpacker = lzma.LZMADecompressor(memlimit=UNPACKED_LIMIT)
-            while not unpacker.eof:
-                piece = unpacker.decompress(packed, _PIECE)
-                packed = b""
-                if not piece and not unpacker.eof:
-                    raise ValueError("it is cut short")
-                yield piece
-            packed = unpacker.unused_data
-    except lzma.LZMAError as error:
-        raise ValueError(str(error)) from error
-
-
 def _plain_index(pieces: Iterator[bytes]) -> Index | None:  # noqa: C901 - one loop, written for speed
     """Read a tar of plain members; None when it has others.
 
-    This takes a tenth of the time of `tarfile`, to which anything but files, folders and symbolic links
-    with short names is left.
+    Written for speed, which `tarfile` has not; to that anything but files, folders and symbolic links with
+    short names is left.
     """
     index, texts, sizes = Index(), dict[bytes, bytes](), dict[bytes, int]()
     held, at, skip, kept = b"", 0, 0, 0

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY
-from ompbind.kinds import CoreTraits, make_kinds
 from ompbind.machine.root import Root, read_list, whole_number
 from ompbind.machine.sysfs import CPU
 from ompbind.topology import CoreKind, Domain
@@ -17,6 +16,10 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     strong = read_list(root, PERFORMANCE) or EMPTY
     capacities = _numbers(root, cores, "cpu_capacity")
     frequencies = _numbers(root, cores, "cpufreq/cpuinfo_max_freq")
+    if not strong and capacities[0] is None and frequencies[0] is None:
+        return ()
+    from ompbind.kinds import CoreTraits, make_kinds  # late: most virtual machines tell nothing of kinds
+
     return make_kinds(
         [
             CoreTraits(

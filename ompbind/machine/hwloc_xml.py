@@ -13,14 +13,17 @@ from ompbind.kinds import CoreTraits, make_kinds
 from ompbind.machine.root import whole_number
 from ompbind.memories import Memory, make_nodes
 from ompbind.topology import (
+    Domain,
     KindName,
     Level,
     Machine,
     Node,
-    Partition,
+    at_level,
     drop_repeated,
     find_oddities,
+    gpu_remark,
     make_domains,
+    node_partition,
 )
 
 Attributes = dict[str, str]
@@ -218,17 +221,13 @@ _STARTS: Mapping[str, Callable[[_Reading, Attributes], None]] = {
 
 def _end(reading: _Reading, name: str) -> None:
     reading.depth -= 1
-    words = "".join(reading.text or []).split()
-    if name in ("indexes", "u64values"):
-        reading.text = None
-    if not reading.is_in_matrix:
-        return
-    if name == "indexes":
-        reading.matrices[-1].nodes.extend(words)
-    elif name == "u64values":
-        reading.matrices[-1].values.extend(words)
-    elif name in ("distances", "distances2"):
+    if name in ("distances", "distances2"):
         reading.is_in_matrix = False
+    elif reading.text is not None and name in ("indexes", "u64values"):
+        words, reading.text = "".join(reading.text).split(), None
+        if reading.is_in_matrix:
+            matrix = reading.matrices[-1]
+            (matrix.nodes if name == "indexes" else matrix.values).extend(words)
 
 
 def _cpuset(text: str | None) -> CpuSet | None:
@@ -250,9 +249,8 @@ def _make_machine(reading: _Reading, source: str) -> Machine:
     complete = _cpuset(reading.root.get("complete_cpuset")) or online
     allowed = _cpuset(reading.root.get("allowed_cpuset"))
     nodes = _make_nodes(reading, online)
-    parts: dict[Level, Partition] = dict(reading.parts.items())
-    parts[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
-    domains = make_domains(online, drop_repeated(parts))
+    parts = drop_repeated({**reading.parts, Level.NODE: node_partition(nodes)})
+    domains = make_domains(online, parts)
     usable = online if allowed is None else online & allowed
     if not usable:
         raise MachineError(f"{source} allows no CPU of those that are online, {online}")
@@ -265,7 +263,7 @@ def _make_machine(reading: _Reading, source: str) -> Machine:
         allowed=usable,
         domains=domains,
         nodes=nodes,
-        kinds=make_kinds(list(_traits(reading, [one.cpus for one in domains if one.level is Level.CORE]))),
+        kinds=make_kinds(list(_traits(reading, at_level(domains, Level.CORE)))),
         remarks=(*_remarks(reading, hidden), *find_oddities(domains, usable)),
     )
 
@@ -282,11 +280,11 @@ def _make_nodes(reading: _Reading, online: CpuSet) -> tuple[Node, ...]:
     return make_nodes(reading.memories, online, distances)
 
 
-def _traits(reading: _Reading, cores: Sequence[CpuSet]) -> Iterator[CoreTraits]:
+def _traits(reading: _Reading, cores: Sequence[Domain]) -> Iterator[CoreTraits]:
     for core in cores:
-        infos = next((infos for cpus, infos in reading.kinds if core <= cpus), {})
+        infos = next((infos for cpus, infos in reading.kinds if core.cpus <= cpus), {})
         yield CoreTraits(
-            cpus=core,
+            cpus=core.cpus,
             type=_CORE_TYPES.get(infos.get("CoreType", "")),
             capacity=whole_number(infos.get("LinuxCapacity")),
             frequency=whole_number(infos.get("FrequencyMaxMHz")),
@@ -302,4 +300,4 @@ def _remarks(reading: _Reading, hidden: CpuSet) -> Iterator[str]:
     if Level.CORE not in reading.parts:
         yield "no object tells which CPUs share a core: each one counts as a core"
     if reading.gpus:
-        yield f"{named('NUMA node', reading.gpus)} left out: GPU memory"
+        yield gpu_remark(reading.gpus)

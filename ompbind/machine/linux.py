@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
@@ -10,8 +9,17 @@ from ompbind.machine.cgroup import read_limits
 from ompbind.machine.corekinds import read_kinds
 from ompbind.machine.numa import read_nodes
 from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
-from ompbind.machine.sysfs import CPU, read_domains, read_online
-from ompbind.topology import Level, Machine, check_size, drop_repeated, find_oddities, make_domains
+from ompbind.machine.sysfs import CPU, OnlineReading, read_domains, read_online
+from ompbind.topology import (
+    Level,
+    Machine,
+    at_level,
+    check_size,
+    drop_repeated,
+    find_oddities,
+    make_domains,
+    node_partition,
+)
 
 LIVE = "live"
 """The topology source that stands for the machine that ompbind runs on."""
@@ -33,12 +41,12 @@ def read_recorded(root: Root) -> Machine:
 
 
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
-    online, offline = _online(root, affinity)
-    check_size(len(online), 0)
+    cpus = _online(root, affinity)
+    online = cpus.online
+    check_size(cpus=len(online))
     nodes = read_nodes(root, online)
     reading = read_domains(root, online, [node.cpus for node in nodes.nodes])
-    by_node = [(node.number, node.cpus) for node in nodes.nodes if node.cpus]
-    parts = drop_repeated({**reading.partitions, Level.NODE: by_node})
+    parts = drop_repeated({**reading.partitions, Level.NODE: node_partition(nodes.nodes)})
     limits = read_limits(root)
     isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in APART)
     allowed = online if limits.cpuset is None else online & limits.cpuset
@@ -55,21 +63,16 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         source=root.name,
         arch=arch,
         online=online,
-        offline=offline,
+        offline=cpus.offline,
         allowed=allowed,
         domains=domains,
         nodes=nodes.nodes,
-        kinds=read_kinds(root, [one for one in domains if one.level is Level.CORE]),
+        kinds=read_kinds(root, at_level(domains, Level.CORE)),
         isolated=isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
-        remarks=(*_unread(root), *reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
+        remarks=(*cpus.remarks, *reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
     )
-
-
-def _unread(root: Root) -> Iterator[str]:
-    if root.read(f"{CPU}/online") is not None and not read_list(root, f"{CPU}/online"):
-        yield f"{CPU}/online makes no sense: the folders of CPUs tell which are online"
 
 
 APART = ("isolated", "nohz_full")
@@ -86,14 +89,14 @@ def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
     return affinity | isolated if others and others <= affinity else affinity
 
 
-def _online(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet]:
+def _online(root: Root, affinity: CpuSet | None) -> OnlineReading:
     """Read what is online; a live machine without sysfs has at least the CPUs of the affinity mask."""
     try:
         return read_online(root)
     except MachineError:
         if affinity is None:
             raise
-        return affinity, CpuSet()
+        return OnlineReading(online=affinity)
 
 
 def _recorded_arch(root: Root) -> str:

@@ -5,14 +5,24 @@ summary, `lscpu -J` alone, tells too little of processors with SMT: which CPUs s
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.kinds import CoreTraits, make_kinds
-from ompbind.machine.root import whole_number
-from ompbind.topology import Level, Machine, Node, Partition, check_size, find_oddities, make_domains
+from ompbind.machine.root import parse_set, whole_number
+from ompbind.topology import (
+    Level,
+    Machine,
+    Node,
+    Partition,
+    at_level,
+    check_size,
+    find_oddities,
+    make_domains,
+    node_partition,
+)
 
 Row = Mapping[str, Any]
 
@@ -69,16 +79,16 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
     if not online:
         raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)
-    check_size(len(online), 0)
+    check_size(cpus=len(online))
     here = {cpu: known[cpu] for cpu in online}
     parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED}
     parts[Level.CORE] = _cores(here, source)
     parts[Level.L2], parts[Level.L3] = (_grouped(here, ("socket", name)) for name in ("l2", "l3"))
-    by_node = _grouped(here, ("node",))
-    nodes = tuple(Node(number=number or 0, cpus=cpus) for number, cpus in sorted(by_node, key=_first_number))
-    parts[Level.NODE] = by_node or [(0, online)]
+    by_node = {number or 0: cpus for number, cpus in _grouped(here, ("node",))}
+    nodes = _nodes(by_node, online)
+    parts[Level.NODE] = node_partition(nodes)
     domains = make_domains(online, parts)
-    cores = [one.cpus for one in domains if one.level is Level.CORE]
+    cores = [core.cpus for core in at_level(domains, Level.CORE)]
     return Machine(
         source=source,
         arch="unknown",
@@ -86,14 +96,16 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
         offline=CpuSet(known) - online,
         allowed=online,
         domains=domains,
-        nodes=nodes or (Node(number=0, cpus=online),),
+        nodes=nodes,
         kinds=make_kinds([CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]),
-        remarks=(*_missing(parts[Level.CORE], by_node), *find_oddities(domains, online)),
+        remarks=(*_missing(bool(parts[Level.CORE]), bool(by_node)), *find_oddities(domains, online)),
     )
 
 
-def _first_number(part: tuple[int | None, CpuSet]) -> int:
-    return part[0] or 0
+def _nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
+    """Make nodes by number; where none is told all CPUs are node 0."""
+    told = by_number or {0: online}
+    return tuple(Node(number=number, cpus=told[number]) for number in sorted(told))
 
 
 def _is_online(row: Row) -> bool:
@@ -139,10 +151,10 @@ def _frequency(row: Row) -> int | None:
     return _number(str(row.get("maxmhz", "")).partition(".")[0])
 
 
-def _missing(cores: Partition, nodes: Partition) -> Iterator[str]:
-    if not cores:
+def _missing(has_cores: bool, has_nodes: bool) -> Iterator[str]:
+    if not has_cores:
         yield "the table has no column CORE: each CPU counts as a core"
-    if not nodes:
+    if not has_nodes:
         yield "the table has no column NODE: all CPUs count as one node"
 
 
@@ -162,13 +174,15 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
         raise MachineError(f"{source} is no JSON of lscpu that names CPUs", hint=TABLE_HINT)
     if threads != 1:
         raise MachineError(f"{source} does not tell which CPUs share a core", hint=TABLE_HINT)
-    check_size(len(online), 0)
+    check_size(cpus=len(online))
     numbers = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)")
-    found = {int(match[1]): _list(fields, name) for name in fields if (match := numbers.fullmatch(name))}
-    nodes = tuple(Node(number=number, cpus=cpus & online) for number, cpus in sorted(found.items()))
+    found = {
+        int(match[1]): _list(fields, name) & online for name in fields if (match := numbers.fullmatch(name))
+    }
+    nodes = _nodes(found, online)
     parts: dict[Level, Partition] = {Level.CORE: [(None, CpuSet((cpu,))) for cpu in online]}
     parts[Level.PACKAGE] = [(None, online)] if sockets == 1 else []
-    parts[Level.NODE] = [(node.number, node.cpus) for node in nodes] or [(0, online)]
+    parts[Level.NODE] = node_partition(nodes)
     domains = make_domains(online, parts)
     return Machine(
         source=source,
@@ -177,7 +191,7 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
         offline=_list(fields, "Off-line CPU(s) list") - online,
         allowed=online,
         domains=domains,
-        nodes=nodes or (Node(number=0, cpus=online),),
+        nodes=nodes,
         remarks=(
             "a summary of lscpu tells nothing of caches, and of packages only if there is one",
             *find_oddities(domains, online),
@@ -186,8 +200,4 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
 
 
 def _list(fields: Mapping[str, str], name: str) -> CpuSet:
-    parse: Callable[[str], CpuSet] = CpuSet.from_list
-    try:
-        return parse(fields.get(name, ""))
-    except ValueError:
-        return EMPTY
+    return parse_set(fields.get(name), CpuSet.from_list) or EMPTY

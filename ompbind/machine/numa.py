@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.root import Root, keyed_lines, numbered, read_list, read_set, whole_number
 from ompbind.record import Record
-from ompbind.topology import Node, check_size, with_nearest
+from ompbind.topology import Node, check_size, gpu_remark, with_nearest
 
 FOLDER = "sys/devices/system/node"
 GPUS = "proc/driver/nvidia/gpus"
@@ -25,7 +25,7 @@ def read_nodes(root: Root, online: CpuSet) -> NodeReading:
     """
     folders = numbered(root.names(FOLDER), "node")
     found = folders & (read_list(root, f"{FOLDER}/online") or folders) or folders
-    check_size(0, len(found))
+    check_size(nodes=len(found))
     gpus = _gpu_nodes(root) & found
     if not found - gpus:
         return NodeReading(
@@ -88,7 +88,7 @@ def _remarks(doubled: CpuSet, gpus: CpuSet) -> Iterator[str]:
             "each CPU counts for the first that lists it"
         )
     if gpus:
-        yield f"{named('NUMA node', gpus)} left out: GPU memory"
+        yield gpu_remark(gpus)
 
 
 def _gpu_nodes(root: Root) -> CpuSet:

@@ -5,7 +5,17 @@ from typing import Any, get_args
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
 from ompbind.errors import MachineError
-from ompbind.topology import CoreKind, KindName, Level, Machine, Node, check_size, make_domains
+from ompbind.topology import (
+    CoreKind,
+    KindName,
+    Level,
+    Machine,
+    Node,
+    Partition,
+    check_size,
+    make_domains,
+    node_partition,
+)
 
 Data = Mapping[str, Any]
 
@@ -30,8 +40,8 @@ def _make(data: Data, source: str) -> Machine:
         raise ValueError(f"cpus tells of {CpuSet(rows)}, online of {online}")
     check_size(len(online), len(data["nodes"]))
     nodes = tuple(_node(row) for row in data["nodes"])
-    parts = {level: list(_partition(rows, data, level)) for level in Level}
-    parts[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
+    parts: dict[Level, Partition] = {level: list(_partition(rows, data, level)) for level in Level}
+    parts[Level.NODE] = node_partition(nodes)
     allowed = _set(data, "allowed") & online
     if not allowed:
         raise ValueError("it allows no CPU that is online")

@@ -52,20 +52,21 @@ def numbered(names: Iterable[str], stem: str) -> CpuSet:
 
 def read_list(root: Root, path: str) -> CpuSet | None:
     """Read a file that holds list text, None when it is absent or holds anything else."""
-    return _parsed(root.read(path), CpuSet.from_list)
+    return parse_set(root.read(path), CpuSet.from_list)
 
 
 def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
     """Read the first set that (mask, list) pairs of files hold, masks first: old kernels cut lists."""
     for mask, list_ in files:
         for path, parse in ((mask, CpuSet.from_mask), (list_, CpuSet.from_list)):
-            cpus = _parsed(root.read(path), parse)
+            cpus = parse_set(root.read(path), parse)
             if cpus is not None:
                 return cpus
     return None
 
 
-def _parsed(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
+def parse_set(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
+    """Return the set that a text names, None for no text, one that is too long, and one that names none."""
     try:
         return None if text is None or len(text) > SET_LIMIT else parse(text)
     except ValueError:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.linux import LIVE, read_live, read_recorded
+from ompbind.machine.root import FolderRoot
 from ompbind.topology import Machine
 
 SYNTHETIC = "synthetic:"
@@ -38,8 +39,6 @@ def read_machine(source: str = LIVE) -> Machine:
     if source == "-":
         source = "/dev/stdin"
     if os.path.isdir(source):
-        from ompbind.machine.root import FolderRoot
-
         return read_recorded(FolderRoot(source))
     return _read_file(source)
 

@@ -16,7 +16,15 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.memories import Memory, make_nodes
 from ompbind.record import Record
-from ompbind.topology import Level, Machine, Partition, check_size, find_oddities, make_domains
+from ompbind.topology import (
+    Level,
+    Machine,
+    Partition,
+    check_size,
+    find_oddities,
+    make_domains,
+    node_partition,
+)
 
 EXAMPLE = "synthetic:pack:2 numa:1 l3:2 core:4 pu:2"
 
@@ -72,7 +80,7 @@ def parse_synthetic(text: str, source: str) -> Machine:
             parts[step.level] = [(i if is_numbered else None, cpus) for i, cpus in enumerate(objects)]
     online = CpuSet(numbers)
     nodes = make_nodes(_make_memories(steps, sets), online, {})
-    parts[Level.NODE] = [(node.number, node.cpus) for node in nodes if node.cpus]
+    parts[Level.NODE] = node_partition(nodes)
     domains = make_domains(online, parts)
     return Machine(
         source=source,

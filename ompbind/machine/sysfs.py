@@ -35,6 +35,14 @@ _CACHES = {"1": Level.CORE, "2": Level.L2, "3": Level.L3}
 """What a data cache of each level is shared by; the first level stands in for files that tell of cores."""
 
 
+class OnlineReading(Record):
+    """The CPUs that are online, those that are present but offline, and what made no sense."""
+
+    online: CpuSet
+    offline: CpuSet = EMPTY
+    remarks: tuple[str, ...] = ()
+
+
 class DomainReading(Record):
     """The domains of every level that the kernel tells of, and what could not be taken as it was told."""
 
@@ -42,13 +50,10 @@ class DomainReading(Record):
     remarks: tuple[str, ...] = ()
 
 
-def read_online(root: Root) -> tuple[CpuSet, CpuSet]:
-    """Return the CPUs that are online and those that are present but offline.
-
-    Raises MachineError when no file tells which CPUs there are.
-    """
-    folders = numbered(root.names(CPU), "cpu")
-    online = read_list(root, f"{CPU}/online") or _asked_one_by_one(root, folders)
+def read_online(root: Root) -> OnlineReading:
+    """Read which CPUs are online; raises MachineError when no file tells which CPUs there are."""
+    folders, told = numbered(root.names(CPU), "cpu"), read_list(root, f"{CPU}/online")
+    online = told or _asked_one_by_one(root, folders)
     if not online:
         raise MachineError(
             f"cannot tell which CPUs {root.name} has: neither {CPU}/online nor cpuN folders nor "
@@ -56,7 +61,10 @@ def read_online(root: Root) -> tuple[CpuSet, CpuSet]:
             hint="a recording needs sys/devices/system/cpu and proc/",
         )
     present = read_list(root, f"{CPU}/present") or folders
-    return online, (present | folders) - online
+    remarks: tuple[str, ...] = ()
+    if not told and root.read(f"{CPU}/online") is not None:
+        remarks = (f"{CPU}/online makes no sense: the folders of CPUs tell which are online",)
+    return OnlineReading(online=online, offline=(present | folders) - online, remarks=remarks)
 
 
 def _asked_one_by_one(root: Root, folders: CpuSet) -> CpuSet:

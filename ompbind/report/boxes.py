@@ -157,7 +157,7 @@ def _cpu_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
 
 
 def _reasons_apart(machine: Machine) -> Iterator[tuple[str, CpuSet]]:
-    for words, cpus in (("isolated", machine.isolated), ("nohz_full", machine.nohz_full)):
+    for words, cpus in machine.reasons_apart:
         if cpus & machine.online:
             yield words, cpus & machine.online
 
@@ -183,7 +183,8 @@ def _cpu_boxes(machine: Machine) -> Iterator[Box]:
 def _where(machine: Machine) -> Mapping[int, Sequence[str]]:
     """Map every CPU to the names of its domains, narrowest first."""
     where: dict[int, list[str]] = {}
-    for domain in sorted(machine.domains, key=lambda one: -machine.levels.index(one.level)):
+    levels = machine.levels
+    for domain in sorted(machine.domains, key=lambda one: -levels.index(one.level)):
         name = domain.title
         for cpu in domain.cpus:
             where.setdefault(cpu, []).append(name)

@@ -1,7 +1,7 @@
 """A machine for people, one line for each CPU."""
 
 from ompbind.report.text import Column, dim, render_table
-from ompbind.topology import Level, Machine
+from ompbind.topology import Level, Machine, kind_by_cpu
 
 _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
             Level.DRAWER)  # fmt: skip
@@ -20,7 +20,7 @@ def render_listing(machine: Machine, *, styled: bool = False) -> str:
         title = "node" if level is Level.NODE else level.label
         columns.append(Column(title=title, cells=[numbers.get(cpu, "-") for cpu in cpus], right=True))
     if machine.kinds:
-        kinds = {cpu: kind.name for kind in machine.kinds for cpu in kind.cpus}
+        kinds = kind_by_cpu(machine.kinds)
         columns.append(Column(title="kind", cells=[kinds.get(cpu, "-") for cpu in cpus]))
     columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus]))
     head, *rows = render_table(columns).split("\n")
@@ -45,5 +45,4 @@ def _state(machine: Machine, cpu: int) -> str:
         return "offline"
     if cpu not in machine.allowed:
         return "not allowed"
-    apart = (("isolated", machine.isolated), ("nohz_full", machine.nohz_full))
-    return ", ".join(name for name, cpus in apart if cpu in cpus) or "allowed"
+    return ", ".join(name for name, cpus in machine.reasons_apart if cpu in cpus) or "allowed"

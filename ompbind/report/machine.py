@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ompbind.cpuset import CpuSet, count
 from ompbind.mask import SELECTABLE
 from ompbind.report.text import plain, render_bytes, render_cpus
-from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, touched
+from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 
 
 def render_summary(machine: Machine) -> str:
@@ -27,9 +27,8 @@ def render_limits(machine: Machine) -> Iterator[str]:
         yield f"allowed: {count(len(machine.allowed), 'CPU')} ({render_cpus(machine.allowed)})"
     if machine.offline:
         yield f"offline: {render_cpus(machine.offline)}"
-    for name, cpus in (("isolated", machine.isolated), ("nohz_full", machine.nohz_full)):
-        if cpus:
-            yield f"{name}: {render_cpus(cpus)} (used only when a mask names them)"
+    for name, cpus in machine.reasons_apart:
+        yield f"{name}: {render_cpus(cpus)} (used only when a mask names them)"
     if machine.kinds:
         yield "core kinds: " + ", ".join(
             f"{kind.name} (strength {kind.strength}) {render_cpus(kind.cpus)}" for kind in machine.kinds
@@ -54,10 +53,13 @@ def render_title(machine: Machine, domain: Domain) -> str:
     """
     name = _mask_name(machine, domain)
     title = f"{domain.title} = {name}" if name else domain.title
-    node = next((node for node in machine.nodes if node.number == domain.os_id), None)
-    if domain.level is Level.NODE and node and node.memory_bytes is not None:
-        return f"{title} ({render_bytes(node.memory_bytes)})"
-    return title
+    return title + _memory_of(machine, domain.os_id) if domain.level is Level.NODE else title
+
+
+def _memory_of(machine: Machine, number: int | None) -> str:
+    """Write the memory of a node in brackets, "" where it is unknown."""
+    size = next((node.memory_bytes for node in machine.nodes if node.number == number), None)
+    return "" if size is None else f" ({render_bytes(size)})"
 
 
 def _mask_name(machine: Machine, domain: Domain) -> str:
@@ -116,7 +118,7 @@ def machine_record(machine: Machine) -> dict[str, object]:
 def _cpu_records(machine: Machine) -> Iterator[dict[str, object]]:
     columns = {str(level): index_by_cpu(machine.at(level)) for level in Level if level is not Level.NODE}
     node_of = {cpu: node.number for node in machine.nodes for cpu in node.cpus}
-    kind_of = {cpu: kind.name for kind in machine.kinds for cpu in kind.cpus}
+    kind_of = kind_by_cpu(machine.kinds)
     for cpu in machine.online:
         yield {
             "cpu": cpu,

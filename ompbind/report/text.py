@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, run_text
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
 
@@ -126,7 +126,7 @@ def render_cpus(cpus: CpuSet) -> str:
     pieces: list[str] = []
     while runs:
         even = _evenly_spaced(runs)
-        pieces.append(_stride(runs[:even]) if even >= EVEN else str(CpuSet(_span(*runs[0]))))
+        pieces.append(_stride(runs[:even]) if even >= EVEN else run_text(*runs[0]))
         runs = runs[even if even >= EVEN else 1 :]
     return ",".join(pieces)
 
@@ -146,10 +146,6 @@ def _stride(runs: Sequence[tuple[int, int]]) -> str:
     width, step = runs[0][1], runs[1][0] - runs[0][0]
     last = runs[-1][0] + width - 1
     return f"{runs[0][0]}-{last}:{step}" if width == 1 else f"{runs[0][0]}-{last}:{width}/{step}"
-
-
-def _span(start: int, length: int) -> range:
-    return range(start, start + length)
 
 
 def plain(text: str) -> str:

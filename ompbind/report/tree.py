@@ -1,6 +1,6 @@
 """A machine for people, as an indented tree that stays short on large machines."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
@@ -12,7 +12,7 @@ from ompbind.report.machine import (
     render_title,
 )
 from ompbind.report.text import WIDTH, dim, plain, render_cpus, render_paragraph, wrap_indented
-from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, touched
+from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 
 SHOWN_EACH = 16
 """Domains of the same shape beside each other that are still shown one by one."""
@@ -27,10 +27,15 @@ _NOT_ALLOWED = ", not allowed"
 
 
 class _View(Record):
-    """What of a machine is shown: levels on lines of their own, and levels that are only counted."""
+    """What of a machine is shown: levels on lines of their own, and levels that are only counted.
+
+    `core_of` and `kind_of` are the core and the kind of each CPU.
+    """
 
     machine: Machine
-    levels: tuple[Level, ...]
+    core_of: Mapping[int, int]
+    kind_of: Mapping[int, str]
+    levels: tuple[Level, ...] = (Level.CORE,)
     counted: tuple[Level, ...] = ()
 
 
@@ -54,13 +59,18 @@ def _shade(text: str, is_dim: bool) -> str:
 def _body(machine: Machine) -> list[str]:
     """Return the lines of the domains; the longer they are, the more inner levels are only counted."""
     levels = _telling_levels(machine)
+    view = _View(
+        machine=machine,
+        core_of=index_by_cpu(machine.at(Level.CORE)),
+        kind_of=kind_by_cpu(machine.kinds),
+    )
     lines: list[str] = []
     for keep in range(len(levels) - 1, 0, -1):
-        view = _View(machine=machine, levels=(*levels[:keep], Level.CORE), counted=tuple(levels[keep:-1]))
+        view = view.replace(levels=(*levels[:keep], Level.CORE), counted=tuple(levels[keep:-1]))
         lines = _branches(view, machine.online, view.levels)
         if len(lines) <= LINES:
             return lines
-    return lines or _branches(_View(machine=machine, levels=(Level.CORE,)), machine.online, (Level.CORE,))
+    return lines or _branches(view, machine.online, view.levels)
 
 
 def _telling_levels(machine: Machine) -> list[Level]:
@@ -86,7 +96,7 @@ def _branches(view: _View, inside: CpuSet, levels: Sequence[Level]) -> list[str]
     if levels[0] is Level.CORE:
         return list(_core_lines(view, domains))
     lines: list[str] = []
-    for same in _alike(view.machine, domains, levels[1:]):
+    for same in _alike(view, domains, levels[1:]):
         lines.extend(_branch(view, same, levels))
     rest = inside - union(domain.cpus for domain in domains)
     return [*lines, *_branches(view, rest, levels[1:])] if rest else lines
@@ -123,15 +133,15 @@ def _merge(machine: Machine, domain: Domain, levels: Sequence[Level]) -> tuple[S
     return rest, title
 
 
-def _alike(machine: Machine, domains: Sequence[Domain], levels: Sequence[Level]) -> Iterator[list[Domain]]:
+def _alike(view: _View, domains: Sequence[Domain], levels: Sequence[Level]) -> Iterator[list[Domain]]:
     """Group neighbouring domains that look the same inside."""
-    cores = {core.index: len(core.cpus) for core in machine.at(Level.CORE)}
-    core_of = index_by_cpu(machine.at(Level.CORE))
+    cores = view.machine.at(Level.CORE)
+    inner_levels = [view.machine.at(level) for level in levels if level is not Level.CORE]
 
     def shape(domain: Domain) -> tuple[object, ...]:
-        inner = sorted({core_of[cpu] for cpu in domain.cpus})
-        below = (len(touched(machine.at(level), domain.cpus)) for level in levels if level is not Level.CORE)
-        return (tuple(cores[index] for index in inner), *below)
+        inner = sorted({view.core_of[cpu] for cpu in domain.cpus})
+        below = (len(touched(inside, domain.cpus)) for inside in inner_levels)
+        return (tuple(len(cores[index].cpus) for index in inner), *below)
 
     for _, run in groupby(domains, key=shape):
         yield list(run)
@@ -140,11 +150,10 @@ def _alike(machine: Machine, domains: Sequence[Domain], levels: Sequence[Level])
 def _core_lines(view: _View, cores: Sequence[Domain]) -> Iterator[str]:
     """Yield one line for each run of cores that are alike: in CPUs, kind, and whether they are allowed."""
     machine = view.machine
-    kind_of = {cpu: kind.name for kind in machine.kinds for cpu in kind.cpus}
 
     def likeness(core: Domain) -> tuple[int, str | None, bool, bool]:
         kept = core.cpus & machine.allowed
-        return len(core.cpus), kind_of.get(core.cpus.first), bool(kept), kept == core.cpus
+        return len(core.cpus), view.kind_of.get(core.cpus.first), bool(kept), kept == core.cpus
 
     for (width, kind, is_some, is_all), run in groupby(cores, key=likeness):
         same = list(run)
