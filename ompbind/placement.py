@@ -21,7 +21,9 @@ class Note(Record):
 class Placement(Record):
     """What one rank gets; `cpus` in thread order, no `places` where OpenMP is not to bind.
 
-    `reserved` are the CPUs kept free for this rank's helpers, `nodes` the NUMA nodes of its CPUs.
+    `reserved` are the CPUs kept free for this rank's helpers, `nodes` the NUMA nodes of its CPUs, and
+    `memory_nodes` those that its memory should come from: of its nodes the ones that have memory, and for
+    each one that has none the nearest that do.
     """
 
     rank: int
@@ -29,6 +31,7 @@ class Placement(Record):
     places: tuple[CpuSet, ...]
     threads: int
     nodes: tuple[int, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     reserved: CpuSet = EMPTY
 

@@ -9,7 +9,7 @@ from ompbind.places import make_places, places_text
 from ompbind.record import Record
 from ompbind.request import Bind, Request
 from ompbind.shares import Share, make_shares
-from ompbind.topology import Domain, Level, Machine, index_by_cpu, touched
+from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving, touched
 
 
 class _Scene(Record):
@@ -52,7 +52,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
 
 
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:
-    inside = share.cpuset
+    nodes = tuple(node.os_id for node in touched(scene.nodes, share.cpuset) if node.os_id is not None)
     bind = scene.request.bind if scene.machine.bindable else Bind.NONE
     places = make_places(share.cpus, _cores(scene, share), bind)
     return Placement(
@@ -60,7 +60,8 @@ def _place(scene: _Scene, rank: int, share: Share) -> Placement:
         cpus=share.cpus,
         places=places if places_text(places) is not None else (),
         threads=_threads(scene, len(share.cpus)),
-        nodes=tuple(node.os_id for node in touched(scene.nodes, inside) if node.os_id is not None),
+        nodes=nodes,
+        memory_nodes=serving(scene.machine.nodes, nodes),
         reserved=share.reserved,
     )
 

@@ -1,7 +1,8 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal
 
 import click
 
@@ -12,11 +13,31 @@ from ompbind.command import local_seats, make_variables
 from ompbind.machine.sources import read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
-from ompbind.report.plan import Variables, render_env, render_plan, render_plan_json, render_sh
+from ompbind.record import Record
 
 OUTPUT = "Output options"
 RUN_ID = "plan"
 """The name of the run in a plan that nobody has named, so that equal plans print equally."""
+
+
+class Format(Record):
+    """One way to print a plan: where its function of a plan and its ranks' variables is, and for which ranks.
+
+    "all" is for the whole plan, "one" for a single rank, which --rank chooses where there are several, and
+    "any" is for all ranks, or the one that --rank chooses.
+    """
+
+    render: str
+    ranks: Literal["all", "one", "any"]
+
+
+FORMATS: Mapping[str, Format] = {
+    "table": Format(render="ompbind.report.plan:render_plan", ranks="all"),
+    "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all"),
+    "env": Format(render="ompbind.report.plan:render_env", ranks="one"),
+    "sh": Format(render="ompbind.report.plan:render_sh", ranks="one"),
+}
+"""Every format by its name; its module is loaded when it is asked for."""
 
 EXAMPLES = (
     ("Which CPUs would four ranks get here", "ompbind plan -n 4"),
@@ -39,7 +60,7 @@ EXAMPLES = (
     OUTPUT,
     "--format",
     "format_",
-    type=click.Choice(["table", "json", "env", "sh"]),
+    type=click.Choice(list(FORMATS)),
     default="table",
     show_default=True,
     help="How to print it: env and sh are the variables of one rank.",
@@ -50,23 +71,26 @@ def plan(format_: str, rank: int | None, **options: Any) -> int:
 
     The same request on the same machine always prints the same plan.
     """
+    chosen = FORMATS[format_]
+    if rank is not None and chosen.ranks == "all":
+        several = [name for name, one in FORMATS.items() if one.ranks != "all"]
+        raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
     made = make_plan(read_machine(options["topology"]), make_request(options))
-    if rank is not None and format_ not in ("env", "sh"):
-        raise click.UsageError("--rank goes with --format env or sh")
-    if format_ == "table":
-        click.echo(render_plan(made))
-    elif format_ == "json":
-        click.echo(render_plan_json(made, _variables(made, options)))
-    else:
-        chosen = _variables(made, options)[_chosen(made, rank)]
+    job = make_job(options, (), RUN_ID)
+    variables = [make_variables(made, seat, job) for seat in local_seats(made)]
+    if chosen.ranks == "one" or rank is not None:
+        at = _chosen(made, rank)
+        made, variables = made.replace(placements=(made.placements[at],)), [variables[at]]
+    if chosen.ranks != "all":
         say_notes(made)
-        click.echo(render_sh(chosen) if format_ == "sh" else render_env(chosen))
+    click.echo(_renderer(chosen)(made, variables))
     return 0
 
 
-def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
-    job = make_job(options, (), RUN_ID)
-    return [make_variables(made, seat, job) for seat in local_seats(made)]
+def _renderer(chosen: Format) -> Callable[[Plan, Sequence[Mapping[str, str | None]]], str]:
+    module, _, name = chosen.render.partition(":")
+    render: Callable[[Plan, Sequence[Mapping[str, str | None]]], str] = getattr(import_module(module), name)
+    return render
 
 
 def _chosen(made: Plan, rank: int | None) -> int:

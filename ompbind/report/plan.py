@@ -17,8 +17,8 @@ Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind decides: value, or None for "unset"."""
 
 
-def render_plan(plan: Plan) -> str:
-    """Render the plan as a table with its notes."""
+def render_plan(plan: Plan, variables: Sequence[Variables] = ()) -> str:
+    """Render the plan as a table with its notes; what variables ranks get it does not tell."""
     ranks = plan.placements
     cores = index_by_cpu(plan.machine.at(Level.CORE))
     columns = [
@@ -113,29 +113,32 @@ def _rank_record(one: Placement, env: Variables) -> dict[str, object]:
         "places": [str(place) for place in one.places],
         "threads": one.threads,
         "nodes": list(one.nodes),
+        "memory_nodes": list(one.memory_nodes),
         "devices": list(one.devices),
         "reserved": str(one.reserved),
         "env": dict(sorted(env.items())),
     }
 
 
-def render_sh(variables: Variables) -> str:
-    """Render a rank's variables as shell commands that `eval` takes, for every Bourne-like shell."""
+def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render the variables of one rank as shell commands that `eval` takes, for every Bourne-like shell."""
+    (only,) = variables
     return "\n".join(
         f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
-        for name, value in sorted(variables.items())
+        for name, value in sorted(only.items())
     )
 
 
-def render_env(variables: Variables) -> str:
-    """Render a rank's variables as NAME=VALUE lines; those to unset are left out.
+def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render the variables of one rank as NAME=VALUE lines; those to unset are left out.
 
     Raises RequestError for a value of several lines, which the format cannot hold.
     """
-    for name, value in variables.items():
+    (only,) = variables
+    for name, value in only.items():
         if value is not None and "\n" in value:
             raise RequestError(
                 f"the value of {name} has several lines, NAME=VALUE lines cannot hold it",
                 hint="use --format sh or --format json",
             )
-    return "\n".join(f"{name}={value}" for name, value in sorted(variables.items()) if value is not None)
+    return "\n".join(f"{name}={value}" for name, value in sorted(only.items()) if value is not None)
