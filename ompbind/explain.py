@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.placement import Note, Plan
 from ompbind.request import Bind
+from ompbind.strategies import STRATEGIES
 from ompbind.topology import Level, index_by_cpu, touched
 
 
@@ -42,7 +43,7 @@ def _explain_numbers(plan: Plan) -> list[Note]:
 
 
 def _explain_smt(plan: Plan) -> list[Note]:
-    used = union(one.cpuset for one in plan.placements)
+    used = plan.used
     cores = plan.machine.at(Level.CORE)
     spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle - plan.machine.apart
     if not spare or plan.request.smt == "all" or plan.request.mask is not None:
@@ -52,7 +53,7 @@ def _explain_smt(plan: Plan) -> list[Note]:
 
 
 def _explain_idle(plan: Plan) -> list[Note]:
-    used = union(one.cpuset for one in plan.placements)
+    used = plan.used
     idle = plan.idle - plan.machine.apart
     free = [core for core in plan.machine.at(Level.CORE) if core.cpus & idle and core.cpus.isdisjoint(used)]
     if not free:
@@ -72,7 +73,7 @@ def _explain_apart(plan: Plan) -> list[Note]:
 
 def _explain_kinds(plan: Plan) -> list[Note]:
     """Tell of ranks, or of threads of one rank, that run on cores of different strength."""
-    used = union(one.cpuset for one in plan.placements)
+    used = plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
     if len(kinds) < 2:
         return []
@@ -112,20 +113,22 @@ def _explain_threads(plan: Plan) -> list[Note]:
 
 
 def _explain_crowd(plan: Plan) -> list[Note]:
+    if STRATEGIES[plan.request.strategy].overlapping:
+        return []
     owners: dict[int, set[int]] = {}
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     for one in plan.placements:
         for cpu in one.cpus:
             owners.setdefault(core_of[cpu], set()).add(one.rank)
     crowd = CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks)
-    if not crowd or plan.request.strategy == "all":
+    if not crowd:
         return []
     return [Note(code="shared-cores", text=f"{named('rank', crowd)} share cores with others")]
 
 
 def _explain_sharing(plan: Plan) -> list[Note]:
     total = sum(len(one.cpus) for one in plan.placements)
-    if total == len(union(one.cpuset for one in plan.placements)):
+    if total == len(plan.used):
         return []
     return [Note(code="shared", text="ranks share CPUs, as asked", warning=False)]
 

@@ -4,7 +4,7 @@ A *placement* is what one rank gets: CPUs in order, places, threads, nodes, devi
 placements, what is reserved, what stays idle, and a note on every choice that was made.
 """
 
-from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
@@ -50,6 +50,12 @@ class Plan(Record):
     reserved: CpuSet = EMPTY
     idle: CpuSet = EMPTY
     notes: tuple[Note, ...] = ()
+
+    @property
+    def used(self) -> CpuSet:
+        """The CPUs of all ranks; those that share one tuple of CPUs are looked at once."""
+        distinct = {id(one.cpus): one for one in self.placements}
+        return union(one.cpuset for one in distinct.values())
 
     def __str__(self) -> str:
         return " | ".join(f"{one.rank}: {one.cpuset}" for one in self.placements)

@@ -1,5 +1,7 @@
 """`make_plan`: machine × request → plan, without touching the world."""
 
+from collections.abc import Iterator, Sequence
+
 from ompbind.cpuset import CpuSet, union
 from ompbind.explain import explain
 from ompbind.ground import make_ground
@@ -39,16 +41,23 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         nodes=machine.at(Level.NODE),
         handed_out=sum(len(share.cpus) for share in shares),
     )
-    placements = tuple(_place(scene, rank, share) for rank, share in enumerate(shares))
-    reserved = union(share.reserved for share in shares)
     draft = Plan(
         machine=machine,
         request=request,
-        placements=placements,
-        reserved=reserved,
-        idle=machine.allowed - reserved - union(one.cpuset for one in placements),
+        placements=tuple(_place_all(scene, shares)),
+        reserved=union(share.reserved for share in shares),
     )
+    draft = draft.replace(idle=machine.allowed - draft.reserved - draft.used)
     return draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
+
+
+def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:
+    """Yield the placement of every rank; ranks with one and the same share are alike but for their number."""
+    last: Placement | None = None
+    for rank, share in enumerate(shares):
+        same = last is not None and share is shares[rank - 1]
+        last = last.replace(rank=rank) if last is not None and same else _place(scene, rank, share)
+        yield last
 
 
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:

@@ -10,11 +10,12 @@ from itertools import cycle
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.crowd import fill, split_core, take_turns
 from ompbind.errors import OmpbindError, PlanError
+from ompbind.field import Ask, Field, make_field, within
 from ompbind.ground import Ground
 from ompbind.mask import part_fault
 from ompbind.record import Record
 from ompbind.request import Request
-from ompbind.strategies import LEVEL_STRATEGIES, STRATEGIES, Ask, Field, check_strategy, make_field, within
+from ompbind.strategies import STRATEGIES, check_strategy
 from ompbind.topology import Level, Machine, touched
 
 SMT_SUGGESTED = 4
@@ -36,7 +37,7 @@ class Share(Record):
 def make_shares(ground: Ground) -> list[Share]:
     """Give every rank its share; PlanError when a rank would get nothing, or what another has."""
     shares = _given(ground) if ground.parts else _divided(ground)
-    if not ground.request.share and (ground.parts or ground.request.strategy != "all"):
+    if not ground.request.share and (ground.parts or not STRATEGIES[ground.request.strategy].overlapping):
         _check_overlap(ground, shares)
     _check_reserve(ground, shares)
     if ground.parts and isinstance(ground.request.smt, int):
@@ -67,18 +68,15 @@ def _divided(ground: Ground) -> list[Share]:
     check_strategy(field, request.strategy)
     ranks = request.ranks or _count(request, field)
     each = _units_each(request, units)
-    if _is_crowded(request, ranks, len(units), each):
+    strategy = STRATEGIES[request.strategy]
+    if strategy.overlapping:
+        shares = [_share(ground, 0, units)] * ranks
+    elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
         shares = _crowded(ground, units, ranks)
     else:
-        spans = STRATEGIES[request.strategy](field, Ask(ranks=ranks, units=each))
-        shares = [_share(ground, rank, units[start:stop]) for rank, (start, stop) in enumerate(spans)]
+        cuts = strategy.divide(field, Ask(ranks=ranks, units=each))
+        shares = [_share(ground, rank, [units[at] for at in cut]) for rank, cut in enumerate(cuts)]
     return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
-
-
-def _is_crowded(request: Request, ranks: int, cores: int, each: int | None) -> bool:
-    """Tell whether ranks have to share cores; those that were promised several cores never do."""
-    promised = request.strategy in ("compact", "spread") and (each or 1) > 1
-    return ranks > cores and request.strategy != "all" and not promised
 
 
 def _share(ground: Ground, rank: int, units: Sequence[CpuSet]) -> Share:
@@ -159,16 +157,14 @@ def _whole(machine: Machine, units: Sequence[CpuSet]) -> CpuSet:
 
 def _count(request: Request, field: Field) -> int:
     """Decide how many ranks "auto" stands for."""
-    for level, name in LEVEL_STRATEGIES.items():
-        if request.strategy == name:
-            return len(field.spans(level))
-    if request.strategy == "all":
+    strategy = STRATEGIES[request.strategy]
+    if strategy.overlapping:
         return 1
     if request.strategy == "cores":
         return len(field.units)
-    if request.strategy in ("compact", "spread") and request.threads:
+    if strategy.sized and request.threads:
         return max(1, len(field.units) // (_units_each(request, field.units) or 1))
-    return max(1, len(field.spans(Level.NODE)))
+    return max(1, len(field.spans(strategy.level or Level.NODE)))
 
 
 def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
@@ -224,6 +220,8 @@ def _check_overlap(ground: Ground, shares: list[Share]) -> None:
 
 def _check_reserve(ground: Ground, shares: list[Share]) -> None:
     """Refuse to reserve a core of which another rank has CPUs."""
+    if not any(share.reserved for share in shares):
+        return
     used = union(share.cpuset for share in shares)
     for rank, share in enumerate(shares):
         again = share.reserved & used

@@ -1,0 +1,236 @@
+"""Fitting ranks into domains: as many as can be stay inside one, of the most important level first.
+
+Every rank has `large` units, but `smalls` of them have one less, so that all ranks together fill a span.
+It matters which: a domain of 8 units holds two ranks of 4, one more than it holds of 5 units. The fewest
+ranks cross borders when the most stay inside, and what the ranks inside a domain leave of it is free for
+those that cross. So a domain of `size` units that has `s` small ranks holds (size + s) // large ranks,
+and all there is to decide is how many small ranks each domain gets: a knapsack on the tree of domains.
+
+A *form* is a domain with what is in it but without its position: equal domains are of one form, whose
+*curve* (its worth for each number of small ranks) is worked out once. Worth counts the ranks that stay
+inside, those of a more important level by more than all of the others together.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from operator import add
+
+from ompbind.field import Cut, Division, Span, within
+from ompbind.record import Record
+
+Piece = tuple[int, int]
+"""A rank by number, and how many units it takes in some place."""
+
+
+class Sizes(Record):
+    """Units of a rank, and how many ranks have one less.
+
+    With `forgiving`, a border counts against a rank only where a domain beside it could have held the rank.
+    """
+
+    large: int
+    smalls: int = 0
+    forgiving: bool = False
+
+    @property
+    def least(self) -> int:
+        """The units of the smallest rank."""
+        return self.large - (self.smalls > 0)
+
+
+class Fitted(Record):
+    """One rank in its place: its units, and its worth, higher where it crosses fewer borders."""
+
+    cut: Cut
+    worth: int
+
+
+class _Form(Record):
+    """The size of a domain, what a rank inside it is worth, and the numbers of the forms inside it."""
+
+    size: int
+    worth: int
+    inside: tuple[int, ...]
+
+
+class _Curve(Record):
+    """The worth of a form by number of small ranks; `joined` is that of its first parts, none at first."""
+
+    worth: tuple[int, ...]
+    joined: tuple[tuple[int, ...], ...]
+
+
+class _Tree(Record):
+    """All forms, those inside others before them, so that the last one is the whole; a curve for each."""
+
+    sizes: Sizes
+    forms: tuple[_Form, ...]
+    curves: tuple[_Curve, ...]
+
+
+class _Room(Record):
+    """A form in its place, the worth of being there, its small ranks, and what other ranks take of it.
+
+    `head` and `tail` are pieces of ranks that do not stay inside, for its first and its last free units.
+    """
+
+    form: int
+    start: int
+    smalls: int
+    worth: int = 0
+    head: tuple[Piece, ...] = ()
+    tail: tuple[Piece, ...] = ()
+
+
+def fit(divisions: Sequence[Division], span: Span, sizes: Sizes, least: int = 0) -> list[Fitted]:
+    """Fit as many ranks of these sizes into a span as it holds, in the order of their first units.
+
+    The ranks that cross a border of the most important level are as few as can be, then those of the next
+    level, and so on. Units that are left over stay free, and so do those of ranks worth less than `least`.
+    """
+    tree = _make_tree(divisions, span, sizes)
+    cuts: list[list[int]] = []
+    worths: list[int] = []
+    rooms = [_Room(form=len(tree.forms) - 1, start=span[0], smalls=sizes.smalls)]
+    while rooms:
+        room = rooms.pop()
+        form = tree.forms[room.form]
+        parts = _smalls_inside(tree, room)
+        worthy = room.worth + form.worth >= least
+        own = _open(tree, room, parts, len(cuts)) if worthy else []
+        cuts.extend([] for _ in own)
+        worths.extend([room.worth + form.worth] * len(own))
+        if form.inside:
+            rooms.extend(_rooms_inside(tree, room, parts, own))
+        else:
+            _settle(cuts, room.start, (*room.head, *own, *room.tail))
+    fitted = [Fitted(cut=tuple(sorted(cut)), worth=worth) for cut, worth in zip(cuts, worths, strict=True)]
+    return sorted(fitted, key=lambda one: one.cut[0])
+
+
+def _settle(cuts: list[list[int]], start: int, pieces: Sequence[Piece]) -> None:
+    """Give the units from `start` on to ranks, piece after piece."""
+    for rank, units in pieces:
+        cuts[rank].extend(range(start, start + units))
+        start += units
+
+
+def _make_tree(divisions: Sequence[Division], span: Span, sizes: Sizes) -> _Tree:
+    useful = [one for one in divisions if one.widest >= sizes.least]
+    most = (span[1] - span[0]) // sizes.least + 1
+    order = sorted({one.rank for one in useful}, reverse=True)
+    worth = {rank: most**place for place, rank in enumerate(order)}
+    numbers: dict[tuple[int, int, tuple[int, ...]], int] = {}
+
+    def grow(depth: int, span: Span, gained: int) -> int:
+        """Return the number of the form of a span, whose parts are those of the divisions from `depth` on."""
+        while depth < len(useful):
+            parts = within(useful[depth].spans, span)
+            each = worth[useful[depth].rank]
+            depth += 1
+            if len(parts) == 1:
+                gained += each
+            elif any(stop - start >= sizes.least for start, stop in parts):
+                inside = tuple(grow(depth, part, each) for part in parts)
+                return numbers.setdefault((span[1] - span[0], gained, inside), len(numbers))
+            elif sizes.forgiving:
+                gained += each
+        return numbers.setdefault((span[1] - span[0], gained, ()), len(numbers))
+
+    grow(0, span, 0)
+    forms = tuple(_Form(size=size, worth=each, inside=inside) for size, each, inside in numbers)
+    return _Tree(sizes=sizes, forms=forms, curves=tuple(_curves(forms, sizes)))
+
+
+def _curves(forms: Sequence[_Form], sizes: Sizes) -> Iterator[_Curve]:
+    curves: list[_Curve] = []
+    for form in forms:
+        most = min(sizes.smalls, form.size // sizes.least)
+        joined: list[tuple[int, ...]] = [(0,)]
+        for inner in form.inside:
+            joined.append(_join(joined[-1], curves[inner].worth, most))
+        inside = joined[-1]
+        worth = (
+            inside[min(smalls, len(inside) - 1)] + form.worth * _held(form, smalls, sizes)
+            for smalls in range(most + 1)
+        )
+        curves.append(_Curve(worth=tuple(worth), joined=tuple(joined)))
+        yield curves[-1]
+
+
+def _held(form: _Form, smalls: int, sizes: Sizes) -> int:
+    """Return how many ranks a form holds when so many of them are small."""
+    return (form.size + smalls) // sizes.large
+
+
+def _join(one: tuple[int, ...], other: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Return the best worth of two curves together, for each number of small ranks up to `most`."""
+    last, backwards = len(other) - 1, other[::-1]
+    return tuple(
+        max(map(add, one[max(0, smalls - last) : smalls + 1], backwards[max(0, last - smalls) :]))
+        for smalls in range(min(len(one) + last, most + 1))
+    )
+
+
+def _smalls_inside(tree: _Tree, room: _Room) -> list[int]:
+    """Return how many small ranks each form inside a room has, for the best worth; later ones have more."""
+    joined, inside = tree.curves[room.form].joined, tree.forms[room.form].inside
+    left = min(room.smalls, len(joined[-1]) - 1)
+    parts: list[int] = []
+    for place in range(len(inside) - 1, -1, -1):
+        before, own = joined[place], tree.curves[inside[place]].worth
+        mine = next(
+            mine
+            for mine in range(min(left, len(own) - 1), -1, -1)
+            if left - mine < len(before) and before[left - mine] + own[mine] == joined[place + 1][left]
+        )
+        parts.append(mine)
+        left -= mine
+    return parts[::-1]
+
+
+def _open(tree: _Tree, room: _Room, parts: Sequence[int], number: int) -> list[Piece]:
+    """Return the ranks that stay inside a room but in none of its parts, whole, the large ones first."""
+    form, sizes = tree.forms[room.form], tree.sizes
+    inner = (_held(tree.forms[one], smalls, sizes) for one, smalls in zip(form.inside, parts, strict=True))
+    count = _held(form, room.smalls, sizes) - sum(inner)
+    large = count - (room.smalls - sum(parts))
+    return [(number + i, sizes.large - (i >= large)) for i in range(count)]
+
+
+def _rooms_inside(tree: _Tree, room: _Room, parts: Sequence[int], own: Sequence[Piece]) -> Iterator[_Room]:
+    """Yield the rooms of the parts of a room, its crossing ranks dealt to what the parts have free.
+
+    A rank that goes on from an earlier part takes the first units of the next, so that it has neighbours.
+    """
+    form = tree.forms[room.form]
+    queue = deque((*room.head, *own, *room.tail))
+    begun = {rank for rank, _ in room.head}
+    start = room.start
+    for number, smalls in zip(form.inside, parts, strict=True):
+        inner = tree.forms[number]
+        free = inner.size - _held(inner, smalls, tree.sizes) * tree.sizes.large + smalls
+        pieces = _take(queue, free)
+        yield _Room(
+            form=number,
+            start=start,
+            smalls=smalls,
+            worth=room.worth + form.worth,
+            head=tuple(piece for piece in pieces if piece[0] in begun),
+            tail=tuple(piece for piece in pieces if piece[0] not in begun),
+        )
+        begun.update(rank for rank, _ in pieces)
+        start += inner.size
+
+
+def _take(queue: deque[Piece], free: int) -> list[Piece]:
+    """Take pieces of so many units from a queue, the last one cut if need be."""
+    taken: list[Piece] = []
+    while free and queue:
+        rank, units = queue.popleft()
+        mine = min(free, units)
+        taken.append((rank, mine))
+        free -= mine
+        if mine < units:
+            queue.appendleft((rank, units - mine))
+    return taken

@@ -1,0 +1,203 @@
+"""What each strategy is best at, compared with every other way of placing ranks on small machines."""
+
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import PlanError
+from ompbind.field import PRIORITY, Ask, make_field, within
+from ompbind.strategies import STRATEGIES, balanced, compact, spread
+from ompbind.topology import CoreKind, Level, make_domains
+from tests.machines import Shape, make_machine
+
+LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)
+"""The levels that machines for these tests have, each inside the one before."""
+
+
+def make_nested(cores, borders, kinds=()):
+    """A field of single-CPU cores; `borders` tell for each level where domains begin beside wider ones."""
+    online, starts, parts = CpuSet(range(cores)), {0}, {}
+    for level, more in zip(LEVELS, borders, strict=True):
+        starts |= {start for start in more if 0 < start < cores}
+        spans = pairwise([*sorted(starts), cores])
+        parts[level] = [(number, CpuSet(range(*span))) for number, span in enumerate(spans)]
+    machine = make_machine(Shape(cores=cores)).replace(
+        domains=make_domains(online, parts), nodes=(), kinds=kinds
+    )
+    return make_field(machine, tuple(CpuSet([core]) for core in range(cores)))
+
+
+def make_regular(sizes):
+    """A field of a machine with so many packages, nodes of each, L3s of each, L2s of each, cores of each."""
+    *counts, each = sizes
+    step = each
+    borders = []
+    total = each
+    for count in counts:
+        total *= count
+    step = total
+    for count in counts:
+        step //= count
+        borders.append(set(range(0, total, step)))
+    return make_nested(total, borders)
+
+
+borders = st.sets(st.integers(1, 8), max_size=4)
+fields = st.builds(make_nested, st.integers(1, 9), st.tuples(borders, borders, borders, borders))
+regular = st.builds(
+    make_regular,
+    st.sampled_from(
+        [(1, 2, 1, 1, 4), (2, 1, 1, 1, 4), (2, 2, 1, 1, 2), (1, 2, 2, 1, 2), (1, 1, 2, 2, 2), (1, 3, 1, 1, 3)]
+    ),
+)
+
+
+def all_ways(cores, sizes):
+    """Yield every way to give each of these cores to a rank, ranks having these sizes in any order."""
+    if not cores:
+        yield []
+        return
+    first, rest = cores[0], cores[1:]
+    for size in set(sizes):
+        left = list(sizes)
+        left.remove(size)
+        for others in combinations(rest, size - 1):
+            remaining = [core for core in rest if core not in others]
+            yield from ([(first, *others), *more] for more in all_ways(remaining, left))
+
+
+def all_packings(cores, size, ranks):
+    """Yield every way to give so many ranks as many cores each as `size`, some cores perhaps to nobody."""
+    if not ranks:
+        yield []
+        return
+    for cut in combinations(cores, size):
+        rest = [core for core in cores if core > cut[0] and core not in cut]
+        yield from ([cut, *more] for more in all_packings(rest, size, ranks - 1))
+
+
+def domain_of(spans, core):
+    return next(number for number, (start, stop) in enumerate(spans) if start <= core < stop)
+
+
+def crossings(field, cuts):
+    """How many ranks have cores of several domains, for each level, the most important first."""
+    return tuple(
+        sum(len({domain_of(field.spans(level), core) for core in cut}) > 1 for cut in cuts)
+        for level in PRIORITY
+        if field.spans(level)
+    )
+
+
+def least_distance(field, cuts):
+    """How wide the widest level is that keeps even the two nearest ranks apart; 0 for none."""
+    spans = [within(division.spans, field.whole) for division in field.divisions]
+
+    def distance(one, other):
+        apart = (domain_of(level, one) != domain_of(level, other) for level in spans)
+        return next((len(spans) - i for i, yes in enumerate(apart) if yes), 0)
+
+    pairs = ((one, other) for a, b in combinations(cuts, 2) for one in a for other in b)
+    return min((distance(*pair) for pair in pairs), default=0)
+
+
+@given(fields, st.data())
+def test_balanced_crosses_the_fewest_borders_of_all_equal_shares(field, data):
+    cores = len(field.units)
+    ranks = data.draw(st.integers(1, cores))
+    cuts = balanced(field, Ask(ranks=ranks))
+    assert sorted(core for cut in cuts for core in cut) == list(range(cores))
+    small, larger = divmod(cores, ranks)
+    sizes = [small + (rank < larger) for rank in range(ranks)]
+    assert sorted(map(len, cuts)) == sorted(sizes)
+    assert cuts == sorted(cuts)
+    best = min(crossings(field, ways) for ways in all_ways(list(range(cores)), sizes))
+    assert crossings(field, cuts) == best
+
+
+def draw_sized(field, data):
+    size = data.draw(st.integers(1, len(field.units)))
+    return Ask(ranks=data.draw(st.integers(1, len(field.units) // size)), units=size)
+
+
+def check_sized(field, ask, cuts):
+    assert [len(cut) for cut in cuts] == [ask.units] * ask.ranks
+    assert len({core for cut in cuts for core in cut}) == ask.units * ask.ranks
+    assert cuts == sorted(cuts)
+
+
+@given(fields, st.data())
+def test_compact_and_spread_give_every_rank_cores_of_its_own(field, data):
+    ask = draw_sized(field, data)
+    check_sized(field, ask, compact(field, ask))
+    check_sized(field, ask, spread(field, ask))
+
+
+@given(regular, st.data())
+def test_compact_and_spread_cross_the_fewest_borders(field, data):
+    ask = draw_sized(field, data)
+    ways = list(all_packings(range(len(field.units)), ask.units, ask.ranks))
+    best = min(crossings(field, way) for way in ways)
+    packed, scattered = compact(field, ask), spread(field, ask)
+    assert crossings(field, packed) == crossings(field, scattered) == best
+    uncrossed = [way for way in ways if crossings(field, way) == best]
+    assert least_distance(field, scattered) == max(least_distance(field, way) for way in uncrossed)
+    assert packed[-1][-1] == min(max(core for cut in way for core in cut) for way in uncrossed)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ask", "packed", "scattered"),
+    [
+        ((2, 2, 1, 1, 4), (2, 3), [(0, 1, 2), (4, 5, 6)], [(0, 1, 2), (8, 9, 10)]),
+        ((2, 2, 1, 1, 4), (4, 1), [(0,), (1,), (2,), (3,)], [(0,), (4,), (8,), (12,)]),
+        ((2, 2, 1, 1, 4), (3, 1), [(0,), (1,), (2,)], [(0,), (4,), (8,)]),
+        ((1, 1, 1, 1, 8), (3, 1), [(0,), (1,), (2,)], [(0,), (2,), (5,)]),
+        ((1, 1, 2, 1, 3), (3, 2), [(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3), (4, 5)]),
+    ],
+)  # fmt: skip
+def test_compact_stays_near_and_spread_goes_far(sizes, ask, packed, scattered):
+    field, asked = make_regular(sizes), Ask(ranks=ask[0], units=ask[1])
+    assert compact(field, asked) == packed
+    assert spread(field, asked) == scattered
+
+
+def test_hybrid_processors_are_packed_from_the_start_although_only_weak_cores_share_caches():
+    kinds = (
+        CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, told_by="type"),
+        CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, told_by="type"),
+    )
+    field = make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), kinds)
+    assert compact(field, Ask(ranks=1, units=2)) == [(0, 1)]
+
+
+@given(fields, st.data())
+def test_domains_are_given_away_whole_or_split_evenly(field, data):
+    name = data.draw(st.sampled_from(["packages", "nodes", "l3", "l2"]))
+    spans = field.spans(STRATEGIES[name].level)
+    ranks = data.draw(st.integers(1, len(field.units)))
+    cuts = STRATEGIES[name].divide(field, Ask(ranks=ranks))
+    hosts = [{domain_of(spans, core) for core in cut} for cut in cuts]
+    assert all(len(host) == 1 for host in hosts)
+    for number, (start, stop) in enumerate(spans):
+        mine = [len(cut) for cut, host in zip(cuts, hosts, strict=True) if host == {number}]
+        assert sum(mine) in (0, stop - start)
+        assert not mine or max(mine) - min(mine) <= 1
+        assert bool(mine) == (number < ranks), "every domain has a rank before any has two"
+
+
+def test_more_ranks_than_domains_go_where_shares_are_largest():
+    field = make_nested(9, ({}, {6}, {}, {}))
+    cuts = STRATEGIES["nodes"].divide(field, Ask(ranks=4))
+    assert cuts == [(0, 1), (2, 3), (4, 5), (6, 7, 8)]
+
+
+def test_more_ranks_than_the_cores_of_a_level_are_refused():
+    parts = {Level.NODE: [(0, CpuSet(range(2)))]}
+    machine = make_machine(Shape(cores=4))
+    machine = machine.replace(domains=make_domains(machine.online, parts))
+    field = make_field(machine, tuple(CpuSet([core]) for core in range(4)))
+    with pytest.raises(PlanError, match="3 ranks do not fit on the 2 cores of 1 NUMA node"):
+        STRATEGIES["nodes"].divide(field, Ask(ranks=3))
