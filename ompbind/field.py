@@ -5,7 +5,6 @@ cores). Units stand in the order in which one walks the machine, so that a domai
 (start, stop), stop excluded. A *cut* is what one rank gets: the positions of its units, in order.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
@@ -29,10 +28,14 @@ PRIORITY = (
 
 
 class Division(Record):
-    """The spans of one level, or of the kinds of cores; `rank` is its place among what matters, 0 first."""
+    """The spans of one level, or of the kinds of cores; `rank` is its place among what matters, 0 first.
+
+    `ahead` is for every unit the number of the span that has it, or else of the next one.
+    """
 
     rank: int
     spans: tuple[Span, ...]
+    ahead: tuple[int, ...]
 
     @property
     def widest(self) -> int:
@@ -74,12 +77,19 @@ def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:
         for level in machine.levels
         if level is not Level.CORE
     )
-    divisions = [Division(rank=PRIORITY.index(level), spans=spans) for level, spans in levels if spans]
     kinds = _spans(_owners(kind.cpus for kind in machine.kinds), units)
-    if kinds:
-        divisions.append(Division(rank=len(PRIORITY), spans=kinds))
+    ranked = [*((PRIORITY.index(level), spans) for level, spans in levels), (len(PRIORITY), kinds)]
+    divisions = [_division(rank, spans, len(units)) for rank, spans in ranked if spans]
     divisions.sort(key=lambda one: (-one.widest, len(one.spans), one.rank))
     return Field(units=units, levels=levels, divisions=tuple(one for one in divisions if one.widest > 1))
+
+
+def _division(rank: int, spans: tuple[Span, ...], units: int) -> Division:
+    ahead: list[int] = []
+    for number, (_, stop) in enumerate(spans):
+        ahead.extend([number] * (stop - len(ahead)))
+    ahead.extend([len(spans)] * (units - len(ahead)))
+    return Division(rank=rank, spans=spans, ahead=tuple(ahead))
 
 
 def _owners(sets: Iterable[CpuSet]) -> dict[int, int]:
@@ -100,16 +110,14 @@ def _spans(owner: Mapping[int, int], units: Sequence[CpuSet]) -> tuple[Span, ...
     return tuple(spans)
 
 
-def within(spans: tuple[Span, ...], outer: Span) -> list[Span]:
-    """Return the spans inside `outer`, cut to it, with what no span covers as spans of their own."""
+def within(division: Division, outer: Span) -> list[Span]:
+    """Return the spans of a division inside `outer`, cut to it, and what lies between them as such too."""
     pieces: list[Span] = []
     at, end = outer
-    first = bisect_left(spans, at, key=lambda span: span[1] - 1)
-    for start, stop in spans[first:]:
-        if start >= end:
-            break
+    for start, stop in division.spans[division.ahead[at] : division.ahead[end - 1] + 1]:
         if at < start:
-            pieces.append((at, start))
-        pieces.append((max(start, at), min(stop, end)))
+            pieces.append((at, min(start, end)))
+        if start < end:
+            pieces.append((max(start, at), min(stop, end)))
         at = pieces[-1][1]
     return [*pieces, (at, end)] if at < end else pieces

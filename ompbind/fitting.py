@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from operator import add
 
-from ompbind.field import Cut, Division, Span, within
+from ompbind.field import PRIORITY, Cut, Division, Span, within
 from ompbind.record import Record
 
 Piece = tuple[int, int]
@@ -91,6 +91,7 @@ def fit(divisions: Sequence[Division], span: Span, sizes: Sizes, least: int = 0)
     tree = _make_tree(divisions, span, sizes)
     cuts: list[list[int]] = []
     worths: list[int] = []
+    marks = _marks(divisions, sizes)
     rooms = [_Room(form=len(tree.forms) - 1, start=span[0], smalls=sizes.smalls)]
     while rooms:
         room = rooms.pop()
@@ -103,9 +104,32 @@ def fit(divisions: Sequence[Division], span: Span, sizes: Sizes, least: int = 0)
         if form.inside:
             rooms.extend(_rooms_inside(tree, room, parts, own))
         else:
+            own = _aligned(own, room.start + sum(units for _, units in room.head), marks)
             _settle(cuts, room.start, (*room.head, *own, *room.tail))
     fitted = [Fitted(cut=tuple(sorted(cut)), worth=worth) for cut, worth in zip(cuts, worths, strict=True)]
     return sorted(fitted, key=lambda one: one.cut[0])
+
+
+def _marks(divisions: Sequence[Division], sizes: Sizes) -> dict[int, int]:
+    """Map where domains begin that are too small for any rank to how much it matters not to cut them."""
+    marks: dict[int, int] = {}
+    for one in divisions:
+        if one.widest < sizes.least:
+            for start, _ in one.spans:
+                marks[start] = marks.get(start, 0) + (1 << len(PRIORITY) - one.rank)
+    return marks
+
+
+def _aligned(own: Sequence[Piece], start: int, marks: dict[int, int]) -> list[Piece]:
+    """Order the sizes of ranks beside each other so that they end where small domains do, as far as can be."""
+    waiting = sorted(units for _, units in own)
+    aligned: list[Piece] = []
+    for rank, _ in own:
+        small, large = waiting[0], waiting[-1]
+        units = waiting.pop(0 if marks.get(start + small, 0) > marks.get(start + large, 0) else -1)
+        aligned.append((rank, units))
+        start += units
+    return aligned
 
 
 def _settle(cuts: list[list[int]], start: int, pieces: Sequence[Piece]) -> None:
@@ -125,7 +149,7 @@ def _make_tree(divisions: Sequence[Division], span: Span, sizes: Sizes) -> _Tree
     def grow(depth: int, span: Span, gained: int) -> int:
         """Return the number of the form of a span, whose parts are those of the divisions from `depth` on."""
         while depth < len(useful):
-            parts = within(useful[depth].spans, span)
+            parts = within(useful[depth], span)
             each = worth[useful[depth].rank]
             depth += 1
             if len(parts) == 1:

@@ -47,16 +47,13 @@ def make_shares(ground: Ground) -> list[Share]:
 
 def _given(ground: Ground) -> list[Share]:
     """Take the parts of the mask as they are, pruned and reserved from only as asked."""
-    if ground.request.reserve_total:
-        raise PlanError(
-            "--reserve-total takes cores from what a strategy divides, but this mask names every rank's CPUs",
-            hint="use --reserve, which takes cores of every rank",
-        )
+    more, extra = divmod(ground.request.reserve_total, len(ground.parts))
     shares = []
     for rank, part in enumerate(ground.parts):
         first = {cpu: at for at, cpu in reversed(list(enumerate(part)))}
         units = _units(ground.replace(cpus=part))
-        shares.append(_share(ground, rank, sorted(units, key=lambda unit: min(first[cpu] for cpu in unit))))
+        in_order = sorted(units, key=lambda unit: min(first[cpu] for cpu in unit))
+        shares.append(_share(ground, rank, in_order, ground.request.reserve + more + (rank < extra)))
     return shares
 
 
@@ -70,20 +67,21 @@ def _divided(ground: Ground) -> list[Share]:
     each = _units_each(request, units)
     strategy = STRATEGIES[request.strategy]
     if strategy.overlapping:
-        shares = [_share(ground, 0, units)] * ranks
+        shares = [_share(ground, 0, units, request.reserve)] * ranks
     elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
         shares = _crowded(ground, units, ranks)
     else:
         cuts = strategy.divide(field, Ask(ranks=ranks, units=each))
-        shares = [_share(ground, rank, [units[at] for at in cut]) for rank, cut in enumerate(cuts)]
+        mine = ([units[at] for at in cut] for cut in cuts)
+        shares = [_share(ground, rank, cores, request.reserve) for rank, cores in enumerate(mine)]
     return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
 
 
-def _share(ground: Ground, rank: int, units: Sequence[CpuSet]) -> Share:
-    """Make a rank's share of its units: the last --reserve of them are kept free."""
-    keep = len(units) - ground.request.reserve
+def _share(ground: Ground, rank: int, units: Sequence[CpuSet], reserve: int) -> Share:
+    """Make a rank's share of its units: the last `reserve` of them are kept free."""
+    keep = len(units) - reserve
     if keep < 1:
-        raise _nothing_left(ground, rank, len(units))
+        raise _nothing_left(rank, len(units), reserve)
     kept = union(units[:keep])
     part = tuple(cpu for cpu in ground.parts[rank] if cpu in kept) if ground.parts else ()
     return Share(cpus=part or _in_order(ground, kept), reserved=_whole(ground.machine, units[keep:]))
@@ -94,10 +92,10 @@ def _in_order(ground: Ground, cpus: CpuSet) -> tuple[int, ...]:
     return tuple(sorted(cpus, key=ground.position.__getitem__))
 
 
-def _nothing_left(ground: Ground, rank: int, cores: int) -> PlanError:
+def _nothing_left(rank: int, cores: int, reserve: int) -> PlanError:
     gets = count(cores, "core") if cores else "no core"
     return PlanError(
-        f"rank {rank} would have no core left: of {gets}, {ground.request.reserve} would be reserved",
+        f"rank {rank} would have no core left: of {gets}, {reserve} would be reserved",
         hint="reserve less, or give the rank more cores",
     )
 
@@ -138,7 +136,9 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
             f"{count(wanted, 'core')} would be reserved of {count(len(units), 'core')}",
             hint="reserve less, so that a core is left for the ranks",
         )
-    spans = within(make_field(ground.machine, units).spans(Level.NODE), (0, len(units)))
+    field = make_field(ground.machine, units)
+    nodes = next((one for one in field.divisions if one.spans == field.spans(Level.NODE)), None)
+    spans = within(nodes, field.whole) if nodes else [field.whole]
     piles = cycle([list(units[start:stop]) for start, stop in spans])
     taken: list[CpuSet] = []
     while len(taken) < wanted:
@@ -177,7 +177,7 @@ def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
 def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Share]:
     """Let ranks share cores: each core has its unit for one rank, and is divided for several."""
     if ground.request.reserve:
-        raise _nothing_left(ground, ranks - 1, 1)
+        raise _nothing_left(ranks - 1, 1, ground.request.reserve)
     inside = _whole(ground.machine, units) & CpuSet(ground.cpus)
     limit = ground.request.smt if isinstance(ground.request.smt, int) else None
     cores = [core.cpus & inside for core in touched(ground.machine.at(Level.CORE), inside)]

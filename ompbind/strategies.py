@@ -1,8 +1,6 @@
 """How the cores of a machine are divided among ranks: one record for each strategy, in one table."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop, heapreplace
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
@@ -77,10 +75,11 @@ def _thin(divisions: Sequence[Division], places: Sequence[Fitted], ranks: int) -
 
 def _grouped(division: Division, places: Sequence[Fitted]) -> list[list[Fitted]]:
     """Group places by the span in which they begin, those in no span together."""
-    starts = [start for start, _ in division.spans]
-    groups: dict[int, list[Fitted]] = {}
+    starts = [start for start, _ in division.spans] + [len(division.ahead)]
+    groups: dict[tuple[int, bool], list[Fitted]] = {}
     for one in places:
-        groups.setdefault(bisect_right(starts, one.cut[0]), []).append(one)
+        at = division.ahead[one.cut[0]]
+        groups.setdefault((at, starts[at] <= one.cut[0]), []).append(one)
     return list(groups.values())
 
 
@@ -132,15 +131,9 @@ def _host(ranks: int, sizes: Sequence[int]) -> list[int] | None:
     if ranks > sum(sizes):
         return None
     counts = [int(i < ranks) for i in range(len(sizes))]
-    shares = [(-size / 2, i) for i, size in enumerate(sizes) if size > 1]
-    heapify(shares)
-    for _ in range(ranks - sum(counts)):
-        _, i = shares[0]
+    offers = sorted((-size / mine, i) for i, size in enumerate(sizes) for mine in range(2, size + 1))
+    for _, i in offers[: ranks - sum(counts)]:
         counts[i] += 1
-        if counts[i] < sizes[i]:
-            heapreplace(shares, (-sizes[i] / (counts[i] + 1), i))
-        else:
-            heappop(shares)
     return counts
 
 

@@ -94,7 +94,7 @@ def crossings(field, cuts):
 
 def least_distance(field, cuts):
     """How wide the widest level is that keeps even the two nearest ranks apart; 0 for none."""
-    spans = [within(division.spans, field.whole) for division in field.divisions]
+    spans = [within(division, field.whole) for division in field.divisions]
 
     def distance(one, other):
         apart = (domain_of(level, one) != domain_of(level, other) for level in spans)
