@@ -72,10 +72,16 @@ def command_lines():
                 found = re.search(r"\bompbind (run|exec|plan|topo|probe)\b[^\"#>]*", line)
                 shown = kind == "sh" or line.startswith("$ ")
                 if found and shown:
-                    yield page, found[0].rstrip(')" ')
+                    yield page, command_of(found)
     for verb in VERBS:
         for _, line in cli.get_command(click.Context(cli), verb).examples:
-            yield verb, re.search(r"ompbind (run|exec|plan|topo|probe)[^\"]*", line)[0].rstrip(')" ')
+            yield verb, command_of(re.search(r"ompbind (run|exec|plan|topo|probe)[^\"]*", line))
+
+
+def command_of(found):
+    """The command line that was found; one inside of $( ) ends with the bracket."""
+    inside = found.string[: found.start()].endswith("$(")
+    return (found[0].partition(")")[0] if inside else found[0]).rstrip()
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))

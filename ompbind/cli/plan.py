@@ -24,18 +24,27 @@ class Format(Record):
     """One way to print a plan: where its function of a plan and its ranks' variables is, and for which ranks.
 
     "all" is for the whole plan, "one" for a single rank, which --rank chooses where there are several, and
-    "any" is for all ranks, or the one that --rank chooses.
+    "any" is for all ranks, or the one that --rank chooses. `shows_notes` tells that the text has the notes
+    of the plan; where it has not, warnings are said on standard error.
     """
 
     render: str
     ranks: Literal["all", "one", "any"]
+    shows_notes: bool = False
 
 
 FORMATS: Mapping[str, Format] = {
-    "table": Format(render="ompbind.report.plan:render_plan", ranks="all"),
-    "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all"),
+    "table": Format(render="ompbind.report.plan:render_plan", ranks="all", shows_notes=True),
+    "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all", shows_notes=True),
     "env": Format(render="ompbind.report.plan:render_env", ranks="one"),
     "sh": Format(render="ompbind.report.plan:render_sh", ranks="one"),
+    "taskset": Format(render="ompbind.report.exports:render_taskset", ranks="any"),
+    "numactl": Format(render="ompbind.report.exports:render_numactl", ranks="any"),
+    "vllm": Format(render="ompbind.report.exports:render_vllm", ranks="all"),
+    "slurm": Format(render="ompbind.report.exports:render_slurm", ranks="all"),
+    "rankfile": Format(render="ompbind.report.exports:render_rankfile", ranks="all"),
+    "systemd": Format(render="ompbind.report.exports:render_systemd", ranks="one"),
+    "docker": Format(render="ompbind.report.exports:render_docker", ranks="any"),
 }
 """Every format by its name; its module is loaded when it is asked for."""
 
@@ -49,6 +58,7 @@ EXAMPLES = (
         "Give this shell the variables that rank 1 would have (it is not confined)",
         'eval "$(ompbind plan -n 2 --format sh --rank 1)"',
     ),
+    ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
 )
 
 
@@ -61,11 +71,19 @@ EXAMPLES = (
     "--format",
     "format_",
     type=click.Choice(list(FORMATS)),
+    metavar="NAME",
     default="table",
     show_default=True,
-    help="How to print it: env and sh are the variables of one rank.",
+    help="table or json; env or sh: the variables of one rank; what others take: taskset, numactl, vllm,"
+    " slurm, rankfile (Open MPI), docker (and podman), systemd (a drop-in for the unit of one rank).",
 )
-@option(OUTPUT, "--rank", type=click.IntRange(min=0), metavar="R", help="The rank for --format env and sh.")
+@option(
+    OUTPUT,
+    "--rank",
+    type=click.IntRange(min=0),
+    metavar="R",
+    help="The rank for --format env, sh and systemd; the only one for taskset, numactl and docker.",
+)
 def plan(format_: str, rank: int | None, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
 
@@ -81,7 +99,7 @@ def plan(format_: str, rank: int | None, **options: Any) -> int:
     if chosen.ranks == "one" or rank is not None:
         at = _chosen(made, rank)
         made, variables = made.replace(placements=(made.placements[at],)), [variables[at]]
-    if chosen.ranks != "all":
+    if not chosen.shows_notes:
         say_notes(made)
     click.echo(_renderer(chosen)(made, variables))
     return 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import TELL
 
@@ -105,3 +107,29 @@ def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
 def test_the_exit_code_of_a_task_is_its_commands(slurm):
     command = ["srun", "-n", "2", OMPBIND, "exec", "--", "sh", "-c", "exit $((RANK * 5))"]
     assert subprocess.run(command, env=slurm, capture_output=True, timeout=60).returncode == 5
+
+
+@pytest.mark.parametrize("options", ["-n 2", "-n 3 -s all", "-n 1 -m {}"], ids=["apart", "shared", "second"])
+def test_an_exported_plan_is_what_srun_does(slurm, options):
+    """In a job that has the whole node; every task's CPUs, and its memory where nodes are known."""
+    cpus = two_cpus()
+    plan = f"ompbind plan {options.format(cpus[1])}"
+    code = f"srun --label $({plan} --format slurm) grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
+    done = subprocess.run(
+        [required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    told = sorted(re.findall(r"(\d+): Cpus_allowed_list:\s*(\S+)", done.stdout))
+    everything = str(CpuSet(os.sched_getaffinity(0)))
+    expected = {"-n 2": cpus, "-n 3 -s all": [everything] * 3}.get(options, cpus[1:])
+    assert told == [(str(task), str(one)) for task, one in enumerate(expected)], done.stderr
+
+
+def test_slurm_binds_memory_as_exported(slurm):
+    required("numactl")
+    code = f"srun $({OMPBIND} plan --format slurm) numactl --show"
+    done = subprocess.run(
+        [required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert "policy: bind" in done.stdout or not os.path.exists("/sys/devices/system/node/node0"), done.stderr

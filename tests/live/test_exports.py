@@ -1,0 +1,250 @@
+"""Plans for other launchers, given to the launchers themselves; test_slurm.py has Slurm's.
+
+vLLM is too large to install here: what is tested is that a shell exports the list, and test_exports.py
+reads it by the grammar that vLLM documents. Whether docker's own command line takes the options is told
+by what it sends to its daemon, where it happens to be installed; podman really runs a container.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socketserver
+import subprocess
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
+
+WHERE = "grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
+
+
+def run(code, *, shell="sh", **options):
+    """Run lines of a shell in which ompbind is found."""
+    settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
+    return subprocess.run([shell, "-c", code], env=clean_environment(), **{**settings, **options})
+
+
+def exported(name, *args):
+    """The plan in one format, without the line's end."""
+    return run(shlex.join([OMPBIND, "plan", "--format", name, *args])).stdout.removesuffix("\n")
+
+
+def allowed(text):
+    return re.findall(r"Cpus_allowed_list:\s*(\S+)", text)
+
+
+def without_numa():
+    return not Path("/sys/devices/system/node/node0").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+@pytest.mark.parametrize("tool", ["taskset", "numactl"])
+def test_what_goes_before_a_command_confines_it(tool, shell):
+    required(tool)
+    for rank, cpu in enumerate(two_cpus()):
+        done = run(f"$(ompbind plan -n 2 --format {tool} --rank {rank}) {WHERE}", shell=required(shell))
+        assert allowed(done.stdout) == [str(cpu)], done.stderr
+
+
+def test_numactl_binds_memory():
+    required("numactl")
+    if without_numa():
+        pytest.skip("the kernel knows no NUMA nodes")
+    done = run("$(ompbind plan --format numactl) numactl --show")
+    shown = dict(line.split(":", 1) for line in done.stdout.splitlines())
+    line = exported("numactl")
+    assert shown["policy"].strip() == "bind", done.stderr
+    assert CpuSet(map(int, shown["membind"].split())) == CpuSet.from_list(line.rpartition("=")[2])
+
+
+@pytest.mark.parametrize("cpus", ["0-1,3-5", "0-62:2", "0-8191"])
+def test_taskset_reads_lists_of_any_length(cpus):
+    """That most of the CPUs do not exist here is no fault of the list: taskset drops those in silence."""
+    here = CpuSet(os.sched_getaffinity(0))
+    if 0 not in here:
+        pytest.skip("CPU 0 is not allowed")
+    line = exported("taskset", "-m", cpus, "--smt", "all", "--topology", "synthetic:core:8192 pu:1")
+    done = run(f"{line} {WHERE}")
+    assert allowed(done.stdout) == [str(CpuSet.from_list(cpus) & here)], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
+def test_shells_export_what_vllm_reads(shell):
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    done = run(f'eval "$(ompbind plan -n 2 --format vllm)"; printenv {name}', shell=required(shell))
+    assert done.stdout == "{}|{}\n".format(*two_cpus())
+
+
+OPEN_MPI = "mpirun.openmpi --allow-run-as-root"
+
+
+def mpirun(rankfile, *extra):
+    """Run with the options that the rankfile itself names."""
+    head, _, _ = rankfile.read_text().partition("\n")
+    options = head.removeprefix("# mpirun ").removesuffix(" COMMAND").replace("THIS_FILE", str(rankfile))
+    return run(f"{OPEN_MPI} {shlex.join(extra)} {options} {WHERE}")
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_open_mpi_takes_the_rankfile(tmp_path, is_shared):
+    required("mpirun.openmpi")
+    rankfile = tmp_path / "ranks"
+    rankfile.write_text(exported("rankfile", *(["-n", "3", "-s", "all"] if is_shared else ["-n", "2"])))
+    done = mpirun(rankfile)
+    expected = [str(CpuSet(os.sched_getaffinity(0)))] * 3 if is_shared else list(map(str, two_cpus()))
+    assert sorted(allowed(done.stdout)) == expected, done.stderr
+
+
+TWO_THREADS = "pack:1 numa:1 core:4 pu:2(indexes=2*4:1*2)"
+LONGEST = "8,10,100,102,104,106,108,110,112,114,116,118,120"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "source"),
+    [
+        ("4-5", TWO_THREADS), ("7", TWO_THREADS), ("2,6", TWO_THREADS), ("3,5-6", TWO_THREADS),
+        (LONGEST, "pack:1 numa:1 core:130 pu:1"),
+    ],
+)  # fmt: skip
+def test_open_mpi_means_the_same_cpus(tmp_path, cpus, source):
+    """On described machines, some of whose numbers are not hwloc's: where it cannot bind it tells to what."""
+    required("mpirun.openmpi")
+    xml, rankfile = tmp_path / "machine.xml", tmp_path / "ranks"
+    subprocess.run([required("lstopo-no-graphics"), "-i", source, "--of", "xml", xml], check=True, timeout=60)
+    rankfile.write_text(exported("rankfile", "-m", cpus, "--smt", "all", "--topology", str(xml)))
+    done = mpirun(rankfile, "--mca", "hwloc_base_topo_file", str(xml))
+    told = re.findall(r'for\s+bitmap\s+"([^"]*)"', done.stdout + done.stderr) or allowed(done.stdout)
+    assert told == [cpus], done.stderr
+
+
+SYSTEMD = ("/lib/systemd/systemd", "/usr/lib/systemd/systemd")
+UNIT = """\
+[Unit]
+DefaultDependencies=no
+[Service]
+ExecStart=/bin/true
+CPUAffinity=5000
+NUMAPolicy=preferred
+NUMAMask=77
+Environment=KMP_AFFINITY=none OMP_NUM_THREADS=99
+"""
+MACHINE = "synthetic:pack:2 numa:1 core:40 pu:2(indexes=2*80:1*2)"
+VALUE = 'it\'s "quoted" \\ $HOME ${x} 100% %h\té'
+SECOND_OF_TWO = ("-n", "2", "--rank", "1", "--smt", "all", "--env", f"VALUE={VALUE}", "--topology", MACHINE)
+
+
+@pytest.fixture
+def folder():
+    """A folder that everybody may read, with a name as short as podman wants it."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def unit(folder):
+    """A unit with a drop-in for rank 1 of a described machine."""
+    (folder / "demo.service").write_text(UNIT)
+    (folder / "demo.service.d").mkdir()
+    text = exported("systemd", *SECOND_OF_TWO)
+    (folder / "demo.service.d/ompbind.conf").write_text(text)
+    return folder / "demo.service"
+
+
+def test_systemd_finds_no_fault_with_the_drop_in(unit):
+    done = subprocess.run(
+        [required("systemd-analyze"), "verify", str(unit)], capture_output=True, text=True, timeout=60,
+        env=clean_environment(),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_systemd_understands_the_drop_in(unit):
+    """Its manager loads the unit, shows what it has understood, and starts nothing; not as root."""
+    manager = required(*SYSTEMD)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    env = clean_environment(SYSTEMD_UNIT_PATH=str(unit.parent), HOME="/nonexistent")
+    done = subprocess.run(
+        [*as_nobody, manager, "--test", "--system", f"--unit={unit.name}"],
+        env=env, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    shown = re.findall(r"^\s*(\w+): ?(.*)$", done.stdout, re.M)
+    told = {name: [value for other, value in shown if other == name] for name, _ in shown}
+    assert told.get("CPUAffinity") == ["40-79 120-159"], done.stdout + done.stderr
+    assert (told["NUMAPolicy"], told["NUMAMask"]) == (["bind"], ["1"])
+    assert f"VALUE={VALUE}" in told["Environment"]
+    assert {"RANK=1", "OMP_NUM_THREADS=80"} <= set(told["Environment"])
+    assert "KMP_AFFINITY" in told["UnsetEnvironment"]
+
+
+def test_podman_confines_a_container(folder):
+    """The container has this machine's files; limits are set because it may not raise its own."""
+    podman = required("podman")
+    if os.geteuid() != 0:
+        pytest.skip("binding a container takes root")
+    where = ["--root", f"{folder}/root", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]
+    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network=none"]
+    before = shlex.join([podman, *where, "--runtime", required("runc"), "run", "--rm", *limits])
+    show = shlex.join(["/bin/sh", "-c", f"{WHERE}; printenv VALUE OMP_PLACES"])
+    for rank, cpu in enumerate(two_cpus()):
+        options = exported("docker", "-n", "2", "--rank", str(rank), "--env", f"VALUE={VALUE}")
+        done = run(f"{before} {options} --rootfs /:O {show}")
+        assert allowed(done.stdout) == [str(cpu)], done.stderr
+        assert done.stdout.splitlines()[-2:] == [VALUE, f"{{{cpu}}}"]
+        memory = re.search(r"Mems_allowed_list:\s*(\S+)", done.stdout)[1]
+        assert f"--cpuset-mems={memory}" in options or without_numa()
+
+
+class Daemon(BaseHTTPRequestHandler):
+    """As much of docker's daemon as creating a container needs: it keeps what it is sent."""
+
+    sent = ()
+
+    def do_GET(self):
+        self.answer(200, b"OK")
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        type(self).sent = (*type(self).sent, (self.path, json.loads(body or b"{}")))
+        self.answer(201, b'{"Id": "made", "Warnings": []}')
+
+    def answer(self, code, body):
+        self.send_response(code)
+        self.send_header("API-Version", "1.41")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self):
+        return "client"
+
+    def log_message(self, *args):
+        pass
+
+
+def test_docker_sends_its_daemon_what_the_plan_says(tmp_path):
+    docker = shutil.which("docker")
+    if docker is None:
+        pytest.skip("docker is not installed, podman takes the same options")
+    options = exported("docker", *SECOND_OF_TWO)
+    with socketserver.UnixStreamServer(f"{tmp_path}/socket", Daemon) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = run(f"{docker} -H unix://{tmp_path}/socket create {options} image command")
+        server.shutdown()
+    ((_, sent),) = [one for one in Daemon.sent if one[0].endswith("/containers/create")]
+    assert done.returncode == 0, done.stderr
+    assert sent["HostConfig"]["CpusetCpus"] == "40-79,120-159"
+    assert sent["HostConfig"]["CpusetMems"] == "1"
+    assert {f"VALUE={VALUE}", "RANK=1", "OMP_NUM_THREADS=80"} <= set(sent["Env"])
+    assert (sent["Image"], sent["Cmd"]) == ("image", ["command"])

@@ -1,0 +1,324 @@
+"""Plans for other launchers: read back, each text gives every rank the CPUs that the plan gives it.
+
+The readers here are written from the manuals of the tools, and share nothing with the program. Whether
+the tools themselves agree is what tests/live/test_exports.py and test_slurm.py ask them.
+"""
+
+import re
+import shlex
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ompbind.cli.plan import FORMATS
+from ompbind.command import Job, local_seats, make_variables, parse_assignment
+from ompbind.cpuset import CpuSet
+from ompbind.errors import PlanError, RequestError
+from ompbind.mask import parse_mask
+from ompbind.plan import make_plan
+from ompbind.report import exports
+from ompbind.request import Bind, Request
+from tests.machines import Shape, make_machine
+from tests.test_plan import cases
+
+NAMES = ("taskset", "numactl", "vllm", "slurm", "rankfile", "systemd", "docker")
+RENDER = {name: getattr(exports, f"render_{name}") for name in NAMES}
+DUAL = Shape(packages=2, cores=4, smt=2)
+
+
+def variables_of(plan, *extra):
+    job = Job(argv=(), run_id="plan", base={}, extra=tuple(parse_assignment(one) for one in extra))
+    return [make_variables(plan, seat, job) for seat in local_seats(plan)]
+
+
+def render(name, plan, *extra):
+    """The text of all ranks; of formats for one rank, a text for each."""
+    variables = variables_of(plan, *extra)
+    if FORMATS[name].ranks != "one":
+        return [RENDER[name](plan, variables)]
+    return [
+        RENDER[name](plan.replace(placements=(one,)), [own])
+        for one, own in zip(plan.placements, variables, strict=True)
+    ]
+
+
+def made(shape=DUAL, machine=None, **options):
+    mask = options.pop("mask", None)
+    request = Request(mask=parse_mask(mask) if mask else None, **options)
+    return make_plan(machine or make_machine(shape), request)
+
+
+def listed(text):
+    """The numbers of a list such as 0-3,8: decimal numbers and rising ranges, and nothing else."""
+    numbers = []
+    for item in text.split(","):
+        first, last = re.fullmatch(r"(\d+)(?:-(\d+))?", item).groups()
+        assert int(first) < int(last or int(first) + 1), item
+        numbers += range(int(first), int(last or first) + 1)
+    assert len(set(numbers)) == len(numbers), text
+    return set(numbers)
+
+
+def bits(text):
+    assert re.fullmatch(r"0x[0-9a-f]+", text), text
+    return {place for place, digit in enumerate(reversed(f"{int(text, 16):b}")) if digit == "1"}
+
+
+def option(words, name):
+    """The value of --name=VALUE, None without one."""
+    found = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def read_lines(texts, command, cpus, nodes=None):
+    """Read a line of shell words for each rank: CPUs and nodes of each."""
+    for line in texts[0].splitlines():
+        words = shlex.split(line)
+        assert words[: len(command)] == command
+        memory = option(words, nodes) if nodes else None
+        yield listed(cpus(words)), memory and listed(memory)
+
+
+def read_taskset(texts):
+    return read_lines(texts, ["taskset", "-c"], lambda words: words[2])
+
+
+def read_numactl(texts):
+    return read_lines(texts, ["numactl"], lambda words: option(words, "--physcpubind"), "--membind")
+
+
+def read_docker(texts):
+    return read_lines(texts, [], lambda words: option(words, "--cpuset-cpus"), "--cpuset-mems")
+
+
+def read_vllm(texts):
+    """As vLLM reads its variable: a list for each rank between bars, of numbers and ranges with commas."""
+    command, assignment = shlex.split(texts[0])
+    assert command == "export"
+    name, _, value = assignment.partition("=")
+    assert name == "VLLM_CPU_OMP_THREADS_BIND"
+    return [(listed(part), None) for part in value.split("|")]
+
+
+def read_slurm(texts):
+    words = shlex.split(texts[0])
+    kind, _, masks = option(words, "--cpu-bind").partition(":")
+    assert kind == "mask_cpu"
+    cpus = [bits(mask) for mask in masks.split(",")]
+    assert option(words, "--ntasks") == str(len(cpus))
+    memory = option(words, "--mem-bind")
+    if memory is None:
+        return [(one, None) for one in cpus]
+    assert memory.startswith("mask_mem:")
+    nodes = [bits(mask) for mask in memory.removeprefix("mask_mem:").split(",")]
+    return zip(cpus, nodes, strict=True)
+
+
+def read_rankfile(texts):
+    comment, *lines = texts[0].splitlines()
+    assert comment.startswith("# mpirun")
+    for rank, line in enumerate(lines):
+        number, slots = re.fullmatch(r"rank (\d+)=localhost slot=(\S+)", line).groups()
+        assert int(number) == rank
+        yield listed(slots), None
+
+
+def read_systemd(texts):
+    """Read as systemd does: an empty assignment forgets what came before."""
+    for text in texts:
+        head, *lines = text.splitlines()
+        assert head == "[Service]"
+        settings = {"CPUAffinity": "77", "NUMAMask": "99"}  # what the unit itself may have said
+        for line in lines:
+            name, _, value = line.partition("=")
+            if name in settings:
+                settings[name] = f"{settings[name]},{value}".strip(",") if value else ""
+        memory = settings["NUMAMask"]
+        yield listed(settings["CPUAffinity"]), None if memory == "99" else listed(memory)
+
+
+READ = {name: globals()[f"read_{name}"] for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(case=cases(), distance=st.sampled_from([0, 0, 1000]))
+def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
+    machine, request = case
+    try:
+        plan = make_plan(machine, request)
+    except PlanError:
+        assume(False)
+    plan = moved(plan, distance)
+    try:
+        texts = render(name, plan)
+    except RequestError as error:
+        assert error.hint
+        slots = [len(str(one.cpuset)) for one in plan.placements]
+        assert (name == "rankfile" and max(slots) > 48) or (name == "vllm" and request.bind is Bind.NONE)
+        return
+    if name == "vllm":
+        assert request.bind is not Bind.NONE
+    ranks = list(READ[name](texts))
+    assert [cpus for cpus, _ in ranks] == [set(one.cpus) for one in plan.placements]
+    if name in ("numactl", "docker", "systemd", "slurm"):
+        assert [nodes for _, nodes in ranks] == [set(one.memory_nodes) for one in plan.placements]
+    assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
+
+
+def moved(plan, distance):
+    """The same plan on a machine whose CPUs have numbers that are higher."""
+    placements = [
+        one.replace(cpus=tuple(cpu + distance for cpu in one.cpus), reserved=CpuSet())
+        for one in plan.placements
+    ]
+    return plan.replace(
+        placements=tuple(placements), reserved=CpuSet(cpu + distance for cpu in plan.reserved)
+    )
+
+
+SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("taskset", {"ranks": 2, "reserve": 1}, "taskset -c 0-2\ntaskset -c 4-6"),
+        ("taskset", {"mask": "8,2,0-1"}, "taskset -c 0-2,8"),
+        ("taskset", {"mask": "none", "ranks": 2}, "taskset -c 0-15\ntaskset -c 0-15"),
+        ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
+        ("vllm", {"ranks": 2, "smt": "all"}, "export VLLM_CPU_OMP_THREADS_BIND='0-3,8-11|4-7,12-15'"),
+        ("vllm", {"mask": "0-14:2|1"}, "export VLLM_CPU_OMP_THREADS_BIND='0,2,4,6,8,10,12,14|1'"),
+        ("vllm", {"mask": "4-7|0-3", "bind": Bind.EXACT}, "export VLLM_CPU_OMP_THREADS_BIND='4-7|0-3'"),
+        ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
+        (
+            "slurm",
+            {"ranks": 2, "smt": "all"},
+            "--nodes=1 --ntasks=2 --cpu-bind=mask_cpu:0xf0f,0xf0f0 --mem-bind=mask_mem:0x1,0x2",
+        ),
+        (
+            "slurm",
+            {"ranks": 17, "mask": "0", "share": True},
+            f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
+            f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}",
+        ),
+        (
+            "rankfile",
+            SHARED,
+            "# mpirun -n 2 --use-hwthread-cpus --mca rmaps_rank_file_physical 1 --rankfile THIS_FILE COMMAND"
+            "\nrank 0=localhost slot=0-15\nrank 1=localhost slot=0-15",
+        ),
+    ],
+)
+def test_what_is_printed(name, options, text):
+    options = {"ranks": None, **options} if "|" in options.get("mask", "") else options
+    assert render(name, made(**options)) == [text]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nodes_that_are_unknown_are_left_out(name):
+    plain = make_machine(DUAL)
+    machine = plain.replace(nodes=(), domains=tuple(one for one in plain.domains if one.level != "node"))
+    for text in render(name, made(machine=machine, ranks=2)):
+        assert not re.search(r"mem|NUMA", text)
+
+
+def test_slurm_binds_memory_of_all_tasks_or_none():
+    plan = made(ranks=2)
+    first, second = plan.placements
+    assert (
+        "mem-bind"
+        not in render("slurm", plan.replace(placements=(first, second.replace(memory_nodes=()))))[0]
+    )
+
+
+def test_masks_are_as_long_as_the_numbers_are_high():
+    plan = made(ranks=1, mask="0", machine=make_machine(Shape(cores=1200)))
+    high = plan.placements[0].replace(cpus=(3, 64, 1199))
+    assert (
+        f"mask_cpu:{(1 << 1199) + (1 << 64) + 8:#x} " in render("slurm", plan.replace(placements=(high,)))[0]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_machines_that_cannot_bind_have_nothing_to_tell(name):
+    plan = made(machine=make_machine(DUAL, bindable=False), ranks=1)
+    if name == "vllm":
+        assert render(name, plan) == ["export VLLM_CPU_OMP_THREADS_BIND=nobind"]
+        return
+    with pytest.raises(RequestError, match="cannot confine") as caught:
+        render(name, plan)
+    assert "--format sh" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "vllm"])
+def test_ranks_that_do_not_bind_their_threads_are_confined_all_the_same(name):
+    without, with_ = (list(READ[name](render(name, made(ranks=2, bind=bind)))) for bind in ("none", "rank"))
+    assert without == with_
+
+
+def test_vllm_is_not_told_cpus_that_it_would_bind_to_against_the_users_will():
+    with pytest.raises(RequestError, match="--bind none rules out") as caught:
+        render("vllm", made(ranks=2, bind=Bind.NONE))
+    assert "--mask none" in caught.value.hint
+
+
+def test_a_rankfile_has_room_for_as_much_as_open_mpi():
+    machine = make_machine(Shape(cores=1200))
+    even = ",".join(str(cpu) for cpu in range(100, 120, 2))
+    fits, too_long = f"{even},120,1000", f"{even},1000,1002"
+    assert (len(fits), len(too_long)) == (48, 49)
+    assert render("rankfile", made(machine=machine, mask=fits))[0].endswith(f"slot={fits}")
+    with pytest.raises(RequestError, match=r"rank 0 take 49 characters.* holds 48") as caught:
+        render("rankfile", made(machine=machine, mask=too_long))
+    assert "mpirun -n 1 --bind-to none ompbind exec" in caught.value.hint
+
+
+def test_slurm_has_room_for_128_nodes():
+    plan = made(ranks=1)
+    (one,) = plan.placements
+    assert (
+        f"mask_mem:{1 << 127:#x}"
+        in render("slurm", plan.replace(placements=(one.replace(memory_nodes=(127,)),)))[0]
+    )
+    with pytest.raises(RequestError, match="nodes 0 to 127 only, rank 0 has 0,128"):
+        render("slurm", plan.replace(placements=(one.replace(memory_nodes=(0, 128)),)))
+
+
+VALUES = ('it\'s "quoted" \\ $HOME ${x} `y` 100% %h é', "", " blank ", "a\tb", "#;x", "\\", "'", '"')
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_words_of_docker_survive_a_shell(value):
+    words = shlex.split(render("docker", made(ranks=1), f"X={value}")[0])
+    values = [after for before, after in pairwise(words) if before == "--env"]
+    assert f"X={value}" in values
+    assert "OMP_PLACES={0,1,2,3,4,5,6,7}" in values
+    assert not [one for one in values if one.startswith("KMP_AFFINITY")]
+
+
+@given(st.text(st.characters(exclude_categories=("Cc", "Cs"))) | st.sampled_from(["\t", "a\nb", *VALUES]))
+def test_values_of_systemd_are_escaped(value):
+    """Read by the rules of systemd.syntax(7): C escapes inside of quotes, and doubled percent signs."""
+    text = render("systemd", made(ranks=1), f"X={value}")[0]
+    quoted = next(line for line in text.split("\n") if line.startswith('Environment="X='))
+    assert quoted.endswith('"')
+    inside = quoted.removeprefix('Environment="X=')[:-1]
+    plain = re.sub(r"%(.)", r"\1", inside)
+    assert inside.count("%") == 2 * value.count("%")
+    meaning = {"\\": "\\", '"': '"', "n": "\n", "t": "\t"}
+    assert re.sub(r"\\(.)", lambda match: meaning[match[1]], plain) == value
+    assert "UnsetEnvironment=KMP_AFFINITY" in text.split("\n")
+
+
+@pytest.mark.parametrize("value", ["a\rb", "\x1b[0m", "\x7f", "\udce9"])
+def test_values_that_systemd_would_ignore_are_refused(value):
+    with pytest.raises(RequestError, match="the value of X has the character"):
+        render("systemd", made(ranks=1), f"X={value}")
+
+
+def test_values_of_several_lines_do_not_go_into_lines():
+    with pytest.raises(RequestError, match="the value of X has several lines"):
+        render("docker", made(ranks=1), "X=a\nb")
