@@ -22,6 +22,12 @@ def _explain_machine(plan: Plan) -> list[Note]:
     return notes
 
 
+def _explain_compat(plan: Plan) -> list[Note]:
+    """Tell which variables of other programs were read, and as what."""
+    compat = plan.request.compat
+    return [Note(code="compat", text=text) for text in (*compat.read, *compat.others)] if compat else []
+
+
 def _explain_numbers(plan: Plan) -> list[Note]:
     """Tell which NUMA nodes a mask means where the OS numbers them otherwise."""
     nodes = touched(plan.machine.at(Level.NODE), plan.machine.allowed)
@@ -143,6 +149,7 @@ def _explain_places(plan: Plan) -> list[Note]:
 
 
 _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
+    _explain_compat,
     _explain_machine,
     _explain_numbers,
     _explain_smt,

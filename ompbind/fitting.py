@@ -121,7 +121,7 @@ def _marks(divisions: Sequence[Division], sizes: Sizes) -> dict[int, int]:
 
 
 def _aligned(own: Sequence[Piece], start: int, marks: dict[int, int]) -> list[Piece]:
-    """Order the sizes of ranks beside each other so that they end where small domains do, as far as can be."""
+    """Order the sizes of ranks beside each other so that they end where small domains do, where they can."""
     waiting = sorted(units for _, units in own)
     aligned: list[Piece] = []
     for rank, _ in own:

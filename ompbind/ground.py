@@ -1,15 +1,15 @@
 """The ground that a request stands on: which CPUs there are to divide, in order, and in which parts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.cpuset import CpuSet, count
+from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import MaskError, PlanError
 from ompbind.mask import Mask, Word, part_fault
 from ompbind.placement import Note
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.selection import Selection, machine_order, select
-from ompbind.topology import Machine
+from ompbind.topology import Domain, Level, Machine, touched
 
 
 class Ground(Record):
@@ -26,11 +26,18 @@ class Ground(Record):
     parts: tuple[tuple[int, ...], ...] = ()
     notes: tuple[Note, ...] = ()
 
+    def cores(self, cpus: CpuSet) -> tuple[Domain, ...]:
+        """Return the cores that have some of these CPUs: in machine order, or that of nodes asked for."""
+        found = touched(self.machine.at(Level.CORE), cpus)
+        if self.explicit or self.request.nodes is None:
+            return found
+        return tuple(sorted(found, key=lambda core: min(self.position[cpu] for cpu in core.cpus & cpus)))
+
 
 def make_ground(machine: Machine, request: Request) -> Ground:
     """Find the CPUs to work with: those that the mask names, else all that are allowed."""
     if request.mask is None or request.mask.word is Word.AUTO:
-        everything = tuple(machine_order(machine, machine.ordinary & _wanted(machine, request)))
+        everything = tuple(_unnamed(machine, request))
         if not everything:
             raise PlanError(f"no {request.core_kind} core is allowed here", hint=_kinds_hint(machine))
         return Ground(machine=machine, request=request, cpus=everything, position=_positions(everything))
@@ -44,11 +51,35 @@ def make_ground(machine: Machine, request: Request) -> Ground:
         position=_positions(cpus),
         explicit=True,
         parts=chosen.parts if len(chosen.parts) > 1 else (),
-        notes=tuple(
-            Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True)
-            for text in chosen.dropped
+        notes=(
+            *(
+                Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True)
+                for text in chosen.dropped
+            ),
+            *_pruned(machine, request, CpuSet(cpus)),
         ),
     )
+
+
+def _pruned(machine: Machine, request: Request, named_cpus: CpuSet) -> Iterator[Note]:
+    """Tell of CPUs that a mask names and --smt leaves out."""
+    if isinstance(request.smt, int):
+        full = [core.cpus & named_cpus for core in machine.at(Level.CORE)]
+        more = union(cpus for cpus in full if len(cpus) > request.smt)
+        if more:
+            told = named("CPU", more)
+            text = f"of {told}, which the mask names, --smt {request.smt} uses {request.smt} of each core"
+            yield Note(code="smt", text=text)
+
+
+def _unnamed(machine: Machine, request: Request) -> Iterator[int]:
+    """Yield the CPUs to use where no mask names any: all, or those of the nodes that are asked for."""
+    wanted = _wanted(machine, request)
+    if request.nodes is None:
+        yield from machine_order(machine, machine.ordinary & wanted)
+    else:
+        (chosen,) = select(request.nodes, machine).parts
+        yield from (cpu for cpu in chosen if cpu in wanted)
 
 
 def _wanted(machine: Machine, request: Request) -> CpuSet:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, union
+from ompbind.errors import OmpbindError
 from ompbind.explain import explain
 from ompbind.ground import make_ground
 from ompbind.mask import Word
@@ -29,6 +30,15 @@ def make_plan(machine: Machine, request: Request) -> Plan:
 
     Raises MaskError when the mask does not fit the machine, PlanError when the request does not.
     """
+    try:
+        return _decide(machine, request)
+    except OmpbindError as error:
+        if request.compat is not None and request.compat.read:
+            error.hint += f" ({'; '.join(request.compat.read)})"
+        raise
+
+
+def _decide(machine: Machine, request: Request) -> Plan:
     asked = request
     if request.mask is not None and request.mask.word is Word.NONE:
         request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)

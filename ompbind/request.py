@@ -36,9 +36,23 @@ class ProcBind(StrEnum):
 Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
+Family = Literal["vllm", "sglang"]
+"""Programs whose variables can say what no option says."""
+
+
+class Compat(Record):
+    """What the variables of a family said, in words: those that were `read`, and what `others` are there."""
+
+    family: Family
+    read: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
 
 class Request(Record):
-    """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs"."""
+    """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs".
+
+    `nodes` is a mask of NUMA nodes: where no mask names CPUs, ranks get those of these nodes, in its order.
+    """
 
     ranks: int | None = 1
     mask: Mask | None = None
@@ -53,6 +67,8 @@ class Request(Record):
     core_kind: KindName | Literal["all"] = "all"
     share: bool = False
     allow_partial: bool = False
+    nodes: Mask | None = None
+    compat: Compat | None = None
 
     def check(self) -> None:
         """Refuse what no machine could satisfy; raises RequestError."""

@@ -105,8 +105,7 @@ def _units(ground: Ground) -> tuple[CpuSet, ...]:
     inside = CpuSet(ground.cpus)
     return tuple(
         _prune(core.cpus & inside, _smt_limit(ground, len(core.cpus)), ground.request.sibling)
-        for core in ground.machine.at(Level.CORE)
-        if not core.cpus.isdisjoint(inside)
+        for core in ground.cores(inside)
     )
 
 
@@ -180,7 +179,7 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
         raise _nothing_left(ranks - 1, 1, ground.request.reserve)
     inside = _whole(ground.machine, units) & CpuSet(ground.cpus)
     limit = ground.request.smt if isinstance(ground.request.smt, int) else None
-    cores = [core.cpus & inside for core in touched(ground.machine.at(Level.CORE), inside)]
+    cores = [core.cpus & inside for core in ground.cores(inside)]
     rooms = [_prune(core, limit or len(core), ground.request.sibling) for core in cores]
     cpus = [cpu for room in rooms for cpu in room]
     if ranks > len(cpus):

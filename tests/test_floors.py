@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 TABLE = """
 words:   record errors cpuset
 values:  topology kinds memories mask request placement places selection
-         field fitting strategies crowd ground shares explain plan measures openmp command events sight
+         field fitting strategies crowd ground shares explain plan measures compat
+         openmp command events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json

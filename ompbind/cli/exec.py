@@ -100,4 +100,6 @@ def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> 
         if not options["quiet"]:
             say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
         seat, request = seat.replace(slot=0), request.replace(ranks=1)
+        if options["strategy"] == "balanced":  # not what a compatibility variable says of the whole machine
+            request = request.replace(strategy="balanced", nodes=None)
     return _Scene(seat=seat, request=request, run_id=found.run_id)

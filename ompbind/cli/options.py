@@ -4,15 +4,16 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import click
+from click.core import ParameterSource
 
 from ompbind.cli.verb import option
 from ompbind.command import Job, parse_assignment
 from ompbind.mask import parse_mask
 from ompbind.record import Record
-from ompbind.request import Bind, ProcBind, Request, Smt
+from ompbind.request import Bind, Family, ProcBind, Request, Smt
 from ompbind.strategies import STRATEGIES
 
 PLANNING = "Planning options"
@@ -106,6 +107,8 @@ _PLANNING_OPTIONS = (
     _planned("--share", is_flag=True, help="Let ranks share CPUs."),
     _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
+    _planned("--compat", type=click.Choice(get_args(Family)),
+              help="Let the variables of that program say what no option says."),
     TOPOLOGY,
 )  # fmt: skip
 
@@ -130,7 +133,7 @@ def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_request(options: Mapping[str, Any]) -> Request:
     """Make the placement request that the options ask for."""
     ranks = options["ranks"]
-    return Request(
+    request = Request(
         ranks=None if ranks == "auto" else ranks or 1,
         mask=parse_mask(options["mask"]) if options["mask"] is not None else None,
         strategy=options["strategy"],
@@ -145,18 +148,38 @@ def make_request(options: Mapping[str, Any]) -> Request:
         share=options["share"],
         allow_partial=options["allow_partial"],
     )
+    return _with_compat(request, options) if options["compat"] else request
+
+
+def _with_compat(request: Request, options: Mapping[str, Any]) -> Request:
+    """Fill what no option says, on the command line, in a variable or by a default map, by the family's."""
+    from ompbind.compat import fill_request  # late: only those who ask for it need it
+
+    source = click.get_current_context().get_parameter_source
+    given = [name for name in options if source(name) is not ParameterSource.DEFAULT]
+    return fill_request(request, options["compat"], os.environ, given)
 
 
 def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> Job:
     """Make what all ranks have in common; an option for the run's name beats `run_id`."""
+    lost, found = _compat_variables(options["compat"])
     return Job(
         argv=argv,
         run_id=options["run_id"] or run_id,
         base=_caller_environment(),
-        consumed=CONSUMED,
-        extra=tuple(parse_assignment(text) for text in options["assignments"]),
+        consumed=CONSUMED + lost,
+        extra=found + tuple(parse_assignment(text) for text in options["assignments"]),
         keep=options["keep_env"],
     )
+
+
+def _compat_variables(family: Family | None) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the variables that ranks lose and those that they find for the sake of a family."""
+    if family is None:
+        return (), ()
+    from ompbind.compat import ranks_find, ranks_lose  # late: only those who ask for it need it
+
+    return ranks_lose(family), ranks_find(family)
 
 
 def _caller_environment() -> dict[str, str]:

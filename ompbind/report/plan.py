@@ -103,7 +103,15 @@ def _request_record(request: Request) -> dict[str, object]:
         "core_kind": request.core_kind,
         "share": request.share,
         "allow_partial": request.allow_partial,
+        "nodes": _node_numbers(request.nodes),
+        "compat": request.compat.family if request.compat else None,
     }
+
+
+def _node_numbers(nodes: Mask | None) -> list[int]:
+    """Return the NUMA nodes that a request is limited to, in its order; none when it is not."""
+    items = [item for part in nodes.parts for item in part] if nodes else []
+    return [number for item in items for selector in item.chain for number in selector.numbers]
 
 
 def _rank_record(one: Placement, env: Variables) -> dict[str, object]:

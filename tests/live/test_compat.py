@@ -1,0 +1,62 @@
+"""Variables of vLLM and SGLang with real children: who runs where, and what they find."""
+
+import sys
+
+import pytest
+
+from tests.live.conftest import required, two_cpus
+from tests.live.test_exec import SLURM
+
+SHOW = """
+import os
+names = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "SGLANG_CPU_OMP_THREADS_BIND")
+found = [os.environ.get(name) for name in names]
+os.write(1, f"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))} {found}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize("family", ["vllm", "sglang"])
+def test_ranks_are_bound_to_the_lists_in_their_order(ompbind, family):
+    first, second = two_cpus()
+    variable = f"{family.upper()}_CPU_OMP_THREADS_BIND"
+    env = {variable: f" {second} | {first}", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+    done = ompbind("run", "-n", "2", "--compat", family, "--", sys.executable, "-c", SHOW, env=env)
+    assert done.returncode == 0, done.stderr
+    inside = ["'nobind', None, None"] * 2
+    if family == "sglang":
+        inside = [f"None, '0', '{second}'", f"None, '0', '{first}'"]
+    assert sorted(done.stdout.splitlines()) == [f"0 [{second}] [{inside[0]}]", f"1 [{first}] [{inside[1]}]"]
+    assert done.stderr == ""
+
+
+def test_without_the_option_the_variables_are_as_any_others(ompbind):
+    first, second = two_cpus()
+    env = {"VLLM_CPU_OMP_THREADS_BIND": f"{second}|{first}"}
+    args = ("run", "-n", "2", "-m", f"{first}|{second}", "--", sys.executable, "-c", SHOW)
+    inside = f"['{second}|{first}', None, None]"
+    for more, found in (({}, inside), ({"OMPBIND_COMPAT": "vllm"}, "['nobind', None, None]")):
+        done = ompbind(*args, env={**env, **more})
+        assert sorted(done.stdout.splitlines()) == [f"0 [{first}] {found}", f"1 [{second}] {found}"]
+
+
+def test_a_rank_inside_an_engine_gets_its_list(ompbind):
+    first, second = two_cpus()
+    env = {**SLURM, "VLLM_CPU_OMP_THREADS_BIND": f"{second}|{first}"}
+    done = ompbind("exec", "--compat", "vllm", "--", sys.executable, "-c", SHOW, env=env)
+    assert done.stdout == f"5 [{first}] ['nobind', None, None]\n"
+
+
+def test_what_cannot_be_read_starts_nothing(ompbind):
+    done = ompbind("run", "--compat", "vllm", "--", "echo", env={"VLLM_CPU_OMP_THREADS_BIND": "0-x"})
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "VLLM_CPU_OMP_THREADS_BIND: 'x' is not a number\n    0-x\n      ^\n" in done.stderr
+
+
+def test_a_rank_that_its_engine_has_bound_keeps_its_cpus(ompbind):
+    engine = required("mpiexec.hydra")
+    args = (engine, "-n", "2", "-bind-to", "core")
+    env = {"CPU_VISIBLE_MEMORY_NODES": "0,77"}
+    done = ompbind("exec", "--compat", "vllm", "--", sys.executable, "-c", SHOW, before=args, env=env)
+    assert sorted(line.split(" [")[1] for line in done.stdout.splitlines()) == [
+        f"{cpu}]" for cpu in two_cpus()
+    ], done.stderr

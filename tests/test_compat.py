@@ -1,0 +1,266 @@
+"""Variables of vLLM and SGLang: what they are read as, what beats them, and what ranks see of them."""
+
+import json
+from typing import get_args
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ompbind.cli.plan import plan as plan_verb
+from ompbind.command import Job, local_seats, make_command
+from ompbind.compat import FAMILIES, fill_request, make_wishes, ranks_find, ranks_lose
+from ompbind.cpuset import CpuSet
+from ompbind.errors import MaskError, OmpbindError, PlanError
+from ompbind.mask import Word, parse_mask
+from ompbind.plan import make_plan
+from ompbind.request import Family, Request
+from tests.machines import Shape, make_machine
+from tests.test_plan import lists
+
+DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # nodes of CPUs 0-3,8-11 and 4-7,12-15
+SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs
+BIND, RESERVE, NODES = (
+    "VLLM_CPU_OMP_THREADS_BIND",
+    "VLLM_CPU_NUM_OF_RESERVED_CPU",
+    "CPU_VISIBLE_MEMORY_NODES",
+)
+SGLANG = "SGLANG_CPU_OMP_THREADS_BIND"
+
+
+def wanted(env, ranks=2, given=(), family="vllm", **options):
+    return fill_request(Request(ranks=ranks, **options), family, env, given)
+
+
+def test_the_families_are_those_of_the_option():
+    assert tuple(FAMILIES) == get_args(Family)
+
+
+@pytest.mark.parametrize(
+    ("machine", "family", "env", "ranks", "expected"),
+    [
+        (DUAL, "vllm", {}, 2, ["0-3", "4-7"]),
+        (DUAL, "vllm", {BIND: ""}, 2, ["0-3", "4-7"]),
+        (DUAL, "vllm", {BIND: "auto"}, 2, ["0-3", "4-7"]),
+        (DUAL, "vllm", {BIND: " auto "}, 1, ["0-3"]),
+        (DUAL, "vllm", {BIND: "auto"}, 4, ["0-1", "2-3", "4-5", "6-7"]),
+        (DUAL, "vllm", {BIND: "auto"}, None, ["0-3", "4-7"]),
+        (DUAL, "vllm", {BIND: "nobind"}, 2, ["0-15", "0-15"]),
+        (DUAL, "vllm", {BIND: "0-3"}, 1, ["0-3"]),
+        (DUAL, "vllm", {BIND: "4-7|0-3"}, 2, ["4-7", "0-3"]),
+        (DUAL, "vllm", {BIND: "4-7|0-3"}, None, ["4-7", "0-3"]),
+        (DUAL, "vllm", {BIND: "0|1-7"}, 2, ["0", "1-7"]),
+        (DUAL, "vllm", {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, ["2,4-7", "0-1"]),
+        (DUAL, "vllm", {BIND: "0-1,8-9|2,10"}, 2, ["0-1,8-9", "2,10"]),
+        (DUAL, "vllm", {RESERVE: "1"}, 2, ["0-2", "4-6"]),
+        (DUAL, "vllm", {RESERVE: " 0 "}, 2, ["0-3", "4-7"]),
+        (DUAL, "vllm", {RESERVE: ""}, 2, ["0-3", "4-7"]),
+        (DUAL, "vllm", {RESERVE: "1", BIND: "4-7|0-3"}, 2, ["4-6", "0-2"]),
+        (DUAL, "vllm", {NODES: "1,0"}, 2, ["4-7", "0-3"]),
+        (DUAL, "vllm", {NODES: "1"}, 2, ["4-5", "6-7"]),
+        (DUAL, "vllm", {NODES: "1,0"}, 4, ["4-5", "6-7", "0-1", "2-3"]),
+        (DUAL, "vllm", {NODES: "1"}, None, ["4-7"]),
+        (DUAL, "vllm", {NODES: "1", RESERVE: "1"}, 2, ["4", "6"]),
+        (DUAL, "vllm", {NODES: "1"}, 6, ["4", "12", "5", "6", "14", "7"]),
+        (SNC, "vllm", {NODES: "3,0-1"}, 3, ["12-15", "0-3", "4-7"]),
+        (SNC, "vllm", {NODES: " 2 , 0 - 1 "}, 3, ["8-11", "0-3", "4-7"]),
+        (SNC, "vllm", {NODES: "0,2,1,3"}, 2, ["0-3", "8-11"]),
+        (DUAL, "vllm", {BIND: "0|4", NODES: "1"}, 2, ["0", "4"]),
+        (DUAL, "vllm", {SGLANG: "0|4"}, 2, ["0-3", "4-7"]),
+        (DUAL, "sglang", {}, 2, ["0-3", "4-7"]),
+        (DUAL, "sglang", {SGLANG: "all"}, 2, ["0-3", "4-7"]),
+        (DUAL, "sglang", {SGLANG: "4-7|0-3"}, 2, ["4-7", "0-3"]),
+        (DUAL, "sglang", {BIND: "0|4", RESERVE: "1", NODES: "1"}, 2, ["0-3", "4-7"]),
+    ],
+)
+def test_ranks_get_what_the_variables_say(machine, family, env, ranks, expected):
+    assert lists(make_plan(machine, wanted(env, ranks, family=family))) == expected
+
+
+def test_more_ranks_than_visible_nodes_share_cores_in_the_order_of_nodes():
+    made = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=10))
+    assert lists(made) == ["4", "12", "5", "6", "7", "0", "8", "1", "2", "3"]
+
+
+def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
+    (one,) = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=1, given=["strategy"])).placements
+    assert one.cpus == (4, 5, 6, 7, 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("family", "env", "marked", "message"),
+    [
+        ("vllm", {BIND: "0-3|4-x"}, "x", "'x' is not a number"),
+        ("vllm", {BIND: "0 - 3|4 - 5 , 6|7,x"}, "x", "'x' is not a number"),
+        ("vllm", {BIND: "0-3|"}, "", "an item is empty"),
+        ("vllm", {BIND: "0-3,,5"}, ",", "an item is empty"),
+        ("vllm", {BIND: "0-3|7-4"}, "7-4", "the range '7-4' is reversed"),
+        ("vllm", {BIND: "0-3|7 - 4"}, "7 -", "the range '7-4' is reversed"),
+        ("vllm", {BIND: "-1"}, "-", "negative"),
+        ("vllm", {BIND: "none"}, "none", "'none' is no word of vLLM"),
+        ("vllm", {BIND: "auto|0"}, "auto", "stands alone"),
+        ("vllm", {RESERVE: " 1.5"}, "1.5", "'1.5' is not a number of cores"),
+        ("vllm", {RESERVE: "-1"}, "-1", "'-1' is not a number of cores"),
+        ("vllm", {NODES: "1,x"}, "x", "'x' does not belong"),
+        ("vllm", {NODES: "1|0"}, "|", "does not belong"),
+        ("vllm", {NODES: "node:1"}, "n", "does not belong"),
+        ("vllm", {NODES: "0-1,1"}, "1", "NUMA node 1 is named twice"),
+        ("vllm", {NODES: "1,,0"}, ",", "an item is empty"),
+        ("vllm", {NODES: "3-1"}, "3-1", "reversed"),
+        ("sglang", {SGLANG: "nobind"}, "nobind", "'nobind' is no word of SGLang"),
+        ("sglang", {SGLANG: "auto"}, "auto", "'auto' is no word of SGLang"),
+        ("sglang", {SGLANG: "0-3|4-"}, "", "a number is missing"),
+    ],
+)
+def test_values_that_cannot_be_read_name_the_variable_and_mark_the_place(family, env, marked, message):
+    with pytest.raises(MaskError, match=message) as caught:
+        make_wishes(family, env)
+    ((name, text),) = env.items()
+    assert caught.value.message.startswith(f"{name}: ")
+    assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("env", "ranks", "error", "message", "hint"),
+    [
+        ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
+        ({BIND: "0-3|3-4"}, 2, MaskError, "ranks 0 and 1 would both get CPU 3", f"{BIND}=0-3|3-4"),
+        ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "give -n 2"),
+        ({NODES: "1,7"}, 2, MaskError, "no node with number 7", f"{NODES}=1,7"),
+        ({RESERVE: "4"}, 2, PlanError, "rank 0 would have no core left", f"{RESERVE}=4 is read as"),
+    ],
+)
+def test_values_that_do_not_fit_the_machine_are_named_in_the_hint(env, ranks, error, message, hint):
+    with pytest.raises(error, match=message) as caught:
+        make_plan(DUAL, wanted(env, ranks))
+    assert hint in caught.value.hint
+    if isinstance(caught.value, MaskError):
+        assert caught.value.text in env.values()
+
+
+def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
+    machine = DUAL.replace(allowed=CpuSet([0, 1, 8, 9]))
+    with pytest.raises(MaskError, match="no node with number 1") as caught:
+        make_plan(machine, wanted({NODES: "0,1"}))
+    assert caught.value.span == (2, 3)
+    assert lists(make_plan(machine, wanted({}))) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("env", "given", "reason"),
+    [
+        ({BIND: "0|4"}, ["mask"], "--mask is given"),
+        ({BIND: "0|4"}, ["strategy"], "--strategy is given"),
+        ({BIND: "nobind"}, ["bind"], "--bind is given"),
+        ({BIND: "nobind"}, ["smt"], "--smt is given"),
+        ({BIND: "0|4"}, ["bind", "smt"], None),
+        ({RESERVE: "1"}, ["reserve"], "--reserve is given"),
+        ({RESERVE: "1"}, ["reserve_total"], "--reserve-total is given"),
+        ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
+        ({NODES: "1", BIND: "nobind"}, [], "ranks are not bound"),
+        ({NODES: "1", BIND: "0|4"}, [], "the mask says which CPUs"),
+        ({NODES: "1"}, ["strategy"], None),
+    ],
+)
+def test_what_answers_the_same_question_beats_a_variable(env, given, reason):
+    made = wanted(env, given=given)
+    name, value = next(iter(env.items()))
+    untouched = Request(ranks=2).replace(compat=made.compat)
+    if reason:
+        assert f"{name}={value} is not used: {reason}" in made.compat.others
+        assert len(env) > 1 or made.replace(strategy="balanced") == untouched
+    else:
+        assert made != untouched
+        assert not [text for text in made.compat.others if "not used" in text]
+
+
+def test_the_plan_tells_what_was_read_and_as_what():
+    made = make_plan(DUAL, wanted({RESERVE: "1", NODES: "1,0"}))
+    assert [note.text for note in made.notes if note.code == "compat"] == [
+        f"{RESERVE}=1 is read as cores kept free of each rank (--reserve 1)",
+        f"{NODES}=1,0 is read as the NUMA nodes to use, in this order",
+        f"{BIND} is not set: one NUMA node for each rank (-s nodes)",
+        f"ranks find {BIND}=nobind, so that vLLM does not bind once more",
+    ]
+    assert not [note for note in made.notes if note.warning]
+    assert wanted({BIND: "nobind"}).mask.word is Word.NONE
+    assert "compat" not in {note.code for note in make_plan(DUAL, Request()).notes}
+
+
+ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1", SGLANG: "0-3", "HOME": "/"}
+
+
+@pytest.mark.parametrize(
+    ("family", "found", "lost"),
+    [
+        ("vllm", (BIND, ["nobind", "nobind"]), {RESERVE, NODES, "VLLM_CPU_SIM_MULTI_NUMA"}),
+        ("sglang", (SGLANG, ["4-7", "0-3"]), set()),
+    ],
+)
+def test_ranks_find_what_makes_their_program_keep_their_cpus(family, found, lost):
+    made = make_plan(DUAL, Request(ranks=2, mask=parse_mask("4-7|0-3")))
+    job = Job(
+        argv=("x",), run_id="r", base=ENV, extra=ranks_find(family), consumed=ranks_lose(family), keep=True
+    )
+    envs = [make_command(made, seat, job).env for seat in local_seats(made)]
+    assert [env[found[0]] for env in envs] == found[1]
+    assert {name for name in ENV if name not in envs[0]} == lost
+    mine = job.replace(extra=(*job.extra, (found[0], "mine")))
+    assert make_command(made, local_seats(made)[0], mine).env[found[0]] == "mine"
+
+
+def shown(*args, env=None, **expected):
+    """Run `ompbind plan` in this process on a described machine and return its JSON."""
+    runner = CliRunner(env={BIND: None, RESERVE: None, NODES: None, SGLANG: None, **(env or {})})
+    machine = "synthetic:pack:2 numa:1 core:4 pu:1"
+    done = runner.invoke(
+        plan_verb, ["-n", "2", "--format", "json", "--topology", machine, *args], standalone_mode=False
+    )
+    if done.exception:
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "expected"),
+    [
+        ([], {BIND: "4-7|0-3"}, ["0-3", "4-7"]),
+        (["--compat", "vllm"], {BIND: "4-7|0-3"}, ["4-7", "0-3"]),
+        ([], {BIND: "4-7|0-3", "OMPBIND_COMPAT": "vllm"}, ["4-7", "0-3"]),
+        ([], {SGLANG: "4-7|0-3", "OMPBIND_COMPAT": "sglang"}, ["4-7", "0-3"]),
+        (["--compat", "vllm", "-m", "0|1"], {BIND: "4-7|0-3"}, ["0", "1"]),
+        (["--compat", "vllm"], {BIND: "4-7|0-3", "OMPBIND_MASK": "0|1"}, ["0", "1"]),
+        (["--compat", "vllm"], {BIND: "4-7|0-3", "OMPBIND_MASK": ""}, ["4-7", "0-3"]),
+        (["--compat", "vllm", "-m", "2|3"], {BIND: "4-7|0-3", "OMPBIND_MASK": "0|1"}, ["2", "3"]),
+        (["--compat", "vllm", "-s", "balanced"], {BIND: "4-7|0-3"}, ["0-3", "4-7"]),
+        (["--compat", "vllm", "--reserve", "0"], {RESERVE: "1"}, ["0-3", "4-7"]),
+        (["--compat", "vllm"], {RESERVE: "1", "OMPBIND_RESERVE": "2"}, ["0-1", "4-5"]),
+        (["--compat", "vllm", "--reserve-total", "1"], {RESERVE: "3"}, ["0-2", "4-7"]),
+        (["--compat", "vllm", "-s", "cores"], {NODES: "1,0"}, ["4", "5"]),
+    ],
+)
+def test_options_beat_their_variables_which_beat_compatibility(args, env, expected):
+    ranks = shown(*args, env=env)["ranks"]
+    assert [str(CpuSet(one["cpus"])) for one in ranks] == expected
+
+
+def test_json_tells_the_family_and_the_nodes_and_what_ranks_see():
+    told = shown("--compat", "vllm", env={NODES: "1,0", RESERVE: "1"})
+    assert (told["request"]["compat"], told["request"]["nodes"], told["request"]["mask"]) == (
+        "vllm",
+        [1, 0],
+        "auto",
+    )
+    env = told["ranks"][0]["env"]
+    assert (env[BIND], env[NODES], env[RESERVE], env["OMP_PLACES"]) == ("nobind", None, None, "{4,5,6}")
+    plain = shown(env={NODES: "1,0"})
+    assert (plain["request"]["compat"], plain["request"]["nodes"]) == (None, [])
+    assert not {BIND, NODES} & plain["ranks"][0]["env"].keys()
+
+
+def test_unknown_families_are_usage_errors():
+    with pytest.raises(click.UsageError, match="is not one of"):
+        shown("--compat", "ray")
+    with pytest.raises(OmpbindError, match=f"{BIND}: "):
+        shown("--compat", "vllm", env={BIND: "x"})
