@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 TABLE = """
 words:   record errors cpuset
 values:  topology kinds memories mask request placement places selection
-         field fitting strategies crowd ground shares explain plan measures compat
+         field fitting strategies crowd ground shares explain plan measures reasons compat
          openmp command events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
@@ -21,8 +21,8 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
          machine.sources machine.engines
 effects: launch.which launch.confine launch.groups launch.guard launch.ladder launch.terminal
          launch.wakeup launch.spawn launch.supervise observe.runtimes observe.probe
-reports: report.text report.machine report.tree report.listing report.plan report.exports report.probe
-         report.boxes report.layout report.picture
+reports: report.text report.machine report.tree report.listing report.plan report.measures
+         report.exports report.probe report.boxes report.layout report.picture
 shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.run cli.topo cli.main __main__
 """
 FLOORS = [floor.split() for floor in re.split(r"\w+:", TABLE)[1:]]

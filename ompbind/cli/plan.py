@@ -10,10 +10,12 @@ from ompbind.cli.options import make_job, make_request, planning_options
 from ompbind.cli.say import say_notes
 from ompbind.cli.verb import Verb, option
 from ompbind.command import local_seats, make_variables
+from ompbind.errors import PlanError
 from ompbind.machine.sources import read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
 from ompbind.record import Record
+from ompbind.strategies import STRATEGIES
 
 OUTPUT = "Output options"
 RUN_ID = "plan"
@@ -48,6 +50,16 @@ FORMATS: Mapping[str, Format] = {
 }
 """Every format by its name; its module is loaded when it is asked for."""
 
+
+def _strategies(text: str) -> tuple[str, ...]:
+    """Read names of strategies for click."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    unknown = [name for name in names if name not in STRATEGIES]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is no strategy: known are {', '.join(STRATEGIES)}")
+    return names
+
+
 EXAMPLES = (
     ("Which CPUs would four ranks get here", "ompbind plan -n 4"),
     (
@@ -58,6 +70,7 @@ EXAMPLES = (
         "Give this shell the variables that rank 1 would have (it is not confined)",
         'eval "$(ompbind plan -n 2 --format sh --rank 1)"',
     ),
+    ("Which strategy crosses the fewest borders", "ompbind plan -n 6 --compare balanced,compact,spread"),
     ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
 )
 
@@ -84,24 +97,72 @@ EXAMPLES = (
     metavar="R",
     help="The rank for --format env, sh and systemd; the only one for taskset, numactl and docker.",
 )
-def plan(format_: str, rank: int | None, **options: Any) -> int:
+@option(OUTPUT, "--explain", is_flag=True, help="Add the reason for every choice, and the plan's measures.")
+@option(
+    OUTPUT,
+    "--compare",
+    type=_strategies,
+    metavar="NAMES",
+    help="Show the plans of several strategies side by side: balanced,compact,spread.",
+)
+def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
 
     The same request on the same machine always prints the same plan.
     """
+    if options["compare"]:
+        return _compare(format_, explain or rank is not None, options)
+    if explain and format_ not in ("table", "json"):
+        raise click.UsageError("--explain goes with --format table; json has the reasons always")
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
         several = [name for name, one in FORMATS.items() if one.ranks != "all"]
         raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
     made = make_plan(read_machine(options["topology"]), make_request(options))
-    job = make_job(options, (), RUN_ID)
-    variables = [make_variables(made, seat, job) for seat in local_seats(made)]
+    variables = _variables(made, options)
     if chosen.ranks == "one" or rank is not None:
         at = _chosen(made, rank)
         made, variables = made.replace(placements=(made.placements[at],)), [variables[at]]
     if not chosen.shows_notes:
         say_notes(made)
     click.echo(_renderer(chosen)(made, variables))
+    if explain and format_ == "table":
+        from ompbind.report.measures import render_explanation  # late: most plans are not explained
+
+        click.echo(f"\n{render_explanation(made)}")
+    return 0
+
+
+def _variables(made: Plan, options: Mapping[str, Any]) -> list[Mapping[str, str | None]]:
+    job = make_job(options, (), RUN_ID)
+    return [make_variables(made, seat, job) for seat in local_seats(made)]
+
+
+def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
+    """Print the plans of several strategies; `more` tells of options that do not go with that."""
+    from ompbind.report.measures import render_comparison, render_comparison_json
+
+    if more or format_ not in ("table", "json"):
+        raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
+    machine, request = read_machine(options["topology"]), make_request(options)
+    if request.mask is not None and len(request.mask.parts) > 1:
+        raise click.UsageError(
+            "--compare needs a mask that strategies divide, not one with a part for each rank"
+        )
+    plans: dict[str, Plan] = {}
+    refused: dict[str, PlanError] = {}
+    for name in options["compare"]:
+        try:
+            plans[name] = make_plan(machine, request.replace(strategy=name))
+        except PlanError as error:
+            refused[name] = error
+    if not plans:
+        raise next(iter(refused.values()))
+    if format_ == "table":
+        click.echo(render_comparison(plans, refused))
+    else:
+        both = {name: (made, _variables(made, options)) for name, made in plans.items()}
+        click.echo(render_comparison_json(both, refused))
     return 0
 
 

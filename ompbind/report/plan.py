@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
 from ompbind.mask import Mask
+from ompbind.measures import Measures, measure_plan
 from ompbind.placement import Placement, Plan
+from ompbind.reasons import make_reasons
 from ompbind.report.machine import render_summary
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table
 from ompbind.request import Bind, Request
@@ -35,12 +37,13 @@ def render_plan(plan: Plan, variables: Sequence[Variables] = ()) -> str:
         columns.insert(
             -1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True)
         )
-    return "\n".join([f"{_heading(plan)}\n", render_table(columns), *_remarks(plan)])
-
-
-def _heading(plan: Plan) -> str:
-    where = "this machine" if plan.machine.source == "live" else plain(plan.machine.source)
     strategy = "mask" if _has_parts(plan.request.mask) else plan.request.strategy
+    return "\n".join([f"{plan_heading(plan, strategy)}\n", render_table(columns), *_remarks(plan)])
+
+
+def plan_heading(plan: Plan, strategy: str) -> str:
+    """Say of how many ranks a plan is, by which strategy, and what machine it is for."""
+    where = "this machine" if plan.machine.source == "live" else plain(plan.machine.source)
     return f"{count(len(plan.placements), 'rank')}, {strategy}, on {where}:\n{render_summary(plan.machine)}"
 
 
@@ -69,7 +72,12 @@ def _remarks(plan: Plan) -> Iterator[str]:
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render the plan as JSON, schema ompbind-plan/1, with the environment of every rank."""
-    record = {
+    return json.dumps(plan_record(plan, variables), indent=2)
+
+
+def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]:
+    """Return the JSON value of a plan."""
+    return {
         "schema": "ompbind-plan/1",
         "machine": {
             "source": plan.machine.source,
@@ -84,8 +92,16 @@ def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
         "notes": [{"code": note.code, "text": note.text} for note in plan.notes],
+        "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan)],
+        "measures": _measures_record(measure_plan(plan)),
     }
-    return json.dumps(record, indent=2)
+
+
+def _measures_record(measures: Measures) -> dict[str, object]:
+    borders = (
+        {"level": one.level, "crossing": one.crossing, "touched": one.touched} for one in measures.borders
+    )
+    return {**measures.as_dict(), "borders": list(borders)}
 
 
 def _request_record(request: Request) -> dict[str, object]:

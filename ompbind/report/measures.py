@@ -1,0 +1,77 @@
+"""The measures of a plan, the reasons for it, and several plans side by side, for people and programs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.errors import PlanError
+from ompbind.measures import Measures, measure_plan
+from ompbind.placement import Plan
+from ompbind.reasons import make_reasons
+from ompbind.report.plan import Variables, plan_heading, plan_record
+from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
+
+
+def render_explanation(plan: Plan) -> str:
+    """Render the reason for each choice of a plan, and its measures."""
+    reasons = (render_paragraph(one.about, one.text) for one in make_reasons(plan))
+    rows = list(measure_rows(measure_plan(plan)))
+    return "\n".join(["why:", *reasons, "", "measures (fewer is better):", _indented(rows)])
+
+
+def _indented(rows: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:{width}}  {value}" for name, value in rows)
+
+
+def measure_rows(measures: Measures) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each measure, the most important first."""
+    yield "cores idle", str(measures.idle)
+    yield "cores of several ranks", str(measures.shared)
+    yield "largest less smallest rank, in cores", str(measures.imbalance)
+    for border in measures.borders:
+        yield f"ranks across {border.level.label}s that could hold them", str(border.crossing)
+    for border in measures.borders:
+        yield f"{border.level.label}s that ranks reach, summed", str(border.touched)
+    yield "ranks of several kinds of cores", str(measures.mixed)
+
+
+def render_comparison(plans: Mapping[str, Plan], refused: Mapping[str, PlanError]) -> str:
+    """Render plans of one request side by side: the measures of each strategy, then the CPUs of every rank.
+
+    `refused` are the strategies that cannot serve the request.
+    """
+    lines = [f"{plan_heading(next(iter(plans.values())), ', '.join(plans))}\n"] if plans else []
+    if plans:
+        lines += [render_table(_measure_columns(plans)), "", render_table(_rank_columns(plans))]
+    refusals = [render_paragraph(name, f"{error.message} ({error.hint})") for name, error in refused.items()]
+    return "\n".join([*lines, *([""] if lines and refusals else []), *refusals])
+
+
+def _measure_columns(plans: Mapping[str, Plan]) -> list[Column]:
+    rows = {name: dict(measure_rows(measure_plan(plan))) for name, plan in plans.items()}
+    names = list(next(iter(rows.values())))
+    return [
+        Column(title="fewer is better", cells=names, grows=True),
+        *(Column(title=name, cells=list(values.values()), right=True) for name, values in rows.items()),
+    ]
+
+
+def _rank_columns(plans: Mapping[str, Plan]) -> list[Column]:
+    most = max(len(plan.placements) for plan in plans.values())
+    columns = [Column(title="rank", cells=[str(rank) for rank in range(most)], right=True)]
+    for name, plan in plans.items():
+        cells = [render_cpus(one.cpuset) for one in plan.placements]
+        columns.append(Column(title=name, cells=cells + ["-"] * (most - len(cells)), grows=True))
+    return columns
+
+
+def render_comparison_json(
+    plans: Mapping[str, tuple[Plan, Sequence[Variables]]], refused: Mapping[str, PlanError]
+) -> str:
+    """Render plans of one request as JSON, schema ompbind-compare/1."""
+    record = {
+        "schema": "ompbind-compare/1",
+        "plans": [plan_record(plan, variables) for plan, variables in plans.values()],
+        "refused": [{"strategy": name, "text": error.message} for name, error in refused.items()],
+    }
+    return json.dumps(record, indent=2)
