@@ -9,7 +9,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from ompbind.errors import MaskError
-from ompbind.mask import Item, Mask, Selector, Word, parse_mask
+from ompbind.items import Item, Selector
+from ompbind.mask import Mask, Word, parse_mask
 from ompbind.record import Record
 from ompbind.request import Compat, Family, Request
 from ompbind.topology import Level

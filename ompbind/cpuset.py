@@ -4,7 +4,7 @@ Two words are used throughout: a *list* is kernel list text such as "0-3,8", a *
 text such as "ff,ffffffff". Both name sets; order belongs to tuples of numbers, never to a CpuSet.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that text cannot ask for huge sets."""
@@ -145,6 +145,63 @@ class CpuSet:
 def run_text(start: int, length: int) -> str:
     """Write neighbouring numbers as list text: "3", "0-7"."""
     return str(start) if length == 1 else f"{start}-{start + length - 1}"
+
+
+EVEN = 4
+"""Runs that are written as a stride from this number on; fewer are easier to read one by one."""
+
+
+def runs_texts(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Write runs in their order, four and more evenly spaced ones as one stride: "0-62:2", "0-31:2/8".
+
+    `runs` are (first number, length); runs that follow each other do not touch. Masks take all of these.
+    """
+    at = 0
+    while at < len(runs):
+        even = _evenly_spaced(runs, at)
+        yield stride_text(runs[at : at + even]) if even >= EVEN else run_text(*runs[at])
+        at += even if even >= EVEN else 1
+
+
+def sequence_texts(numbers: Sequence[int]) -> Iterator[str]:
+    """Write numbers that are all different in their order, each piece a number, range or stride."""
+    return runs_texts(list(_sequence_runs(numbers)))
+
+
+def range_text(numbers: Sequence[int]) -> str:
+    """Write what one range or stride names, as that: "5", "0-3", "0-14:2", "0-9:2/8"."""
+    runs = list(_sequence_runs(numbers))
+    return run_text(*runs[0]) if len(runs) == 1 else stride_text(runs)
+
+
+def stride_text(runs: Sequence[tuple[int, int]]) -> str:
+    """Write evenly spaced runs, of which the last may be shorter, as a stride."""
+    width, step = runs[0][1], runs[1][0] - runs[0][0]
+    last = runs[-1][0] + runs[-1][1] - 1
+    return f"{runs[0][0]}-{last}:{step}" if width == 1 else f"{runs[0][0]}-{last}:{width}/{step}"
+
+
+def _evenly_spaced(runs: Sequence[tuple[int, int]], at: int) -> int:
+    """Count the runs from `at` on that are equally long and, rising, equally far from each other."""
+    step, width = (runs[at + 1][0] - runs[at][0] if at + 1 < len(runs) else 0), runs[at][1]
+    stop = at + 1
+    while step > 0 and stop < len(runs) and runs[stop] == (runs[stop - 1][0] + step, width):
+        stop += 1
+    return stop - at
+
+
+def _sequence_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield (first number, length) of each run of numbers that follow one another."""
+    start, length = 0, 0
+    for number in numbers:
+        if length and number == start + length:
+            length += 1
+            continue
+        if length:
+            yield start, length
+        start, length = number, 1
+    if length:
+        yield start, length
 
 
 EMPTY = CpuSet()

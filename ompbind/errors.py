@@ -25,8 +25,11 @@ class RequestError(OmpbindError):
 class MaskError(OmpbindError):
     """A mask that cannot be used, with the place in its text that is at fault.
 
-    `span` is the first and one past the last character of `text` at fault.
+    `span` is the first and one past the last character of `text` at fault. `suggestion` is the text of a
+    mask, as close to this one as possible, that the one who raises the error takes; "" is none.
     """
+
+    suggestion = ""
 
     def __init__(self, message: str, *, text: str, span: tuple[int, int], hint: str = "") -> None:
         super().__init__(message, hint=hint)

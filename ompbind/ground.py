@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named, union
-from ompbind.errors import MaskError, PlanError
+from ompbind.errors import PlanError
 from ompbind.mask import Mask, Word, part_fault
 from ompbind.placement import Note
 from ompbind.record import Record
@@ -111,9 +111,8 @@ def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
     found = len(chosen.parts)
     if found == 1 or ranks in (None, found):
         return
-    raise MaskError(
-        f"the mask has {found} parts for {count(ranks or 0, 'rank')}",
-        text=mask.text,
-        span=(0, len(mask.text)),
-        hint=f"give -n {found}, or one part for each rank, or a single part for all to divide",
-    )
+    many = [item for part in mask.parts[ranks:] for item in part]
+    items = tuple(many or (item for part in mask.parts for item in part))
+    message = f"the mask has {found} parts for {count(ranks or 0, 'rank')}"
+    hint = f"give -n {found}, or one part for each rank, or a single part for all to divide"
+    raise part_fault(mask, items, message, hint)

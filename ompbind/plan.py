@@ -1,102 +1,25 @@
 """`make_plan`: machine × request → plan, without touching the world."""
 
-from collections.abc import Iterator, Sequence
-
-from ompbind.cpuset import CpuSet, union
-from ompbind.errors import OmpbindError
-from ompbind.explain import explain
-from ompbind.ground import make_ground
-from ompbind.mask import Word
-from ompbind.placement import Placement, Plan
-from ompbind.places import make_places, places_text
-from ompbind.record import Record
-from ompbind.request import Bind, Request
-from ompbind.shares import Share, make_shares
-from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving, touched
-
-
-class _Scene(Record):
-    """What every placement of a plan is decided by; `handed_out` counts the CPUs of all ranks."""
-
-    machine: Machine
-    request: Request
-    core_of: dict[int, int]
-    nodes: tuple[Domain, ...]
-    handed_out: int
+from ompbind.decide import decide_plan
+from ompbind.errors import MaskError, OmpbindError
+from ompbind.placement import Plan
+from ompbind.request import Request
+from ompbind.topology import Machine
 
 
 def make_plan(machine: Machine, request: Request) -> Plan:
     """Decide which rank gets which CPUs; equal arguments give equal plans.
 
-    Raises MaskError when the mask does not fit the machine, PlanError when the request does not.
+    Raises MaskError when the mask does not fit the machine, with one that does, and PlanError when the
+    request does not.
     """
     try:
-        return _decide(machine, request)
+        return decide_plan(machine, request)
     except OmpbindError as error:
+        if isinstance(error, MaskError):
+            from ompbind.advice import suggest_mask  # late: most masks fit
+
+            error.suggestion = suggest_mask(machine, request)
         if request.compat is not None and request.compat.read:
             error.hint += f" ({'; '.join(request.compat.read)})"
         raise
-
-
-def _decide(machine: Machine, request: Request) -> Plan:
-    asked = request
-    if request.mask is not None and request.mask.word is Word.NONE:
-        request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
-    ground = make_ground(machine, request)
-    shares = make_shares(ground)
-    scene = _Scene(
-        machine=machine,
-        request=request,
-        core_of=index_by_cpu(machine.at(Level.CORE)),
-        nodes=machine.at(Level.NODE),
-        handed_out=sum(len(share.cpus) for share in shares),
-    )
-    draft = Plan(
-        machine=machine,
-        request=request,
-        placements=tuple(_place_all(scene, shares)),
-        reserved=union(share.reserved for share in shares),
-    )
-    draft = draft.replace(idle=machine.allowed - draft.reserved - draft.used)
-    return draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
-
-
-def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:
-    """Yield the placement of every rank; ranks with one and the same share are alike but for their number."""
-    last: Placement | None = None
-    for rank, share in enumerate(shares):
-        same = last is not None and share is shares[rank - 1]
-        last = last.replace(rank=rank) if last is not None and same else _place(scene, rank, share)
-        yield last
-
-
-def _place(scene: _Scene, rank: int, share: Share) -> Placement:
-    nodes = tuple(node.os_id for node in touched(scene.nodes, share.cpuset) if node.os_id is not None)
-    bind = scene.request.bind if scene.machine.bindable else Bind.NONE
-    places = make_places(share.cpus, _cores(scene, share), bind)
-    return Placement(
-        rank=rank,
-        cpus=share.cpus,
-        places=places if places_text(places) is not None else (),
-        threads=_threads(scene, len(share.cpus)),
-        nodes=nodes,
-        memory_nodes=serving(scene.machine.nodes, nodes),
-        reserved=share.reserved,
-    )
-
-
-def _cores(scene: _Scene, share: Share) -> list[CpuSet]:
-    """Return the rank's CPUs core by core, cores in the order of their first CPU in the rank."""
-    cores: dict[int, list[int]] = {}
-    for cpu in share.cpus:
-        cores.setdefault(scene.core_of[cpu], []).append(cpu)
-    return [CpuSet(cpus) for cpus in cores.values()]
-
-
-def _threads(scene: _Scene, cpus: int) -> int:
-    """Return the threads of a rank: as asked, else one per CPU within its share of the quota."""
-    if scene.request.threads is not None:
-        return scene.request.threads
-    if scene.machine.quota is None:
-        return cpus
-    return max(1, min(cpus, int(scene.machine.quota * cpus / scene.handed_out)))

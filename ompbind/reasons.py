@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
+from ompbind.mask import mask_text
 from ompbind.measures import Border, Measures, measure_plan
 from ompbind.placement import Plan
 from ompbind.record import Record
@@ -44,7 +45,7 @@ def _cpus(plan: Plan) -> Iterator[str]:
             verb, them = ("is", "it") if len(left) == 1 else ("are", "them")
             yield f"{named('CPU', left)} {verb} {name}, and left to those who name {them}."
     if request.mask is not None and request.mask.parts:
-        yield f"The mask names which to use: {request.mask.text}."
+        yield f"The mask names which to use: {mask_text(request.mask)}."
     if request.core_kind != "all":
         yield f"Of these, {request.core_kind} cores only, as asked."
 

@@ -1,10 +1,11 @@
 """A mask on a machine: which CPUs each part names, in the order in which the text names them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from ompbind.cpuset import CpuSet, named
+from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MaskError
-from ompbind.mask import Item, Mask, Selector, part_fault
+from ompbind.items import Item, Selector
+from ompbind.mask import Mask, part_fault
 from ompbind.record import Record
 from ompbind.topology import Domain, Level, Machine, touched
 
@@ -28,7 +29,7 @@ def select(mask: Mask, machine: Machine, *, allow_partial: bool = False) -> Sele
         if not cpus:
             raise part_fault(mask, items, "no CPU is left here", _allowed_hint(machine))
         parts.append(cpus)
-    return Selection(parts=tuple(parts), dropped=tuple(dropped))
+    return Selection(parts=tuple(parts), dropped=tuple(dict.fromkeys(dropped)))
 
 
 def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:
@@ -37,47 +38,45 @@ def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:
         yield from core.cpus & cpus
 
 
-def _resolve_part(
-    mask: Mask, items: tuple[Item, ...], machine: Machine
-) -> tuple[tuple[int, ...], list[MaskError]]:
+Resolved = tuple[tuple[int, ...], list[MaskError]]
+"""CPUs in the order in which they are named, and what cannot be used."""
+
+
+def resolve(mask: Mask, item: Item, machine: Machine) -> Resolved:
+    """Return the CPUs that one item of a mask names, without what cannot be used.
+
+    CPUs to take away may well be offline or not allowed; only what is not there at all is a slip.
+    """
+    if item.cpus:
+        usable = tuple(cpu for cpu in item.cpus if cpu in machine.allowed)
+        wanted = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
+        if item.taken_away:
+            wanted = wanted - machine.online - machine.offline
+        return usable, list(_unusable(mask, item, wanted, machine))
+    if item.chain:
+        return _resolve_chain(mask, item, machine)
+    return _everything(machine), []
+
+
+def _resolve_part(mask: Mask, items: tuple[Item, ...], machine: Machine) -> Resolved:
     """Resolve one part; a part that only takes away begins with everything."""
-    wanted = [item for item in items if not item.taken_away]
     faults: list[MaskError] = []
     order: dict[int, None] = {}
-    for cpus in [_resolve(mask, item, machine, faults) for item in wanted] or [_everything(machine)]:
-        order.update(dict.fromkeys(cpus))
+    gone: set[int] = set()
     for item in items:
+        cpus, found = resolve(mask, item, machine)
+        faults.extend(found)
         if item.taken_away:
-            for cpu in _resolve(mask, item, machine, []):
-                order.pop(cpu, None)
-            faults.extend(_absent(mask, item, machine))
-    return tuple(order), faults
+            gone.update(cpus)
+        else:
+            order.update(dict.fromkeys(cpus))
+    if all(item.taken_away for item in items):
+        order = dict.fromkeys(_everything(machine))
+    return tuple(cpu for cpu in order if cpu not in gone), faults
 
 
 def _everything(machine: Machine) -> tuple[int, ...]:
     return tuple(machine_order(machine, machine.ordinary))
-
-
-def _resolve(mask: Mask, item: Item, machine: Machine, faults: list[MaskError]) -> tuple[int, ...]:
-    if item.cpus:
-        wanted = CpuSet(item.cpus)
-        if not wanted <= machine.allowed:
-            faults.extend(_unusable(mask, item, wanted, machine))
-        return tuple(cpu for cpu in item.cpus if cpu in machine.allowed)
-    if not item.chain:
-        return _everything(machine)
-    insides = [machine.allowed]
-    for selector in item.chain:
-        steps = [_Step(mask=mask, item=item, selector=selector, inside=inside) for inside in insides]
-        insides = [found for step in steps for found in _narrow(step, machine)]
-    kept = [inside & machine.ordinary or inside for inside in insides]
-    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside))
-
-
-def _absent(mask: Mask, item: Item, machine: Machine) -> Iterator[MaskError]:
-    """Yield a fault for CPUs to take away that do not exist: that is a slip, unlike CPUs not allowed."""
-    absent = CpuSet(item.cpus) - machine.online - machine.offline
-    return (fault for fault in _unusable(mask, item, absent, machine) if absent)
 
 
 def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Iterator[MaskError]:
@@ -100,49 +99,62 @@ def _about(cpus: CpuSet, one: str, many: str) -> str:
     return f"{named('CPU', cpus)} {one if len(cpus) == 1 else many}"
 
 
-class _Step(Record):
-    """One selector of a chain, at work inside the CPUs that the selectors before it have left."""
-
-    mask: Mask
-    item: Item
-    selector: Selector
-    inside: CpuSet
-
-
-def _narrow(step: _Step, machine: Machine) -> list[CpuSet]:
-    """Return the CPUs of each selected domain, those inside what is left."""
-    selector = step.selector
-    domains = touched(machine.at(selector.level), step.inside)
-    if not domains:
-        message = f"this machine tells no {selector.level} domains"
-        raise part_fault(step.mask, (step.item,), message, _allowed_hint(machine))
-    known = {number: domain for number, domain in _keyed(domains, selector) if number is not None}
-    for number in selector.numbers:
-        if number not in known:
-            raise part_fault(step.mask, (step.item,), *_unknown(selector, number, known))
-    return [known[number].cpus & step.inside for number in selector.numbers]
+def _resolve_chain(mask: Mask, item: Item, machine: Machine) -> Resolved:
+    """Resolve selectors, each one inside what those before it have left."""
+    faults: list[MaskError] = []
+    insides = [machine.allowed]
+    for selector in item.chain:
+        narrowed: list[CpuSet] = []
+        for inside in insides:
+            known = nameable(machine, selector, inside)
+            absent = CpuSet(number for number in selector.numbers if number not in known)
+            if item.taken_away:
+                absent = absent - _existing(machine, selector)
+            if absent:
+                message, hint = _unknown(machine, selector, absent, inside)
+                faults.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
+            narrowed.extend(known[number].cpus & inside for number in selector.numbers if number in known)
+        insides = narrowed
+    kept = [inside & machine.ordinary or inside for inside in insides]
+    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside)), faults
 
 
-def _unknown(selector: Selector, number: int, known: Mapping[int, Domain]) -> tuple[str, str]:
-    """Return the message and the hint for a domain that is not there."""
-    kind, sign = ("number", "#") if selector.by_os_number else ("index", "")
-    if not known:
-        return (
-            f"{selector.level} domains have no OS numbers here",
-            f"leave the '#' out, as in {selector.level}:0",
-        )
-    hint = f"those that can be named are {selector.level}:{sign}{CpuSet(known)}"
-    os_ids = CpuSet(one.os_id for one in known.values() if one.os_id is not None)
-    if not selector.by_os_number and os_ids and os_ids != CpuSet(known):
-        hint += f", by OS number {selector.level}:#{os_ids}"
-    return f"there is no {selector.level} with {kind} {number} among the allowed CPUs there", hint
+def nameable(machine: Machine, selector: Selector, inside: CpuSet) -> dict[int, Domain]:
+    """Return the domains that a selector of this level can name inside some CPUs, by its kind of number."""
+    domains = touched(machine.at(selector.level), inside)
+    keyed = ((one.os_id if selector.by_os_number else index, one) for index, one in enumerate(domains))
+    return {number: domain for number, domain in keyed if number is not None}
 
 
-def _keyed(domains: Sequence[Domain], selector: Selector) -> Iterator[tuple[int | None, Domain]]:
-    """Pair domains with the numbers by which the selector names them."""
-    for index, domain in enumerate(domains):
-        yield (domain.os_id if selector.by_os_number else index), domain
+def _existing(machine: Machine, selector: Selector) -> CpuSet:
+    """Return the OS numbers of a level, with or without allowed CPUs; none for a selector by index."""
+    if not selector.by_os_number:
+        return EMPTY
+    numbers = CpuSet(one.os_id for one in machine.at(selector.level) if one.os_id is not None)
+    nodes = machine.nodes if selector.level is Level.NODE else ()
+    return numbers | CpuSet(node.number for node in nodes)
+
+
+def _unknown(machine: Machine, selector: Selector, absent: CpuSet, inside: CpuSet) -> tuple[str, str]:
+    """Return the message and the hint for domains that cannot be named inside some CPUs."""
+    level, known = selector.level, nameable(machine, selector, inside)
+    sign = "#" if selector.by_os_number else ""
+    if not touched(machine.at(level), inside):
+        where = "among the CPUs there" if machine.at(level) else "domains"
+        return f"this machine tells no {level} {where}", _allowed_hint(machine)
+    if not known and sign:
+        return f"{level} domains have no OS numbers here", f"leave the '#' out, as in {level}:0"
+    hint = f"those that can be named are {level}:{sign}{CpuSet(known)}"
+    numbered = CpuSet(nameable(machine, selector.replace(by_os_number=True), inside))
+    if not sign and numbered and numbered != CpuSet(known):
+        hint += f", by OS number {level}:#{numbered}"
+    if level is Level.NODE and absent <= CpuSet(node.number for node in machine.nodes if not node.cpus):
+        return f"{named(level.label, absent)} {'has' if len(absent) == 1 else 'have'} no CPU", hint
+    if absent <= _existing(machine, selector) and inside == machine.allowed:
+        return f"no CPU of {named(level.label, absent)} is allowed here", hint
+    kind = "number" if sign else "index"
+    return f"there is no {level} with {kind} {absent} among the allowed CPUs there", hint
 
 
 def _allowed_hint(machine: Machine) -> str:
-    return f"allowed here: {machine.allowed}, as in --mask '{machine.allowed}'"
+    return f"allowed here: {machine.allowed}"

@@ -141,7 +141,7 @@ def test_values_that_do_not_fit_the_machine_are_named_in_the_hint(env, ranks, er
 
 def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
     machine = DUAL.replace(allowed=CpuSet([0, 1, 8, 9]))
-    with pytest.raises(MaskError, match="no node with number 1") as caught:
+    with pytest.raises(MaskError, match="no CPU of NUMA node 1 is allowed here") as caught:
         make_plan(machine, wanted({NODES: "0,1"}))
     assert caught.value.span == (2, 3)
     assert lists(make_plan(machine, wanted({}))) == ["0", "1"]

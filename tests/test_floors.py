@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 TABLE = """
 words:   record errors cpuset
-values:  topology kinds memories mask request placement places selection
-         field fitting strategies crowd ground shares explain plan measures reasons compat
+values:  topology kinds memories items mend mask request placement places selection
+         field fitting strategies crowd ground shares explain decide advice plan measures reasons compat
          openmp command events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
@@ -23,7 +23,8 @@ effects: launch.which launch.confine launch.groups launch.guard launch.ladder la
          launch.wakeup launch.spawn launch.supervise observe.runtimes observe.probe
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.boxes report.layout report.picture
-shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.run cli.topo cli.main __main__
+shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.run
+         cli.topo cli.main __main__
 """
 FLOORS = [floor.split() for floor in re.split(r"\w+:", TABLE)[1:]]
 """Every module in the one total order; a module imports only what stands before it."""

@@ -1,15 +1,19 @@
-"""The mask grammar, and the positions of its faults."""
+"""The mask grammar: what it reads, the positions of its faults, what it suggests, its canonical text."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
-from ompbind.mask import Word, parse_mask
+from ompbind.mask import Word, mask_text, parse_mask
+from ompbind.selection import select
+from tests.masks import broken, machines, masks
+
+MORE = settings(max_examples=250)
 
 
 def cpus(text):
-    """The CPUs of each item of each part, '^' items as negative tuples."""
+    """The CPUs of each item of each part."""
     return [[item.cpus for item in part] for part in parse_mask(text).parts]
 
 
@@ -27,16 +31,13 @@ def cpus(text):
         ("0-1|2-3", [[(0, 1)], [(2, 3)]]),
         (" 0 , 1 | 2 ", [[(0,), (1,)], [(2,)]]),
         ("0-3,^2", [[(0, 1, 2, 3), (2,)]]),
+        ("0-3,^ 2", [[(0, 1, 2, 3), (2,)]]),
+        ("000000012", [[(12,)]]),
+        ("0x1,00000002", [[(1, 32)]]),
     ],
 )
 def test_reads_numbers(text, parts):
     assert cpus(text) == parts
-
-
-def test_a_hint_keeps_what_was_right():
-    with pytest.raises(MaskError) as caught:
-        parse_mask("3-1:2")
-    assert caught.value.hint == "write 1-3:2"
 
 
 def test_reads_selectors_narrowed_by_dots():
@@ -46,57 +47,195 @@ def test_reads_selectors_narrowed_by_dots():
         ("package", (1,), False),
         ("core", (0, 2), False),
     ]
+    assert [one.span for one in first.chain] == [(0, 9), (10, 20)]
     assert [(one.level, one.numbers, one.by_os_number) for one in second.chain] == [("node", (3,), True)]
     assert third.taken_away
     assert not first.taken_away
 
 
-@pytest.mark.parametrize(("text", "word"), [("auto", Word.AUTO), ("none", Word.NONE), ("nobind", Word.NONE)])
+@pytest.mark.parametrize(
+    ("text", "word"), [("auto", Word.AUTO), (" none ", Word.NONE), ("nobind", Word.NONE)]
+)
 def test_reads_words(text, word):
     assert parse_mask(text).word is word
 
 
-@pytest.mark.parametrize(
-    ("text", "marked", "message"),
-    [
-        ("", "", "empty"),
-        ("0,,1", ",", "empty"),
-        ("0|", "", "empty"),
-        ("3-1", "3-1", "reversed"),
-        ("-1", "-", "negative"),
-        ("1,x", "x", "not a number"),
-        ("0-", "", "missing"),
-        ("0-7:0", "0", "stride of zero"),
-        ("0-7:4/2", "4/2", "4 of every 2"),
-        ("socket:0", "socket", "unknown selector"),
-        ("node:", "", "missing"),
-        ("node:0.core", "core", "unknown selector"),
-        ("0xfg", "0xfg", "hexadecimal"),
-        ("0x", "0x", "hexadecimal"),
-        ("1,0x0", "0x0", "names no CPU"),
-        ("0xf f", "0xf f", "hexadecimal"),
-        ("0x0XF", "0x0XF", "hexadecimal"),
-        ("5:3", "5:3", "needs a range"),
-        ("3-1:2", "3-1:2", "reversed"),
-        ("auto|0", "auto", "stands alone"),
-        ("All", "All", "small letters"),
-        ("0-65536", "65536", "too large"),
-        ("99999999", "99999999", "too large"),
-        ("^", "", "empty|missing"),
-    ],
-)
-def test_marks_what_is_wrong(text, marked, message):
-    with pytest.raises(MaskError, match=message) as caught:
+@MORE
+@given(masks())
+def test_every_mask_reads_as_what_it_was_written_from(made):
+    text, values = made
+    read = [
+        [
+            (one.taken_away, one.cpus, tuple((s.level, s.numbers, s.by_os_number) for s in one.chain))
+            for one in part
+        ]
+        for part in parse_mask(text).parts
+    ]
+    assert read == values
+
+
+FAULTS = [
+    # text, what is marked, message, suggestion
+    ("", "", "an item is empty here", "auto"),
+    ("0,,1", ",", "an item is empty here", "0,1"),
+    ("0|", "", "an item is empty here", "0"),
+    ("0||1", "|", "an item is empty here", "0|1"),
+    ("0,1,", "", "an item is empty here", "0,1"),
+    ("3-1", "3-1", "the range '3-1' is reversed", "1-3"),
+    ("3-1:2", "3-1:2", "the range '3-1' is reversed", "1-3:2"),
+    ("node:0,core:7-4", "7-4", "the range '7-4' is reversed", "node:0,core:4-7"),
+    ("-1", "-", "a number is negative here", "1"),
+    ("0,-1", "-", "a number is negative here", "0,1"),
+    ("0--3", "-3", "a number is negative here", "0-3"),
+    ("node:-1", "-", "a number is negative here", "node:1"),
+    ("0-7:-2", "-2", "a number is negative here", "0-7"),
+    ("1,x", "x", "'x' is not a number", "1"),
+    ("0 1", "0 1", "'0 1' is not a number", "0,1"),
+    ("0 - 3", "0 ", "'0 ' is not a number", "0-3"),
+    ("0–3", "0–3", "'0–3' is not a number", "0-3"),
+    ("0..3|4;5", "0..3", "'0..3' is not a number", "0-3|4,5"),
+    ("0-3:4-7", "4-7", "'4-7' is not a number", "0-3,4-7"),
+    ("1.5", "1.5", "'1.5' is not a number", "1,5"),
+    ("ff", "ff", "'ff' is not a number", "0xff"),
+    ("*", "*", "'*' is not a number", "all"),
+    ("!3", "!3", "'!3' is not a number", "^3"),
+    ("^^3", "^3", "'^3' is not a number", "^3"),
+    ("^", "", "a number is missing here", "auto"),
+    ("0-", "", "a number is missing here", "0"),
+    ("0-7:", "", "a number is missing here", "0-7"),
+    ("0-7:2/", "", "a number is missing here", "0-7:2"),
+    ("0-7:0", "0", "a stride of zero names no CPU", "0-7"),
+    ("0-7:0/4", "0/4", "a stride of zero names no CPU", "0-7:4"),
+    ("0-7:4/2", "4/2", "cannot take 4 of every 2", "0-7:2/4"),
+    ("5:3", "5:3", "a stride needs a range before it", "5"),
+    ("0-65536", "65536", "'65536' is too large for a CPU number", "0-65535"),
+    ("0,99999999", "99999999", "'99999999' is too large for a CPU number", "0"),
+    ("0xfg", "0xfg", "'0xfg' is not a hexadecimal mask", "0xf"),
+    ("0x", "0x", "'0x' is not a hexadecimal mask", "auto"),
+    ("0xf f", "0xf f", "'0xf f' is not a hexadecimal mask", "0xff"),
+    ("0x0XF", "0x0XF", "'0x0XF' is not a hexadecimal mask", "0x0f"),
+    ("1,0x0", "0x0", "this mask names no CPU", "1"),
+    ("auto|0", "auto", "the word 'auto' stands alone", "all|0"),
+    ("0,nobind", "nobind", "the word 'nobind' stands alone", "0,all"),
+    ("All", "All", "the word 'all' is written in small letters", "all"),
+    ("NONE", "NONE", "the word 'none' stands alone", "none"),
+    ("nod:0", "nod", "unknown selector 'nod'", "node:0"),
+    ("socket:0", "socket", "unknown selector 'socket'", "package:0"),
+    ("0|numa=1", "numa=1", "'numa=1' is not a number", "0|node:1"),
+    ("L3:2", "L3", "unknown selector 'L3'", "l3:2"),
+    ("cpu:3-5", "cpu", "unknown selector 'cpu'", "3-5"),
+    ("zebra:0,1", "zebra", "unknown selector 'zebra'", "1"),
+    ("all.core:0", "all", "unknown selector 'all'", "core:0"),
+    ("node:0.^core:0", "^core", "unknown selector '^core'", "node:0,^node:0.core:0"),
+    ("node:0:core:1", "0:core:1", "a stride needs a range before it", "node:0.core:1"),
+    ("node:", "", "a number is missing here", "node:0"),
+    ("node", "node", "the selector 'node' has no number", "node:0"),
+    ("node0", "node0", "'node0' is not a number", "node:0"),
+    ("node:0.core", "core", "the selector 'core' has no number", "node:0.core:0"),
+    ("node:0.", "", "a selector is missing here", "node:0"),
+    ("node:#0-#1", "#1", "'#1' is not a number", "node:#0-1"),
+    ("node:1.core:3-0:2,9", "3-0:2", "the range '3-0' is reversed", "node:1.core:0-3:2,9"),
+]
+
+
+@pytest.mark.parametrize(("text", "marked", "message", "suggestion"), FAULTS)
+def test_marks_what_is_wrong_and_suggests_what_is_right(text, marked, message, suggestion):
+    with pytest.raises(MaskError) as caught:
         parse_mask(text)
-    start, stop = caught.value.span
-    assert text[start:stop] == marked
-    assert caught.value.hint
+    error = caught.value
+    assert (text[slice(*error.span)], error.message, error.suggestion) == (marked, message, suggestion)
+    assert error.hint
+    parse_mask(error.suggestion)
 
 
-@given(st.text(alphabet="0123456789-,|^:./#xafnodel ", max_size=30))
-def test_any_text_is_a_mask_or_a_marked_fault(text):
+def check_fault(text):
+    """Any text is a mask, or a fault that is marked in it, with a suggestion that is a mask."""
     try:
         parse_mask(text)
     except MaskError as error:
         start, stop = error.span
         assert 0 <= start < stop <= len(text) + 1
+        parse_mask(error.suggestion)
+
+
+@MORE
+@given(st.text(alphabet="0123456789-,|^:./#xafnodel ", max_size=30))
+def test_any_text_is_a_mask_or_a_marked_fault(text):
+    check_fault(text)
+
+
+@given(st.text(max_size=30))
+def test_no_sign_of_any_script_makes_another_fault(text):
+    check_fault(text)
+
+
+@MORE
+@given(broken())
+@example("0" * 5000)
+@example("9" * 5000)
+@example("0x" + "f" * 30000)
+@example("xff,00000003")
+def test_broken_masks_are_marked_and_mended(text):
+    check_fault(text)
+
+
+@given(masks(), st.sampled_from(["x", "3-1", "0-3:0", "nod:1", ""]), st.data())
+def test_mending_leaves_what_is_right_as_it_is_written(made, fault, data):
+    parts = [part.split(",") for part in made[0].split("|")]
+    place = data.draw(st.integers(0, len(parts) - 1))
+    parts[place].append(fault)
+    text = "|".join(",".join(part) for part in parts)
+    with pytest.raises(MaskError) as caught:
+        parse_mask(text)
+    good = {"x": "", "3-1": ",1-3", "0-3:0": ",0-3", "nod:1": ",node:1", "": ""}[fault]
+    parts[place][-1:] = [good[1:]] if good else []
+    assert parse_mask(caught.value.suggestion).meaning == parse_mask("|".join(map(",".join, parts))).meaning
+    assert all(item.strip() in caught.value.suggestion for part in parts for item in part)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        (" 0 , 1,2 | 05", "0-2|5"),
+        ("3,1,2", "3,1-2"),
+        ("7-9,2,8", "7-9,2"),
+        ("0,2,4", "0,2,4"),
+        ("0,2,4,6", "0-6:2"),
+        ("0-1,8-9,16-17,24-25", "0-25:2/8"),
+        ("6,4,2,0", "6,4,2,0"),
+        ("0-31:2/8,5", "0-25:2/8,5"),
+        ("0xff,ffffffff", "0-39"),
+        ("^3,^1-2,0-7", "0-7,^1-3"),
+        ("^0-6:2", "all,^0-6:2"),
+        ("^node:1 , ^core:0,^node:1,^8", "all,^8,^core:0,^node:1"),
+        ("1,node:0,1-2,node:0", "1,node:0,2"),
+        ("package:1 . l3:0-2:2 . core:0-9:2/8", "package:1.l3:0-2:2.core:0-9:2/8"),
+        ("core:#0-8:2/8", "core:#0-8:2/8"),
+        ("core:0-6:9", "core:0"),
+        ("core:0-9:3/3", "core:0-9"),
+        ("0,all", "0,all"),
+        (" nobind", "none"),
+        ("auto", "auto"),
+    ],
+)
+def test_canonical_text(text, canonical):
+    assert mask_text(parse_mask(text)) == canonical
+
+
+def selected(text, machine, **options):
+    try:
+        return select(parse_mask(text), machine, **options).parts
+    except MaskError:
+        return None
+
+
+@MORE
+@given(masks(), machines())
+def test_canonical_text_means_the_same_and_stays_as_it_is(made, machine):
+    mask = parse_mask(made[0])
+    text = mask_text(mask)
+    assert parse_mask(text).meaning == mask.meaning
+    assert mask_text(parse_mask(text)) == text
+    assert not any(sign.isspace() for sign in text)
+    for options in ({}, {"allow_partial": True}):
+        assert selected(text, machine, **options) == selected(made[0], machine, **options)

@@ -61,6 +61,10 @@ LIMITED = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(8)), offline=CpuSet([16
         ("1,^1", "no CPU is left", "1,^1"),
         ("0-3,^99", "CPU 99 does not exist", "^99"),
         ("core:#0", "no OS numbers", "core:#0"),
+        ("package:0.core:9,99", "no core with index 9", "core:9"),
+        ("0,^book:0", "tells no book domains", "book:0"),
+        ("all,^node:0-7", "no node with index 2-7", "node:0-7"),
+        ("package:0.node:#1", "no node with number 1 among", "node:#1"),
     ],
 )
 def test_tells_apart_why_cpus_cannot_be_used(text, message, marked):
@@ -83,3 +87,17 @@ def test_partial_masks_drop_what_cannot_be_used_and_say_so():
     ]
     with pytest.raises(MaskError, match="no CPU is left"):
         parts("99", LIMITED, allow_partial=True)
+
+
+def test_partial_masks_drop_domains_that_are_not_there():
+    chosen = select(parse_mask("node:1-3,package:0-1.core:3-4"), DUAL, allow_partial=True)
+    assert chosen.parts == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
+    assert chosen.dropped == (
+        "there is no node with index 2-3 among the allowed CPUs there",
+        "there is no core with index 4 among the allowed CPUs there",
+    )
+
+
+def test_what_is_there_but_not_allowed_can_be_taken_away():
+    second = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(4, 8)), offline=CpuSet([16]))
+    assert parts("all,^node:#0,^0-4,^16", second) == [[5, 6, 7]]

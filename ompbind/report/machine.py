@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count
-from ompbind.mask import SELECTABLE
+from ompbind.items import SELECTABLE
 from ompbind.report.text import plain, render_bytes, render_cpus
 from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 

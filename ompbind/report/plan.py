@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
-from ompbind.mask import Mask
+from ompbind.mask import Mask, mask_text
 from ompbind.measures import Measures, measure_plan
 from ompbind.placement import Placement, Plan
 from ompbind.reasons import make_reasons
@@ -107,7 +107,7 @@ def _measures_record(measures: Measures) -> dict[str, object]:
 def _request_record(request: Request) -> dict[str, object]:
     return {
         "ranks": "auto" if request.ranks is None else request.ranks,
-        "mask": request.mask.text if request.mask else "auto",
+        "mask": mask_text(request.mask) if request.mask else "auto",
         "strategy": request.strategy,
         "smt": request.smt,
         "sibling": request.sibling,

@@ -6,9 +6,9 @@ longer than all the rest of a dry run.
 
 import textwrap
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
-from ompbind.cpuset import CpuSet, run_text
+from ompbind.cpuset import CpuSet, runs_texts
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
 
@@ -92,25 +92,60 @@ def _fill(text: str, first: str, further: str) -> str:
 
 
 def _breakable(text: str, width: int) -> str:
-    """Put blanks after the commas of words that are longer than `width`, so that lines can end there."""
-    return " ".join(word if len(word) <= width else word.replace(",", ", ") for word in text.split(" "))
+    """Put blanks after the commas and bars of words longer than `width`, so that lines can end there."""
+    words = text.split(" ")
+    return " ".join(
+        word if len(word) <= width else word.replace(",", ", ").replace("|", "| ") for word in words
+    )
 
 
 def render_error(error: OmpbindError) -> str:
     """Render an error: what was wrong, where in the mask if it is one, and what would work."""
     lines = [render_paragraph("ompbind: error", error.message)]
+    hint = error.hint
     if isinstance(error, MaskError):
         lines.extend(_mark(error))
-    if error.hint:
-        lines.append(render_paragraph("  hint", error.hint))
+        hint = "; ".join(filter(None, (hint, _try(error))))
+    if hint:
+        lines.append(render_paragraph("  hint", hint).replace(_HOLDS, " "))
     return "\n".join(lines)
+
+
+_HOLDS = "\N{NO-BREAK SPACE}"
+"""A blank at which no line ends, until it is printed."""
+
+COPYABLE = 320
+"""Characters of a mask that a hint shows whole; of longer ones it shows what is other than in the text."""
+
+
+def _try(error: MaskError) -> str:
+    """Say which mask to try, or where a long one is other; lines break where masks allow blanks."""
+    text, better = error.text.strip(), error.suggestion
+    if len(better) <= COPYABLE:
+        return f"try --mask{_HOLDS}'{better}'" if better else ""
+    same = _shared(text, better)
+    start = max(better.rfind(sign, 0, same) for sign in ",|") + 1
+    end = len(better) - _shared(text[start:][::-1], better[start:][::-1])
+    if end > start:
+        end = min((at for sign in ",|" if (at := better.find(sign, end)) >= 0), default=len(better))
+    before, after = text[start : len(text) - (len(better) - end)].strip(",| "), _clip(better[start:end])
+    return f"try '{after}' in place of '{_clip(before)}'" if after else f"try without '{_clip(before)}'"
+
+
+def _shared(one: str, other: str) -> int:
+    """Count the characters with which both texts begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= WIDTH - 20 else f"{text[: WIDTH - 23]}..."
 
 
 def _mark(error: MaskError) -> list[str]:
     """Show the mask with its fault marked below, cut around the fault when it is long."""
     start, stop = error.span
     left = max(0, start - 40)
-    shown = error.text[left : left + WIDTH - 12].replace("\n", " ").replace("\t", " ")
+    shown = "".join(" " if sign.isspace() else plain(sign) for sign in error.text[left : left + WIDTH - 12])
     before, after = ("..." if left else ""), ("..." if left + len(shown) < len(error.text) else "")
     at = len(before) + start - left
     marks = "^" * max(1, min(stop, left + len(shown)) - start)
@@ -122,30 +157,7 @@ def render_cpus(cpus: CpuSet) -> str:
 
     Masks take all of these.
     """
-    runs = list(cpus.runs())
-    pieces: list[str] = []
-    while runs:
-        even = _evenly_spaced(runs)
-        pieces.append(_stride(runs[:even]) if even >= EVEN else run_text(*runs[0]))
-        runs = runs[even if even >= EVEN else 1 :]
-    return ",".join(pieces)
-
-
-EVEN = 4
-"""Runs that are written as a stride from this number on; fewer are easier to read one by one."""
-
-
-def _evenly_spaced(runs: Sequence[tuple[int, int]]) -> int:
-    """Count the first runs that are equally long and equally far from each other."""
-    gaps = [after[0] - before[0] for before, after in pairwise(runs)]
-    even = (gap == gaps[0] and run[1] == runs[0][1] for gap, run in zip(gaps, runs[1:], strict=True))
-    return 1 + sum(1 for _ in takewhile(bool, even))
-
-
-def _stride(runs: Sequence[tuple[int, int]]) -> str:
-    width, step = runs[0][1], runs[1][0] - runs[0][0]
-    last = runs[-1][0] + width - 1
-    return f"{runs[0][0]}-{last}:{step}" if width == 1 else f"{runs[0][0]}-{last}:{width}/{step}"
+    return ",".join(runs_texts(list(cpus.runs())))
 
 
 def plain(text: str) -> str:
