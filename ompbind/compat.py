@@ -201,7 +201,7 @@ def _node_items(name: str, text: str, items: tuple[Item, ...]) -> Iterator[Item]
             message = f"{name}: NUMA node {min(again)} is named twice"
             raise MaskError(message, text=text, span=item.span, hint="name every node once")
         seen.update(item.cpus)
-        chosen = Selector(level=Level.NODE, numbers=item.cpus, by_os_number=True)
+        chosen = Selector(level=Level.NODE, numbers=item.cpus, by_os_number=True, span=item.span)
         yield Item(span=item.span, chain=(chosen,))
 
 
