@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.mask import mask_text
-from ompbind.measures import Border, Measures, measure_plan
+from ompbind.measures import Border, Measures
 from ompbind.placement import Plan
 from ompbind.record import Record
 from ompbind.request import Bind
@@ -23,18 +23,27 @@ class Reason(Record):
     text: str
 
 
-def make_reasons(plan: Plan) -> tuple[Reason, ...]:
+class _Made(Record):
+    """A plan, with what several reasons need to know of it: its measures, and the CPUs of all ranks."""
+
+    plan: Plan
+    measures: Measures
+    used: CpuSet
+
+
+def make_reasons(plan: Plan, measures: Measures) -> tuple[Reason, ...]:
     """Give the reason for every choice of a plan, in the order in which they were made."""
+    made = _Made(plan=plan, measures=measures, used=plan.used)
     return tuple(
         Reason(about=about, text=text)
         for about, tell in _CHOICES.items()
-        for text in [" ".join(tell(plan))]
+        for text in [" ".join(tell(made))]
         if text
     )
 
 
-def _cpus(plan: Plan) -> Iterator[str]:
-    machine, request = plan.machine, plan.request
+def _cpus(made: _Made) -> Iterator[str]:
+    plan, machine, request = made.plan, made.plan.machine, made.plan.request
     limits = (
         "; the others are outside its affinity mask or cgroup" if machine.allowed != machine.online else ""
     )
@@ -50,13 +59,14 @@ def _cpus(plan: Plan) -> Iterator[str]:
         yield f"Of these, {request.core_kind} cores only, as asked."
 
 
-def _threads_of_cores(plan: Plan) -> Iterator[str]:
-    cores = touched(plan.machine.at(Level.CORE), plan.used)
+def _threads_of_cores(made: _Made) -> Iterator[str]:
+    plan = made.plan
+    cores = touched(plan.machine.at(Level.CORE), made.used)
     there = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
     if there == 1:
         yield "Cores have one hardware thread each."
         return
-    used = max(len(core.cpus & plan.used) for core in cores)
+    used = max(len(core.cpus & made.used) for core in cores)
     yield f"Of the {there} hardware threads of a core, {used} {'is' if used == 1 else 'are'} used:"
     if plan.request.smt != "auto":
         yield f"--smt {plan.request.smt} says so."
@@ -70,29 +80,32 @@ def _threads_of_cores(plan: Plan) -> Iterator[str]:
         yield "Those with the highest numbers come first, as asked."
 
 
-def _number(plan: Plan) -> Iterator[str]:
-    made = len(plan.placements)
+def _number(made: _Made) -> Iterator[str]:
+    plan = made.plan
+    ranks = count(len(plan.placements), "rank")
     strategy = STRATEGIES[plan.request.strategy]
     if plan.request.ranks is not None:
-        yield f"{count(made, 'rank')}, as asked." if made > 1 else "One rank."
+        yield f"{ranks}, as asked." if len(plan.placements) > 1 else "One rank."
     elif plan.request.mask is not None and len(plan.request.mask.parts) > 1:
-        yield f"{count(made, 'rank')}: one for each part of the mask."
+        yield f"{ranks}: one for each part of the mask."
     elif strategy.level is not None or not (strategy.sized or strategy.overlapping):
         level = strategy.level or Level.NODE
         what = "core" if plan.request.strategy == "cores" else level.label
-        yield f"{count(made, 'rank')}: one for each {what}."
+        yield f"{ranks}: one for each {what}."
     else:
-        yield f"{count(made, 'rank')}: as many as there is room for."
+        yield f"{ranks}: as many as there is room for."
 
 
-def _strategy(plan: Plan) -> Iterator[str]:
+def _strategy(made: _Made) -> Iterator[str]:
+    plan = made.plan
     if plan.request.mask is not None and len(plan.request.mask.parts) > 1:
         yield "The mask has a part for every rank, so that none has to divide the CPUs."
     else:
         yield f"{plan.request.strategy}: every rank gets {STRATEGIES[plan.request.strategy].summary}."
 
 
-def _shares(plan: Plan) -> Iterator[str]:
+def _shares(made: _Made) -> Iterator[str]:
+    plan = made.plan
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     sizes = Counter(len({core_of[cpu] for cpu in one.cpus}) for one in plan.placements)
     yield (
@@ -102,15 +115,16 @@ def _shares(plan: Plan) -> Iterator[str]:
         )
         + "."
     )
-    measures = measure_plan(plan)
+    measures = made.measures
     if measures.shared:
         yield f"{count(measures.shared, 'core')} of several ranks each."
     if measures.idle:
         yield f"{count(measures.idle, 'core')} idle."
 
 
-def _borders(plan: Plan) -> Iterator[str]:
-    measures = measure_plan(plan)
+def _borders(made: _Made) -> Iterator[str]:
+    plan = made.plan
+    measures = made.measures
     told = [border for border in measures.borders if border.crossing or _holds(plan, measures, border)]
     by_crossing: dict[int, list[str]] = {}
     for border in told:
@@ -136,7 +150,8 @@ def _holds(plan: Plan, measures: Measures, border: Border) -> bool:
     return any(len(one.cpus & firsts) >= measures.smallest for one in plan.machine.at(border.level))
 
 
-def _reserve(plan: Plan) -> Iterator[str]:
+def _reserve(made: _Made) -> Iterator[str]:
+    plan = made.plan
     if plan.request.reserve:
         yield f"{count(plan.request.reserve, 'core')} of each rank's share kept free, its last, as asked."
     elif plan.request.reserve_total:
@@ -144,7 +159,8 @@ def _reserve(plan: Plan) -> Iterator[str]:
         yield f"{free} kept free, from the end of each node or part in turn."
 
 
-def _threads(plan: Plan) -> Iterator[str]:
+def _threads(made: _Made) -> Iterator[str]:
+    plan = made.plan
     quota = plan.machine.quota
     if plan.request.threads is not None:
         yield f"{count(plan.request.threads, 'thread')} for each rank, as asked."
@@ -154,7 +170,8 @@ def _threads(plan: Plan) -> Iterator[str]:
         yield "One for each CPU of a rank."
 
 
-def _binding(plan: Plan) -> Iterator[str]:
+def _binding(made: _Made) -> Iterator[str]:
+    plan = made.plan
     if not plan.machine.bindable:
         yield "This system cannot confine a process to CPUs: ranks get thread counts only."
         return
@@ -171,7 +188,8 @@ _MODES = {
 }
 
 
-def _memory(plan: Plan) -> Iterator[str]:
+def _memory(made: _Made) -> Iterator[str]:
+    plan = made.plan
     lacking = sorted({node for one in plan.placements for node in one.nodes if node not in one.memory_nodes})
     if lacking:
         yield f"{named('NUMA node', lacking)} without memory: that of the nearest node is used."
@@ -179,7 +197,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield "Every rank's memory is nearest on the NUMA nodes of its own CPUs."
 
 
-_CHOICES: dict[str, Callable[[Plan], Iterator[str]]] = {
+_CHOICES: dict[str, Callable[[_Made], Iterator[str]]] = {
     "CPUs": _cpus,
     "hardware threads": _threads_of_cores,
     "ranks": _number,

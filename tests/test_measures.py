@@ -75,6 +75,10 @@ def test_measures_do_not_depend_on_the_order_of_ranks(shape, ranks, turn):
     assert measure(machine, machine.allowed, sets) == measure(machine, machine.allowed, turned)
 
 
+def reasons(made):
+    return {one.about: one.text for one in make_reasons(made, measure_plan(made))}
+
+
 @pytest.mark.parametrize(
     ("options", "about", "text"),
     [
@@ -111,7 +115,7 @@ def test_measures_do_not_depend_on_the_order_of_ranks(shape, ranks, turn):
     ],
 )  # fmt: skip
 def test_every_choice_has_its_reason(options, about, text):
-    assert text in {one.about: one.text for one in make_reasons(plan(DUAL, **options))}[about]
+    assert text in reasons(plan(DUAL, **options))[about]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_every_choice_has_its_reason(options, about, text):
 )
 def test_reasons_tell_of_the_machine(changes, about, text):
     made = make_plan(make_machine(DUAL, **changes), Request(ranks=2))
-    assert text in {one.about: one.text for one in make_reasons(made)}[about]
+    assert text in reasons(made)[about]
 
 
 def test_explanations_fit_a_terminal_and_end_with_measures():

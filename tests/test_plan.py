@@ -9,9 +9,9 @@ from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.mask import parse_mask
 from ompbind.plan import make_plan
 from ompbind.request import Bind, Request
-from ompbind.strategies import STRATEGIES
 from ompbind.topology import Level, make_domains
 from tests.machines import Shape, make_machine
+from tests.test_promises import shapes
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
 ADJACENT = Shape(packages=2, cores=4, smt=2, numbering="adjacent")  # siblings 0,1  2,3  ...
@@ -280,60 +280,6 @@ def test_place_lists_too_long_for_a_runtime_fall_back_and_say_so():
     made = plan(shape, ranks=1, bind=Bind.EXACT)
     assert made.placements[0].places == ()
     assert "places-too-long" in {note.code for note in made.notes}
-
-
-shapes = st.builds(
-    Shape,
-    packages=st.integers(1, 4),
-    nodes=st.integers(1, 2),
-    l3s=st.integers(1, 2),
-    cores=st.integers(1, 5),
-    smt=st.sampled_from([1, 2, 8]),
-    numbering=st.sampled_from(["adjacent", "split", "round-robin"]),
-)
-
-
-@st.composite
-def cases(draw):
-    """A machine of which some CPUs may be used, and a request that may or may not fit it."""
-    shape = draw(shapes)
-    machine = make_machine(shape)
-    allowed = CpuSet(draw(st.sets(st.sampled_from(list(machine.online)), min_size=1)))
-    request = Request(
-        ranks=draw(st.one_of(st.none(), st.integers(1, 12))),
-        strategy=draw(st.sampled_from(list(STRATEGIES))),
-        smt=draw(st.sampled_from(["auto", "all", 1, 2, 3])),
-        sibling=draw(st.sampled_from(["first", "last"])),
-        threads=draw(st.one_of(st.none(), st.integers(1, 4))),
-        reserve=draw(st.integers(0, 1)),
-        bind=draw(st.sampled_from(list(Bind))),
-    )
-    return machine.replace(allowed=draw(st.sampled_from([allowed, machine.online]))), request
-
-
-@given(cases())
-def test_every_plan_keeps_its_promises(case):
-    machine, request = case
-    try:
-        made = make_plan(machine, request)
-    except PlanError as error:
-        assert error.hint
-        return
-    assert made == make_plan(machine, request)
-    sets = [one.cpuset for one in made.placements]
-    assert request.ranks in (None, len(sets))
-    assert all(sets)
-    assert union(sets) <= machine.allowed
-    if request.strategy != "all":
-        assert sum(map(len, sets)) == len(union(sets))
-    assert made.reserved.isdisjoint(union(sets))
-    assert made.idle == machine.allowed - union(sets) - made.reserved
-    if isinstance(request.smt, int):
-        for core in machine.at(Level.CORE):
-            assert len(core.cpus & union(sets)) <= request.smt
-    for one in made.placements:
-        assert one.threads >= 1
-        assert all(place <= one.cpuset for place in one.places)
 
 
 @given(shapes, st.integers(1, 40))

@@ -13,8 +13,9 @@ from ompbind.report.text import Column, render_cpus, render_paragraph, render_ta
 
 def render_explanation(plan: Plan) -> str:
     """Render the reason for each choice of a plan, and its measures."""
-    reasons = (render_paragraph(one.about, one.text) for one in make_reasons(plan))
-    rows = list(measure_rows(measure_plan(plan)))
+    measures = measure_plan(plan)
+    reasons = (render_paragraph(one.about, one.text) for one in make_reasons(plan, measures))
+    rows = list(measure_rows(measures))
     return "\n".join(["why:", *reasons, "", "measures (fewer is better):", _indented(rows)])
 
 

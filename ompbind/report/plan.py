@@ -77,6 +77,7 @@ def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
 
 def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]:
     """Return the JSON value of a plan."""
+    measures = measure_plan(plan)
     return {
         "schema": "ompbind-plan/1",
         "machine": {
@@ -92,8 +93,8 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
         "notes": [{"code": note.code, "text": note.text} for note in plan.notes],
-        "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan)],
-        "measures": _measures_record(measure_plan(plan)),
+        "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan, measures)],
+        "measures": _measures_record(measures),
     }
 
 
