@@ -1,3 +1,72 @@
-"""ompbind starts n copies of a command, each on CPUs of its own, and makes thread pools use them."""
+"""ompbind starts n copies of a command, each on CPUs of its own, and makes thread pools use them.
+
+What is named here is its interface for Python programs; `docs/python.md` shows it. Importing the package
+loads nothing else: every name is loaded when it is first used.
+"""
+
+TYPE_CHECKING = False  # a name that type checkers know; typing itself is not loaded for it
+if TYPE_CHECKING:
+    from ompbind.cpuset import CpuSet
+    from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
+    from ompbind.launch.worker import make_environment, placed
+    from ompbind.machine.sources import read_machine
+    from ompbind.mask import Mask, parse_mask
+    from ompbind.placement import Placement, Plan
+    from ompbind.plan import make_plan
+    from ompbind.request import Bind, ProcBind, Request
+    from ompbind.topology import Level, Machine
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Bind",
+    "CpuSet",
+    "LaunchError",
+    "Level",
+    "Machine",
+    "MachineError",
+    "Mask",
+    "MaskError",
+    "OmpbindError",
+    "Placement",
+    "Plan",
+    "PlanError",
+    "ProcBind",
+    "Request",
+    "RequestError",
+    "__version__",
+    "make_environment",
+    "make_plan",
+    "parse_mask",
+    "placed",
+    "read_machine",
+]
+
+_HOMES = {
+    "cpuset": "CpuSet",
+    "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
+    "launch.worker": "make_environment placed",
+    "machine.sources": "read_machine",
+    "mask": "Mask parse_mask",
+    "placement": "Placement Plan",
+    "plan": "make_plan",
+    "request": "Bind ProcBind Request",
+    "topology": "Level Machine",
+}
+"""The modules in which the names above are made."""
+
+
+if not TYPE_CHECKING:  # for checkers it would mean that every name is there
+
+    def __getattr__(name: str) -> object:
+        home = next((module for module, names in _HOMES.items() if name in names.split()), None)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,14 @@ CPU_LIMIT = 1 << 16
 
 
 class CpuSet:
-    """An immutable set of CPU numbers from 0 to CPU_LIMIT - 1, kept as the bits of one integer."""
+    """An immutable set of CPU numbers from 0 to CPU_LIMIT - 1, kept as the bits of one integer.
+
+    >>> cpus = CpuSet([0, 1, 2, 3, 8])
+    >>> str(cpus), len(cpus), 8 in cpus
+    ('0-3,8', 5, True)
+    >>> cpus - CpuSet.from_list("0-1")
+    CpuSet.from_list('2-3,8')
+    """
 
     __slots__ = ("bits",)
     bits: int

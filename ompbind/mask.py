@@ -39,7 +39,11 @@ class Mask(Record):
 
 
 def parse_mask(text: str) -> Mask:
-    """Read mask text; raises MaskError with the position of what does not fit the grammar."""
+    """Read mask text; raises MaskError with the position of what does not fit the grammar.
+
+    >>> len(parse_mask("0-3|4-7").parts)
+    2
+    """
     word = {"auto": Word.AUTO, "none": Word.NONE, "nobind": Word.NONE}.get(text.strip())
     if word:
         return Mask(text=text, word=word)

@@ -4,6 +4,7 @@ A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserve*
 of ranks, for schedulers, I/O threads and the like.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -72,6 +73,7 @@ class Request(Record):
 
     def check(self) -> None:
         """Refuse what no machine could satisfy; raises RequestError."""
+        _check_kinds(self)
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"{self.ranks} ranks cannot be planned", hint=f"ask for 1 to {RANK_LIMIT}")
         if self.threads is not None and self.threads < 1:
@@ -87,3 +89,24 @@ class Request(Record):
                 "--reserve and --reserve-total contradict each other",
                 hint="use --reserve for cores of every rank, --reserve-total for cores of the machine",
             )
+
+
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "mask": (Mask, "parse_mask reads one from text"),
+    "nodes": (Mask, "parse_mask reads one from text"),
+    "bind": (Bind, "as in bind=Bind.THREAD"),
+    "proc_bind": (ProcBind, "as in proc_bind=ProcBind.SPREAD"),
+}
+_WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
+
+
+def _check_kinds(request: Request) -> None:
+    """Refuse words that a program has for values, and words that mean nothing; options never have them."""
+    values = request.as_dict()
+    for name, (kind, hint) in _KINDS.items():
+        missing = kind is Mask and values[name] is None
+        if not missing and not isinstance(values[name], kind):
+            raise RequestError(f"{name}={values[name]!r} is not a {kind.__name__}", hint=hint)
+    for name, words in _WORDS.items():
+        if values[name] not in words:
+            raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"known are {', '.join(words)}")

@@ -20,7 +20,7 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
          machine.sources machine.engines
 effects: launch.which launch.confine launch.groups launch.guard launch.ladder launch.terminal
-         launch.wakeup launch.spawn launch.supervise observe.runtimes observe.probe
+         launch.wakeup launch.spawn launch.supervise launch.worker observe.runtimes observe.probe
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.boxes report.layout report.picture
 shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.run

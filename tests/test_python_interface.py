@@ -1,0 +1,214 @@
+"""The names that `ompbind` offers to Python programs: complete, documented, typed, and late."""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module, util
+from pathlib import Path
+
+import pytest
+
+import ompbind
+from ompbind import Machine, Placement, Plan, Request, RequestError, make_environment, make_plan, read_machine
+from tests.live.conftest import clean_environment
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/python.md").read_text()
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+RECORDS = (Request, Plan, Placement, Machine)
+
+
+def run_python(*args, **options):
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=clean_environment(),
+        **options,
+    )
+
+
+def failures(text, name, names=None):
+    """Run the examples of a text, and return what is wrong with them."""
+    told = []
+    test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
+    test.globs = {} if names is None else names
+    doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=told.append, clear_globs=False)
+    assert test.examples
+    return "".join(told)
+
+
+def test_the_examples_of_the_page_are_true():
+    names = {}
+    examples = [text for text in CODE if text.startswith(">>>")]
+    assert len(examples) >= 5
+    for number, text in enumerate(examples):
+        assert failures(text, f"example {number}", names) == ""
+
+
+def test_an_example_that_is_wrong_is_found():
+    assert "Failed example:\n    1 + 1\n" in failures(">>> 1 + 1\n3\n", "wrong")
+
+
+def test_the_program_of_the_page_runs(tmp_path):
+    (text,) = [text for text in CODE if not text.startswith(">>>")]
+    (tmp_path / "program.py").write_text(text)
+    done = run_python("-W", "error", tmp_path / "program.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    ranks = make_plan(read_machine(), Request(ranks=None, strategy="nodes")).placements
+    expected = [f"server {one.rank}: {len(one.cpus)} CPUs, {one.threads} threads" for one in ranks]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
+WITH_EXAMPLES = [
+    ("ompbind.cpuset", "CpuSet"),
+    ("ompbind.mask", "parse_mask"),
+    ("ompbind.plan", "make_plan"),
+    ("ompbind.launch.worker", "make_environment"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), WITH_EXAMPLES)
+def test_the_examples_of_docstrings_are_true(module, name):
+    found = import_module(module)
+    assert failures(getattr(found, name).__doc__, name, vars(found).copy()) == ""
+
+
+def test_no_other_docstring_has_examples_that_nobody_runs():
+    finder = doctest.DocTestFinder(recurse=True)
+    files = sorted((ROOT / "ompbind").rglob("*.py"))
+    found = set()
+    for path in files:
+        if ">>> " in path.read_text():
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found |= {test.name for test in finder.find(import_module(name)) if test.examples}
+    assert found == {f"{module}.{name}" for module, name in WITH_EXAMPLES}
+
+
+def test_every_name_is_there_and_in_the_reference():
+    table = PAGE.partition("## Reference")[2].partition("###")[0]
+    cells = [row.split(" | ")[0] for row in table.splitlines() if row.startswith("| `")]
+    names = [re.match(r"\w+", code)[0] for cell in cells for code in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(names) == sorted(ompbind.__all__)
+    assert all(getattr(ompbind, name) is not None for name in ompbind.__all__)
+    assert set(ompbind.__all__) <= set(dir(ompbind))
+    homes = " ".join(ompbind._HOMES.values()).split()
+    assert sorted([*homes, "__version__"]) == ompbind.__all__ == sorted(set(ompbind.__all__))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_field_is_in_the_reference(record):
+    heads = {Plan: "| field of `Plan` |", Placement: "| field of `Placement` |"}
+    table = PAGE.partition(heads.get(record, f"### Fields of `{record.__name__}`"))[2].lstrip()
+    reference = re.split(r"\n#|\n\n\| ", table)[0] if record in heads else table.partition("\n#")[0]
+    assert reference.count("\n") >= 5
+    assert not [field for field in record.fields if f"`{field}`" not in reference]
+
+
+def test_importing_loads_nothing():
+    code = "import sys; before = {*sys.modules, 'ompbind'}; import ompbind; print({*sys.modules} - before)"
+    assert run_python("-c", code).stdout == "set()\n"
+    code = "import sys; import ompbind; ompbind.Request; print([m for m in sys.modules if 'launch' in m])"
+    assert run_python("-c", code).stdout == "[]\n"
+    code = "import sys; from ompbind import make_environment, placed; print('multiprocessing' in sys.modules)"
+    assert run_python("-c", code).stdout == "False\n"
+
+
+def test_all_names_come_with_a_star_and_others_are_unknown():
+    done = run_python("-c", "from ompbind import *; print(make_plan.__module__, __version__)")
+    assert done.stdout == f"ompbind.plan {ompbind.__version__}\n"
+    with pytest.raises(AttributeError, match="module 'ompbind' has no attribute 'make_place'"):
+        _ = ompbind.make_place
+    with pytest.raises(ImportError, match="make_place"):
+        from ompbind import make_place  # noqa: F401
+
+
+PROGRAM = """
+import ompbind
+from ompbind import CpuSet, Machine, Plan, Request, make_environment, make_plan, parse_mask, placed
+from ompbind import read_machine
+
+machine: Machine = read_machine("live")
+plan: Plan = make_plan(machine, Request(ranks=2, mask=parse_mask("0|1"), bind=ompbind.Bind.THREAD))
+env: dict[str, str] = make_environment(plan, 0, {}, run_id="mine")
+with placed(plan, 1) as placement:
+    cpus: CpuSet = placement.cpuset
+try:
+    pass
+except ompbind.MaskError as error:
+    span: tuple[int, int] = error.span
+"""
+WRONG = """
+from ompbind import Request, make_plan, placed
+
+Request(ranks="2")
+make_plan(Request())
+from ompbind import make_place
+"""
+
+
+def check_types(folder, text):
+    if util.find_spec("mypy") is None:
+        assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install mypy"
+        pytest.skip("mypy is not installed")
+    (folder / "program.py").write_text(text)
+    cache = f"--cache-dir={folder}/cache"
+    return run_python("-m", "mypy", "--strict", "--config-file=", cache, "program.py", cwd=folder)
+
+
+def test_type_checkers_know_the_names(tmp_path):
+    done = check_types(tmp_path, PROGRAM)
+    assert done.returncode == 0, done.stdout
+    told = check_types(tmp_path, WRONG).stdout
+    assert re.findall(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", told) == [
+        ("4", "arg-type"),
+        ("5", "call-arg"),
+        ("5", "arg-type"),
+        ("6", "attr-defined"),
+    ]
+
+
+MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "hint"),
+    [
+        ({"mask": "0-3"}, "mask='0-3' is not a Mask", "parse_mask"),
+        ({"bind": "thread"}, "bind='thread' is not a Bind", "Bind.THREAD"),
+        ({"nodes": "0"}, "nodes='0' is not a Mask", "parse_mask"),
+        ({"bind": None}, "bind=None is not a Bind", "Bind.THREAD"),
+        ({"proc_bind": "spread"}, "proc_bind='spread' is not a ProcBind", "ProcBind.SPREAD"),
+        ({"sibling": "middle"}, "sibling='middle' is unknown", "first, last"),
+        ({"core_kind": "big"}, "core_kind='big' is unknown", "performance, efficiency, all"),
+        ({"strategy": "best"}, "there is no strategy 'best'", "balanced, compact"),
+    ],
+)
+def test_words_that_a_program_may_get_wrong_are_refused(fields, said, hint):
+    with pytest.raises(RequestError) as failure:
+        make_plan(MACHINE, Request(**fields))
+    assert failure.value.message == said
+    assert hint in failure.value.hint
+
+
+def test_environments_are_new_and_made_from_what_is_given(monkeypatch):
+    plan = make_plan(MACHINE, Request(ranks=2))
+    base = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "HOME": "/root"}
+    env = make_environment(plan, 1, base)
+    assert base == {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "HOME": "/root"}
+    assert (env["OMP_NUM_THREADS"], env["HOME"], env["OMPBIND_CPUS"]) == ("4", "/root", "8,10,12,14")
+    assert "KMP_AFFINITY" not in env
+    assert env["OMPBIND_RUN_ID"] == f"python-{os.getpid()}"
+    monkeypatch.setenv("MARK", "here")
+    assert make_environment(plan, 0)["MARK"] == "here"
+    assert "MARK" not in make_environment(plan, 0, {})
+
+
+@pytest.mark.parametrize("rank", [-1, 2, 99])
+def test_ranks_that_are_not_there_are_refused(rank):
+    with pytest.raises(RequestError, match=f"there is no rank {rank}") as failure:
+        make_environment(make_plan(MACHINE, Request(ranks=2)), rank)
+    assert failure.value.hint == "the plan has ranks 0-1, counted from 0"
