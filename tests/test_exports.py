@@ -255,7 +255,8 @@ def test_machines_that_cannot_bind_have_nothing_to_tell(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "vllm"])
 def test_ranks_that_do_not_bind_their_threads_are_confined_all_the_same(name):
-    without, with_ = (list(READ[name](render(name, made(ranks=2, bind=bind)))) for bind in ("none", "rank"))
+    modes = (Bind.NONE, Bind.RANK)
+    without, with_ = (list(READ[name](render(name, made(ranks=2, bind=bind)))) for bind in modes)
     assert without == with_
 
 

@@ -11,7 +11,7 @@ from ompbind.measures import measure, measure_plan
 from ompbind.plan import make_plan
 from ompbind.reasons import make_reasons
 from ompbind.report.measures import render_comparison, render_explanation
-from ompbind.request import Request
+from ompbind.request import Bind, Request
 from ompbind.topology import CoreKind, Level
 from tests.machines import make_machine
 from tests.test_plan import DUAL, POWER, SNC, plan
@@ -109,7 +109,7 @@ def reasons(made):
         ({"ranks": 2, "reserve_total": 2}, "reserve", "2 cores kept free"),
         ({"ranks": 2, "threads": 9}, "threads", "9 threads for each rank, as asked."),
         ({"ranks": 2}, "threads", "One for each CPU of a rank."),
-        ({"ranks": 2, "bind": "exact"}, "binding", "keep to a CPU each, the first too"),
+        ({"ranks": 2, "bind": Bind.EXACT}, "binding", "keep to a CPU each, the first too"),
         ({"mask": "none"}, "binding", "are not bound any further"),
         ({"ranks": 2}, "memory", "nearest on the NUMA nodes of its own CPUs"),
     ],
