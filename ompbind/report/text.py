@@ -63,6 +63,8 @@ def _align(text: str, width: int, right: bool) -> str:
 
 def _wrap_cell(text: str, width: int) -> list[str]:
     """Cut a cell into lines, at blanks if its words fit, else after commas too."""
+    if len(text) <= width:
+        return [text]
     return textwrap.wrap(_breakable(text, width), width, break_on_hyphens=False) or [""]
 
 
