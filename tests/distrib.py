@@ -1,0 +1,142 @@
+"""Plans beside those of hwloc-distrib, on described and recorded machines.
+
+    python -m tests.distrib
+
+prints what both make of the described machines, added up: an independent program's way to divide a machine.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.hwloc_xml import parse_xml
+from ompbind.machine.sources import read_machine
+from ompbind.measures import measure
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from ompbind.topology import Level
+from tests.machines import tree_files
+from tests.recordings import recorded
+
+LSTOPO = shutil.which("lstopo-no-graphics") or "lstopo"
+DESCRIBED = [
+    "pack:2 numa:1 l3:1 core:4 pu:2",
+    "pack:2 numa:2 l3:2 core:3 pu:1",
+    "pack:1 numa:1 l3:4 core:8 pu:2",
+    "pack:3 numa:1 l3:2 core:5 pu:2",
+    "pack:2 numa:4 l3:2 core:4 pu:1",
+    "numa:1 pack:4 l3:1 core:4 pu:2",
+    "pack:2 numa:1 l3:1 l2:4 core:2 pu:1",
+    "pack:1 numa:3 l3:1 core:7 pu:1",
+    "pack:4 numa:2 l3:3 core:2 pu:4",
+    "pack:1 core:12 pu:8",
+    "pack:2 die:2 numa:1 l3:2 core:3 pu:2",
+    "core:5 pu:1",
+]
+RECORDED = [*recorded("xml/*.xml"), *recorded("dumps/*.tar.gz")]
+
+
+def run(*command, **env):
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def as_xml(source, folder):
+    """Have hwloc write what it reads of a description, an XML file or a recording; None if it cannot."""
+    path = folder / "machine.xml"
+    given, env = ("-i", str(source)), {}
+    if root := as_tree(source, folder):
+        given = ()
+        env = {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
+    command = [LSTOPO, *given, "--of", "xml", "-f", str(path)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
+    if root:
+        shutil.rmtree(root)
+    return path if done.returncode == 0 else None
+
+
+def as_tree(source, folder):
+    """Unpack a recording; write one of what XML tells that is newer than this hwloc reads; else None."""
+    if str(source).endswith(".tar.gz"):
+        run("tar", "-xzf", str(source), "-C", str(folder))
+        return next(one for one in folder.iterdir() if one.is_dir())
+    if not str(source).endswith(".xml") or 'version="3.' not in source.read_text()[:400]:
+        return None
+    machine = read_machine(str(source))
+    parts = {
+        level: [one.cpus for one in machine.at(level)] for level in (Level.PACKAGE, Level.NODE, Level.L3)
+    }
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    whole = {Level.L3: cores}
+    parts = {level: sets or whole.get(level, [machine.online]) for level, sets in parts.items()}
+    if any(union(sets) != machine.online for sets in parts.values()):
+        return None
+    for name, text in tree_files({**parts, Level.CORE: cores}, machine.online).items():
+        (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "tree" / name).write_text(text)
+    return folder / "tree"
+
+
+def counts(machine):
+    """1 to 64 ranks, and as many as there are cores, one less, and twice the nodes, one less and one more."""
+    cores = sum(not core.cpus.isdisjoint(machine.allowed) for core in machine.at(Level.CORE))
+    nodes = len(machine.at(Level.NODE))
+    wanted = {*range(1, 65), cores, cores - 1, 2 * nodes - 1, 2 * nodes + 1}
+    return sorted(ranks for ranks in wanted if 1 <= ranks <= len(machine.allowed))
+
+
+def compare(machine, path, ranks):
+    """Return what ompbind and hwloc-distrib make of a machine, measured; fewer is better everywhere."""
+    theirs = run("hwloc-distrib", "-i", str(path), str(ranks)).decode().split()
+    sets = [CpuSet.from_mask(text.replace("0x", "")) & machine.allowed for text in theirs]
+    plan = make_plan(machine, Request(ranks=ranks, smt="all"))
+    ours = [one.cpuset for one in plan.placements]
+    return measure(machine, machine.allowed, ours), measure(machine, machine.allowed, sets)
+
+
+def read(path):
+    """Read the machine that hwloc wrote; it does not set CPUs apart, so neither does ompbind here."""
+    return parse_xml(path.read_bytes(), "xml").replace(isolated=EMPTY, nohz_full=EMPTY)
+
+
+def main():
+    pairs = []
+    for source in DESCRIBED:
+        with tempfile.TemporaryDirectory() as folder:
+            path = as_xml(source, Path(folder))
+            machine = read(path)
+            pairs += [compare(machine, path, ranks) for ranks in counts(machine)]
+    show(f"{len(pairs)} plans of {len(DESCRIBED)} machines", pairs)
+    even = [pair for pair in pairs if pair[1].imbalance <= 1]
+    show(f"{len(even)} of them, in which hwloc-distrib's shares differ by no more than a core", even)
+
+
+def show(title, pairs):
+    """Print the sums of the measures of ompbind and of hwloc-distrib."""
+    print(f"{title}; better: {sum(ours.order < theirs.order for ours, theirs in pairs)}")
+    print(f"  {'summed, fewer is better':32} ompbind  hwloc-distrib")
+    for name, value in SHOWN.items():
+        ours, theirs = (sum(value(found) for found in side) for side in zip(*pairs, strict=True))
+        print(f"  {name:32} {ours:7}  {theirs:13}")
+
+
+def across(measures, *levels):
+    return sum(border.crossing for border in measures.borders if border.level in levels)
+
+
+SHOWN = {
+    "cores shared": lambda found: found.shared,
+    "cores idle": lambda found: found.idle,
+    "largest less smallest rank": lambda found: found.imbalance,
+    "ranks across nodes": lambda found: across(found, Level.NODE),
+    "ranks across packages": lambda found: across(found, Level.PACKAGE),
+    "ranks across L3s": lambda found: across(found, Level.L3),
+}
+
+
+if __name__ == "__main__":
+    main()
