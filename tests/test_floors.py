@@ -22,7 +22,8 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
 effects: launch.which launch.confine launch.groups launch.guard launch.ladder launch.terminal
          launch.wakeup launch.spawn launch.supervise launch.worker observe.runtimes observe.probe
 reports: report.text report.machine report.tree report.listing report.plan report.measures
-         report.exports report.probe report.boxes report.layout report.picture
+         report.exports report.probe
+         report.overlay report.boxes report.layout report.picture report.blocks report.mosaic
 shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.run
          cli.topo cli.main __main__
 """

@@ -1,13 +1,13 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal
 
 import click
 
 from ompbind.cli.options import make_job, make_request, planning_options
-from ompbind.cli.say import say_notes
+from ompbind.cli.say import read_screen, say_notes
 from ompbind.cli.verb import Verb, option
 from ompbind.command import local_seats, make_variables
 from ompbind.errors import PlanError
@@ -23,20 +23,26 @@ RUN_ID = "plan"
 
 
 class Format(Record):
-    """One way to print a plan: where its function of a plan and its ranks' variables is, and for which ranks.
+    """One way to print a plan: where its function is, for which ranks, and what it takes beside the plan.
 
     "all" is for the whole plan, "one" for a single rank, which --rank chooses where there are several, and
-    "any" is for all ranks, or the one that --rank chooses. `shows_notes` tells that the text has the notes
-    of the plan; where it has not, warnings are said on standard error.
+    "any" is for all ranks, or the one that --rank chooses. It takes the "variables" of these ranks, or the
+    "screen" on which the text is read. `shows_notes` tells that the text has the notes of the plan, or its
+    warnings at least; where it has not, warnings are said on standard error.
     """
 
     render: str
     ranks: Literal["all", "one", "any"]
+    takes: Literal["variables", "screen"] = "variables"
     shows_notes: bool = False
 
 
 FORMATS: Mapping[str, Format] = {
     "table": Format(render="ompbind.report.plan:render_plan", ranks="all", shows_notes=True),
+    "picture": Format(
+        render="ompbind.report.mosaic:render_picture", ranks="all", takes="screen", shows_notes=True
+    ),
+    "svg": Format(render="ompbind.report.picture:render_plan_svg", ranks="all", shows_notes=True),
     "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all", shows_notes=True),
     "env": Format(render="ompbind.report.plan:render_env", ranks="one"),
     "sh": Format(render="ompbind.report.plan:render_sh", ranks="one"),
@@ -62,6 +68,7 @@ def _strategies(text: str) -> tuple[str, ...]:
 
 EXAMPLES = (
     ("Which CPUs would four ranks get here", "ompbind plan -n 4"),
+    ("Where on the machine", "ompbind plan -n 4 --format picture"),
     (
         "The same on a recorded machine, for a program",
         "ompbind plan -n 4 --topology machine.tar.gz --format json",
@@ -87,8 +94,9 @@ EXAMPLES = (
     metavar="NAME",
     default="table",
     show_default=True,
-    help="table or json; env or sh: the variables of one rank; what others take: taskset, numactl, vllm,"
-    " slurm, rankfile (Open MPI), docker (and podman), systemd (a drop-in for the unit of one rank).",
+    help="table or json; picture, in the terminal, or svg; env or sh: the variables of one rank; what others"
+    " take: taskset, numactl, vllm, slurm, rankfile (Open MPI), docker (and podman), systemd (a drop-in for"
+    " the unit of one rank).",
 )
 @option(
     OUTPUT,
@@ -125,7 +133,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         made, variables = made.replace(placements=(made.placements[at],)), [variables[at]]
     if not chosen.shows_notes:
         say_notes(made)
-    click.echo(_renderer(chosen)(made, variables))
+    click.echo(_renderer(chosen)(made, variables if chosen.takes == "variables" else read_screen()))
     if explain and format_ == "table":
         from ompbind.report.measures import render_explanation  # late: most plans are not explained
 
@@ -166,9 +174,9 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     return 0
 
 
-def _renderer(chosen: Format) -> Callable[[Plan, Sequence[Mapping[str, str | None]]], str]:
+def _renderer(chosen: Format) -> Callable[[Plan, Any], str]:
     module, _, name = chosen.render.partition(":")
-    render: Callable[[Plan, Sequence[Mapping[str, str | None]]], str] = getattr(import_module(module), name)
+    render: Callable[[Plan, Any], str] = getattr(import_module(module), name)
     return render
 
 

@@ -1,12 +1,20 @@
-"""What ompbind itself says while ranks run: lines on standard error that begin with its name."""
+"""What ompbind itself says, lines on standard error that begin with its name, and what a terminal shows."""
 
 import os
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from ompbind.openmp import Inherited
 from ompbind.placement import Plan
+
+if TYPE_CHECKING:  # ranks start without it
+    from ompbind.report.text import Screen
+
+NARROW = 40
+"""Characters in a line that text may count on, however narrow the terminal."""
 
 
 def tell(text: str) -> None:
@@ -40,3 +48,23 @@ def say_changed(changed: Sequence[Inherited]) -> None:
     parts = [f"cleared {', '.join(cleared)}"] if cleared else []
     parts += [f"replaced {', '.join(replaced)}"] if replaced else []
     say(f"inherited variables that would defeat the placement: {'; '.join(parts)} (--keep-env leaves them)")
+
+
+def read_screen() -> "Screen":
+    """Find out what standard output shows: how wide it is, and whether it shows colours and draws boxes.
+
+    What is no terminal has the usual width and no colours; boxes can be drawn in UTF-8 alone.
+    """
+    from ompbind.report.text import WIDTH, Screen  # late: ranks start without it
+
+    try:
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        width = 0
+    draws = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    return Screen(width=max(width or WIDTH, NARROW), styled=_is_styled(), draws=draws)
+
+
+def _is_styled() -> bool:
+    """Tell whether standard output is a terminal that shows, and is meant to show, more than plain text."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,11 +1,9 @@
 """`ompbind topo`: show the machine."""
 
-import os
-import sys
-
 import click
 
 from ompbind.cli.options import TOPOLOGY
+from ompbind.cli.say import read_screen
 from ompbind.cli.verb import Verb, option
 from ompbind.machine.sources import read_machine
 from ompbind.topology import Machine
@@ -49,12 +47,7 @@ def _render(machine: Machine, format_: str) -> str:
     if format_ == "table":
         from ompbind.report.listing import render_listing
 
-        return render_listing(machine, styled=_is_styled())
+        return render_listing(machine, styled=read_screen().styled)
     from ompbind.report.tree import render_tree
 
-    return render_tree(machine, styled=_is_styled())
-
-
-def _is_styled() -> bool:
-    """Tell whether standard output is a terminal that shows, and is meant to show, faint text."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+    return render_tree(machine, styled=read_screen().styled)

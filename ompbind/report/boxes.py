@@ -10,26 +10,30 @@ from typing import Literal
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.record import Record
 from ompbind.report.machine import render_distant, render_limits, render_summary, render_title
-from ompbind.report.text import render_paragraph, wrap_indented
+from ompbind.report.overlay import NO_STAMP, NOTHING, Overlay
+from ompbind.report.text import wrap_indented
 from ompbind.topology import Domain, Level, Machine, Node, touched
 
 _WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}
 
-Flow = Literal["square", "wide", "column"]
-"""How the boxes inside flow: near-square, in rows as wide as there is room, or one below the other."""
+Flow = Literal["square", "wide", "rest", "column"]
+"""How the boxes inside flow: near-square, in rows as wide as there is room or as what else is there is, or
+one below the other."""
 
 
 class Box(Record):
     """One box: how it looks, its title by parts (once it has a size: by lines), and the boxes inside it.
 
     `style` is what it shows: a level, "cpu", "memory" for a node without CPUs, "key" in the legend, "line"
-    for text alone, "group" and "lines" for what has no frame, "machine" for all. `marks` distinguish it from
-    others of its style; `letters` is for how many characters it has room at least. `x` and `y` are relative
-    to the box around it until the layout is done.
+    for text alone, "group" and "lines" for what has no frame, "machine" for all. `label` is a further line of
+    its title that tells more than the title does. `marks` distinguish it from others of its style; `letters`
+    is for how many characters it has room at least. `x` and `y` are relative to the box around it until the
+    layout is done.
     """
 
     style: str
     title: tuple[str, ...] = ()
+    label: str = ""
     marks: tuple[str, ...] = ()
     tip: str = ""
     cpus: CpuSet = EMPTY
@@ -42,18 +46,24 @@ class Box(Record):
     y: int = 0
 
 
-def make_boxes(machine: Machine) -> Box:
+def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
     """Return the tree of boxes of a machine, without sizes: head, domains, memory apart, legend."""
-    cores = _core_boxes(machine)
-    body: Box = _group(_nested(machine, cores, machine.online, _framed_levels(machine)), machine.online)
+    cores = make_cores(machine, overlay)
+    body = make_body(machine, cores, framed_levels(machine))
+    parts = (_head(machine, overlay), *body, _legend(cores, machine, overlay))
+    return Box(style="machine", flow="column", inside=tuple(part for part in parts if part.inside))
+
+
+def make_body(machine: Machine, cores: Sequence[Box], levels: Sequence[Level]) -> tuple[Box, Box]:
+    """Return cores in the boxes of some levels, and memory that is near to none of them, without sizes."""
+    body: Box = _group(_nested(machine, cores, machine.online, levels), machine.online)
     apart: list[Box] = []
     for node in reversed(machine.nodes):
         if not node.cpus:
             memory = Box(style="memory", title=tuple(render_distant(node)))
             near = _near(machine, node)
             body, apart = (_beside(body, near, memory), apart) if near else (body, [memory, *apart])
-    parts = (_head(machine), body, _group(apart), _legend(cores, machine))
-    return Box(style="machine", flow="column", inside=tuple(part for part in parts if part.inside))
+    return body, _group(apart)
 
 
 def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
@@ -61,16 +71,16 @@ def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
     return Box(style="group", cpus=cpus, flow=_trunk_flow(inside) if cpus else "wide", inside=inside)
 
 
-def _head(machine: Machine) -> Box:
-    lines = [machine.source, render_summary(machine), *render_limits(machine)]
-    lines = [*map(wrap_indented, lines), *(render_paragraph("note", remark) for remark in machine.remarks)]
-    texts = "\n".join(lines).split("\n")
+def _head(machine: Machine, overlay: Overlay) -> Box:
+    lines = [*(overlay.head or (machine.source, render_summary(machine))), *render_limits(machine)]
+    notes = overlay.notes if overlay.head else [f"note: {remark}" for remark in machine.remarks]
+    texts = "\n".join(map(wrap_indented, [*lines, *notes])).split("\n")
     inside = (Box(style="line", title=(text.strip(),)) for text in texts)
     return Box(style="lines", flow="column", inside=tuple(inside))
 
 
-def _framed_levels(machine: Machine) -> list[Level]:
-    """Return the levels that get frames: NUMA nodes, and those with a domain of more than one core."""
+def framed_levels(machine: Machine) -> list[Level]:
+    """Return the levels that get frames, widest first: nodes, and those with a domain of several cores."""
     cores = machine.at(Level.CORE)
     return [
         level
@@ -123,21 +133,23 @@ def _part(core: Box, cpus: CpuSet) -> Box:
     return core.replace(cpus=core.cpus & cpus, inside=inside)
 
 
-def _core_boxes(machine: Machine) -> tuple[Box, ...]:
-    cells = {cell.cpus.first: cell for cell in _cpu_boxes(machine)}
-    kinds = _kind_marks(machine)
+def make_cores(machine: Machine, overlay: Overlay) -> tuple[Box, ...]:
+    """Return the box of every core in the order of the machine, with its CPUs, without sizes."""
+    cells = {cell.cpus.first: cell for cell in _cpu_boxes(machine, overlay)}
+    kinds = kind_marks(machine)
     return tuple(
         Box(
             style="core",
             marks=tuple(mark for mark, (cpus, _) in kinds.items() if share.first in cpus),
+            tip=f"{core.title}: {overlay.cores[share.first].words}" if share.first in overlay.cores else "",
             cpus=share,
             inside=tuple(cells[cpu] for cpu in share),
         )
-        for _, share in _shares(machine.at(Level.CORE), machine.online)
+        for core, share in _shares(machine.at(Level.CORE), machine.online)
     )
 
 
-def _kind_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
+def kind_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
     """Map the mark of each core kind to its CPUs and its name, with its strength if others have the name."""
     names = [kind.name for kind in machine.kinds]
     marks = {}
@@ -162,22 +174,33 @@ def _reasons_apart(machine: Machine) -> Iterator[tuple[str, CpuSet]]:
             yield words, cpus & machine.online
 
 
-def _cpu_boxes(machine: Machine) -> Iterator[Box]:
+def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
     marks = _cpu_marks(machine)
     apart = [(cpus, words) for words, cpus in _reasons_apart(machine)]
-    told = [*_kind_marks(machine).values(), *apart, marks["not-allowed"]]
+    told = [*kind_marks(machine).values(), *apart, marks["not-allowed"]]
     where = _where(machine)
-    letters = len(str(max(machine.online)))
+    letters = max(len(str(max(machine.online))), *(len(stamp.sign) for stamp in overlay.cpus.values()), 0)
     for cpu in machine.online:
-        tip = [f"CPU {cpu}", *where.get(cpu, ()), *(words for cpus, words in told if cpu in cpus)]
+        stamp = overlay.cpus.get(cpu, NO_STAMP)
+        tip = [
+            f"CPU {cpu}",
+            stamp.words,
+            *where.get(cpu, ()),
+            *(words for cpus, words in told if cpu in cpus),
+        ]
         yield Box(
             style="cpu",
             title=(str(cpu),),
-            marks=tuple(mark for mark, (cpus, _) in marks.items() if cpu in cpus),
-            tip=", ".join(tip),
+            label=stamp.sign,
+            marks=tuple(dict.fromkeys(filter(None, (*_marks(marks, cpu), stamp.mark)))),
+            tip=", ".join(filter(None, tip)),
             cpus=CpuSet((cpu,)),
             letters=letters,
         )
+
+
+def _marks(marks: Mapping[str, tuple[CpuSet, str]], cpu: int) -> Iterator[str]:
+    return (mark for mark, (cpus, _) in marks.items() if cpu in cpus)
 
 
 def _where(machine: Machine) -> Mapping[int, Sequence[str]]:
@@ -207,15 +230,21 @@ def _beside(box: Box, near: CpuSet, memory: Box) -> Box:
     return Box(style="group", cpus=box.cpus, flow="column", inside=(box, memory))
 
 
-def _legend(cores: Sequence[Box], machine: Machine) -> Box:
+def _legend(cores: Sequence[Box], machine: Machine, overlay: Overlay) -> Box:
     """Return the key of what occurs, each entry drawn as what it tells of."""
     keys = []
     if any(not core.marks for core in cores):
-        keys.append(Box(style="key", marks=("core",), title=("core, with its CPUs by number",)))
-    for mark, (cpus, words) in _kind_marks(machine).items():
+        title = "core, with its CPUs by number" + (" and what they are for" if overlay.cpus else "")
+        keys.append(Box(style="key", marks=("core",), title=(title,)))
+    for mark, (cpus, words) in kind_marks(machine).items():
         if cpus & machine.online:
             keys.append(Box(style="key", marks=("core", mark), title=(words,)))
+    stamps = (*overlay.ranks, *overlay.cpu_keys)
+    for one in stamps:
+        title = " = ".join(filter(None, (one.sign, one.words)))
+        keys.append(Box(style="key", marks=("cpu", one.mark), title=(title,)))
+    told = {one.mark for one in stamps}
     for mark, (cpus, words) in _cpu_marks(machine).items():
-        if cpus:
+        if cpus and mark not in told:
             keys.append(Box(style="key", marks=("cpu", mark), title=(f"CPU {words}",)))
-    return _group(keys)
+    return _group(keys).replace(flow="rest")

@@ -17,6 +17,9 @@ LINE = 16
 ROOM = 1600
 """Pixels beside each other that packages, and what is as wide, may fill before they wrap."""
 
+_LEGEND = 640
+"""Pixels beside each other that what flows with the rest may fill, however narrow that is."""
+
 _ASPECT = 1.6
 """Width by height of an arrangement that is near-square and still suits a screen."""
 
@@ -52,11 +55,11 @@ def padding(style: str) -> int:
 def _sized(box: Box) -> Box:
     """Return a box with its size, and what is inside it with sizes and places relative to it."""
     pad, gap = _SPACE.get(box.style, _SPACE["other"])
-    floor = max(box.width - 2 * pad, LETTER * max(box.letters, *map(len, box.title), 0))
+    floor = max(box.width - 2 * pad, LETTER * max(box.letters, len(box.label), *map(len, box.title)))
     inner, spots = _arranged(box, floor, gap)
     wide, high = _extent(inner, spots)
     lines = _packed(box.title, max(wide, floor))
-    top = pad + LINE * len(lines) + (pad // 2 if lines and inner else 0)
+    top = pad + LINE * (len(lines) + bool(box.label)) + (pad // 2 if lines and inner else 0)
     return box.replace(
         title=lines,
         inside=tuple(one.replace(x=x + pad, y=y + top) for one, (x, y) in zip(inner, spots, strict=True)),
@@ -70,12 +73,16 @@ def _arranged(box: Box, floor: int, gap: int) -> tuple[Sequence[Box], Spots]:
     inner = [_sized(one) for one in box.inside]
     if box.flow != "column":
         return inner, _spots(inner, _columns(inner, box.flow, gap, floor), gap)
-    width = max((one.width for one in inner), default=0)
-    inner = [
-        done.replace(width=width) if raw.inside else _sized(raw.replace(width=width))
-        for raw, done in zip(box.inside, inner, strict=True)
-    ]
+    width = max((one.width for one in inner if one.flow != "rest"), default=0)
+    inner = [_widened(raw, done, width) for raw, done in zip(box.inside, inner, strict=True)]
     return inner, _spots(inner, 1, gap)
+
+
+def _widened(raw: Box, done: Box, width: int) -> Box:
+    """Return one box of a column as wide as the column; what is inside it stays as it is where it can."""
+    if raw.flow == "rest":
+        return _sized(raw.replace(width=max(width, _LEGEND)))
+    return done.replace(width=width) if raw.inside else _sized(raw.replace(width=width))
 
 
 def _packed(parts: Sequence[str], width: int) -> tuple[str, ...]:
@@ -115,7 +122,7 @@ def _columns(boxes: Sequence[Box], flow: Flow, gap: int, floor: int) -> int:
     extents = {columns: _extent(boxes, _spots(boxes, columns, gap)) for columns in choices}
     room = ROOM if flow == "wide" else floor
     fitting = [columns for columns in choices if extents[columns][0] <= room] or choices[:1]
-    if flow == "wide":
+    if flow != "square":
         return fitting[-1]
     others = [columns for columns in choices if columns >= fitting[-1]]
     return min(others, key=lambda columns: _cost(len(boxes), columns, extents[columns]))

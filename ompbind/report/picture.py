@@ -1,12 +1,15 @@
-"""A machine as a picture: SVG 1.1 in one file, without scripts, and without fonts or files from elsewhere."""
+"""A machine as a picture, and a plan on it: SVG 1.1 in one file, without scripts, fonts or other files."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
+from ompbind.placement import Plan
 from ompbind.report.boxes import Box, make_boxes
 from ompbind.report.layout import LINE, lay_out, padding
 from ompbind.report.machine import render_summary
+from ompbind.report.overlay import COLOURS, make_overlay
+from ompbind.report.plan import Variables
 from ompbind.topology import Machine
 
 _STYLE = """\
@@ -33,6 +36,20 @@ rect{fill:#fff;stroke:#8b949e}
 .apart>rect{stroke:#1c2128;stroke-width:1.5;stroke-dasharray:4 2}"""
 """How boxes look, by style and marks."""
 
+_FILLS = ("#77aadd", "#ee8866", "#99ddff", "#eedd88", "#44bb99", "#bbcc33", "#ffaabb")
+"""The colours of ranks: light, for dark text, and neighbours are far apart for colour-blind readers too."""
+
+_PLAN_STYLE = "\n".join(
+    [
+        ".label{font-weight:bold}",
+        ".cpu>rect,.reserved>rect{fill-opacity:1}",
+        ".idle>text{fill:#4d545c}",
+        ".shared>rect,.reserved>rect{stroke:#1c2128;stroke-width:2}",
+        *(f".rank-{i}>rect{{fill:{_FILLS[i]}}}" for i in range(COLOURS)),
+    ]
+)
+"""How the CPUs of a plan look beside that."""
+
 _FRAMELESS = {"group", "lines", "line"}
 _CENTRED = {"cpu", "key"}
 
@@ -49,14 +66,27 @@ def render_svg(machine: Machine) -> str:
     Levels, cores and CPUs tell by a tooltip what they are. All text is ASCII, other characters are
     references, so that it does not matter how the file is encoded.
     """
-    picture = lay_out(make_boxes(machine))
+    return _render(make_boxes(machine), f"{machine.source}: {render_summary(machine)}", _STYLE)
+
+
+def render_plan_svg(plan: Plan, variables: Sequence[Variables] = ()) -> str:
+    """Render the picture of a plan's machine, every CPU with the rank that has it, or why none does.
+
+    Cores tell by a tooltip all CPUs and the threads of their rank. What variables ranks get it does not tell.
+    """
+    overlay = make_overlay(plan)
+    return _render(make_boxes(plan.machine, overlay), " ".join(overlay.head), f"{_STYLE}\n{_PLAN_STYLE}")
+
+
+def _render(boxes: Box, title: str, style: str) -> str:
+    picture = lay_out(boxes)
     size = f'width="{picture.width}" height="{picture.height}"'
     lines = [
         '<?xml version="1.0"?>',
         f'<svg xmlns="http://www.w3.org/2000/svg" version="1.1" {size} '
         f'viewBox="0 0 {picture.width} {picture.height}">',
-        f"<title>{_text(f'{machine.source}: {render_summary(machine)}')}</title>",
-        f'<style type="text/css">{escape(_STYLE, quote=False)}</style>',
+        f"<title>{_text(title)}</title>",
+        f'<style type="text/css">{escape(style, quote=False)}</style>',
         *_drawn(picture),
         "</svg>",
     ]
@@ -77,11 +107,14 @@ def _drawn(box: Box) -> Iterator[str]:
 
 
 def _titled(box: Box) -> Iterator[str]:
-    """Yield the title line by line, centred in what is small."""
+    """Yield the title line by line and the label below it, centred in what is small."""
     pad = padding(box.style)
     x = box.x + (box.width // 2 if box.style in _CENTRED else pad)
     for i, line in enumerate(box.title):
         yield f'<text x="{x}" y="{box.y + pad + LINE * i + _BASE}">{_text(line)}</text>'
+    if box.label:
+        y = box.y + pad + LINE * len(box.title) + _BASE
+        yield f'<text class="label" x="{x}" y="{y}">{_text(box.label)}</text>'
 
 
 def _corner(box: Box) -> str:

@@ -37,8 +37,13 @@ def render_plan(plan: Plan, variables: Sequence[Variables] = ()) -> str:
         columns.insert(
             -1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True)
         )
+    return "\n".join([f"{render_heading(plan)}\n", render_table(columns), *_remarks(plan)])
+
+
+def render_heading(plan: Plan) -> str:
+    """Say in two lines how many ranks are planned, how, and on what machine."""
     strategy = "mask" if _has_parts(plan.request.mask) else plan.request.strategy
-    return "\n".join([f"{plan_heading(plan, strategy)}\n", render_table(columns), *_remarks(plan)])
+    return plan_heading(plan, strategy)
 
 
 def plan_heading(plan: Plan, strategy: str) -> str:

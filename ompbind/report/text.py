@@ -18,6 +18,14 @@ WIDTH = 80
 _GAP = "  "
 
 
+class Screen(Record):
+    """Where text is read: characters in a line, whether it shows colours, and whether it draws boxes."""
+
+    width: int = WIDTH
+    styled: bool = False
+    draws: bool = True
+
+
 class Column(Record):
     """One column of a table; `grows` gets what width is left and wraps at commas and blanks."""
 
@@ -65,7 +73,7 @@ def _wrap_cell(text: str, width: int) -> list[str]:
     """Cut a cell into lines, at blanks if its words fit, else after commas too."""
     if len(text) <= width:
         return [text]
-    return textwrap.wrap(_breakable(text, width), width, break_on_hyphens=False) or [""]
+    return textwrap.wrap(breakable(text, width), width, break_on_hyphens=False) or [""]
 
 
 def render_paragraph(label: str, text: str) -> str:
@@ -84,7 +92,7 @@ def wrap_indented(line: str) -> str:
 def _fill(text: str, first: str, further: str) -> str:
     """Fill lines with words, the first line and the further ones after a beginning of their own."""
     return textwrap.fill(
-        _breakable(plain(text), WIDTH // 2),
+        breakable(plain(text), WIDTH // 2),
         WIDTH,
         initial_indent=first,
         subsequent_indent=further,
@@ -93,7 +101,7 @@ def _fill(text: str, first: str, further: str) -> str:
     )
 
 
-def _breakable(text: str, width: int) -> str:
+def breakable(text: str, width: int) -> str:
     """Put blanks after the commas and bars of words longer than `width`, so that lines can end there."""
     words = text.split(" ")
     return " ".join(

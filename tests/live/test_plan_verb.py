@@ -8,6 +8,12 @@ import sys
 
 import pytest
 
+from ompbind.cli.plan import FORMATS
+from ompbind.machine.sources import read_machine
+from ompbind.plan import make_plan
+from ompbind.report.mosaic import render_picture
+from ompbind.report.text import Screen
+from ompbind.request import Request
 from tests.live.conftest import OMPBIND, clean_environment, required
 from tests.machines import Shape, write_tree
 
@@ -122,6 +128,74 @@ def test_tables_fit_a_terminal_however_long_the_lists(ompbind, tmp_path):
         )
         assert max(map(len, done.stdout.splitlines()[1:])) <= 80
         assert "\x1b" not in done.stdout
+
+
+PICTURE = """\
+2 ranks, balanced, on {source}:
+16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
+
++ package 0 ------------+ + package 1 ------------+
+| NUMA node 0 (1.0 GiB) | | NUMA node 1 (1.0 GiB) |
+| L3 0                  | | L3 1                  |
+| 0 0 0 0               | | 1 1 1 1               |
++-----------------------+ +-----------------------+
+
+0  rank 0: CPUs 0-3, 4 threads
+1  rank 1: CPUs 4-7, 4 threads
+
+note: 8 hardware threads idle on cores that ranks have
+"""
+
+
+def test_a_picture_in_a_pipe_has_boxes_only_where_the_encoding_has_them(ompbind, tmp_path):
+    write_tree(tmp_path / "m", Shape(packages=2, cores=4, smt=2))
+    args = ("plan", "-n", "2", "--format", "picture", "--topology", "m")
+    for encoding in ("ascii", "latin-1", "iso8859-15"):
+        env = {"PYTHONIOENCODING": encoding, "COLUMNS": "40"}
+        assert ompbind(*args, env=env, cwd=tmp_path).stdout == PICTURE.format(source="m")
+    for encoding in ("utf-8", "UTF8"):
+        done = ompbind(*args, env={"PYTHONIOENCODING": encoding}, cwd=tmp_path, encoding="utf-8")
+        assert "\n│ 0 0 0 0               │ │ 1 1 1 1               │\n" in done.stdout
+
+
+def on_terminal(columns, *args, **env):
+    """What a terminal of some width is sent by ompbind."""
+    required("script")
+    settings = {name: text for name, text in clean_environment().items() if name != "NO_COLOR"} | env
+    command = f"stty cols {columns}; {shlex.join([OMPBIND, *args])}"
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"],
+        env=settings, capture_output=True, text=True, encoding="utf-8", timeout=60,
+    )  # fmt: skip
+    return done.stdout.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(0, 80), (20, 40), (60, 60), (132, 132)])
+def test_a_picture_on_a_terminal_is_as_wide_as_that_allows(columns, widest):
+    source = "synthetic:pack:2 l3:16 core:5 pu:1"
+    args = ("plan", "-n", "8", "--format", "picture", "--topology", source)
+    shown = on_terminal(columns, *args, TERM="dumb", PYTHONIOENCODING="utf-8")
+    made = make_plan(read_machine(source), Request(ranks=8))
+    expected = {width: render_picture(made, Screen(width=width)) for width in (40, 60, 80, 132)}
+    assert len(set(expected.values())) == len(expected)
+    assert shown == expected[widest] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("env", "is_coloured"),
+    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_a_picture_on_a_terminal_has_colours_where_they_are_wanted(dual, env, is_coloured):
+    shown = on_terminal(80, "plan", "-n", "2", "--format", "picture", "--topology", dual, **env)
+    assert "rank 1: CPUs 4-7" in shown
+    assert ("\033[" in shown) == is_coloured
+
+
+def test_every_format_prints_a_plan_as_often_as_it_is_asked(ompbind, dual):
+    for name in FORMATS:
+        texts = {ompbind("plan", "--format", name, "--topology", dual).stdout for _ in range(2)}
+        assert len(texts) == 1
+        assert "" not in texts
 
 
 def test_options_come_from_the_environment_too(ompbind, dual):
