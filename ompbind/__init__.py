@@ -8,12 +8,13 @@ TYPE_CHECKING = False  # a name that type checkers know; typing itself is not lo
 if TYPE_CHECKING:
     from ompbind.cpuset import CpuSet
     from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
+    from ompbind.launch.claims import look_around
     from ompbind.launch.worker import make_environment, placed
     from ompbind.machine.sources import read_machine
     from ompbind.mask import Mask, parse_mask
     from ompbind.placement import Placement, Plan
     from ompbind.plan import make_plan
-    from ompbind.request import Bind, ProcBind, Request
+    from ompbind.request import Bind, ProcBind, Request, Sharing
     from ompbind.topology import Level, Machine
 
 __version__ = "0.1.0"
@@ -34,7 +35,9 @@ __all__ = [
     "ProcBind",
     "Request",
     "RequestError",
+    "Sharing",
     "__version__",
+    "look_around",
     "make_environment",
     "make_plan",
     "parse_mask",
@@ -45,12 +48,13 @@ __all__ = [
 _HOMES = {
     "cpuset": "CpuSet",
     "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
+    "launch.claims": "look_around",
     "launch.worker": "make_environment placed",
     "machine.sources": "read_machine",
     "mask": "Mask parse_mask",
     "placement": "Placement Plan",
     "plan": "make_plan",
-    "request": "Bind ProcBind Request",
+    "request": "Bind ProcBind Request Sharing",
     "topology": "Level Machine",
 }
 """The modules in which the names above are made."""

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.errors import PlanError
 from ompbind.explain import explain
 from ompbind.ground import make_ground
 from ompbind.mask import Word
+from ompbind.neighbours import check_alone, in_use, leave_to_others
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
 from ompbind.record import Record
@@ -29,8 +31,12 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
     asked = request
     if request.mask is not None and request.mask.word is Word.NONE:
         request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
-    ground = make_ground(machine, request)
-    shares = make_shares(ground)
+    machine = leave_to_others(machine, request)
+    try:
+        ground = make_ground(machine, request)
+        shares = make_shares(ground)
+    except PlanError as error:
+        raise _among_others(error, machine, request) from None
     scene = _Scene(
         machine=machine,
         request=request,
@@ -44,8 +50,20 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
         placements=tuple(_place_all(scene, shares)),
         reserved=union(share.reserved for share in shares),
     )
-    draft = draft.replace(idle=machine.allowed - draft.reserved - draft.used)
+    draft = draft.replace(idle=machine.free - draft.reserved - draft.used)
+    check_alone(draft)
     return draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
+
+
+def _among_others(error: PlanError, machine: Machine, request: Request) -> PlanError:
+    """Add to what cannot be planned which runs have the rest of the machine, if that is why."""
+    rest = machine.taken & machine.allowed
+    try:
+        make_shares(make_ground(machine.replace(taken=EMPTY), request))
+    except PlanError as alone:
+        if alone.message == error.message:
+            return error
+    return PlanError(f"{error.message}; {in_use(machine, rest)}", hint=error.hint) if rest else error
 
 
 def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:

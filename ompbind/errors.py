@@ -45,6 +45,10 @@ class PlanError(OmpbindError):
     """The request cannot be met on this machine."""
 
 
+class ClaimError(OmpbindError):
+    """What other runs on this machine use cannot be told, or they cannot be told what this one will."""
+
+
 class LaunchError(OmpbindError):
     """A rank could not be started, or not bound as planned."""
 

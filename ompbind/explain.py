@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.neighbours import explain_neighbours
 from ompbind.placement import Note, Plan
 from ompbind.request import Bind
 from ompbind.strategies import STRATEGIES
@@ -160,6 +161,7 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_threads,
     _explain_crowd,
     _explain_sharing,
+    explain_neighbours,
     _explain_places,
 )
 """Every question that the notes of a plan answer, in the order of its notes."""

@@ -39,7 +39,9 @@ def make_ground(machine: Machine, request: Request) -> Ground:
     if request.mask is None or request.mask.word is Word.AUTO:
         everything = tuple(_unnamed(machine, request))
         if not everything:
-            raise PlanError(f"no {request.core_kind} core is allowed here", hint=_kinds_hint(machine))
+            kind = "" if request.core_kind == "all" else f"{request.core_kind} "
+            state = "free" if machine.taken else "allowed"
+            raise PlanError(f"no {kind}core is {state} here", hint=_kinds_hint(machine))
         return Ground(machine=machine, request=request, cpus=everything, position=_positions(everything))
     chosen = _keep_kind(select(request.mask, machine, allow_partial=request.allow_partial), machine, request)
     _check_parts(request.mask, request.ranks, chosen)

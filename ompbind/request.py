@@ -34,6 +34,15 @@ class ProcBind(StrEnum):
     SPREAD = "spread"
 
 
+class Sharing(StrEnum):
+    """What becomes of CPUs that other runs use: told, used in silence, left to them, or refused."""
+
+    WARN = "warn"
+    SHARE = "share"
+    AVOID = "avoid"
+    EXCLUSIVE = "exclusive"
+
+
 Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
@@ -66,10 +75,15 @@ class Request(Record):
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
     core_kind: KindName | Literal["all"] = "all"
-    share: bool = False
+    sharing: Sharing = Sharing.WARN
     allow_partial: bool = False
     nodes: Mask | None = None
     compat: Compat | None = None
+
+    @property
+    def share(self) -> bool:
+        """Tell whether ranks may share CPUs with each other, and with other runs."""
+        return self.sharing is Sharing.SHARE
 
     def check(self) -> None:
         """Refuse what no machine could satisfy; raises RequestError."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import EMPTY, CpuSet, named
+from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
 from ompbind.items import Item, Selector
 from ompbind.mask import Mask, part_fault
+from ompbind.neighbours import in_use
 from ompbind.record import Record
 from ompbind.topology import Domain, Level, Machine, touched
 
@@ -48,7 +49,7 @@ def resolve(mask: Mask, item: Item, machine: Machine) -> Resolved:
     CPUs to take away may well be offline or not allowed; only what is not there at all is a slip.
     """
     if item.cpus:
-        usable = tuple(cpu for cpu in item.cpus if cpu in machine.allowed)
+        usable = tuple(cpu for cpu in item.cpus if cpu in machine.free)
         wanted = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
         if item.taken_away:
             wanted = wanted - machine.online - machine.offline
@@ -93,6 +94,14 @@ def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Itera
     ):
         if cpus:
             yield part_fault(mask, (item,), _about(cpus, one, many), _allowed_hint(machine))
+    taken = wanted & machine.allowed & machine.taken
+    if taken:
+        yield part_fault(mask, (item,), in_use(machine, taken), _allowed_hint(machine))
+
+
+def _busy(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Iterator[MaskError]:
+    """Yield a fault for domains of which nothing is free; else they stand for what is."""
+    return (fault for fault in _unusable(mask, item, wanted, machine) if wanted <= machine.taken)
 
 
 def _about(cpus: CpuSet, one: str, many: str) -> str:
@@ -115,8 +124,10 @@ def _resolve_chain(mask: Mask, item: Item, machine: Machine) -> Resolved:
                 faults.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
             narrowed.extend(known[number].cpus & inside for number in selector.numbers if number in known)
         insides = narrowed
-    kept = [inside & machine.ordinary or inside for inside in insides]
-    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside)), faults
+    kept = [inside - machine.apart or inside for inside in insides]
+    if not item.taken_away:
+        faults.extend(_busy(mask, item, union(kept), machine))
+    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside & machine.free)), faults
 
 
 def nameable(machine: Machine, selector: Selector, inside: CpuSet) -> dict[int, Domain]:
@@ -157,4 +168,5 @@ def _unknown(machine: Machine, selector: Selector, absent: CpuSet, inside: CpuSe
 
 
 def _allowed_hint(machine: Machine) -> str:
-    return f"allowed here: {machine.allowed}"
+    word = "free" if machine.taken else "allowed"
+    return f"{word} here: {machine.free}"

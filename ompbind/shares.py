@@ -11,8 +11,9 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.crowd import fill, split_core, take_turns
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.field import Ask, Field, make_field, within
-from ompbind.ground import Ground
+from ompbind.ground import Ground, make_ground
 from ompbind.mask import part_fault
+from ompbind.neighbours import WAYS_OUT
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.strategies import STRATEGIES, check_strategy
@@ -69,12 +70,25 @@ def _divided(ground: Ground) -> list[Share]:
     if strategy.overlapping:
         shares = [_share(ground, 0, units, request.reserve)] * ranks
     elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
+        _check_room(ground, ranks, len(units))
         shares = _crowded(ground, units, ranks)
     else:
         cuts = strategy.divide(field, Ask(ranks=ranks, units=each))
         mine = ([units[at] for at in cut] for cut in cuts)
         shares = [_share(ground, rank, cores, request.reserve) for rank, cores in enumerate(mine)]
     return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
+
+
+def _check_room(ground: Ground, ranks: int, cores: int) -> None:
+    """Refuse to have ranks share cores only because other runs have the rest."""
+    if not ground.machine.taken:
+        return
+    whole = make_ground(ground.machine.replace(taken=EMPTY), ground.request)
+    if ranks <= len(_units(whole)) - ground.request.reserve_total:
+        raise PlanError(
+            f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
+            hint=f"start at most {count(cores, 'rank')}, or {WAYS_OUT}",
+        )
 
 
 def _share(ground: Ground, rank: int, units: Sequence[CpuSet], reserve: int) -> Share:
@@ -151,7 +165,7 @@ def _whole(machine: Machine, units: Sequence[CpuSet]) -> CpuSet:
     """Return all allowed siblings of the cores that `units` are part of."""
     if not units:
         return EMPTY
-    return union(core.cpus for core in touched(machine.at(Level.CORE), union(units))) & machine.allowed
+    return union(core.cpus for core in touched(machine.at(Level.CORE), union(units))) & machine.free
 
 
 def _count(request: Request, field: Field) -> int:
@@ -197,10 +211,11 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
 
 def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
     most = count(len(cpus), "rank")
-    allowed = named("CPU", ground.machine.allowed)
-    less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.machine.allowed else ""
+    allowed = named("CPU", ground.machine.free)
+    word = "free" if ground.machine.taken else "allowed"
+    less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.machine.free else ""
     return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')}: allowed here is {allowed}{less}",
+        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')}: {word} here is {allowed}{less}",
         hint=f"start at most {most}, or let ranks share CPUs with --share",
     )
 

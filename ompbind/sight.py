@@ -1,5 +1,6 @@
-"""What a probe saw of running threads, as values."""
+"""What was seen of running threads, and of live runs, as values."""
 
+from ompbind.liveruns import LiveRun
 from ompbind.record import Record
 
 
@@ -29,3 +30,11 @@ class ProbeResult(Record):
     cpu: int
     threads: tuple[ThreadSight, ...]
     failed: tuple[str, ...] = ()
+
+
+class RunSight(Record):
+    """One live run, the name of its user, and the command line of its process; None where nobody tells it."""
+
+    run: LiveRun
+    user: str
+    command: tuple[str, ...] | None

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
+from ompbind.liveruns import LiveRun
 from ompbind.record import Record
 
 
@@ -87,7 +88,8 @@ class Machine(Record):
 
     `domains` has every level that the machine knows, cores always. `kinds` are ordered by strength,
     strongest first, and empty where all cores are alike. `bindable` is False on systems that cannot
-    confine a process to CPUs. `remarks` tell what the reader could not make sense of.
+    confine a process to CPUs. `remarks` tell what the reader could not make sense of. `runs` are other
+    runs that live here, `taken` the CPUs of their cores where these are to be left to them.
     """
 
     source: str
@@ -103,6 +105,8 @@ class Machine(Record):
     quota: float | None = None
     bindable: bool = True
     remarks: tuple[str, ...] = ()
+    runs: tuple[LiveRun, ...] = ()
+    taken: CpuSet = EMPTY
 
     def at(self, level: Level) -> tuple[Domain, ...]:
         """Return the domains of one level by logical number; empty when the machine has no such level."""
@@ -127,8 +131,13 @@ class Machine(Record):
 
     @property
     def ordinary(self) -> CpuSet:
-        """The CPUs that are used without being named: what is allowed and not set apart."""
-        return self.allowed - self.apart
+        """The CPUs that are used without being named: what is free and not set apart."""
+        return self.free - self.apart
+
+    @property
+    def free(self) -> CpuSet:
+        """The CPUs that may be used and are not left to other runs."""
+        return self.allowed - self.taken
 
     def of_kind(self, name: KindName) -> CpuSet:
         """Return the CPUs of one kind of core; where all cores are alike they are for performance."""

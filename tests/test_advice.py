@@ -15,7 +15,7 @@ from ompbind.errors import MaskError, OmpbindError
 from ompbind.mask import Mask, parse_mask
 from ompbind.plan import make_plan
 from ompbind.report.text import COPYABLE, WIDTH, render_error
-from ompbind.request import Request
+from ompbind.request import Request, Sharing
 from ompbind.topology import CoreKind, Node
 from tests.live.conftest import clean_environment
 from tests.machines import Shape, make_machine
@@ -106,7 +106,7 @@ requests = st.builds(
     smt=st.sampled_from(["auto", "all", 1, 2]),
     sibling=st.sampled_from(["first", "last"]),
     threads=st.sampled_from([None, None, 2]),
-    share=st.sampled_from([False, False, True]),
+    sharing=st.sampled_from([Sharing.WARN, Sharing.WARN, Sharing.SHARE]),
     allow_partial=st.sampled_from([False, False, True]),
     core_kind=st.sampled_from(["all", "all", "performance", "efficiency"]),
 ) | st.builds(

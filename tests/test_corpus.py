@@ -17,7 +17,7 @@ from ompbind.report.machine import render_json
 from ompbind.report.picture import render_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.tree import render_tree
-from ompbind.request import Request
+from ompbind.request import Request, Sharing
 from ompbind.topology import Level
 from tests.oracle_report import compare_dump
 from tests.recordings import RECORDINGS, recorded
@@ -97,7 +97,10 @@ def test_what_is_read_holds_together(path):
         domains = machine.at(level)
         assert [domain.index for domain in domains] == list(range(len(domains)))
         assert sum(len(domain.cpus) for domain in domains) == len(union(domain.cpus for domain in domains))
-    used = [one.cpuset for one in make_plan(machine, Request(ranks=2, smt="all", share=True)).placements]
+    used = [
+        one.cpuset
+        for one in make_plan(machine, Request(ranks=2, smt="all", sharing=Sharing.SHARE)).placements
+    ]
     assert union(used) <= machine.allowed
 
 

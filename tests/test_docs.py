@@ -22,6 +22,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
+KNOWN = "|".join(VERBS)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.S)
 
 
@@ -69,13 +70,13 @@ def command_lines():
     for kind in ("sh", "console"):
         for page, text in blocks(kind):
             for line in text.splitlines():
-                found = re.search(r"\bompbind (run|exec|plan|topo|probe)\b[^\"#>]*", line)
+                found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)
                 shown = kind == "sh" or line.startswith("$ ")
                 if found and shown:
                     yield page, command_of(found)
     for verb in VERBS:
         for _, line in cli.get_command(click.Context(cli), verb).examples:
-            yield verb, command_of(re.search(r"ompbind (run|exec|plan|topo|probe)[^\"]*", line))
+            yield verb, command_of(re.search(rf"ompbind ({KNOWN})\b[^\"]*", line))
 
 
 def command_of(found):

@@ -19,9 +19,9 @@ from ompbind.errors import PlanError, RequestError
 from ompbind.mask import parse_mask
 from ompbind.plan import make_plan
 from ompbind.report import exports
-from ompbind.request import Bind, Request
+from ompbind.request import Bind, Request, Sharing
 from tests.machines import Shape, make_machine
-from tests.test_plan import cases
+from tests.test_promises import cases
 
 NAMES = ("taskset", "numactl", "vllm", "slurm", "rankfile", "systemd", "docker")
 RENDER = {name: getattr(exports, f"render_{name}") for name in NAMES}
@@ -144,7 +144,7 @@ READ = {name: globals()[f"read_{name}"] for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(case=cases(), distance=st.sampled_from([0, 0, 1000]))
+@given(case=cases(masks=False), distance=st.sampled_from([0, 0, 1000]))
 def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
     machine, request = case
     try:
@@ -200,7 +200,7 @@ SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
         ),
         (
             "slurm",
-            {"ranks": 17, "mask": "0", "share": True},
+            {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
             f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
             f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}",
         ),

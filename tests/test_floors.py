@@ -12,19 +12,20 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 TABLE = """
 words:   record errors cpuset
-values:  topology kinds memories items mend mask request placement places selection
+values:  liveruns topology kinds memories items mend mask request placement neighbours places selection
          field fitting strategies crowd ground shares explain decide advice plan measures reasons compat
          openmp command events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
          machine.sources machine.engines
-effects: launch.which launch.confine launch.groups launch.guard launch.ladder launch.terminal
+effects: launch.which launch.confine launch.groups launch.claims launch.guard launch.ladder launch.terminal
          launch.wakeup launch.spawn launch.supervise launch.worker observe.runtimes observe.probe
+         observe.processes
 reports: report.text report.machine report.tree report.listing report.plan report.measures
-         report.exports report.probe
+         report.exports report.probe report.ps
          report.overlay report.boxes report.layout report.picture report.blocks report.mosaic
-shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.run
+shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.ps cli.run
          cli.topo cli.main __main__
 """
 FLOORS = [floor.split() for floor in re.split(r"\w+:", TABLE)[1:]]
@@ -89,6 +90,7 @@ STANDARD = {
     "gc",
     "signal",
     "select",
+    "fcntl",
     "locale",
     "_locale",
     "ompbind",

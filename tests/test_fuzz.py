@@ -17,7 +17,7 @@ from ompbind.report.listing import render_listing
 from ompbind.report.machine import render_json
 from ompbind.report.picture import render_svg
 from ompbind.report.tree import render_tree
-from ompbind.request import Request
+from ompbind.request import Request, Sharing
 from tests.machines import DictRoot, Shape, shape_files
 from tests.test_sources import NEW, V1, V2, summary
 
@@ -34,7 +34,7 @@ def check(read, *args):
     assert machine.allowed
     assert machine.allowed <= machine.online
     try:
-        make_plan(machine, Request(ranks=2, share=True, smt="all"))
+        make_plan(machine, Request(ranks=2, sharing=Sharing.SHARE, smt="all"))
     except OmpbindError as error:
         assert error.message
     render_tree(machine)

@@ -8,7 +8,7 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError, RequestError
 from ompbind.mask import parse_mask
 from ompbind.plan import make_plan
-from ompbind.request import Bind, Request
+from ompbind.request import Bind, Request, Sharing
 from ompbind.topology import Level, make_domains
 from tests.machines import Shape, make_machine
 from tests.test_promises import shapes
@@ -70,7 +70,7 @@ def lists(made):
         (DUAL, {"ranks": None, "mask": "7|0-1"}, ["7", "0-1"]),
         (DUAL, {"ranks": 2, "mask": "auto"}, ["0-3", "4-7"]),
         (DUAL, {"ranks": 2, "mask": "none"}, ["0-15", "0-15"]),
-        (DUAL, {"ranks": 2, "mask": "0-3|2-5", "share": True}, ["0-3", "2-5"]),
+        (DUAL, {"ranks": 2, "mask": "0-3|2-5", "sharing": Sharing.SHARE}, ["0-3", "2-5"]),
         (DUAL, {"ranks": 2, "mask": "8,0,1,9", "smt": "all"}, ["0,8", "1,9"]),
     ],
 )
@@ -209,7 +209,7 @@ def test_requests_that_contradict_themselves(options):
 
 
 def test_share_lets_neighbours_among_more_ranks_than_cpus_share_one():
-    made = plan(Shape(cores=2), ranks=5, share=True)
+    made = plan(Shape(cores=2), ranks=5, sharing=Sharing.SHARE)
     assert lists(made) == ["0", "0", "0", "1", "1"]
 
 
@@ -220,7 +220,7 @@ def test_order_of_a_mask_is_the_order_of_threads():
 
 
 def test_order_is_that_of_each_part_even_where_parts_overlap():
-    made = plan(DUAL, ranks=2, mask="0,1|1,0", share=True)
+    made = plan(DUAL, ranks=2, mask="0,1|1,0", sharing=Sharing.SHARE)
     assert [one.cpus for one in made.placements] == [(0, 1), (1, 0)]
 
 

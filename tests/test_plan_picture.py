@@ -17,7 +17,7 @@ from ompbind.report.mosaic import LINES, render_picture
 from ompbind.report.overlay import COLOURS, KEYS, make_overlay
 from ompbind.report.picture import render_plan_svg
 from ompbind.report.text import Screen
-from ompbind.request import Request
+from ompbind.request import Request, Sharing
 from ompbind.topology import CoreKind, Level, Machine, Node, make_domains
 from tests.machines import Shape, make_machine
 from tests.test_picture import (
@@ -205,7 +205,7 @@ def plans(draw):
         "smt": draw(st.sampled_from(["auto", "all", 2])),
         "threads": draw(st.none() | st.integers(1, 4)),
         "reserve": draw(st.integers(0, 1)),
-        "share": draw(st.booleans()),
+        "sharing": draw(st.sampled_from([Sharing.WARN, Sharing.SHARE])),
     }
     try:
         return plan(machine, **options)
@@ -301,7 +301,7 @@ def test_where_no_frame_fits_titles_stand_above():
     halves[Level.NODE] = [(i, cpus) for i, (_, cpus) in enumerate(halves[Level.NODE])]
     domains = make_domains(online, halves)
     machine = Machine(source="deep", arch="any", online=online, allowed=online, domains=domains)
-    made = plan(machine, ranks=6, mask="all|all|all|0-3|4-11|0-3", share=True)
+    made = plan(machine, ranks=6, mask="all|all|all|0-3|4-11|0-3", sharing=Sharing.SHARE)
     assert parts(render_picture(made, Screen(width=40)))[1] == DEEP
 
 
@@ -408,7 +408,7 @@ def test_of_many_ranks_legends_tell_only_how_to_read_them():
 
 def test_long_lists_of_ranks_and_of_cpus_are_told_short():
     mask = "|".join(["0-1", *["0", "2"] * 8])
-    made = plan(DUAL, ranks=None, mask=mask, share=True)
+    made = plan(DUAL, ranks=None, mask=mask, sharing=Sharing.SHARE)
     assert make_overlay(made).cpus[0].sign == "a"
     _, boxes, keys, _ = parts(render_picture(made, PLAIN))
     assert "│ a 0 b . " in boxes
@@ -422,7 +422,7 @@ def test_of_many_letters_legends_tell_only_which_there_are():
     cores = KEYS + 1
     lacking = [{rank % cores, (rank + 4) % cores, (rank + 8) % cores} for rank in range(cores)]
     mask = "|".join(",".join(str(cpu) for cpu in range(cores) if cpu not in lack) for lack in lacking)
-    made = plan(make_machine(Shape(cores=cores)), ranks=None, mask=mask, share=True)
+    made = plan(make_machine(Shape(cores=cores)), ranks=None, mask=mask, sharing=Sharing.SHARE)
     told = "sets of many ranks; --format json tells them"
     assert parts(render_picture(made, PLAIN))[2].split("\n")[1:] == [f" a to q  {told}"]
     assert legend(parse(made))[-1] == f"a to q = {told}"

@@ -61,11 +61,12 @@ def parts(draw, machine):
 
 
 @st.composite
-def cases(draw):
-    """A machine, and a request for it that it may be able to serve or not."""
+def cases(draw, masks=True):
+    """A machine, and a request for it that it may be able to serve or not; without a mask if so asked."""
     machine = draw(machines())
-    masks = st.lists(parts(machine), min_size=1, max_size=3).map("|".join)
-    text = draw(st.none() | st.none() | masks | st.sampled_from(["auto", "none", "all"]))
+    several = st.lists(parts(machine), min_size=1, max_size=3).map("|".join)
+    words = st.sampled_from(["auto", "none", "all"])
+    text = draw(st.none() | st.none() | several | words if masks else st.none())
     reserve = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 3)]))
     request = Request(
         ranks=draw(st.none() | st.integers(1, 12)),

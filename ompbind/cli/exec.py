@@ -2,21 +2,22 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from ompbind.cli.options import QUIET, complete_files, make_job, make_request, planning_options
-from ompbind.cli.say import say, say_changed, say_notes
+from ompbind.cli.say import say, say_changed, say_claimed, say_notes
 from ompbind.cli.verb import Verb
-from ompbind.command import Seat, find_changed, make_command
+from ompbind.command import RankCommand, Seat, find_changed, make_command
 from ompbind.errors import RequestError
+from ompbind.launch.claims import Claim, claim_plan, hand_over, make_claimant, release
 from ompbind.launch.confine import exec_command
+from ompbind.liveruns import Claimant
 from ompbind.machine.engines import EngineRank, find_engine, is_bound_by_engine
 from ompbind.machine.linux import LIVE
 from ompbind.machine.root import FolderRoot
 from ompbind.machine.sources import read_machine
-from ompbind.plan import make_plan
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
@@ -54,12 +55,29 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     machine = read_machine()
     found = find_engine(os.environ, os.getppid())
     scene = _inside(found, machine, options) if found else _alone(options)
-    plan = make_plan(machine, scene.request)
     job = make_job(options, cmd, scene.run_id)
+    claimed = claim_plan(machine, scene.request, _claimant(scene, job.run_id, in_engine=found is not None))
     if scene.seat.local_rank == 0 and not options["quiet"]:
-        say_notes(plan)
-        say_changed(find_changed(plan, job))
-    exec_command(make_command(plan, scene.seat, job))
+        say_notes(claimed.plan)
+        say_changed(find_changed(claimed.plan, job))
+        say_claimed(claimed)
+    _become(make_command(claimed.plan, scene.seat, job), claimed.claim)
+
+
+def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
+    """Turn into the command, which keeps the claim; without it the claim is taken back."""
+    if claim is None:
+        exec_command(command)
+    hand_over(claim)
+    try:
+        exec_command(command)
+    finally:
+        release(claim)
+
+
+def _claimant(scene: "_Scene", run_id: str, *, in_engine: bool) -> Claimant:
+    me = make_claimant(run_id)
+    return me.replace(slot=scene.seat.slot, rank=scene.seat.rank) if in_engine else me
 
 
 class _Scene(Record):

@@ -19,6 +19,7 @@ VERBS = {
     "plan": "ompbind.cli.plan:plan",
     "topo": "ompbind.cli.topo:topo",
     "probe": "ompbind.cli.probe:probe",
+    "ps": "ompbind.cli.ps:ps",
 }
 """Every verb and where its command is."""
 

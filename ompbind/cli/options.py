@@ -13,7 +13,7 @@ from ompbind.cli.verb import option
 from ompbind.command import Job, parse_assignment
 from ompbind.mask import parse_mask
 from ompbind.record import Record
-from ompbind.request import Bind, Family, ProcBind, Request, Smt
+from ompbind.request import Bind, Family, ProcBind, Request, Sharing, Smt
 from ompbind.strategies import STRATEGIES
 
 PLANNING = "Planning options"
@@ -104,7 +104,9 @@ _PLANNING_OPTIONS = (
     _planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
               show_default=True, metavar="KIND",
               help="Cores to use of a hybrid processor: performance, efficiency, all."),
-    _planned("--share", is_flag=True, help="Let ranks share CPUs."),
+    _planned("--share", is_flag=True, help="Let ranks share CPUs, and use those of other runs in silence."),
+    _planned("--avoid", is_flag=True, help="Leave cores that other live runs use to them."),
+    _planned("--exclusive", is_flag=True, help="Refuse to start where another live run uses the cores."),
     _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
     _planned("--compat", type=click.Choice(get_args(Family)),
@@ -145,7 +147,7 @@ def make_request(options: Mapping[str, Any]) -> Request:
         bind=Bind(options["bind"]),
         proc_bind=ProcBind(options["proc_bind"]),
         core_kind=options["core_kind"],
-        share=options["share"],
+        sharing=_sharing(options),
         allow_partial=options["allow_partial"],
     )
     return _with_compat(request, options) if options["compat"] else request
@@ -158,6 +160,19 @@ def _with_compat(request: Request, options: Mapping[str, Any]) -> Request:
     source = click.get_current_context().get_parameter_source
     given = [name for name in options if source(name) is not ParameterSource.DEFAULT]
     return fill_request(request, options["compat"], os.environ, given)
+
+
+def _sharing(options: Mapping[str, Any]) -> Sharing:
+    """Return the one of --share, --avoid and --exclusive that is given; the environment comes second."""
+    given = [one for one in Sharing if options.get(one)]
+    context = click.get_current_context(silent=True)
+    if context:
+        words = [one for one in given if context.get_parameter_source(one) is ParameterSource.COMMANDLINE]
+        given = words or given
+    if len(given) > 1:
+        told = " and ".join(f"--{one}" for one in given)
+        raise click.UsageError(f"{told} contradict each other", context)
+    return given[0] if given else Sharing.WARN
 
 
 def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> Job:

@@ -11,6 +11,7 @@ from ompbind.cli.say import read_screen, say_notes
 from ompbind.cli.verb import Verb, option
 from ompbind.command import local_seats, make_variables
 from ompbind.errors import PlanError
+from ompbind.launch.claims import look_around
 from ompbind.machine.sources import read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
@@ -116,7 +117,7 @@ EXAMPLES = (
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
 
-    The same request on the same machine always prints the same plan.
+    The same request on the same machine, with the same other runs on it, always prints the same plan.
     """
     if options["compare"]:
         return _compare(format_, explain or rank is not None, options)
@@ -126,7 +127,8 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     if rank is not None and chosen.ranks == "all":
         several = [name for name, one in FORMATS.items() if one.ranks != "all"]
         raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
-    made = make_plan(read_machine(options["topology"]), make_request(options))
+    request = make_request(options)
+    made = make_plan(look_around(read_machine(options["topology"]), request), request)
     variables = _variables(made, options)
     if chosen.ranks == "one" or rank is not None:
         at = _chosen(made, rank)
@@ -152,7 +154,8 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
 
     if more or format_ not in ("table", "json"):
         raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
-    machine, request = read_machine(options["topology"]), make_request(options)
+    request = make_request(options)
+    machine = look_around(read_machine(options["topology"]), request)
     if request.mask is not None and len(request.mask.parts) > 1:
         raise click.UsageError(
             "--compare needs a mask that strategies divide, not one with a part for each rank"

@@ -15,11 +15,12 @@ from ompbind.cli.options import (
     planning_options,
     seconds,
 )
-from ompbind.cli.say import say, say_changed, say_notes, tell
+from ompbind.cli.say import say, say_changed, say_claimed, say_notes, tell
 from ompbind.cli.verb import Verb, option
 from ompbind.command import Job, find_changed, local_seats, make_command
 from ompbind.errors import RequestError
 from ompbind.events import exit_code, was_interrupted
+from ompbind.launch.claims import Claimed, claim_plan, look_around, make_claimant, release
 from ompbind.machine.linux import LIVE
 from ompbind.machine.sources import read_machine
 from ompbind.placement import Plan
@@ -96,17 +97,23 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
         raise RequestError(
             "ranks run on this machine, not on a recorded one", hint="add --dry-run, or leave --topology out"
         )
-    plan = make_plan(read_machine(options["topology"]), request)
     job = make_job(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     if options["dry_run"]:
-        _show(plan, job)
+        _show(make_plan(look_around(read_machine(options["topology"]), request), request), job)
         return 0
-    if options["verbose"] and not options["quiet"]:
-        _show(plan, job, err=True)
-    elif not options["quiet"]:
-        say_notes(plan)
-        say_changed(find_changed(plan, job))
-    return _start(plan, job, options)
+    claimed = claim_plan(read_machine(), request, make_claimant(job.run_id))
+    if not options["quiet"]:
+        _tell(claimed, job, verbose=options["verbose"])
+    return _start(claimed, job, options)
+
+
+def _tell(claimed: Claimed, job: Job, *, verbose: bool) -> None:
+    if verbose:
+        _show(claimed.plan, job, err=True)
+    else:
+        say_notes(claimed.plan)
+        say_changed(find_changed(claimed.plan, job))
+    say_claimed(claimed, verbose=verbose)
 
 
 def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
@@ -119,7 +126,7 @@ def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
     say_changed(find_changed(plan, job))
 
 
-def _start(plan: Plan, job: Job, options: dict[str, Any]) -> int:
+def _start(claimed: Claimed, job: Job, options: dict[str, Any]) -> int:
     from ompbind.launch.supervise import Watch, run_ranks  # late: a dry run needs none of it
     from ompbind.launch.terminal import die_of_interrupt
 
@@ -129,8 +136,14 @@ def _start(plan: Plan, job: Job, options: dict[str, Any]) -> int:
         timeout_s=options["timeout"],
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
+        claim=claimed.claim,
     )
-    outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
+    plan = claimed.plan
+    try:
+        outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
+    finally:
+        if claimed.claim:
+            release(claimed.claim)
     if was_interrupted(outcome):
         die_of_interrupt()
     return exit_code(outcome)

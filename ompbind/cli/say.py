@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ompbind.launch.claims import Claimed
 from ompbind.openmp import Inherited
 from ompbind.placement import Plan
 
@@ -37,6 +38,13 @@ def say_notes(plan: Plan) -> None:
     for note in plan.notes:
         if note.warning:
             say(f"warning: {note.text}")
+
+
+def say_claimed(claimed: Claimed, *, verbose: bool = False) -> None:
+    """Say what kept a plan from being made and registered among the others; the rest only with -v."""
+    for text in (claimed.delay, claimed.trouble if verbose else ""):
+        if text:
+            say(text)
 
 
 def say_changed(changed: Sequence[Inherited]) -> None:

@@ -3,16 +3,22 @@
 It is forked before any rank, in a session of its own, and holds the reading end of a pipe whose
 writing end ompbind keeps. Every rank tells its process group there before it executes its command,
 while it still holds the pipe itself, so that no rank can be missed: the pipe only ends after all that
-were forked have told. When it ends without a farewell, the guard kills the groups that are left.
+were forked have told. When it ends without a farewell, the guard kills the groups that are left. It also
+keeps the run's claim open, and takes it back when these groups are gone: their CPUs are in use until then.
 """
 
 import os
 import signal
+import time
 
-from ompbind.launch.groups import signal_group
+from ompbind.launch.claims import Claim, release
+from ompbind.launch.groups import living, signal_group
 from ompbind.record import Record
 
 _FAREWELL = b"."
+
+GONE_S = 30.0
+"""Seconds to wait for killed groups to be gone; one that is stuck in the kernel may take for ever."""
 
 
 class Guard(Record):
@@ -22,12 +28,12 @@ class Guard(Record):
     pipe: int
 
 
-def start_guard() -> Guard:
+def start_guard(claim: Claim | None = None) -> Guard:
     """Fork the guard; call it with all signals blocked, before the first rank is forked."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _keep_watch(read_end)
+        _keep_watch(read_end, claim)
     os.close(read_end)
     return Guard(pid=pid, pipe=write_end)
 
@@ -60,7 +66,7 @@ def _tell(guard: Guard, words: bytes) -> None:
         pass  # somebody has killed the guard: the ranks run on without
 
 
-def _keep_watch(read_end: int) -> None:
+def _keep_watch(read_end: int, claim: Claim | None) -> None:
     """Be the guard: watch the pipe to its end, then kill what is left. Never returns."""
     try:
         os.setsid()
@@ -69,13 +75,26 @@ def _keep_watch(read_end: int) -> None:
             signal.signal(number, signal.SIG_IGN)
         os.dup2(read_end, 0)
         for handle in _open_files():
-            _close(handle)
+            if claim is None or handle != claim.file:
+                _close(handle)
         os.chdir("/")
         words = b"".join(iter(lambda: os.read(0, 1 << 16), b""))
-        for group in remaining(words):
+        groups = remaining(words)
+        for group in groups:
             signal_group(group, signal.SIGKILL)
+        if claim:
+            _wait_for_end(groups)
+            release(claim)
     finally:
         os._exit(0)
+
+
+def _wait_for_end(groups: list[int]) -> None:
+    """Wait until nobody lives in killed groups, looking ever less often."""
+    step_s, give_up_at = 0.002, time.monotonic() + GONE_S
+    while living(groups) and time.monotonic() < give_up_at:
+        time.sleep(step_s)
+        step_s = min(step_s * 1.5, 0.5)
 
 
 def _open_files() -> list[int]:

@@ -14,6 +14,7 @@ from ompbind.command import RankCommand
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.events import Exited, Outcome, describe
+from ompbind.launch.claims import Claim
 from ompbind.launch.groups import living, signal_group
 from ompbind.launch.guard import Guard, dismiss, start_guard, withdraw
 from ompbind.launch.ladder import Ladder
@@ -45,13 +46,17 @@ KILLED_S = 2.0
 
 
 class Watch(Record):
-    """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling."""
+    """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling.
+
+    `claim` is what others know of the run; it must not end before the last rank does.
+    """
 
     say: Callable[[str], None]
     grace_s: float = 10.0
     timeout_s: float | None = None
     stop_on_failure: bool = True
     stdin_first: bool = True
+    claim: Claim | None = None
 
 
 class _Run:
@@ -88,7 +93,7 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
     try:
         _open_standard_files()
         with noted_signals((*STOPPING, *PASSED_ON), always=signal.SIGCHLD) as wakeup:
-            run = _Run(watch, start_guard(), alone=len(commands) == 1)
+            run = _Run(watch, start_guard(watch.claim), alone=len(commands) == 1)
             try:
                 _start(run, list(zip(commands, paths, strict=True)), wakeup)
                 unblock(wakeup)

@@ -124,6 +124,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "proc_bind": str(request.proc_bind),
         "core_kind": request.core_kind,
         "share": request.share,
+        "sharing": str(request.sharing),
         "allow_partial": request.allow_partial,
         "nodes": _node_numbers(request.nodes),
         "compat": request.compat.family if request.compat else None,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+RUNTIME_DIR = "OMPBIND_RUNTIME_DIR"
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 
 
@@ -17,6 +18,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "/live/" in str(item.path):
             item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(autouse=True)
+def claims(tmp_path_factory, monkeypatch):
+    """A folder of claims for each test: what an earlier one left running is none of its business."""
+    folder = tmp_path_factory.mktemp("claims")
+    monkeypatch.setenv(RUNTIME_DIR, str(folder))
+    return folder
 
 
 def clean_environment(**extra):
@@ -30,7 +39,7 @@ def clean_environment(**extra):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "COLUMNS", "PS1"):
         kept.pop(name, None)
     path = f"{Path(OMPBIND).parent}:{kept['PATH']}"
-    return {**kept, "PATH": path, **extra}
+    return {**kept, RUNTIME_DIR: os.environ[RUNTIME_DIR], "PATH": path, **extra}
 
 
 @pytest.fixture

@@ -271,7 +271,7 @@ def test_this_machine_has_the_cpus_of_this_process(ompbind):
     assert [one["cpu"] for one in topo["cpus"] if one["allowed"]] == sorted(os.sched_getaffinity(0))
 
 
-VERBS = ["run", "exec", "plan", "topo", "probe"]
+VERBS = ["run", "exec", "plan", "topo", "probe", "ps"]
 
 
 @pytest.mark.parametrize("verb", [None, *VERBS])

@@ -1,0 +1,43 @@
+"""`ompbind ps`: the live runs on this machine and their CPUs."""
+
+import os
+import time
+
+import click
+
+from ompbind.cli.verb import Verb, option
+from ompbind.errors import ClaimError
+from ompbind.launch.claims import VARIABLE, find_folder, read_live_runs
+
+EXAMPLES = (
+    ("Who uses which CPUs", "ompbind ps"),
+    ("The same for a program", "ompbind ps --format json"),
+)
+
+
+@click.command("ps", cls=Verb, examples=EXAMPLES, short_help="List live runs on this machine and their CPUs.")
+@option(
+    "Options",
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print it.",
+)
+def ps(format_: str) -> int:
+    """List the live runs of all users on this machine, oldest first, and the CPUs that each one uses.
+
+    A rank that an engine started with 'ompbind exec' has a line of its own.
+    """
+    from ompbind.observe.processes import see_runs  # late, as reports are: for this verb alone
+    from ompbind.report.ps import render_ps, render_ps_json
+
+    folder = find_folder(os.environ)
+    try:
+        sights = see_runs(read_live_runs(folder))
+    except OSError as error:
+        hint = f"it is where runs register; {VARIABLE} names another one"
+        raise ClaimError(f"cannot read {folder}: {error.strerror}", hint=hint) from error
+    click.echo(render_ps_json(sights) if format_ == "json" else render_ps(sights, time.time()))
+    return 0

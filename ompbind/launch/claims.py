@@ -1,0 +1,293 @@
+"""Claims: each run tells all others which CPUs it has, for as long as it lives, however it ends.
+
+A *claim* is a file in a folder that all users share, locked (`flock`) by the run. The kernel drops the lock
+with the last process that has the file open, so that a claim which can be locked is stale, and nobody's.
+It gets its name when it is locked and whole. Who plans, and registers what was planned, holds a lock on the
+folder itself meanwhile: no two runs ever plan on the same free CPUs. Files of others are read with
+care: whoever wrote them may have meant harm.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+
+from ompbind.errors import ClaimError
+from ompbind.liveruns import TEXT_LIMIT, Claimant, LiveRun, find_kin, find_others, make_text, parse_text
+from ompbind.machine.linux import LIVE
+from ompbind.neighbours import make_live_run
+from ompbind.placement import Plan
+from ompbind.plan import make_plan
+from ompbind.record import Record
+from ompbind.request import Request, Sharing
+from ompbind.topology import Machine
+
+VARIABLE = "OMPBIND_RUNTIME_DIR"
+"""The variable that names another folder for claims."""
+
+FOLDERS = ("/dev/shm", "/run/lock", "/tmp")
+"""Where claims are: in the first one that everybody may write to, so that all users agree on it."""
+
+PATIENCE_S = 10.0
+"""Seconds to wait for others that plan; a plan takes milliseconds."""
+
+WARN_PATIENCE_S = 1.0
+"""The same where all that can be lost is a warning."""
+
+FILES_LIMIT = 10_000
+"""Claims that are looked at; no machine has so many, unless somebody wants to keep others busy."""
+
+_DONE, _NEW = ".run", ".new"
+"""The ends of names: of claims, and of those that are being written."""
+
+_LOWEST_FILE = 200
+"""Open files below are for standard files, and for those that scripts number themselves (`exec 3>log`)."""
+
+FRESH_S = 60.0
+"""Seconds that a claim may take to be written."""
+
+_STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
+
+
+class Claim(Record):
+    """A registered claim: the open file whose lock it is, and its path."""
+
+    file: int
+    path: str
+
+
+class Claimed(Record):
+    """A plan, made among the other runs, and the claim of it; None when it could not be registered.
+
+    `trouble` says why not; `delay` says what others did that kept it from being told of them exactly.
+    """
+
+    plan: Plan
+    claim: Claim | None = None
+    trouble: str = ""
+    delay: str = ""
+
+
+def make_claimant(run_id: str) -> Claimant:
+    """Return who this process is, for other runs; a rank of an engine's job adds its own numbers."""
+    return Claimant(
+        run_id=run_id,
+        pid=os.getpid(),
+        uid=os.geteuid(),
+        started=int(time.time()),
+        inside=os.environ.get("OMPBIND_RUN_ID", ""),
+        pid_space=read_pid_space(),
+    )
+
+
+def read_pid_space() -> int:
+    """Return the number of the space in which this process has its pid: containers have their own."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def find_folder(env: Mapping[str, str]) -> str:
+    """Return the folder of the claims of this machine, whether it can be used or not."""
+    chosen = env.get(VARIABLE)
+    return os.path.abspath(chosen) if chosen else next(filter(_is_public, FOLDERS), FOLDERS[-1])
+
+
+def _is_public(path: str) -> bool:
+    """Tell whether every user may write to a folder; for root alone, modes would say yes too often."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and os.access(path, os.W_OK | os.X_OK)
+
+
+def claim_plan(machine: Machine, request: Request, me: Claimant) -> Claimed:
+    """Plan among the other runs and register the plan, before anybody else can.
+
+    Raises ClaimError when others cannot be told and the request needs that, and what `make_plan` raises.
+    """
+    folder = find_folder(os.environ)
+    try:
+        handle = _open_folder(folder)
+        try:
+            delay = _lock_folder(handle, folder, request)
+            plan = make_plan(_among(machine, request, (read_runs(handle), me)), request)
+            return _register(plan, me, (handle, folder)).replace(delay=delay)
+        finally:
+            os.close(handle)  # which unlocks it
+    except OSError as error:
+        _refuse_blindness(request, (folder, error))
+        return Claimed(plan=make_plan(machine, request), trouble=_why(folder, error))
+
+
+def look_around(machine: Machine, request: Request) -> Machine:
+    """Add the other live runs to this machine, to show what a run would do now; registers nothing.
+
+    On a recorded machine nobody runs. Raises ClaimError when others cannot be told and have to be.
+    """
+    if machine.source != LIVE:
+        return machine
+    folder = find_folder(os.environ)
+    try:
+        return machine.replace(runs=find_others(read_live_runs(folder), make_claimant("")))
+    except OSError as error:
+        _refuse_blindness(request, (folder, error))
+        return machine
+
+
+def read_live_runs(folder: str) -> tuple[LiveRun, ...]:
+    """Read the live runs of all users, oldest first; raises OSError when the folder cannot be read."""
+    handle = _open_folder(folder)
+    try:
+        return read_runs(handle)
+    finally:
+        os.close(handle)
+
+
+def _among(machine: Machine, request: Request, seen: tuple[tuple[LiveRun, ...], Claimant]) -> Machine:
+    """Put other runs on a machine; ranks of one job all plan among those that the first of them saw."""
+    runs, me = seen
+    kin = find_kin(runs, me)
+    if kin and request.sharing in _STRICT:
+        return machine.replace(runs=(kin[0].replace(run_id="others", held=kin[0].avoided),))
+    return machine.replace(runs=find_others(runs, me))
+
+
+def _open_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _refuse_blindness(request: Request, failed: tuple[str, OSError]) -> None:
+    if request.sharing in _STRICT:
+        hint = f"{VARIABLE} can name a folder on this machine that all who are to be avoided can write to"
+        raise ClaimError(f"--{request.sharing} cannot be kept: {_why(*failed)}", hint=hint) from failed[1]
+
+
+def _why(folder: str, error: OSError) -> str:
+    return f"the live runs in {folder} cannot be told: {error.strerror}"
+
+
+def _lock_folder(handle: int, folder: str, request: Request) -> str:
+    """Wait until nobody else plans; returns what to tell when that takes too long and may be gone without."""
+    if request.sharing is Sharing.SHARE:
+        return ""
+    patience_s = PATIENCE_S if request.sharing in _STRICT else WARN_PATIENCE_S
+    give_up_at = time.monotonic() + patience_s
+    while not _try_lock(handle, fcntl.LOCK_EX):
+        if time.monotonic() >= give_up_at:
+            text = f"somebody has kept {folder} locked for {patience_s:g} s"
+            if request.sharing in _STRICT:
+                raise ClaimError(
+                    f"--{request.sharing} cannot be kept: {text}", hint=f"'fuser -v {folder}' tells who"
+                )
+            return f"{text}: runs that start right now may not have been seen"
+        time.sleep(0.002)
+    return ""
+
+
+def _try_lock(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _register(plan: Plan, me: Claimant, where: tuple[int, str]) -> Claimed:
+    """Write and lock the claim of a plan, then give it its name."""
+    handle, folder = where
+    stem = f"ompbind-{me.uid}-{me.pid}-{os.urandom(4).hex()}"
+    try:
+        file = os.open(stem + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
+        try:
+            _fill(file, make_text(make_live_run(plan, me)).encode())
+            os.rename(stem + _NEW, stem + _DONE, src_dir_fd=handle, dst_dir_fd=handle)
+            claim = Claim(file=_lift(file), path=os.path.join(folder, stem + _DONE))
+        except OSError:
+            _unlink(stem + _NEW, handle)
+            raise
+        finally:
+            os.close(file)
+    except OSError as error:
+        _refuse_blindness(plan.request, (folder, error))
+        return Claimed(plan=plan, trouble=_why(folder, error))
+    return Claimed(plan=plan, claim=claim)
+
+
+def _fill(file: int, data: bytes) -> None:
+    """Lock a file before anybody else can, write it, and let everybody read it."""
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    while data:
+        data = data[os.write(file, data) :]
+    os.fchmod(file, 0o644)
+
+
+def _lift(file: int) -> int:
+    """Return another number for an open file, out of the way; it closes when a command is executed."""
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FILE)
+    except OSError:  # so few files may be open
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def release(claim: Claim) -> None:
+    """Take a claim back."""
+    _unlink(claim.path)
+    try:
+        os.close(claim.file)
+    except OSError:
+        pass  # somebody was faster
+
+
+def hand_over(claim: Claim) -> None:
+    """Let the command that this process becomes keep the claim for as long as it lives."""
+    os.set_inheritable(claim.file, True)
+
+
+def read_runs(handle: int) -> tuple[LiveRun, ...]:
+    """Read the live runs in an open folder, oldest first, and remove what is left of others."""
+    names = [name for name in os.listdir(handle) if name.startswith("ompbind-")]
+    found = [run for name in names[:FILES_LIMIT] for run in _read_claim(name, handle)]
+    return tuple(sorted(found, key=lambda run: (run.started, run.pid)))
+
+
+def _read_claim(name: str, handle: int) -> Iterator[LiveRun]:
+    """Yield the run that a file tells of, if it is a file, and locked, and tells of one."""
+    if not name.endswith((_DONE, _NEW)):
+        return
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        file = os.open(name, flags, dir_fd=handle)
+    except OSError:
+        return
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or _is_fresh(name, about.st_mtime):
+            return
+        if _try_lock(file, fcntl.LOCK_SH):
+            _unlink(name, handle)
+            return
+        if about.st_size > TEXT_LIMIT:
+            return
+        run = parse_text(os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), about.st_uid)
+    except OSError:
+        return
+    finally:
+        os.close(file)
+    if run:
+        yield run
+
+
+def _is_fresh(name: str, changed: float) -> bool:
+    """Tell whether a file is about to be locked and named; one that is old was left by a crash."""
+    return name.endswith(_NEW) and changed > time.time() - FRESH_S
+
+
+def _unlink(path: str, handle: int | None = None) -> None:
+    try:
+        os.unlink(path, dir_fd=handle)
+    except OSError:
+        pass  # it is gone already, or somebody else's to remove

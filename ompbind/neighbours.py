@@ -1,0 +1,98 @@
+"""What other live runs mean for a plan: what is left to them, what is refused, what is told.
+
+Two runs are in each other's way on a whole core: its hardware threads share what makes it fast.
+"""
+
+from collections.abc import Sequence
+
+from ompbind.cpuset import CpuSet, named, union
+from ompbind.errors import PlanError
+from ompbind.liveruns import Claimant, LiveRun, tidy
+from ompbind.placement import Note, Plan
+from ompbind.request import Request, Sharing
+from ompbind.topology import Level, Machine, touched
+
+NAMED_RUNS = 3
+"""Runs that a message names; more are counted."""
+
+WAYS_OUT = "wait until others end ('ompbind ps' lists live runs), or use their CPUs all the same with --share"
+
+
+def leave_to_others(machine: Machine, request: Request) -> Machine:
+    """Take the cores of other runs out of what may be used, with --avoid; PlanError when none is left."""
+    if request.sharing is not Sharing.AVOID:
+        return machine
+    machine = machine.replace(taken=union(_reach(machine, run) for run in machine.runs))
+    if machine.free:
+        return machine
+    raise PlanError(f"no core is free: {in_use(machine, machine.allowed)}", hint=WAYS_OUT)
+
+
+def check_alone(plan: Plan) -> None:
+    """Refuse, with --exclusive, what other runs use as well; raises PlanError."""
+    shared = _shared(plan)
+    if shared and plan.request.sharing is Sharing.EXCLUSIVE:
+        raise PlanError(
+            f"not exclusive: {in_use(plan.machine, shared)}",
+            hint="wait until others end, name other CPUs with --mask, or plan on what is free with --avoid",
+        )
+
+
+def explain_neighbours(plan: Plan) -> list[Note]:
+    """Tell of CPUs that other runs use as well, and of those that are left to them."""
+    shared, taken = _shared(plan), plan.machine.taken & plan.machine.allowed
+    if shared and plan.request.sharing is Sharing.WARN:
+        text = f"{in_use(plan.machine, shared)} as well (--avoid plans on what is free, --share is silent)"
+        return [Note(code="overlaps-run", text=text, warning=True)]
+    if taken:
+        return [Note(code="avoided", text=f"left to others: {in_use(plan.machine, taken)}")]
+    return []
+
+
+def in_use(machine: Machine, cpus: CpuSet) -> str:
+    """Say which runs use CPUs, or other hardware threads of their cores."""
+    runs = [run for run in machine.runs if not _reach(machine, run).isdisjoint(cpus)]
+    where = "in use" if not union(run.held for run in runs).isdisjoint(cpus) else "on cores in use"
+    return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {_names(runs)}"
+
+
+def _names(runs: Sequence[LiveRun]) -> str:
+    """Name runs, each once though it may be several ranks of an engine."""
+    told = list(dict.fromkeys(run.run_id for run in runs))
+    pids = {run.run_id: run.pid for run in reversed(runs)}
+    first = [f"run {name} (pid {pids[name]})" for name in told[:NAMED_RUNS]]
+    more = [f"{len(told) - NAMED_RUNS} more"] if len(told) > NAMED_RUNS else []
+    *some, last = first + more
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def _reach(machine: Machine, run: LiveRun) -> CpuSet:
+    """Return the CPUs of all cores that a run has CPUs of."""
+    return union(core.cpus for core in touched(machine.at(Level.CORE), run.held))
+
+
+def _shared(plan: Plan) -> CpuSet:
+    """Return the CPUs of a plan, reserved ones too, that are on cores of other runs."""
+    if not plan.machine.runs:
+        return CpuSet()
+    mine = plan.used | plan.reserved
+    return mine & union(_reach(plan.machine, run) for run in plan.machine.runs)
+
+
+def make_live_run(plan: Plan, me: Claimant) -> LiveRun:
+    """Return what others are to know of the run that is about to start."""
+    if me.slot is None:
+        ranks = tuple((one.rank, one.cpuset) for one in plan.placements)
+    else:
+        ranks = ((me.rank, plan.placements[me.slot].cpuset),)
+    return LiveRun(
+        run_id=tidy(me.run_id),
+        pid=me.pid,
+        uid=me.uid,
+        started=me.started,
+        ranks=ranks,
+        held=plan.used | plan.reserved,
+        avoided=plan.machine.taken,
+        inside=tidy(me.inside),
+        pid_space=me.pid_space,
+    )

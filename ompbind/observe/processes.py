@@ -1,0 +1,49 @@
+"""The processes of live runs: whose they are, and what they execute."""
+
+import os
+import time
+from collections.abc import Iterable
+
+from ompbind.launch.claims import read_pid_space
+from ompbind.liveruns import LiveRun
+from ompbind.sight import RunSight
+
+SLACK_S = 2
+"""Seconds by which clocks may seem to disagree on when a process started."""
+
+
+def see_runs(runs: Iterable[LiveRun]) -> tuple[RunSight, ...]:
+    """Add to every run what this system tells of its user and its process."""
+    return tuple(RunSight(run=run, user=_user(run.uid), command=_command(run)) for run in runs)
+
+
+def _user(uid: int) -> str:
+    """Return the name of a user, the number of one that has no name here."""
+    import pwd  # late: it may have to ask a server
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _command(run: LiveRun) -> tuple[str, ...] | None:
+    """Return the command line of a run's process.
+
+    None when it is gone, or in another container, or when its number belongs to another process by now.
+    """
+    if run.pid_space != read_pid_space():
+        return None
+    folder = f"/proc/{run.pid}"
+    try:
+        with open(f"{folder}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        with open(f"{folder}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")[:-1]
+        owner = os.stat(folder).st_uid
+    except (OSError, ValueError, IndexError):
+        return None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    if owner != run.uid or not words or age_s + SLACK_S < time.time() - run.started:
+        return None
+    return tuple(word.decode("utf-8", "replace") for word in words)

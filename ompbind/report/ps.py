@@ -1,0 +1,76 @@
+"""Live runs for people (a table) and for programs (JSON, schema ompbind-ps/1)."""
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from ompbind.cpuset import union
+from ompbind.report.text import Column, render_cpus, render_table
+from ompbind.sight import RunSight
+
+COMMAND_LIMIT = 200
+"""Characters of a command line that people are shown."""
+
+NONE_LIVE = "no run of ompbind lives on this machine"
+
+
+def render_ps(sights: Sequence[RunSight], now: float) -> str:
+    """Render a table of live runs; `now` is in seconds of the epoch."""
+    if not sights:
+        return NONE_LIVE
+    runs = [one.run for one in sights]
+    columns = [
+        Column(title="run", cells=[run.run_id for run in runs], grows=True),
+        Column(title="user", cells=[one.user for one in sights]),
+        Column(title="pid", cells=[str(run.pid) for run in runs], right=True),
+        Column(title="age", cells=[render_age(now - run.started) for run in runs], right=True),
+        Column(title="ranks", cells=[str(len(run.ranks) or "many") for run in runs], right=True),
+        Column(title="CPUs", cells=[_cpus(one) for one in sights], grows=True),
+        Column(title="command", cells=[_command(one.command) for one in sights], grows=True),
+    ]
+    return render_table(columns)
+
+
+def _cpus(sight: RunSight) -> str:
+    """Write the CPUs of a run's ranks; of all that it holds where it does not tell them rank by rank."""
+    return render_cpus(union(cpus for _, cpus in sight.run.ranks) or sight.run.held) or "-"
+
+
+def _command(words: tuple[str, ...] | None) -> str:
+    """Write a command line on one line, without the interpreter and the folder of ompbind itself."""
+    if words is None:
+        return "-"
+    if len(words) > 1 and words[1].rpartition("/")[2] == "ompbind":
+        words = ("ompbind", *words[2:])
+    line = " ".join(shlex.join(words).split())
+    line = "".join(sign if sign.isprintable() else "?" for sign in line)
+    return line if len(line) <= COMMAND_LIMIT else line[: COMMAND_LIMIT - 3] + "..."
+
+
+def render_age(seconds: float) -> str:
+    """Write a time span in its largest whole unit: "45 s", "3 min", "2 h", "5 d"."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{max(0, int(seconds)) // size} {unit}"
+
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def render_ps_json(sights: Sequence[RunSight]) -> str:
+    """Render live runs as JSON, schema ompbind-ps/1."""
+    return json.dumps({"schema": "ompbind-ps/1", "runs": [_record(one) for one in sights]}, indent=2)
+
+
+def _record(sight: RunSight) -> dict[str, object]:
+    run = sight.run
+    return {
+        "run_id": run.run_id,
+        "inside": run.inside or None,
+        "pid": run.pid,
+        "uid": run.uid,
+        "user": sight.user,
+        "started": run.started,
+        "ranks": [{"rank": rank, "cpus": str(cpus)} for rank, cpus in run.ranks],
+        "held": str(run.held),
+        "command": None if sight.command is None else list(sight.command),
+    }
