@@ -243,9 +243,10 @@ def count(number: int, noun: str) -> str:
 
 
 def named(noun: str, numbers: Iterable[int]) -> str:
-    """Write numbers with their noun: "CPU 3", "CPUs 2-3", "rank 0", "ranks 0,2"."""
+    """Write numbers with their noun: "CPU 3", "CPUs 2-3", "ranks 0,2", and strides where there are any."""
     chosen = CpuSet(numbers)
-    return f"{noun} {chosen}" if len(chosen) == 1 else f"{noun}s {chosen}"
+    text = ",".join(runs_texts(list(chosen.runs())))
+    return f"{noun} {text}" if len(chosen) == 1 else f"{noun}s {text}"
 
 
 def strided(start: int, stop: int, width: int, step: int) -> Iterator[int]:

@@ -55,7 +55,7 @@ def _explain_smt(plan: Plan) -> list[Note]:
     spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle - plan.machine.apart
     if not spare or plan.request.smt == "all" or plan.request.mask is not None:
         return []
-    text = f"hardware threads left idle beside ranks: {spare} (--smt all uses them)"
+    text = f"hardware threads left idle beside ranks: {named('CPU', spare)} (--smt all uses them)"
     return [Note(code="smt", text=text)]
 
 

@@ -1,6 +1,6 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from ompbind.record import Record
 from ompbind.strategies import STRATEGIES
 
 OUTPUT = "Output options"
+Variables = Mapping[str, str | None]
 RUN_ID = "plan"
 """The name of the run in a plan that nobody has named, so that equal plans print equally."""
 
@@ -27,23 +28,25 @@ class Format(Record):
     """One way to print a plan: where its function is, for which ranks, and what it takes beside the plan.
 
     "all" is for the whole plan, "one" for a single rank, which --rank chooses where there are several, and
-    "any" is for all ranks, or the one that --rank chooses. It takes the "variables" of these ranks, or the
-    "screen" on which the text is read. `shows_notes` tells that the text has the notes of the plan, or its
-    warnings at least; where it has not, warnings are said on standard error.
+    "any" is for all ranks, or the one that --rank chooses. It may take the "variables" of these ranks, or
+    the "screen" on which the text is read. `shows_notes` tells that the text has the notes of the plan, or
+    its warnings at least; where it has not, warnings are said on standard error.
     """
 
     render: str
     ranks: Literal["all", "one", "any"]
-    takes: Literal["variables", "screen"] = "variables"
+    takes: Literal["nothing", "variables", "screen"] = "variables"
     shows_notes: bool = False
 
 
 FORMATS: Mapping[str, Format] = {
-    "table": Format(render="ompbind.report.plan:render_plan", ranks="all", shows_notes=True),
+    "table": Format(render="ompbind.report.plan:render_plan", ranks="all", takes="nothing", shows_notes=True),
     "picture": Format(
         render="ompbind.report.mosaic:render_picture", ranks="all", takes="screen", shows_notes=True
     ),
-    "svg": Format(render="ompbind.report.picture:render_plan_svg", ranks="all", shows_notes=True),
+    "svg": Format(
+        render="ompbind.report.picture:render_plan_svg", ranks="all", takes="nothing", shows_notes=True
+    ),
     "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all", shows_notes=True),
     "env": Format(render="ompbind.report.plan:render_env", ranks="one"),
     "sh": Format(render="ompbind.report.plan:render_sh", ranks="one"),
@@ -129,13 +132,13 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
     request = make_request(options)
     made = make_plan(look_around(read_machine(options["topology"]), request), request)
-    variables = _variables(made, options)
+    variables = _variables(made, options) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         at = _chosen(made, rank)
-        made, variables = made.replace(placements=(made.placements[at],)), [variables[at]]
+        made, variables = made.replace(placements=(made.placements[at],)), variables[at : at + 1]
     if not chosen.shows_notes:
         say_notes(made)
-    click.echo(_renderer(chosen)(made, variables if chosen.takes == "variables" else read_screen()))
+    click.echo(_rendered(chosen, made, variables))
     if explain and format_ == "table":
         from ompbind.report.measures import render_explanation  # late: most plans are not explained
 
@@ -143,7 +146,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     return 0
 
 
-def _variables(made: Plan, options: Mapping[str, Any]) -> list[Mapping[str, str | None]]:
+def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
     job = make_job(options, (), RUN_ID)
     return [make_variables(made, seat, job) for seat in local_seats(made)]
 
@@ -177,10 +180,12 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     return 0
 
 
-def _renderer(chosen: Format) -> Callable[[Plan, Any], str]:
+def _rendered(chosen: Format, made: Plan, variables: Sequence[Variables]) -> str:
     module, _, name = chosen.render.partition(":")
-    render: Callable[[Plan, Any], str] = getattr(import_module(module), name)
-    return render
+    render: Callable[..., str] = getattr(import_module(module), name)
+    if chosen.takes == "nothing":
+        return render(made)
+    return render(made, variables if chosen.takes == "variables" else read_screen())
 
 
 def _chosen(made: Plan, rank: int | None) -> int:

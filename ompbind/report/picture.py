@@ -1,7 +1,7 @@
 """A machine as a picture, and a plan on it: SVG 1.1 in one file, without scripts, fonts or other files."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 
 from ompbind.placement import Plan
@@ -9,7 +9,6 @@ from ompbind.report.boxes import Box, make_boxes
 from ompbind.report.layout import LINE, lay_out, padding
 from ompbind.report.machine import render_summary
 from ompbind.report.overlay import COLOURS, make_overlay
-from ompbind.report.plan import Variables
 from ompbind.topology import Machine
 
 _STYLE = """\
@@ -69,10 +68,10 @@ def render_svg(machine: Machine) -> str:
     return _render(make_boxes(machine), f"{machine.source}: {render_summary(machine)}", _STYLE)
 
 
-def render_plan_svg(plan: Plan, variables: Sequence[Variables] = ()) -> str:
+def render_plan_svg(plan: Plan) -> str:
     """Render the picture of a plan's machine, every CPU with the rank that has it, or why none does.
 
-    Cores tell by a tooltip all CPUs and the threads of their rank. What variables ranks get it does not tell.
+    Cores tell by a tooltip all CPUs and the threads of their rank.
     """
     overlay = make_overlay(plan)
     return _render(make_boxes(plan.machine, overlay), " ".join(overlay.head), f"{_STYLE}\n{_PLAN_STYLE}")

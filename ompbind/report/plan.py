@@ -19,8 +19,8 @@ Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind decides: value, or None for "unset"."""
 
 
-def render_plan(plan: Plan, variables: Sequence[Variables] = ()) -> str:
-    """Render the plan as a table with its notes; what variables ranks get it does not tell."""
+def render_plan(plan: Plan) -> str:
+    """Render the plan as a table with its notes."""
     ranks = plan.placements
     cores = index_by_cpu(plan.machine.at(Level.CORE))
     columns = [

@@ -108,7 +108,7 @@ rank  threads  cores  node  CPUs  OpenMP places
    0        4      4  0     0-3   1: all its CPUs
    1        4      4  1     4-7   1: all its CPUs
 
-note: hardware threads left idle beside ranks: 8-15 (--smt all uses them)
+note: hardware threads left idle beside ranks: CPUs 8-15 (--smt all uses them)
 """
 
 
