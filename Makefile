@@ -44,6 +44,7 @@ docs: $(VENV)/.developing ## write docs/reference.md anew from the program
 
 bench: $(VENV)/.installed ## measure start-up, planning and reading machines
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/reading.py
 
 clean: ## remove the virtual environment and what tools left

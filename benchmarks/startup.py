@@ -4,9 +4,8 @@
 
 Start-up is wall time, side by side with `python -c "import click"` in the same environment: every
 round runs each command once, and the ratio is the median over rounds. Planning is CPU time from shell
-to shell, 64 ranks on a made machine of 2,048 CPUs, the reading of its topology included; and, within
-the process, 1,024 ranks on 4,096 CPUs. Last, what it takes to define a record of five fields, beside a
-dataclass that is as strict.
+to shell, 64 ranks on a made machine of 2,048 CPUs, the reading of its topology included. Last, what it
+takes to define a record of five fields, beside a dataclass that is as strict.
 """
 
 import resource
@@ -22,11 +21,8 @@ from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import read_rounds
-from ompbind.plan import make_plan
 from ompbind.record import Record
-from ompbind.request import Request
-from ompbind.topology import Machine
-from tests.machines import Shape, make_machine, write_tree
+from tests.machines import Shape, write_tree
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 REFERENCE = (sys.executable, "-c", "import click")
@@ -36,7 +32,6 @@ COMMANDS = {
     "ompbind run -n 1 -- true": (OMPBIND, "run", "-n", "1", "--", "true"),
 }
 LARGE = Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)
-HUGE = Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)
 
 
 def wall_s(command: tuple[str, ...]) -> float:
@@ -79,20 +74,6 @@ def measure_planning(rounds: int) -> None:
             print(f"ompbind plan -n 64, 2,048 CPUs from {source.name:14} {spent * 1000:7.1f} ms of CPU time")
 
 
-def measure_planner(rounds: int) -> None:
-    """Print the median CPU time of planning alone, without a process around it."""
-    machine = make_machine(HUGE)
-    spent = statistics.median(planning_s(machine) for _ in range(rounds))
-    print(f"1,024 ranks on {len(machine.online):,} CPUs, planning alone {spent * 1000:7.1f} ms of CPU time")
-
-
-def planning_s(machine: Machine) -> float:
-    """Plan once and return the CPU time in seconds."""
-    begin = time.process_time()
-    make_plan(machine, Request(ranks=1024))
-    return time.process_time() - begin
-
-
 def measure_records(rounds: int) -> None:
     """Print the median time that defining a dataclass and a Record of the same fields takes."""
     fields = "\n    ".join(("a: int", "b: str", "c: tuple[int, ...]", "d: int = 0", "e: int = 1"))
@@ -120,7 +101,6 @@ def main() -> None:
     rounds = read_rounds(__doc__, default=31)
     measure_startup(rounds)
     measure_planning(max(3, rounds // 4))
-    measure_planner(max(3, rounds // 4))
     measure_records(rounds)
 
 

@@ -74,11 +74,14 @@ class CpuSet:
         return cls.from_bits(bits)
 
     def __iter__(self) -> Iterator[int]:
-        digits = f"{self.bits:b}"[::-1]
-        cpu = digits.find("1")
-        while cpu >= 0:
-            yield cpu
-            cpu = digits.find("1", cpu + 1)
+        if not self.bits:
+            return
+        low = self.first
+        digits = f"{self.bits >> low:b}"[::-1]
+        at = 0
+        while at >= 0:
+            yield low + at
+            at = digits.find("1", at + 1)
 
     def __len__(self) -> int:
         return self.bits.bit_count()

@@ -13,16 +13,21 @@ from ompbind.places import make_places, places_text
 from ompbind.record import Record
 from ompbind.request import Bind, Request
 from ompbind.shares import Share, make_shares
-from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving, touched
+from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving
 
 
 class _Scene(Record):
-    """What every placement of a plan is decided by; `handed_out` counts the CPUs of all ranks."""
+    """What every placement of a plan is decided by; `handed_out` counts the CPUs of all ranks.
+
+    `node_of` has the logical number of each CPU's NUMA node, `memory` the nodes with memory for each node.
+    """
 
     machine: Machine
     request: Request
     core_of: dict[int, int]
+    node_of: dict[int, int]
     nodes: tuple[Domain, ...]
+    memory: dict[int, tuple[int, ...]]
     handed_out: int
 
 
@@ -41,7 +46,9 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
         machine=machine,
         request=request,
         core_of=index_by_cpu(machine.at(Level.CORE)),
+        node_of=index_by_cpu(machine.at(Level.NODE)),
         nodes=machine.at(Level.NODE),
+        memory=serving(machine.nodes),
         handed_out=sum(len(share.cpus) for share in shares),
     )
     draft = Plan(
@@ -76,7 +83,8 @@ def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:
 
 
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:
-    nodes = tuple(node.os_id for node in touched(scene.nodes, share.cpuset) if node.os_id is not None)
+    found = sorted({scene.node_of[cpu] for cpu in share.cpus if cpu in scene.node_of})
+    nodes = tuple(number for at in found if (number := scene.nodes[at].os_id) is not None)
     bind = scene.request.bind if scene.machine.bindable else Bind.NONE
     places = make_places(share.cpus, _cores(scene, share), bind)
     return Placement(
@@ -85,7 +93,7 @@ def _place(scene: _Scene, rank: int, share: Share) -> Placement:
         places=places if places_text(places) is not None else (),
         threads=_threads(scene, len(share.cpus)),
         nodes=nodes,
-        memory_nodes=serving(scene.machine.nodes, nodes),
+        memory_nodes=tuple(sorted({one for node in nodes for one in scene.memory.get(node, ())})),
         reserved=share.reserved,
     )
 

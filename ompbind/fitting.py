@@ -8,11 +8,13 @@ and all there is to decide is how many small ranks each domain gets: a knapsack 
 
 A *form* is a domain with what is in it but without its position: equal domains are of one form, whose
 *curve* (its worth for each number of small ranks) is worked out once. Worth counts the ranks that stay
-inside, those of a more important level by more than all of the others together.
+inside, those of a more important level by more than all of the others together. Domains are joined in
+pairs, and pairs of pairs, which are forms as well, of no worth of their own: so a machine of many equal
+domains has few forms, and a rank that crosses borders crosses to a neighbour.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import add
 
 from ompbind.field import PRIORITY, Cut, Division, Span, within
@@ -46,18 +48,15 @@ class Fitted(Record):
 
 
 class _Form(Record):
-    """The size of a domain, what a rank inside it is worth, and the numbers of the forms inside it."""
+    """The size of a domain, what a rank inside it is worth, and the numbers of its two halves, if any."""
 
     size: int
     worth: int
-    inside: tuple[int, ...]
+    halves: tuple[int, ...]
 
 
-class _Curve(Record):
-    """The worth of a form by number of small ranks; `joined` is that of its first parts, none at first."""
-
-    worth: tuple[int, ...]
-    joined: tuple[tuple[int, ...], ...]
+_Curve = tuple[int, ...]
+"""The worth of a form for no small rank, one, two, and so on."""
 
 
 class _Tree(Record):
@@ -101,7 +100,7 @@ def fit(divisions: Sequence[Division], span: Span, sizes: Sizes, least: int = 0)
         own = _open(tree, room, parts, len(cuts)) if worthy else []
         cuts.extend([] for _ in own)
         worths.extend([room.worth + form.worth] * len(own))
-        if form.inside:
+        if form.halves:
             rooms.extend(_rooms_inside(tree, room, parts, own))
         else:
             own = _aligned(own, room.start + sum(units for _, units in room.head), marks)
@@ -146,6 +145,9 @@ def _make_tree(divisions: Sequence[Division], span: Span, sizes: Sizes) -> _Tree
     worth = {rank: most**place for place, rank in enumerate(order)}
     numbers: dict[tuple[int, int, tuple[int, ...]], int] = {}
 
+    def number(size: int, gained: int, halves: tuple[int, ...]) -> int:
+        return numbers.setdefault((size, gained, halves), len(numbers))
+
     def grow(depth: int, span: Span, gained: int) -> int:
         """Return the number of the form of a span, whose parts are those of the divisions from `depth` on."""
         while depth < len(useful):
@@ -155,31 +157,43 @@ def _make_tree(divisions: Sequence[Division], span: Span, sizes: Sizes) -> _Tree
             if len(parts) == 1:
                 gained += each
             elif any(stop - start >= sizes.least for start, stop in parts):
-                inside = tuple(grow(depth, part, each) for part in parts)
-                return numbers.setdefault((span[1] - span[0], gained, inside), len(numbers))
+                halves = [(stop - start, grow(depth, (start, stop), each)) for start, stop in parts]
+                return number(span[1] - span[0], gained, _paired(halves, number))
             elif sizes.forgiving:
                 gained += each
-        return numbers.setdefault((span[1] - span[0], gained, ()), len(numbers))
+        return number(span[1] - span[0], gained, ())
 
     grow(0, span, 0)
-    forms = tuple(_Form(size=size, worth=each, inside=inside) for size, each, inside in numbers)
-    return _Tree(sizes=sizes, forms=forms, curves=tuple(_curves(forms, sizes)))
+    forms = tuple(_Form(size=size, worth=each, halves=halves) for size, each, halves in numbers)
+    return _Tree(sizes=sizes, forms=forms, curves=_curves(forms, sizes))
 
 
-def _curves(forms: Sequence[_Form], sizes: Sizes) -> Iterator[_Curve]:
+def _paired(
+    parts: Sequence[tuple[int, int]], number: Callable[[int, int, tuple[int, ...]], int]
+) -> tuple[int, ...]:
+    """Join forms, each (size, number), with their neighbours until two are left; return their numbers."""
+    while len(parts) > 2:
+        pairs = [
+            (one[0] + other[0], number(one[0] + other[0], 0, (one[1], other[1])))
+            for one, other in zip(parts[::2], parts[1::2], strict=False)
+        ]
+        parts = [*pairs, *parts[2 * len(pairs) :]]
+    return tuple(form for _, form in parts)
+
+
+def _curves(forms: Sequence[_Form], sizes: Sizes) -> tuple[_Curve, ...]:
+    """Work out the curves of all forms but the last, which has its number of small ranks already."""
     curves: list[_Curve] = []
-    for form in forms:
+    for form in forms[:-1]:
         most = min(sizes.smalls, form.size // sizes.least)
-        joined: list[tuple[int, ...]] = [(0,)]
-        for inner in form.inside:
-            joined.append(_join(joined[-1], curves[inner].worth, most))
-        inside = joined[-1]
+        first, second = (curves[half] for half in form.halves) if form.halves else ((0,), (0,))
+        inside = _join(first, second, most)
         worth = (
             inside[min(smalls, len(inside) - 1)] + form.worth * _held(form, smalls, sizes)
             for smalls in range(most + 1)
         )
-        curves.append(_Curve(worth=tuple(worth), joined=tuple(joined)))
-        yield curves[-1]
+        curves.append(tuple(worth))
+    return tuple(curves)
 
 
 def _held(form: _Form, smalls: int, sizes: Sizes) -> int:
@@ -187,51 +201,51 @@ def _held(form: _Form, smalls: int, sizes: Sizes) -> int:
     return (form.size + smalls) // sizes.large
 
 
-def _join(one: tuple[int, ...], other: tuple[int, ...], most: int) -> tuple[int, ...]:
+def _join(one: _Curve, other: _Curve, most: int) -> _Curve:
     """Return the best worth of two curves together, for each number of small ranks up to `most`."""
+    if one[0] == one[-1]:
+        one, other = other, one
     last, backwards = len(other) - 1, other[::-1]
+    numbers = range(min(len(one) + last, most + 1))
+    if other[0] == other[-1]:  # where they are makes no difference
+        return tuple(one[min(smalls, len(one) - 1)] + other[0] for smalls in numbers)
     return tuple(
         max(map(add, one[max(0, smalls - last) : smalls + 1], backwards[max(0, last - smalls) :]))
-        for smalls in range(min(len(one) + last, most + 1))
+        for smalls in numbers
     )
 
 
 def _smalls_inside(tree: _Tree, room: _Room) -> list[int]:
-    """Return how many small ranks each form inside a room has, for the best worth; later ones have more."""
-    joined, inside = tree.curves[room.form].joined, tree.forms[room.form].inside
-    left = min(room.smalls, len(joined[-1]) - 1)
-    parts: list[int] = []
-    for place in range(len(inside) - 1, -1, -1):
-        before, own = joined[place], tree.curves[inside[place]].worth
-        mine = next(
-            mine
-            for mine in range(min(left, len(own) - 1), -1, -1)
-            if left - mine < len(before) and before[left - mine] + own[mine] == joined[place + 1][left]
-        )
-        parts.append(mine)
-        left -= mine
-    return parts[::-1]
+    """Return how many small ranks each half of a room has, for the best worth; the second one has more."""
+    halves = tree.forms[room.form].halves
+    if not halves:
+        return []
+    first, second = (tree.curves[half] for half in halves)
+    inside = min(room.smalls, len(first) + len(second) - 2)
+    choices = range(max(0, inside - len(first) + 1), min(inside, len(second) - 1) + 1)
+    mine = max(choices, key=lambda mine: (first[inside - mine] + second[mine], mine))
+    return [inside - mine, mine]
 
 
 def _open(tree: _Tree, room: _Room, parts: Sequence[int], number: int) -> list[Piece]:
     """Return the ranks that stay inside a room but in none of its parts, whole, the large ones first."""
     form, sizes = tree.forms[room.form], tree.sizes
-    inner = (_held(tree.forms[one], smalls, sizes) for one, smalls in zip(form.inside, parts, strict=True))
+    inner = (_held(tree.forms[one], smalls, sizes) for one, smalls in zip(form.halves, parts, strict=True))
     count = _held(form, room.smalls, sizes) - sum(inner)
     large = count - (room.smalls - sum(parts))
     return [(number + i, sizes.large - (i >= large)) for i in range(count)]
 
 
 def _rooms_inside(tree: _Tree, room: _Room, parts: Sequence[int], own: Sequence[Piece]) -> Iterator[_Room]:
-    """Yield the rooms of the parts of a room, its crossing ranks dealt to what the parts have free.
+    """Yield the rooms of the halves of a room, its crossing ranks dealt to what these have free.
 
-    A rank that goes on from an earlier part takes the first units of the next, so that it has neighbours.
+    A rank that goes on from the first half takes the first units of the second, so that it has neighbours.
     """
     form = tree.forms[room.form]
     queue = deque((*room.head, *own, *room.tail))
     begun = {rank for rank, _ in room.head}
     start = room.start
-    for number, smalls in zip(form.inside, parts, strict=True):
+    for number, smalls in zip(form.halves, parts, strict=True):
         inner = tree.forms[number]
         free = inner.size - _held(inner, smalls, tree.sizes) * tree.sizes.large + smalls
         pieces = _take(queue, free)

@@ -281,12 +281,9 @@ def with_nearest(nodes: Sequence[Node], told: Mapping[int, CpuSet]) -> tuple[Nod
     return tuple(node.replace(nearest=_nearest(node, nodes, told.get(node.number, EMPTY))) for node in nodes)
 
 
-def serving(nodes: Iterable[Node], numbers: Iterable[int]) -> tuple[int, ...]:
-    """Return the numbers of the nodes that have memory for these nodes: themselves, or else the nearest."""
-    known = {node.number: node for node in nodes}
-    chosen = [known[number] for number in numbers if number in known]
-    found = {one for node in chosen for one in (node.nearest if node.memory_bytes == 0 else (node.number,))}
-    return tuple(sorted(found))
+def serving(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
+    """Map every node to those that have memory for it: itself, or else the nearest."""
+    return {node.number: node.nearest if node.memory_bytes == 0 else (node.number,) for node in nodes}
 
 
 def _nearest(node: Node, nodes: Sequence[Node], told: CpuSet) -> tuple[int, ...]:
