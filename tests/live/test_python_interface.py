@@ -146,10 +146,17 @@ def test_all_is_put_back_when_binding_fails(plan, more):
     assert state() == before
 
 
-def test_what_ompbind_decides_is_put_back_and_the_rest_is_left_to_the_body(plan, monkeypatch):
-    monkeypatch.setenv("RANK", "7")
-    monkeypatch.setenv("GOMP_CPU_AFFINITY", "0-99")
-    monkeypatch.setenv("PORT", "8000")
+@pytest.fixture
+def own_variables():
+    """Variables that are gone before it is looked whether all is as it was."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def test_what_ompbind_decides_is_put_back_and_the_rest_is_left_to_the_body(plan, own_variables):
+    own_variables.setenv("RANK", "7")
+    own_variables.setenv("GOMP_CPU_AFFINITY", "0-99")
+    own_variables.setenv("PORT", "8000")
     with placed(plan, 0):
         assert (os.environ["RANK"], os.environ["PORT"]) == ("0", "8000")
         assert "GOMP_CPU_AFFINITY" not in os.environ
