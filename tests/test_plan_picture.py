@@ -178,21 +178,10 @@ def sign_of(made, cpus):
     return "-" if not free else "*" if free <= made.machine.apart else "."
 
 
-SHAPES = st.builds(
-    Shape,
-    packages=st.integers(1, 3),
-    nodes=st.integers(1, 2),
-    l3s=st.integers(1, 3),
-    cores=st.integers(1, 9),
-    smt=st.sampled_from([1, 2, 4]),
-    numbering=st.sampled_from(["adjacent", "split", "round-robin"]),
-)
-
-
 @st.composite
 def plans(draw):
     """Plans that the planner makes, on machines of which a part is not allowed, or set apart."""
-    machine = make_machine(draw(SHAPES))
+    machine = make_machine(draw(shapes))
     count = len(machine.online)
     machine = machine.replace(
         allowed=machine.online - draw(st.just(EMPTY) | subsets(count)),

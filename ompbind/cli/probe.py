@@ -4,7 +4,7 @@ import os
 
 import click
 
-from ompbind.cli.verb import Verb, option
+from ompbind.cli.verb import TABLE_OR_JSON, Verb
 from ompbind.report.probe import render_probe, render_probe_json
 
 EXAMPLES = (
@@ -16,15 +16,7 @@ EXAMPLES = (
 @click.command(
     "probe", cls=Verb, examples=EXAMPLES, short_help="Run real OpenMP threads and show where they land."
 )
-@option(
-    "Options",
-    "--format",
-    "format_",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print it.",
-)
+@TABLE_OR_JSON
 def probe(format_: str) -> int:
     """Run a real parallel region in every OpenMP runtime found and show where its threads land.
 

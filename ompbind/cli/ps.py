@@ -5,7 +5,7 @@ import time
 
 import click
 
-from ompbind.cli.verb import Verb, option
+from ompbind.cli.verb import TABLE_OR_JSON, Verb
 from ompbind.errors import ClaimError
 from ompbind.launch.claims import VARIABLE, find_folder, read_live_runs
 
@@ -16,15 +16,7 @@ EXAMPLES = (
 
 
 @click.command("ps", cls=Verb, examples=EXAMPLES, short_help="List live runs on this machine and their CPUs.")
-@option(
-    "Options",
-    "--format",
-    "format_",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print it.",
-)
+@TABLE_OR_JSON
 def ps(format_: str) -> int:
     """List the live runs of all users on this machine, oldest first, and the CPUs that each one uses.
 

@@ -44,3 +44,15 @@ class Verb(click.Command):
 def option(section: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
     """Return a click option decorator for a section of --help."""
     return click.option(*names, cls=SectionedOption, section=section, **settings)
+
+
+TABLE_OR_JSON = option(
+    "Options",
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print it.",
+)
+"""What verbs have that print one thing, for people or for programs."""
