@@ -30,6 +30,7 @@ from tests.test_picture import (
     tip,
     words,
 )
+from tests.test_promises import shapes
 
 PLAIN = Screen()
 ASCII = Screen(draws=False)
