@@ -88,6 +88,7 @@ def reasons(made):
          "borders", "No rank crosses borders of NUMA nodes, packages or L3s that could hold it."),
         ({"ranks": 2, "mask": "0-1,4|2"},
          "borders", "1 of 2 ranks crosses borders of NUMA nodes, packages or L3s that"),
+        ({"ranks": 2, "mask": "3-4|2,5"}, "borders", "2 of 2 ranks cross borders of NUMA nodes, packages or"),
         ({"ranks": 3}, "shares", "2 ranks of 3 cores; 1 rank of 2 cores."),
         ({"ranks": 2, "strategy": "compact", "threads": 1}, "shares", "2 ranks of 1 core. 6 cores idle."),
         ({"ranks": 12},

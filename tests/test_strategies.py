@@ -188,10 +188,26 @@ def test_domains_are_given_away_whole_or_split_evenly(field, data):
         assert bool(mine) == (number < ranks), "every domain has a rank before any has two"
 
 
-def test_more_ranks_than_domains_go_where_shares_are_largest():
-    field = make_nested(9, ({}, {6}, {}, {}))
-    cuts = STRATEGIES["nodes"].divide(field, Ask(ranks=4))
-    assert cuts == [(0, 1), (2, 3), (4, 5), (6, 7, 8)]
+@pytest.mark.parametrize(
+    ("cores", "border", "ranks", "cuts"),
+    [
+        (9, 6, 4, [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
+        (12, 4, 5, [(0, 1), (2, 3), (4, 5, 6), (7, 8, 9), (10, 11)]),
+    ],
+)
+def test_more_ranks_than_domains_go_where_shares_are_largest(cores, border, ranks, cuts):
+    field = make_nested(cores, ({}, {border}, {}, {}))
+    assert STRATEGIES["nodes"].divide(field, Ask(ranks=ranks)) == cuts
+
+
+def test_ranks_larger_than_domains_end_where_these_do():
+    field = make_nested(7, ({}, {}, {1, 3, 5}, {}))
+    assert balanced(field, Ask(ranks=2)) == [(0, 1, 2), (3, 4, 5, 6)]
+
+
+def test_spread_keeps_ranks_in_nodes_of_their_own_where_packages_have_different_numbers_of_them():
+    field = make_nested(8, ({2}, {4, 6}, {}, {}))
+    assert spread(field, Ask(ranks=4, units=1)) == [(0,), (2,), (4,), (6,)]
 
 
 def test_more_ranks_than_the_cores_of_a_level_are_refused():
