@@ -37,9 +37,9 @@ class Share(Record):
 
 def make_shares(ground: Ground) -> list[Share]:
     """Give every rank its share; PlanError when a rank would get nothing, or what another has."""
+    if not ground.request.share:
+        _check_overlap(ground)
     shares = _given(ground) if ground.parts else _divided(ground)
-    if not ground.request.share and (ground.parts or not STRATEGIES[ground.request.strategy].overlapping):
-        _check_overlap(ground, shares)
     _check_reserve(ground, shares)
     if ground.parts and isinstance(ground.request.smt, int):
         _check_smt(ground, shares, ground.request.smt)
@@ -220,32 +220,35 @@ def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
     )
 
 
-def _check_overlap(ground: Ground, shares: list[Share]) -> None:
+def _check_overlap(ground: Ground) -> None:
+    """Refuse parts of a mask that name the same CPUs; what strategies give to ranks never overlaps."""
+    parts = [CpuSet(part) for part in ground.parts]
     seen = EMPTY
-    for rank, share in enumerate(shares):
-        again = share.cpuset & seen
+    for rank, part in enumerate(parts):
+        again = part & seen
         if again:
-            other = next(i for i, one in enumerate(shares) if not again.isdisjoint(one.cpuset))
+            other = next(i for i, one in enumerate(parts) if not again.isdisjoint(one))
             message = f"ranks {other} and {rank} would both get {named('CPU', again)}"
             hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
             raise _in_part(ground, rank, message, hint)
-        seen |= share.cpuset
+        seen |= part
 
 
 def _check_reserve(ground: Ground, shares: list[Share]) -> None:
-    """Refuse to reserve a core of which another rank has CPUs."""
+    """Refuse to reserve a core of which another rank has CPUs, or has reserved some."""
     if not any(share.reserved for share in shares):
         return
     used = union(share.cpuset for share in shares)
+    earlier = EMPTY
     for rank, share in enumerate(shares):
-        again = share.reserved & used
+        again = share.reserved & (used | earlier)
         if again:
-            raise _in_part(
-                ground,
-                rank,
-                f"{named('CPU', again)} would be reserved for rank {rank} and used by another",
-                "keep the hardware threads of a core in one part, or reserve less",
-            )
+            what = "reserved for another" if used.isdisjoint(again) else "used by another"
+            message = f"{named('CPU', again)} would be reserved for rank {rank} and {what}"
+            hint = "keep the hardware threads of a core in one part, or reserve less"
+            raise _in_part(ground, rank, message, hint)
+        if ground.parts and not ground.request.share:
+            earlier |= share.reserved
 
 
 def _check_smt(ground: Ground, shares: list[Share], limit: int) -> None:

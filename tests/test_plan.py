@@ -166,6 +166,12 @@ def test_overlapping_parts_are_marked():
     ("options", "message", "marked"),
     [
         ({"ranks": 2, "mask": "0-3|11,4", "reserve": 1}, "CPU 11 would be reserved for rank 0", "0-3"),
+        (
+            {"ranks": 2, "mask": "0,2|1,10", "reserve": 1},
+            "reserved for rank 1 and reserved for another",
+            "1,10",
+        ),
+        ({"ranks": 2, "mask": "0,2|1,2", "reserve": 1}, "ranks 0 and 1 would both get CPU 2", "1,2"),
         ({"ranks": 2, "mask": "0|8", "smt": 1}, "CPUs 0,8 are of one core, of which --smt 1 allows 1", "8"),
         ({"ranks": 2, "mask": "0-3|2-5", "strategy": "all"}, "ranks 0 and 1 would both get CPUs 2-3", "2-5"),
     ],
