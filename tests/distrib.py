@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.errors import MachineError
 from ompbind.machine.hwloc_xml import parse_xml
 from ompbind.machine.sources import read_machine
 from ompbind.measures import measure
@@ -46,39 +47,50 @@ def run(*command, **env):
 
 
 def as_xml(source, folder):
-    """Have hwloc write what it reads of a description, an XML file or a recording; None if it cannot."""
+    """Have hwloc write what it reads of a description, an XML file or a recording.
+
+    What is too new, or too old, for this hwloc it gets as files that tell what ompbind has read; None when
+    ompbind cannot read it either.
+    """
     path = folder / "machine.xml"
-    given, env = ("-i", str(source)), {}
-    if root := as_tree(source, folder):
-        given = ()
-        env = {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
-    command = [LSTOPO, *given, "--of", "xml", "-f", str(path)]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
-    if root:
-        shutil.rmtree(root)
-    return path if done.returncode == 0 else None
-
-
-def as_tree(source, folder):
-    """Unpack a recording; write one of what XML tells that is newer than this hwloc reads; else None."""
     if str(source).endswith(".tar.gz"):
         run("tar", "-xzf", str(source), "-C", str(folder))
-        return next(one for one in folder.iterdir() if one.is_dir())
-    if not str(source).endswith(".xml") or 'version="3.' not in source.read_text()[:400]:
-        return None
-    machine = read_machine(str(source))
-    parts = {
-        level: [one.cpus for one in machine.at(level)] for level in (Level.PACKAGE, Level.NODE, Level.L3)
-    }
+        done = write_xml(path, next(one for one in folder.iterdir() if one.is_dir()))
+    else:
+        done = subprocess.run(
+            [LSTOPO, "-i", str(source), "--of", "xml", "-f", str(path)], capture_output=True
+        )
+    if done.returncode != 0:
+        try:
+            machine = read_machine(str(source))
+        except MachineError:
+            return None
+        assert write_xml(path, write_files(folder / "tree", machine)).returncode == 0
+    return path
+
+
+def write_xml(path, root):
+    """Have hwloc write what it reads of a folder with files of a machine, and remove these."""
+    env = {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
+    command = [LSTOPO, "--of", "xml", "-f", str(path)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
+    shutil.rmtree(root)
+    return done
+
+
+def write_files(root, machine):
+    """Write the files of a machine; CPUs that no domain has get one together, or one a core for caches."""
     cores = [core.cpus for core in machine.at(Level.CORE)]
-    whole = {Level.L3: cores}
-    parts = {level: sets or whole.get(level, [machine.online]) for level, sets in parts.items()}
-    if any(union(sets) != machine.online for sets in parts.values()):
-        return None
-    for name, text in tree_files({**parts, Level.CORE: cores}, machine.online).items():
-        (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "tree" / name).write_text(text)
-    return folder / "tree"
+    parts = {Level.CORE: cores}
+    for level in (Level.PACKAGE, Level.NODE, Level.L3):
+        sets = [one.cpus for one in machine.at(level)]
+        rest = machine.online - union(sets)
+        alone = [core for core in cores if core <= rest] if level is Level.L3 else [rest]
+        parts[level] = [*sets, *alone] if rest else sets
+    for name, text in tree_files(parts, machine.online).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
 def counts(machine):
