@@ -29,7 +29,7 @@ def count_or(*words: str) -> Callable[[str], int | str]:
             return text
         if text.isascii() and text.isdigit() and int(text) >= 1:
             return int(text)
-        raise click.BadParameter(f"{text!r} is not {' or '.join(words)} or a number from 1 on")
+        raise click.BadParameter(f"{text!r} is not {', '.join(words)} or a number from 1 on")
 
     return convert
 
@@ -92,9 +92,9 @@ _PLANNING_OPTIONS = (
     _planned("-t", "--threads", type=click.IntRange(min=1), metavar="T",
               help="Threads per rank [default: its CPUs, within the cgroup quota]."),
     _planned("--reserve", type=click.IntRange(min=0), metavar="K", default=0,
-              help="Whole cores to keep free of each rank's share."),
+              help="Whole cores of each rank's share to keep free."),
     _planned("--reserve-total", type=click.IntRange(min=0), metavar="K", default=0,
-              help="Whole cores to keep free on the machine."),
+              help="Whole cores of the machine to keep free."),
     _planned("--bind", type=click.Choice([str(one) for one in Bind]), default="rank",
               show_default=True, metavar="MODE",
               help="How OpenMP threads are bound: rank, core, thread, exact, none."),
@@ -104,13 +104,14 @@ _PLANNING_OPTIONS = (
     _planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
               show_default=True, metavar="KIND",
               help="Cores to use of a hybrid processor: performance, efficiency, all."),
-    _planned("--share", is_flag=True, help="Let ranks share CPUs, and use those of other runs in silence."),
-    _planned("--avoid", is_flag=True, help="Leave cores that other live runs use to them."),
-    _planned("--exclusive", is_flag=True, help="Refuse to start where another live run uses the cores."),
+    _planned("--share", is_flag=True,
+              help="Let ranks share CPUs, and use those of other runs without a warning."),
+    _planned("--avoid", is_flag=True, help="Plan on the cores that no other live run uses."),
+    _planned("--exclusive", is_flag=True, help="Refuse to start on cores that another live run uses."),
     _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
     _planned("--compat", type=click.Choice(get_args(Family)),
-              help="Let the variables of that program say what no option says."),
+              help="Read that program's own CPU variables where no option says otherwise."),
     TOPOLOGY,
 )  # fmt: skip
 

@@ -115,7 +115,7 @@ EXAMPLES = (
     "--compare",
     type=_strategies,
     metavar="NAMES",
-    help="Show the plans of several strategies side by side: balanced,compact,spread.",
+    help="Show the plans of several strategies side by side, as in balanced,compact,spread.",
 )
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
@@ -194,7 +194,7 @@ def _chosen(made: Plan, rank: int | None) -> int:
         raise click.UsageError(f"say which rank with --rank, 0 to {last}")
     if rank is not None and rank > last:
         raise click.UsageError(
-            f"there is no rank {rank}: the plan has rank 0 to {last}"
+            f"there is no rank {rank}: the plan has ranks 0 to {last}"
             if last
             else f"there is no rank {rank}: the plan has only rank 0"
         )

@@ -62,7 +62,7 @@ EXAMPLES = (
     "--timeout",
     type=seconds,
     metavar="SECONDS",
-    help="Stop the run after this time, with exit code 124.",
+    help="Stop the run after this time, also written as 90s, 5m or 1.5h, with exit code 124.",
 )
 @option(
     RUNNING,

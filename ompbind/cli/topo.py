@@ -12,7 +12,7 @@ EXAMPLES = (
     ("This machine", "ompbind topo"),
     ("Each CPU on a line", "ompbind topo --format table"),
     ("A picture of a recorded one", "ompbind topo --topology machine.tar.gz --format svg"),
-    ("One that nobody has", "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'"),
+    ("One that is only described", "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'"),
 )
 
 
@@ -26,7 +26,7 @@ EXAMPLES = (
     type=click.Choice(["tree", "table", "json", "svg"]),
     default="tree",
     show_default=True,
-    help="A tree, a line for each CPU, JSON, or a picture.",
+    help="A tree, a table with a line for each CPU, JSON, or a picture for browsers (svg).",
 )
 @TOPOLOGY.under("Options")
 def topo(format_: str, topology: str) -> int:
