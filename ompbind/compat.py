@@ -181,7 +181,7 @@ def _nodes_wish(name: str, text: str) -> Wish:
     hint = "write NUMA nodes by number, in the order of ranks, as in '1,0' or '0-3'"
     strange = re.search(r"[^0-9, \t-]", text)
     if strange:
-        message = f"{strange[0]!r} does not belong into a list of NUMA nodes"
+        message = f"{strange[0]!r} does not belong in a list of NUMA nodes"
         raise MaskError(f"{name}: {message}", text=text, span=strange.span(), hint=hint)
     (items,) = _parse(name, text, hint).parts
     return Wish(

@@ -135,7 +135,8 @@ def _borders(made: _Made) -> Iterator[str]:
         who = f"{crossing} of {count(len(plan.placements), 'rank')}" if crossing else "No rank"
         verb = "crosses" if crossing < 2 else "cross"
         why = ": equal shares of all cores leave no other way" if crossing and forced else ""
-        yield f"{who} {verb} borders of {_listed(labels)} that could hold it{why}."
+        whom = "it" if crossing < 2 else "them"
+        yield f"{who} {verb} borders of {_listed(labels)} that could hold {whom}{why}."
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -215,7 +215,7 @@ def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
     word = "free" if ground.machine.taken else "allowed"
     less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.machine.free else ""
     return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')}: {word} here is {allowed}{less}",
+        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word} here: {allowed}{less})",
         hint=f"start at most {most}, or let ranks share CPUs with --share",
     )
 

@@ -98,7 +98,7 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
         ("vllm", {BIND: "0-3|7 - 4"}, "7 -", "the range '7-4' is reversed"),
         ("vllm", {BIND: "-1"}, "-", "negative"),
         ("vllm", {BIND: "none"}, "none", "'none' is no word of vLLM"),
-        ("vllm", {BIND: "auto|0"}, "auto", "stands alone"),
+        ("vllm", {BIND: "auto|0"}, "auto", "must stand alone"),
         ("vllm", {RESERVE: " 1.5"}, "1.5", "'1.5' is not a number of cores"),
         ("vllm", {RESERVE: "-1"}, "-1", "'-1' is not a number of cores"),
         ("vllm", {NODES: "1,x"}, "x", "'x' does not belong"),

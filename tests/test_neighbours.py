@@ -87,7 +87,7 @@ def test_avoid_says_what_it_left_and_idle_cpus_are_not_those_of_others():
     [
         ("0-7", {}, "no core is free: CPUs 0-15 are in use by run other"),
         ("0-5", {"ranks": 3}, "3 ranks would have to share 2 cores; CPUs 0-5,8-13 are in use by run other"),
-        ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs: free here is CPUs 6-7,14-15; CPUs 0-5"),
+        ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs (free here: CPUs 6-7,14-15); CPUs 0-5"),
         ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "need 4, 2 are free; CPUs 0-5"),
         ("0-5", {"ranks": 3, "strategy": "nodes"}, "3 ranks would have to share 2 cores; CPUs 0-5"),
         ("0-6", {"reserve": 1}, "no core left: of 1 core, 1 would be reserved; CPUs 0-6"),

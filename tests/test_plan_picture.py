@@ -381,10 +381,10 @@ def test_legends_tell_all_signs_and_no_others():
     keys = legend(parse(plan(HYBRID, ranks=1, mask="0-5,7")))
     assert keys[3:] == ["- = not allowed", "CPU set apart (isolated)"]
     keys = legend(parse(plan(DUAL, ranks=2, strategy="all", smt="all")))
-    assert keys[3:] == ["0/1 = ranks that share it"]
+    assert keys[3:] == ["0/1 = shared by these ranks"]
     half = plan(DUAL, ranks=9, smt="all")
     assert "shared" not in str(legend(parse(half)))
-    assert "0/1  ranks that share it" in parts(render_picture(half, PLAIN))[2]
+    assert "0/1  shared by these ranks" in parts(render_picture(half, PLAIN))[2]
 
 
 def test_of_many_ranks_legends_tell_only_how_to_read_them():

@@ -170,7 +170,7 @@ _TELLING = (_RESERVED.mark, _IDLE.mark, _APART.mark, _NOT_ALLOWED.mark)
 """The marks of CPUs without a rank; the first one that a core has tells most of it."""
 
 _WORDS = {
-    "shared": "ranks that share it",
+    "shared": "shared by these ranks",
     "reserved": "reserved",
     "idle": "idle",
     "apart": "set apart",

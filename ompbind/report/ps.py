@@ -11,7 +11,7 @@ from ompbind.sight import RunSight
 COMMAND_LIMIT = 200
 """Characters of a command line that people are shown."""
 
-NONE_LIVE = "no run of ompbind lives on this machine"
+NONE_LIVE = "no run of ompbind is live on this machine"
 
 
 def render_ps(sights: Sequence[RunSight], now: float) -> str:

@@ -481,7 +481,7 @@ def test_half_written_claims_of_a_crash_are_removed_once_they_are_old(claims):
 
 
 def test_ps_for_people(ompbind, live):
-    assert ompbind("ps").stdout == "no run of ompbind lives on this machine\n"
+    assert ompbind("ps").stdout == "no run of ompbind is live on this machine\n"
     first, _ = two_cpus()
     process = live("-n", "2", "--share", "-m", str(first), "--run-id", "serve")
     head, *lines = ompbind("ps").stdout.splitlines()

@@ -37,7 +37,7 @@ def test_a_mask_that_is_already_there_is_respected(ompbind):
     assert done.stdout == f"0 [{second}]\n"
     done = ompbind("run", "-n", "2", "--", "true", before=before)
     assert done.returncode == 125
-    assert f"allowed here is CPU {second}" in done.stderr
+    assert f"allowed here: CPU {second}" in done.stderr
     assert "at most 1 rank" in done.stderr
     done = ompbind("run", "-m", str(first), "--", "true", before=before)
     assert done.returncode == 125
