@@ -246,9 +246,9 @@ def count(number: int, noun: str) -> str:
 
 
 def named(noun: str, numbers: Iterable[int]) -> str:
-    """Write numbers with their noun: "CPU 3", "CPUs 2-3", "ranks 0,2", and strides where there are any."""
+    """Write numbers with their noun: "rank 0", "ranks 0,2", and CPUs with strides: "CPUs 0-14:2"."""
     chosen = CpuSet(numbers)
-    text = ",".join(runs_texts(list(chosen.runs())))
+    text = ",".join(runs_texts(list(chosen.runs()))) if noun == "CPU" else str(chosen)
     return f"{noun} {text}" if len(chosen) == 1 else f"{noun}s {text}"
 
 

@@ -145,7 +145,8 @@ def _explain_places(plan: Plan) -> list[Note]:
     without = CpuSet(one.rank for one in plan.placements if not one.places)
     if not (wanted and without):
         return []
-    text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes: threads are not bound"
+    text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
+    text += ": threads are not bound (--bind rank is short)"
     return [Note(code="places-too-long", text=text, warning=True)]
 
 

@@ -182,7 +182,8 @@ def _number(text: str, span: Span) -> int:
         highest = f"the highest is {CPU_LIMIT - 1}"
         raise _fault(text, mark, f"{_shown(text, span)} is too large for a CPU number", highest)
     if token.lower() in WORDS:
-        lone = "must be in small letters" if token.lower() == WORDS[0] else "must stand alone"
+        alone = token.lower() == WORDS[0] or text.strip() == token
+        lone = "must be in small letters" if alone else "must stand alone"
         raise _fault(text, mark, f"the word {token.lower()!r} {lone}")
     raise _fault(text, mark, f"{_shown(text, span)} is not a number")
 

@@ -121,6 +121,9 @@ def _number(text: str) -> int:
 
 
 def _cpus(text: str) -> CpuSet:
+    """Read a set as runs write it, which is without strides: some of these take long to read."""
+    if ":" in text:
+        raise ValueError("a stride")
     cpus = CpuSet.from_list(text)
     if cpus.bits.bit_length() > _CPUS:
         raise ValueError("CPUs past the highest possible one")
@@ -130,8 +133,10 @@ def _cpus(text: str) -> CpuSet:
 def find_others(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
     """Return the runs that are not this one's own: neither around it nor of its job."""
     runs = tuple(runs)
-    around = set(_around(runs, me.inside))
-    return tuple(run for run in runs if run.run_id not in around and not _is_kin(run, me))
+    around = set(_around(runs, me))
+    mine = (run for run in runs if (run.run_id in around and run.uid == me.uid) or _is_kin(run, me))
+    known = set(map(id, mine))
+    return tuple(run for run in runs if id(run) not in known)
 
 
 def find_kin(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
@@ -143,10 +148,10 @@ def _is_kin(run: LiveRun, me: Claimant) -> bool:
     return me.slot is not None and (run.run_id, run.uid) == (tidy(me.run_id), me.uid)
 
 
-def _around(runs: tuple[LiveRun, ...], name: str) -> Iterator[str]:
-    """Yield the name of the run around, of the run around that one, and so on."""
-    seen, new = set[str](), {tidy(name)} - {""}
+def _around(runs: tuple[LiveRun, ...], me: Claimant) -> Iterator[str]:
+    """Yield the name of the run around, of the run around that one, and so on, all of one user."""
+    seen, new = set[str](), {tidy(me.inside)} - {""}
     while new:
         yield from new
         seen |= new
-        new = {run.inside for run in runs if run.run_id in new} - seen - {""}
+        new = {run.inside for run in runs if run.run_id in new and run.uid == me.uid} - seen - {""}

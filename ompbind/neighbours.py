@@ -41,6 +41,10 @@ def check_alone(plan: Plan) -> None:
 def explain_neighbours(plan: Plan) -> list[Note]:
     """Tell of CPUs that other runs use as well, and of those that are left to them."""
     shared, taken = _shared(plan), plan.machine.taken & plan.machine.allowed
+    unknown = plan.machine.source != "live" and not plan.machine.runs
+    if unknown and plan.request.sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
+        text = f"--{plan.request.sharing} changes nothing: live runs are known on the live machine only"
+        return [Note(code="avoided", text=text)]
     if shared and plan.request.sharing is Sharing.WARN:
         text = f"{in_use(plan.machine, shared)} as well (--avoid plans on what is free, --share is silent)"
         return [Note(code="overlaps-run", text=text, warning=True)]
@@ -57,8 +61,10 @@ def in_use(machine: Machine, cpus: CpuSet) -> str:
 
 
 def _names(runs: Sequence[LiveRun]) -> str:
-    """Name runs, each once though it may be several ranks of an engine."""
-    told = list(dict.fromkeys(run.run_id for run in runs))
+    """Name runs, each once though it may be several ranks of an engine; one without a name has ended."""
+    told = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
+    if not told:
+        return "a run that has ended since the first rank of this job was planned"
     pids = {run.run_id: run.pid for run in reversed(runs)}
     first = [f"run {name} (pid {pids[name]})" for name in told[:NAMED_RUNS]]
     more = [f"{len(told) - NAMED_RUNS} more"] if len(told) > NAMED_RUNS else []

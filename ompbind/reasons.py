@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.mask import mask_text
+from ompbind.mask import Word, mask_text
 from ompbind.measures import Border, Measures
 from ompbind.placement import Plan
 from ompbind.record import Record
@@ -48,6 +48,8 @@ def _cpus(made: _Made) -> Iterator[str]:
         "; the others are outside its affinity mask or cgroup" if machine.allowed != machine.online else ""
     )
     yield f"{len(machine.allowed)} of {len(machine.online)} CPUs may be used here{limits}."
+    if machine.taken & machine.allowed:
+        yield f"{named('CPU', machine.taken & machine.allowed)} left to other runs."
     for name, cpus in machine.reasons_apart:
         left = cpus & plan.idle
         if left:
@@ -67,6 +69,9 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield "Cores have one hardware thread each."
         return
     used = max(len(core.cpus & made.used) for core in cores)
+    if _is_none(plan):
+        yield "All hardware threads: the mask is 'none'."
+        return
     yield f"Of the {there} hardware threads of a core, {used} {'is' if used == 1 else 'are'} used:"
     if plan.request.smt != "auto":
         yield f"--smt {plan.request.smt} says so."
@@ -78,6 +83,10 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield "threads that compute gain little from sharing a core (--smt all uses them all)."
     if plan.request.sibling == "last":
         yield "Those with the highest numbers come first, as asked."
+
+
+def _is_none(plan: Plan) -> bool:
+    return plan.request.mask is not None and plan.request.mask.word is Word.NONE
 
 
 def _number(made: _Made) -> Iterator[str]:
@@ -100,6 +109,8 @@ def _strategy(made: _Made) -> Iterator[str]:
     plan = made.plan
     if plan.request.mask is not None and len(plan.request.mask.parts) > 1:
         yield "The mask has a part for every rank, so that none has to divide the CPUs."
+    elif _is_none(plan):
+        yield "The mask is 'none': every rank may use everything, together with all other ranks."
     else:
         yield f"{plan.request.strategy}: every rank gets {STRATEGIES[plan.request.strategy].summary}."
 
@@ -130,7 +141,7 @@ def _borders(made: _Made) -> Iterator[str]:
     for border in told:
         by_crossing.setdefault(border.crossing, []).append(border.level.label)
     divided = plan.request.mask is None or len(plan.request.mask.parts) < 2
-    forced = divided and plan.request.strategy == "balanced"
+    forced = divided and plan.request.strategy == "balanced" and not _is_none(plan)
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
         who = f"{crossing} of {count(len(plan.placements), 'rank')}" if crossing else "No rank"
         verb = "crosses" if crossing < 2 else "cross"

@@ -92,7 +92,7 @@ class Request(Record):
             raise RequestError(f"{self.ranks} ranks cannot be planned", hint=f"ask for 1 to {RANK_LIMIT}")
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"{self.threads} threads per rank are too few", hint="ask for at least 1")
-        if self.smt not in ("auto", "all") and (isinstance(self.smt, str) or self.smt < 1):
+        if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
             raise RequestError(
                 f"--smt {self.smt} keeps no CPU of a core", hint="use 1 or more, 'auto' or 'all'"
             )

@@ -152,7 +152,7 @@ def _unknown(machine: Machine, selector: Selector, absent: CpuSet, inside: CpuSe
     sign = "#" if selector.by_os_number else ""
     if not touched(machine.at(level), inside):
         where = "among the CPUs there" if machine.at(level) else "domains"
-        return f"this machine tells no {level} {where}", _allowed_hint(machine)
+        return f"this machine has no {level} {where}", _allowed_hint(machine)
     if not known and sign:
         return f"{level} domains have no OS numbers here", f"leave the '#' out, as in {level}:0"
     hint = f"those that can be named are {level}:{sign}{CpuSet(known)}"

@@ -100,8 +100,9 @@ def _size(field: Field, ask: Ask) -> int:
     if size * ask.ranks > len(field.units):
         cores = len(field.units)
         fewer = f"at most {count(cores // size, 'rank')}, or " if cores >= size else ""
+        there = f"{'is' if cores == 1 else 'are'} {cores}"
         raise PlanError(
-            f"{count(ask.ranks, 'rank')} of {count(size, 'core')} need {size * ask.ranks}, {cores} are free",
+            f"{count(ask.ranks, 'rank')} of {count(size, 'core')} need {size * ask.ranks}, there {there}",
             hint=f"ask for {fewer}fewer threads with -t",
         )
     return size
@@ -180,4 +181,4 @@ def check_strategy(field: Field, name: str) -> None:
     level = STRATEGIES[name].level
     if level is not None and not field.spans(level):
         served = [known for known, one in STRATEGIES.items() if one.level is None or field.spans(one.level)]
-        raise PlanError(f"this machine tells no {level} domains", hint=f"it can serve {', '.join(served)}")
+        raise PlanError(f"this machine has no {level} domains", hint=f"it can serve {', '.join(served)}")

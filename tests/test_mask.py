@@ -118,7 +118,7 @@ FAULTS = [
     ("auto|0", "auto", "the word 'auto' must stand alone", "all|0"),
     ("0,nobind", "nobind", "the word 'nobind' must stand alone", "0,all"),
     ("All", "All", "the word 'all' must be in small letters", "all"),
-    ("NONE", "NONE", "the word 'none' must stand alone", "none"),
+    ("NONE", "NONE", "the word 'none' must be in small letters", "none"),
     ("nod:0", "nod", "unknown selector 'nod'", "node:0"),
     ("socket:0", "socket", "unknown selector 'socket'", "package:0"),
     ("0|numa=1", "numa=1", "'numa=1' is not a number", "0|node:1"),

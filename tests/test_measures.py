@@ -112,6 +112,8 @@ def reasons(made):
         ({"ranks": 2}, "threads", "One for each CPU of a rank."),
         ({"ranks": 2, "bind": Bind.EXACT}, "binding", "keep to a CPU each, the first too"),
         ({"mask": "none"}, "binding", "are not bound any further"),
+        ({"mask": "none"}, "strategy", "The mask is 'none': every rank may use everything"),
+        ({"mask": "none"}, "hardware threads", "All hardware threads: the mask is 'none'."),
         ({"ranks": 2}, "memory", "nearest on the NUMA nodes of its own CPUs"),
     ],
 )  # fmt: skip
@@ -148,7 +150,7 @@ def test_plans_side_by_side_show_each_rank_and_what_cannot_be(ompbind_plan):
         ["0", "0", "0"],
         ["1", "4", "1"],
     ]
-    assert "books: this machine tells no book domains" in text
+    assert "books: this machine has no book domains" in text
 
 
 def test_plans_side_by_side_in_json(ompbind_plan):
@@ -156,7 +158,10 @@ def test_plans_side_by_side_in_json(ompbind_plan):
     assert record["schema"] == "ompbind-compare/1"
     assert [one["request"]["strategy"] for one in record["plans"]] == ["spread"]
     assert record["plans"][0]["measures"]["borders"][0] == {"level": "node", "crossing": 0, "touched": 2}
-    assert record["refused"] == [{"strategy": "books", "text": "this machine tells no book domains"}]
+    served = "it can serve balanced, compact, spread, nodes, packages, cores, all"
+    assert record["refused"] == [
+        {"strategy": "books", "text": "this machine has no book domains", "hint": served}
+    ]
 
 
 def test_comparisons_without_any_plan_are_refusals_alone():

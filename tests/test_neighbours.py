@@ -88,7 +88,7 @@ def test_avoid_says_what_it_left_and_idle_cpus_are_not_those_of_others():
         ("0-7", {}, "no core is free: CPUs 0-15 are in use by run other"),
         ("0-5", {"ranks": 3}, "3 ranks would have to share 2 cores; CPUs 0-5,8-13 are in use by run other"),
         ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs (free here: CPUs 6-7,14-15); CPUs 0-5"),
-        ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "need 4, 2 are free; CPUs 0-5"),
+        ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "need 4, there are 2; CPUs 0-5"),
         ("0-5", {"ranks": 3, "strategy": "nodes"}, "3 ranks would have to share 2 cores; CPUs 0-5"),
         ("0-6", {"reserve": 1}, "no core left: of 1 core, 1 would be reserved; CPUs 0-6"),
     ],
@@ -164,6 +164,11 @@ def test_nothing_is_told_where_nothing_overlaps(sharing):
     assert plan(sharing).replace(request=made.request) == plan("warn").replace(request=made.request)
 
 
+def test_on_a_recorded_machine_no_run_is_known_and_that_is_told():
+    made = make_plan(make_machine(Shape(cores=4)), Request(sharing=Sharing.AVOID))
+    assert "--avoid changes nothing" in made.notes[-1].text
+
+
 def test_share_is_silent_and_exclusive_refuses():
     made = plan("share", live("0-7"))
     assert not told(made).keys() & {"overlaps-run", "avoided"}
@@ -222,6 +227,8 @@ def test_the_runs_around_this_one_are_not_others():
     assert find_others(runs, claimant(inside="outer")) == (inner, beside, loop)
     assert find_others(runs, claimant(inside="loop")) == (outer, inner, beside)
     assert find_others(runs, claimant()) == runs
+    foreign = live("4", "inner", uid=5)
+    assert find_others((*runs, foreign), claimant(inside="inner")) == (beside, loop, foreign)
 
 
 def test_ranks_of_one_job_are_kin_those_of_another_user_are_not():
@@ -290,7 +297,8 @@ def test_whatever_others_write_is_a_run_that_can_be_planned_around_or_none(pairs
 @pytest.mark.parametrize(
     "text",
     ["", "\n", f"{HEAD}\n", GOOD.replace(" 1\n", " 2\n", 1), GOOD.replace("pid", "dip"),
-     GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0")],
+     GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0"),
+     GOOD.replace("held 0-3", "held 0-6:2")],
 )  # fmt: skip
 def test_what_is_no_run(text):
     assert parse_text(text, 0) is None

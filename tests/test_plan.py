@@ -136,17 +136,17 @@ def test_mixed_cores_are_shared_only_where_they_must():
     [
         ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
         ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9, 8 are free"),
+        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9, there are 8"),
         ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
         ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
         ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
-        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18, 8 are free"),
+        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18, there are 8"),
         ({"reserve_total": 8}, "8 cores would be reserved of 8 cores"),
         ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
-        ({"ranks": 2, "strategy": "books"}, "tells no book domains"),
-        ({"ranks": 2, "strategy": "drawers"}, "tells no drawer domains"),
-        ({"ranks": 12, "strategy": "books"}, "tells no book domains"),
-        ({"ranks": None, "strategy": "books"}, "tells no book domains"),
+        ({"ranks": 2, "strategy": "books"}, "has no book domains"),
+        ({"ranks": 2, "strategy": "drawers"}, "has no drawer domains"),
+        ({"ranks": 12, "strategy": "books"}, "has no book domains"),
+        ({"ranks": None, "strategy": "books"}, "has no book domains"),
     ],
 )
 def test_refuses_what_cannot_be_with_a_hint(options, message):

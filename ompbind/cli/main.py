@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -67,9 +68,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     verb = next((word for word in args if not word.startswith("-")), "")
     if verb not in LAUNCHING:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that goes away ends it, as it ends cat
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # it is None when ompbind was started with it closed
+            stream.reconfigure(errors="replace")
     try:
         code = cli.main(args=args, prog_name="ompbind", standalone_mode=False) or 0
-        if sys.stdout is not None:  # it is None when ompbind was started with it closed
+        if sys.stdout is not None:
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - the one door: what went wrong must not look like the command
         code = _explain(error, launching=verb in LAUNCHING)
@@ -89,6 +93,9 @@ def _explain(error: Exception, *, launching: bool) -> int:
     if isinstance(error, OmpbindError):
         tell(render_error(error))
         return error.launch_code if launching else error.exit_code
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2 and later
+        tell(str(error))
+        return code
     if isinstance(error, click.UsageError):
         usage = f"{error.ctx.get_usage()}\n" if error.ctx else ""
         help_ = f"see '{error.ctx.command_path} --help'" if error.ctx else "see 'ompbind --help'"

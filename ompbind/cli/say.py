@@ -75,4 +75,4 @@ def read_screen() -> "Screen":
 
 def _is_styled() -> bool:
     """Tell whether standard output is a terminal that shows, and is meant to show, more than plain text."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

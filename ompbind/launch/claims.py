@@ -3,16 +3,18 @@
 A *claim* is a file in a folder that all users share, locked (`flock`) by the run. The kernel drops the lock
 with the last process that has the file open, so that a claim which can be locked is stale, and nobody's.
 It gets its name when it is locked and whole. Who plans, and registers what was planned, holds a lock on the
-folder itself meanwhile: no two runs ever plan on the same free CPUs. Files of others are read with
-care: whoever wrote them may have meant harm.
+folder itself meanwhile, unless it shares: no two runs ever plan on the same free CPUs. Files of others are
+read with care: whoever wrote them may have meant harm.
 """
 
+import errno
 import fcntl
 import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
 
+from ompbind.cpuset import union
 from ompbind.errors import ClaimError
 from ompbind.liveruns import TEXT_LIMIT, Claimant, LiveRun, find_kin, find_others, make_text, parse_text
 from ompbind.machine.linux import LIVE
@@ -38,11 +40,14 @@ WARN_PATIENCE_S = 1.0
 FILES_LIMIT = 10_000
 """Claims that are looked at; no machine has so many, unless somebody wants to keep others busy."""
 
+BYTES_LIMIT = 4 << 20
+"""Bytes of claims that are read; that of a usual run has a few hundred."""
+
 _DONE, _NEW = ".run", ".new"
 """The ends of names: of claims, and of those that are being written."""
 
-_LOWEST_FILE = 200
-"""Open files below are for standard files, and for those that scripts number themselves (`exec 3>log`)."""
+_FILE_NUMBERS = (700, 240, 60, 20)
+"""The first of these that may be open, or the next free one: scripts number files too, `exec 3>log`."""
 
 FRESH_S = 60.0
 """Seconds that a claim may take to be written."""
@@ -92,7 +97,10 @@ def read_pid_space() -> int:
 def find_folder(env: Mapping[str, str]) -> str:
     """Return the folder of the claims of this machine, whether it can be used or not."""
     chosen = env.get(VARIABLE)
-    return os.path.abspath(chosen) if chosen else next(filter(_is_public, FOLDERS), FOLDERS[-1])
+    try:
+        return os.path.abspath(chosen) if chosen else next(filter(_is_public, FOLDERS), FOLDERS[-1])
+    except OSError:  # it is relative to a folder that is gone
+        return chosen or FOLDERS[-1]
 
 
 def _is_public(path: str) -> bool:
@@ -119,8 +127,9 @@ def claim_plan(machine: Machine, request: Request, me: Claimant) -> Claimed:
         finally:
             os.close(handle)  # which unlocks it
     except OSError as error:
-        _refuse_blindness(request, (folder, error))
-        return Claimed(plan=make_plan(machine, request), trouble=_why(folder, error))
+        trouble = f"the live runs in {folder} cannot be told: {error.strerror}"
+        _refuse_blindness(request, (trouble, error))
+        return Claimed(plan=make_plan(machine, request), trouble=trouble)
 
 
 def look_around(machine: Machine, request: Request) -> Machine:
@@ -134,7 +143,8 @@ def look_around(machine: Machine, request: Request) -> Machine:
     try:
         return machine.replace(runs=find_others(read_live_runs(folder), make_claimant("")))
     except OSError as error:
-        _refuse_blindness(request, (folder, error))
+        trouble = f"the live runs in {folder} cannot be told: {error.strerror}"
+        _refuse_blindness(request, (trouble, error))
         return machine
 
 
@@ -148,26 +158,30 @@ def read_live_runs(folder: str) -> tuple[LiveRun, ...]:
 
 
 def _among(machine: Machine, request: Request, seen: tuple[tuple[LiveRun, ...], Claimant]) -> Machine:
-    """Put other runs on a machine; ranks of one job all plan among those that the first of them saw."""
+    """Put other runs on a machine.
+
+    Ranks of one job all plan alike: what the first of them left to others is left to them, even if they
+    have ended, and what the job holds already is not for others who came later.
+    """
     runs, me = seen
-    kin = find_kin(runs, me)
+    others, kin = find_others(runs, me), find_kin(runs, me)
     if kin and request.sharing in _STRICT:
-        return machine.replace(runs=(kin[0].replace(run_id="others", held=kin[0].avoided),))
-    return machine.replace(runs=find_others(runs, me))
+        job, left = union(run.held for run in kin), union(run.avoided for run in kin)
+        others = tuple(run.replace(held=run.held - job) for run in others)
+        gone = left - union(run.held for run in others)
+        others += (kin[0].replace(run_id="", held=gone),) if gone else ()
+    return machine.replace(runs=others)
 
 
 def _open_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _refuse_blindness(request: Request, failed: tuple[str, OSError]) -> None:
+def _refuse_blindness(request: Request, trouble: tuple[str, OSError]) -> None:
+    """Refuse to go on where others must be told, or be told of this run, and cannot; raises ClaimError."""
     if request.sharing in _STRICT:
         hint = f"{VARIABLE} can name a folder on this machine that all who are to be avoided can write to"
-        raise ClaimError(f"--{request.sharing} cannot be kept: {_why(*failed)}", hint=hint) from failed[1]
-
-
-def _why(folder: str, error: OSError) -> str:
-    return f"the live runs in {folder} cannot be told: {error.strerror}"
+        raise ClaimError(f"--{request.sharing} cannot be kept: {trouble[0]}", hint=hint) from trouble[1]
 
 
 def _lock_folder(handle: int, folder: str, request: Request) -> str:
@@ -212,8 +226,9 @@ def _register(plan: Plan, me: Claimant, where: tuple[int, str]) -> Claimed:
         finally:
             os.close(file)
     except OSError as error:
-        _refuse_blindness(plan.request, (folder, error))
-        return Claimed(plan=plan, trouble=_why(folder, error))
+        trouble = f"this run cannot be registered in {folder}: {error.strerror}"
+        _refuse_blindness(plan.request, (trouble, error))
+        return Claimed(plan=plan, trouble=trouble)
     return Claimed(plan=plan, claim=claim)
 
 
@@ -227,10 +242,12 @@ def _fill(file: int, data: bytes) -> None:
 
 def _lift(file: int) -> int:
     """Return another number for an open file, out of the way; it closes when a command is executed."""
-    try:
-        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FILE)
-    except OSError:  # so few files may be open
-        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+    for lowest in _FILE_NUMBERS:
+        try:
+            return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
+        except OSError:
+            pass  # so few files may be open
+    return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 def release(claim: Claim) -> None:
@@ -248,16 +265,28 @@ def hand_over(claim: Claim) -> None:
 
 
 def read_runs(handle: int) -> tuple[LiveRun, ...]:
-    """Read the live runs in an open folder, oldest first, and remove what is left of others."""
-    names = [name for name in os.listdir(handle) if name.startswith("ompbind-")]
-    found = [run for name in names[:FILES_LIMIT] for run in _read_claim(name, handle)]
+    """Read the live runs in an open folder, oldest first, and remove what is left of others.
+
+    Raises OSError (EOVERFLOW) when there is more than anybody could want to read.
+    """
+    names = [name for name in os.listdir(handle) if _is_claim(name)]
+    found: list[LiveRun] = []
+    room = BYTES_LIMIT
+    for name in names:
+        for text, uid in _read_claim(name, handle):
+            room -= len(text)
+            found.extend(run for run in [parse_text(text, uid)] if run)
+        if room < 0 or len(names) > FILES_LIMIT:
+            raise OSError(errno.EOVERFLOW, "there are more claims than anybody could mean")
     return tuple(sorted(found, key=lambda run: (run.started, run.pid)))
 
 
-def _read_claim(name: str, handle: int) -> Iterator[LiveRun]:
-    """Yield the run that a file tells of, if it is a file, and locked, and tells of one."""
-    if not name.endswith((_DONE, _NEW)):
-        return
+def _is_claim(name: str) -> bool:
+    return name.startswith("ompbind-") and name.endswith((_DONE, _NEW))
+
+
+def _read_claim(name: str, handle: int) -> Iterator[tuple[str, int]]:
+    """Yield the text of a file and its owner, if it is a file, and locked, and not too long."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
         file = os.open(name, flags, dir_fd=handle)
@@ -270,15 +299,12 @@ def _read_claim(name: str, handle: int) -> Iterator[LiveRun]:
         if _try_lock(file, fcntl.LOCK_SH):
             _unlink(name, handle)
             return
-        if about.st_size > TEXT_LIMIT:
-            return
-        run = parse_text(os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), about.st_uid)
+        if about.st_size <= TEXT_LIMIT:
+            yield os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), about.st_uid
     except OSError:
         return
     finally:
         os.close(file)
-    if run:
-        yield run
 
 
 def _is_fresh(name: str, changed: float) -> bool:

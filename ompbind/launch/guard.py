@@ -29,12 +29,19 @@ class Guard(Record):
 
 
 def start_guard(claim: Claim | None = None) -> Guard:
-    """Fork the guard; call it with all signals blocked, before the first rank is forked."""
+    """Fork the guard; call it with all signals blocked, before the first rank is forked.
+
+    It is in a session of its own when this returns: what kills the process group of ompbind misses it.
+    """
     read_end, write_end = os.pipe()
+    waiting, ready = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _keep_watch(read_end, claim)
+        _keep_watch(read_end, ready, claim)
     os.close(read_end)
+    os.close(ready)
+    os.read(waiting, 1)  # ends when the guard closes the other end
+    os.close(waiting)
     return Guard(pid=pid, pipe=write_end)
 
 
@@ -66,10 +73,11 @@ def _tell(guard: Guard, words: bytes) -> None:
         pass  # somebody has killed the guard: the ranks run on without
 
 
-def _keep_watch(read_end: int, claim: Claim | None) -> None:
+def _keep_watch(read_end: int, ready: int, claim: Claim | None) -> None:
     """Be the guard: watch the pipe to its end, then kill what is left. Never returns."""
     try:
         os.setsid()
+        os.close(ready)
         _take_name()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)

@@ -284,8 +284,8 @@ def _look_at_clock(run: _Run) -> None:
         run.timeout_at = None
         if run.live and not run.ladder.begun:
             run.timed_out = True
-            _ask_to_stop(run, signal.SIGTERM)
             run.watch.say(f"time is up after {run.watch.timeout_s:g} s")
+            _ask_to_stop(run, signal.SIGTERM)
     if run.ladder.due_at is not None and now >= run.ladder.due_at:
         _send(run, run.ladder.step(now))
 

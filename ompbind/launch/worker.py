@@ -69,10 +69,10 @@ def placed(plan: Plan, rank: int, *, run_id: str = "") -> Iterator[Placement]:
 
 def _seat(plan: Plan, rank: int) -> Seat:
     seats = local_seats(plan)
-    if 0 <= rank < len(seats):
+    if type(rank) is int and 0 <= rank < len(seats):  # True is one, too
         return seats[rank]
     raise RequestError(
-        f"there is no rank {rank}", hint=f"the plan has {named('rank', range(len(seats)))}, counted from 0"
+        f"there is no rank {rank!r}", hint=f"the plan has {named('rank', range(len(seats)))}, counted from 0"
     )
 
 

@@ -44,8 +44,14 @@ def render_comparison(plans: Mapping[str, Plan], refused: Mapping[str, PlanError
     lines = [f"{plan_heading(next(iter(plans.values())), ', '.join(plans))}\n"] if plans else []
     if plans:
         lines += [render_table(_measure_columns(plans)), "", render_table(_rank_columns(plans))]
-    refusals = [render_paragraph(name, f"{error.message} ({error.hint})") for name, error in refused.items()]
-    return "\n".join([*lines, *([""] if lines and refusals else []), *refusals])
+    told = [
+        render_paragraph(f"{name}: warning", note.text)
+        for name, plan in plans.items()
+        for note in plan.notes
+        if note.warning
+    ]
+    told += [render_paragraph(name, f"{error.message} ({error.hint})") for name, error in refused.items()]
+    return "\n".join([*lines, *([""] if lines and told else []), *told])
 
 
 def _measure_columns(plans: Mapping[str, Plan]) -> list[Column]:
@@ -73,6 +79,8 @@ def render_comparison_json(
     record = {
         "schema": "ompbind-compare/1",
         "plans": [plan_record(plan, variables) for plan, variables in plans.values()],
-        "refused": [{"strategy": name, "text": error.message} for name, error in refused.items()],
+        "refused": [
+            {"strategy": name, "text": error.message, "hint": error.hint} for name, error in refused.items()
+        ],
     }
     return json.dumps(record, indent=2)

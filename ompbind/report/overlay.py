@@ -1,7 +1,8 @@
 """What a plan adds to the picture of a machine: whose every CPU and core is, as a sign, a mark and words.
 
 A *sign* is a few characters: the rank, `0/1` for two of them, `0-3` for four, or a letter for a set of ranks
-that would be longer; `R` is reserved, `.` idle, `*` set apart, `-` not allowed. A *mark* says how it looks.
+that would be longer; `R` is reserved, `.` idle, `*` set apart, `o` left to other runs, `-` not allowed. A
+*mark* says how it looks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -150,6 +151,8 @@ def _other_stamps(plan: Plan, owners: _Owners) -> dict[int, Stamp]:
             stamps[cpu] = _RESERVED.replace(words=_reserved_for(kept.get(cpu, EMPTY), plan))
         elif cpu not in machine.allowed:
             stamps[cpu] = _NOT_ALLOWED
+        elif cpu in machine.taken:
+            stamps[cpu] = _TAKEN
         else:
             stamps[cpu] = _APART if cpu in machine.apart else _IDLE
     return stamps
@@ -164,9 +167,10 @@ def _reserved_for(ranks: CpuSet, plan: Plan) -> str:
 _RESERVED = Stamp(sign="R", mark="reserved", words="reserved")
 _IDLE = Stamp(sign=".", mark="idle", words="idle")
 _APART = Stamp(sign="*", mark="apart")
+_TAKEN = Stamp(sign="o", mark="taken")
 _NOT_ALLOWED = Stamp(sign="-", mark="not-allowed")
 
-_TELLING = (_RESERVED.mark, _IDLE.mark, _APART.mark, _NOT_ALLOWED.mark)
+_TELLING = (_RESERVED.mark, _IDLE.mark, _APART.mark, _TAKEN.mark, _NOT_ALLOWED.mark)
 """The marks of CPUs without a rank; the first one that a core has tells most of it."""
 
 _WORDS = {
@@ -174,6 +178,7 @@ _WORDS = {
     "reserved": "reserved",
     "idle": "idle",
     "apart": "set apart",
+    "taken": "left to other runs",
     "not-allowed": "not allowed",
 }
 

@@ -11,7 +11,7 @@ from ompbind.measures import Measures, measure_plan
 from ompbind.placement import Placement, Plan
 from ompbind.reasons import make_reasons
 from ompbind.report.machine import render_summary
-from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table
+from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.request import Bind, Request
 from ompbind.topology import Level, index_by_cpu
 
@@ -49,7 +49,9 @@ def render_heading(plan: Plan) -> str:
 def plan_heading(plan: Plan, strategy: str) -> str:
     """Say of how many ranks a plan is, by which strategy, and what machine it is for."""
     where = "this machine" if plan.machine.source == "live" else plain(plan.machine.source)
-    return f"{count(len(plan.placements), 'rank')}, {strategy}, on {where}:\n{render_summary(plan.machine)}"
+    ranks = count(len(plan.placements), "rank")
+    lines = (f"{ranks}, {strategy}, on {where}:", render_summary(plan.machine))
+    return "\n".join(map(wrap_indented, lines))
 
 
 def _has_parts(mask: Mask | None) -> bool:
@@ -97,7 +99,8 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         "ranks": [_rank_record(one, env) for one, env in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
-        "notes": [{"code": note.code, "text": note.text} for note in plan.notes],
+        "taken": str(plan.machine.taken & plan.machine.allowed),
+        "notes": [note.as_dict() for note in plan.notes],
         "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan, measures)],
         "measures": _measures_record(measures),
     }

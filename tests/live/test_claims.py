@@ -251,7 +251,7 @@ def test_runs_inside_a_rank_are_not_others(ompbind):
 
 
 def test_two_runs_inside_one_rank_are_others_to_each_other(ompbind):
-    script = "ompbind run --run-id one -- sleep 300 & while ! ompbind ps | grep -q one; do :; done; "
+    script = "ompbind run --run-id one -- sleep 300 & while ! ompbind ps | grep -q '^one '; do :; done; "
     script += "ompbind run -- true; kill $!; wait"
     assert "in use by run one" in said(ompbind("run", "--run-id", "outer", "--", "sh", "-c", script))
 
@@ -306,6 +306,64 @@ def test_ranks_of_one_job_plan_among_the_runs_that_the_first_of_them_saw(monkeyp
     for claimed in (first, second, late):
         release(claimed.claim)
     assert not os.listdir(claims)
+
+
+def ompi(rank):
+    """The variables of a rank that Open MPI has bound: it tells of one rank, on CPUs of its own."""
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "PMIX_NAMESPACE": "job",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["--exclusive", "--avoid"])
+def test_ranks_that_an_engine_has_bound_keep_out_of_the_way_too(start, live, ompbind, how):
+    first, second = two_cpus()
+    process = start("exec", how, "-m", str(first), "--", sys.executable, "-c", BUSY, env=ompi(0))
+    assert process.stdout.readline() == "up\n", process.stderr.read()
+    other = live("--run-id", "late", "--share", "-m", str(second))
+    done = ompbind("exec", how, "-m", str(second), "--", "true", env=ompi(1))
+    assert done.returncode == 125
+    assert f"CPU {second} is in use by run late (pid {other.pid})" in said(done)
+    assert ompbind("exec", how, "-m", str(first), "--", "true", env=ompi(1)).returncode == 0
+
+
+def test_more_claims_than_anybody_could_mean_are_not_believed_in_silence(ompbind, claims, monkeypatch):
+    for number in range(module.FILES_LIMIT + 1):
+        (claims / f"ompbind-junk{number}").touch()
+    assert names(claims) == [], "what is no claim does not count"
+    monkeypatch.setattr(module, "FILES_LIMIT", 3)
+    for number in range(4):
+        (claims / f"ompbind-{number}.run").touch()
+    with pytest.raises(OSError, match="more claims than anybody could mean"):
+        read_live_runs(str(claims))
+
+
+def test_so_many_bytes_are_read_and_no_more(claims, monkeypatch):
+    monkeypatch.setattr(module, "BYTES_LIMIT", 1000)
+    handles = []
+    try:
+        for number in range(2):
+            handles.append(os.open(claims / f"ompbind-{number}.run", os.O_RDWR | os.O_CREAT))
+            os.write(handles[-1], b"x" * 600)
+            fcntl.flock(handles[-1], fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="more claims than anybody could mean"):
+            read_live_runs(str(claims))
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def test_what_kills_the_group_of_ompbind_misses_the_guard(start, claims):
+    """SIGKILL to the whole group as soon as a rank has been forked: the guard is out of it by then."""
+    for _ in range(20):
+        process = start("run", "--share", "--", sys.executable, "-c", BUSY, start_new_session=True)
+        while not (children := children_of(process.pid)) or len(children) < 2:
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        for child in children:
+            wait_until(lambda child=child: not is_alive(child), "nothing is left", 5)
+        wait_until(lambda: not names(claims), "no claim is left", 5)
 
 
 @pytest.fixture
@@ -450,7 +508,8 @@ def test_without_a_folder_runs_go_on_unless_they_must_be_sure(ompbind, folder):
     env = {"OMPBIND_RUNTIME_DIR": folder}
     done = ompbind("run", "--", "true", env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"live runs in {folder} cannot be told" in said(ompbind("run", "-v", "--", "true", env=env))
+    trouble = "run cannot be registered in /proc" if folder == "/proc" else f"runs in {folder} cannot be told"
+    assert trouble in said(ompbind("run", "-v", "--", "true", env=env))
     for option in ("--avoid", "--exclusive"):
         done = ompbind("run", option, "--", "true", env=env)
         assert done.returncode == 125
