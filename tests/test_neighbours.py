@@ -38,7 +38,7 @@ def live(held, run_id="other", pid=7, **changes):
 def plan(sharing, *runs, machine=None, **options):
     mask = options.pop("mask", None)
     request = Request(mask=parse_mask(mask) if mask else None, sharing=Sharing(sharing), **options)
-    return make_plan((machine or make_machine(DUAL)).replace(runs=runs), request)
+    return make_plan((machine or make_machine(DUAL)).replace(source="live", runs=runs), request)
 
 
 def lists(made):
