@@ -16,6 +16,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
 """Variables that belong together: the one without the other means something else in each runtime."""
 
+Variables = Mapping[str, str | None]
+"""The variables of one rank that ompbind decides: value, or None for "unset"."""
+
 _FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
 
 

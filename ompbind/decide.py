@@ -65,12 +65,14 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
 def _among_others(error: PlanError, machine: Machine, request: Request) -> PlanError:
     """Add to what cannot be planned which runs have the rest of the machine, if that is why."""
     rest = machine.taken & machine.allowed
+    if not rest:
+        return error
     try:
         make_shares(make_ground(machine.replace(taken=EMPTY), request))
     except PlanError as alone:
         if alone.message == error.message:
             return error
-    return PlanError(f"{error.message}; {in_use(machine, rest)}", hint=error.hint) if rest else error
+    return PlanError(f"{error.message}; {in_use(machine, rest)}", hint=error.hint)
 
 
 def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:

@@ -70,7 +70,8 @@ def _explain_idle(plan: Plan) -> list[Note]:
 
 
 def _explain_apart(plan: Plan) -> list[Note]:
-    left = plan.idle & plan.machine.apart
+    used = union(core.cpus for core in touched(plan.machine.at(Level.CORE), plan.used))
+    left = plan.idle & plan.machine.apart - used
     if not left:
         return []
     names = [name for name, cpus in plan.machine.reasons_apart if not cpus.isdisjoint(left)]

@@ -1,11 +1,12 @@
-"""What a strategy divides: a line of units, and the domains of every level as spans of it.
+"""What a strategy divides: a line of units, and the domains of every level on it.
 
 A *unit* is what is never divided: the usable CPUs of one core (`crowd` is about more ranks than
-cores). Units stand in the order in which one walks the machine, so that a domain is a *span*:
-(start, stop), stop excluded. A *cut* is what one rank gets: the positions of its units, in order.
+cores). Units stand in the order in which one walks the machine, or that of the nodes asked for, so that
+a domain is a *span* as a rule: (start, stop), stop excluded. A *cut* is what one rank gets: the positions
+of its units, in order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.record import Record
@@ -43,14 +44,20 @@ class Division(Record):
         return max(stop - start for start, stop in self.spans)
 
 
-class Field(Record):
-    """The line of units to divide; `levels` has the spans of the domains of each level, widest first.
+Owners = tuple[int | None, ...]
+"""For every unit the number of the domain that has it, None where none has."""
 
-    `divisions` are those that have a span of several units, widest first.
+
+class Field(Record):
+    """The line of units to divide; `owners` tell of the domains of each level, `kinds` of the kinds of cores.
+
+    `divisions` are those with a span of several units, widest first; kinds are one of them, unless they cut
+    through domains.
     """
 
     units: tuple[CpuSet, ...]
-    levels: tuple[tuple[Level, tuple[Span, ...]], ...]
+    owners: tuple[tuple[Level, Owners], ...]
+    kinds: Owners
     divisions: tuple[Division, ...]
 
     @property
@@ -58,9 +65,26 @@ class Field(Record):
         """The span of all units."""
         return 0, len(self.units)
 
-    def spans(self, level: Level) -> tuple[Span, ...]:
-        """Return the spans of one level's domains, none when the machine has no such level."""
-        return dict(self.levels).get(level, ())
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether there are cores of several kinds."""
+        return len(set(self.kinds)) > 1
+
+    def domains(self, level: Level) -> tuple[Cut, ...]:
+        """Return the positions of each domain of a level, none when the machine has no such level."""
+        found: dict[int, list[int]] = {}
+        for at, number in enumerate(dict(self.owners).get(level, ())):
+            if number is not None:
+                found.setdefault(number, []).append(at)
+        return tuple(map(tuple, found.values()))
+
+    def narrowed(self, cut: Cut) -> "Field":
+        """Return the field of some of the units, in the same order."""
+        return _make(
+            tuple(self.units[at] for at in cut),
+            tuple((level, tuple(owners[at] for at in cut)) for level, owners in self.owners),
+            tuple(self.kinds[at] for at in cut),
+        )
 
 
 class Ask(Record):
@@ -71,43 +95,56 @@ class Ask(Record):
 
 
 def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:
-    """Find the spans of the machine's domains on a line of units that is in machine order."""
-    levels = tuple(
-        (level, _spans(_owners(domain.cpus for domain in machine.at(level)), units))
+    """Find the machine's domains on a line of units."""
+    owners = (
+        (level, _owners((domain.cpus for domain in machine.at(level)), units))
         for level in machine.levels
         if level is not Level.CORE
     )
-    kinds = _spans(_owners(kind.cpus for kind in machine.kinds), units)
-    ranked = [*((PRIORITY.index(level), spans) for level, spans in levels), (len(PRIORITY), kinds)]
-    divisions = [_division(rank, spans, len(units)) for rank, spans in ranked if spans]
+    return _make(units, tuple(owners), _owners((kind.cpus for kind in machine.kinds), units))
+
+
+def _owners(sets: Iterable[CpuSet], units: Sequence[CpuSet]) -> Owners:
+    owner = {cpu: number for number, cpus in enumerate(sets) for cpu in cpus}
+    return tuple(owner.get(unit.first) for unit in units)
+
+
+def _make(units: tuple[CpuSet, ...], owners: tuple[tuple[Level, Owners], ...], kinds: Owners) -> Field:
+    levels = [_division(PRIORITY.index(level), numbers) for level, numbers in owners]
+    strength = _division(len(PRIORITY), kinds)
+    if not any(_cuts(strength, level) for level in levels):
+        levels.append(strength)
+    divisions = [one for one in levels if one.spans and one.widest > 1]
     divisions.sort(key=lambda one: (-one.widest, len(one.spans), one.rank))
-    return Field(units=units, levels=levels, divisions=tuple(one for one in divisions if one.widest > 1))
+    return Field(units=units, owners=owners, kinds=kinds, divisions=tuple(divisions))
 
 
-def _division(rank: int, spans: tuple[Span, ...], units: int) -> Division:
-    ahead: list[int] = []
-    for number, (_, stop) in enumerate(spans):
-        ahead.extend([number] * (stop - len(ahead)))
-    ahead.extend([len(spans)] * (units - len(ahead)))
-    return Division(rank=rank, spans=spans, ahead=tuple(ahead))
+def _cuts(one: Division, other: Division) -> bool:
+    """Tell whether a span of one division begins or ends inside of one of the other that does not hold it."""
+    for start, stop in one.spans:
+        for edge in (start, stop):
+            at = other.ahead[edge] if edge < len(other.ahead) else len(other.spans)
+            low, high = other.spans[at] if at < len(other.spans) else (edge, edge)
+            if low < edge and not (low <= start and stop <= high):
+                return True
+    return False
 
 
-def _owners(sets: Iterable[CpuSet]) -> dict[int, int]:
-    """Map every CPU to the number of the set that has it."""
-    return {cpu: number for number, cpus in enumerate(sets) for cpu in cpus}
-
-
-def _spans(owner: Mapping[int, int], units: Sequence[CpuSet]) -> tuple[Span, ...]:
+def _division(rank: int, owners: Owners) -> Division:
+    """Make the division of what owns units: runs of units with one owner, as spans."""
     spans: list[Span] = []
     previous: int | None = None
-    for position, unit in enumerate(units):
-        current = owner.get(unit.first)
+    for position, current in enumerate(owners):
         if current is not None and current == previous:
             spans[-1] = (spans[-1][0], position + 1)
         elif current is not None:
             spans.append((position, position + 1))
         previous = current
-    return tuple(spans)
+    ahead: list[int] = []
+    for number, (_, stop) in enumerate(spans):
+        ahead.extend([number] * (stop - len(ahead)))
+    ahead.extend([len(spans)] * (len(owners) - len(ahead)))
+    return Division(rank=rank, spans=tuple(spans), ahead=tuple(ahead))
 
 
 def within(division: Division, outer: Span) -> list[Span]:

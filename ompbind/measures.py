@@ -99,11 +99,11 @@ def _border(
     """Count crossings of one level; `room` is a CPU of each usable core, `ranks` have (cores, how often)."""
     owner = index_by_cpu(machine.at(level))
     largest = max(Counter(owner[cpu] for cpu in room if cpu in owner).values(), default=0)
-    touched = {cpus: len({owner.get(cpu) for cpu in cpus}) for cpus in ranks}
+    found = {cpus: {owner.get(cpu) for cpu in cpus} for cpus in ranks}
     return Border(
         level=level,
         crossing=sum(
-            times for cpus, (cores, times) in ranks.items() if touched[cpus] > 1 and cores <= largest
+            times for cpus, (cores, times) in ranks.items() if len(found[cpus]) > 1 and cores <= largest
         ),
-        touched=sum(touched[cpus] * times for cpus, (_, times) in ranks.items()),
+        touched=sum(len(found[cpus] - {None}) * times for cpus, (_, times) in ranks.items()),
     )

@@ -51,8 +51,8 @@ def _cpus(made: _Made) -> Iterator[str]:
     if machine.taken & machine.allowed:
         yield f"{named('CPU', machine.taken & machine.allowed)} left to other runs."
     for name, cpus in machine.reasons_apart:
-        left = cpus & plan.idle
-        if left:
+        left = cpus & plan.idle & machine.apart
+        if left and not (request.mask and request.mask.parts):
             verb, them = ("is", "it") if len(left) == 1 else ("are", "them")
             yield f"{named('CPU', left)} {verb} {name}, and left to those who name {them}."
     if request.mask is not None and request.mask.parts:
@@ -77,8 +77,10 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield f"--smt {plan.request.smt} says so."
     elif plan.request.mask is not None and plan.request.mask.parts:
         yield "those that the mask names."
-    elif any(len(one.cpus) < there and used > 1 for one in plan.placements):
+    elif made.measures.shared:
         yield "there are more ranks than cores."
+    elif used > 1:
+        yield "further ones gain little where a core has eight or more (--smt all uses them all)."
     else:
         yield "threads that compute gain little from sharing a core (--smt all uses them all)."
     if plan.request.sibling == "last":
@@ -90,25 +92,28 @@ def _is_none(plan: Plan) -> bool:
 
 
 def _number(made: _Made) -> Iterator[str]:
-    plan = made.plan
+    plan, request = made.plan, made.plan.request
     ranks = count(len(plan.placements), "rank")
-    strategy = STRATEGIES[plan.request.strategy]
-    if plan.request.ranks is not None:
+    strategy = STRATEGIES[request.strategy]
+    if request.ranks is not None:
         yield f"{ranks}, as asked." if len(plan.placements) > 1 else "One rank."
-    elif plan.request.mask is not None and len(plan.request.mask.parts) > 1:
+    elif request.mask is not None and len(request.mask.parts) > 1:
         yield f"{ranks}: one for each part of the mask."
-    elif strategy.level is not None or not (strategy.sized or strategy.overlapping):
-        level = strategy.level or Level.NODE
-        what = "core" if plan.request.strategy == "cores" else level.label
-        yield f"{ranks}: one for each {what}."
-    else:
+    elif strategy.overlapping or _is_none(plan):
+        yield f"{ranks}: all ranks would get the same."
+    elif strategy.sized and request.threads:
         yield f"{ranks}: as many as there is room for."
+    else:
+        level = strategy.level or Level.NODE
+        yield f"{ranks}: one for each {'core' if request.strategy == 'cores' else level.label}."
 
 
 def _strategy(made: _Made) -> Iterator[str]:
     plan = made.plan
     if plan.request.mask is not None and len(plan.request.mask.parts) > 1:
         yield "The mask has a part for every rank, so that none has to divide the CPUs."
+    elif made.measures.shared and not STRATEGIES[plan.request.strategy].overlapping and not _is_none(plan):
+        yield "More ranks than cores: each has one, alone or with others."
     elif _is_none(plan):
         yield "The mask is 'none': every rank may use everything, together with all other ranks."
     else:
@@ -141,11 +146,13 @@ def _borders(made: _Made) -> Iterator[str]:
     for border in told:
         by_crossing.setdefault(border.crossing, []).append(border.level.label)
     divided = plan.request.mask is None or len(plan.request.mask.parts) < 2
-    forced = divided and plan.request.strategy == "balanced" and not _is_none(plan)
+    plain = divided and not (_is_none(plan) or plan.request.reserve)
+    nested = not any("cut through" in remark for remark in plan.machine.remarks)
+    forced = plain and nested and plan.request.strategy == "balanced"
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
         who = f"{crossing} of {count(len(plan.placements), 'rank')}" if crossing else "No rank"
         verb = "crosses" if crossing < 2 else "cross"
-        why = ": equal shares of all cores leave no other way" if crossing and forced else ""
+        why = ": equal shares of the cores leave no other way" if crossing and forced else ""
         whom = "it" if crossing < 2 else "them"
         yield f"{who} {verb} borders of {_listed(labels)} that could hold {whom}{why}."
 
@@ -205,7 +212,7 @@ def _memory(made: _Made) -> Iterator[str]:
     lacking = sorted({node for one in plan.placements for node in one.nodes if node not in one.memory_nodes})
     if lacking:
         yield f"{named('NUMA node', lacking)} without memory: that of the nearest node is used."
-    elif len(plan.machine.nodes) > 1:
+    elif len(plan.machine.nodes) > 1 and all(one.nodes for one in plan.placements):
         yield "Every rank's memory is nearest on the NUMA nodes of its own CPUs."
 
 

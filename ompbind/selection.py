@@ -49,7 +49,8 @@ def resolve(mask: Mask, item: Item, machine: Machine) -> Resolved:
     CPUs to take away may well be offline or not allowed; only what is not there at all is a slip.
     """
     if item.cpus:
-        usable = tuple(cpu for cpu in item.cpus if cpu in machine.free)
+        free = machine.free
+        usable = tuple(cpu for cpu in item.cpus if cpu in free)
         wanted = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
         if item.taken_away:
             wanted = wanted - machine.online - machine.offline

@@ -10,7 +10,7 @@ from itertools import cycle
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.crowd import fill, split_core, take_turns
 from ompbind.errors import OmpbindError, PlanError
-from ompbind.field import Ask, Field, make_field, within
+from ompbind.field import Ask, Field, make_field
 from ompbind.ground import Ground, make_ground
 from ompbind.mask import part_fault
 from ompbind.neighbours import WAYS_OUT
@@ -67,6 +67,9 @@ def _divided(ground: Ground) -> list[Share]:
     ranks = request.ranks or _count(request, field)
     each = _units_each(request, units)
     strategy = STRATEGIES[request.strategy]
+    if strategy.level:
+        field = field.narrowed(tuple(sorted(at for domain in field.domains(strategy.level) for at in domain)))
+        units = field.units
     if strategy.overlapping:
         shares = [_share(ground, 0, units, request.reserve)] * ranks
     elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
@@ -150,9 +153,9 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
             hint="reserve less, so that a core is left for the ranks",
         )
     field = make_field(ground.machine, units)
-    nodes = next((one for one in field.divisions if one.spans == field.spans(Level.NODE)), None)
-    spans = within(nodes, field.whole) if nodes else [field.whole]
-    piles = cycle([list(units[start:stop]) for start, stop in spans])
+    nodes = field.domains(Level.NODE)
+    homeless = tuple(set(range(len(units))).difference(*nodes))
+    piles = cycle([[units[at] for at in sorted(node)] for node in (*nodes, homeless)])
     taken: list[CpuSet] = []
     while len(taken) < wanted:
         pile = next(piles)
@@ -177,7 +180,7 @@ def _count(request: Request, field: Field) -> int:
         return len(field.units)
     if strategy.sized and request.threads:
         return max(1, len(field.units) // (_units_each(request, field.units) or 1))
-    return max(1, len(field.spans(strategy.level or Level.NODE)))
+    return max(1, len(field.domains(strategy.level or Level.NODE)))
 
 
 def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
@@ -225,10 +228,9 @@ def _check_overlap(ground: Ground) -> None:
     parts = [CpuSet(part) for part in ground.parts]
     seen = EMPTY
     for rank, part in enumerate(parts):
-        again = part & seen
-        if again:
-            other = next(i for i, one in enumerate(parts) if not again.isdisjoint(one))
-            message = f"ranks {other} and {rank} would both get {named('CPU', again)}"
+        if not part.isdisjoint(seen):
+            other = next(i for i, one in enumerate(parts) if not part.isdisjoint(one))
+            message = f"ranks {other} and {rank} would both get {named('CPU', part & parts[other])}"
             hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
             raise _in_part(ground, rank, message, hint)
         seen |= part

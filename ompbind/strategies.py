@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.field import Ask, Cut, Division, Field, Span
+from ompbind.field import Ask, Cut, Division, Field
 from ompbind.fitting import Fitted, Sizes, fit
 from ompbind.record import Record
 from ompbind.topology import Level
@@ -26,14 +26,10 @@ class Strategy(Record):
 
 def balanced(field: Field, ask: Ask) -> list[Cut]:
     """Give every rank an equal share of all units, with as few ranks across borders as equal shares allow."""
-    return _share(field, field.whole, ask.ranks)
-
-
-def _share(field: Field, span: Span, ranks: int) -> list[Cut]:
-    """Divide all units of a span among ranks whose sizes differ by at most one."""
-    units = span[1] - span[0]
-    large = -(-units // ranks)
-    return [one.cut for one in fit(field.divisions, span, Sizes(large=large, smalls=large * ranks - units))]
+    units = len(field.units)
+    large = -(-units // ask.ranks)
+    sizes = Sizes(large=large, smalls=large * ask.ranks - units)
+    return [one.cut for one in fit(field.divisions, field.whole, sizes)]
 
 
 def compact(field: Field, ask: Ask) -> list[Cut]:
@@ -50,7 +46,7 @@ def spread(field: Field, ask: Ask) -> list[Cut]:
 
 def _candidates(field: Field, ask: Ask) -> tuple[list[Fitted], list[Fitted]]:
     """Return where ranks must be to cross the fewest borders, and where the others may be."""
-    sizes = Sizes(large=_size(field, ask), forgiving=True)
+    sizes = Sizes(large=_size(field, ask), forgiving=field.is_hybrid)
     least = sorted(one.worth for one in fit(field.divisions, field.whole, sizes))[-ask.ranks]
     held = fit(field.divisions, field.whole, sizes, least)
     return [one for one in held if one.worth > least], [one for one in held if one.worth == least]
@@ -112,25 +108,23 @@ def _each(level: Level) -> Callable[[Field, Ask], list[Cut]]:
     """Make the function that gives every rank one domain of `level`, or an even share of one."""
 
     def one_domain(field: Field, ask: Ask) -> list[Cut]:
-        spans = field.spans(level)
-        counts = _host(ask.ranks, [stop - start for start, stop in spans])
-        if counts is None:
-            units = sum(stop - start for start, stop in spans)
-            where = f"{count(units, 'core')} of {count(len(spans), level.label)}"
-            raise PlanError(
-                f"{ask.ranks} ranks do not fit on the {where}",
-                hint=f"ask for at most {count(units, 'rank')}",
-            )
-        shares = (_share(field, span, mine) for span, mine in zip(spans, counts, strict=True) if mine)
-        return [cut for share in shares for cut in share]
+        domains = field.domains(level)
+        counts = _host(ask.ranks, [len(domain) for domain in domains])
+        return sorted(
+            tuple(domain[at] for at in share)
+            for domain, mine in zip(domains, counts, strict=True)
+            if mine
+            for share in balanced(field.narrowed(domain), Ask(ranks=mine))
+        )
 
     return one_domain
 
 
-def _host(ranks: int, sizes: Sequence[int]) -> list[int] | None:
-    """Return how many ranks each domain hosts: one each, then one more where shares stay the largest."""
-    if ranks > sum(sizes):
-        return None
+def _host(ranks: int, sizes: Sequence[int]) -> list[int]:
+    """Return how many ranks each domain hosts: one each, then one more where shares stay the largest.
+
+    There must be as many units as ranks at least.
+    """
     counts = [int(i < ranks) for i in range(len(sizes))]
     offers = sorted((-size / mine, i) for i, size in enumerate(sizes) for mine in range(2, size + 1))
     for _, i in offers[: ranks - sum(counts)]:
@@ -158,11 +152,13 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "compact": Strategy(
         divide=compact,
-        summary="as many cores as it has threads, packed from the start of the machine",
+        summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
         sized=True,
     ),
     "spread": Strategy(
-        divide=spread, summary="as many cores as it has threads, as far from the others as can be", sized=True
+        divide=spread,
+        summary="as many cores as its threads need, or an equal share, as far from the others as can be",
+        sized=True,
     ),
     "nodes": _domains(Level.NODE),
     "packages": _domains(Level.PACKAGE),
@@ -179,6 +175,6 @@ STRATEGIES: Mapping[str, Strategy] = {
 def check_strategy(field: Field, name: str) -> None:
     """Refuse a strategy that gives away domains of which the machine tells none; raises PlanError."""
     level = STRATEGIES[name].level
-    if level is not None and not field.spans(level):
-        served = [known for known, one in STRATEGIES.items() if one.level is None or field.spans(one.level)]
+    if level is not None and not field.domains(level):
+        served = [known for known, one in STRATEGIES.items() if one.level is None or field.domains(one.level)]
         raise PlanError(f"this machine has no {level} domains", hint=f"it can serve {', '.join(served)}")

@@ -207,8 +207,8 @@ def _clean(online: CpuSet, parts: Partition) -> list[tuple[int | None, CpuSet]]:
     return kept
 
 
-def _extent(parts: Partition, level: Level) -> tuple[int, int]:
-    return -max(len(cpus) for _, cpus in parts), list(Level).index(level)
+def _extent(parts: Partition, level: Level) -> tuple[int, int, int]:
+    return -max(len(cpus) for _, cpus in parts), len(parts), list(Level).index(level)
 
 
 def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterator[Domain]:

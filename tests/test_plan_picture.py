@@ -220,8 +220,8 @@ def rows(boxes):
         titles = [one for one in TITLE.finditer(line) if one[0].startswith("L3") and "·" not in line]
         if titles:
             starts = [(one.start(), int(one[0].split()[1])) for one in titles]
-        elif "─" in line:
-            starts = []
+        else:  # a frame below ends rows, but not those of a taller box beside it
+            starts = [one for one in starts if not line[one[0] :].startswith("─")]
         for (start, number), (end, _) in pairwise([*starts, (len(line), 0)]):
             found.setdefault(number, []).extend(cells(line[start:end]))
     return found

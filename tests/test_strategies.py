@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.field import PRIORITY, Ask, make_field, within
+from ompbind.plan import make_plan
+from ompbind.request import Request
 from ompbind.strategies import STRATEGIES, balanced, compact, spread
 from ompbind.topology import CoreKind, Level, make_domains
 from tests.machines import Shape, make_machine
@@ -86,9 +88,9 @@ def domain_of(spans, core):
 def crossings(field, cuts):
     """How many ranks have cores of several domains, for each level, the most important first."""
     return tuple(
-        sum(len({domain_of(field.spans(level), core) for core in cut}) > 1 for cut in cuts)
+        sum(sum(not set(cut).isdisjoint(domain) for domain in field.domains(level)) > 1 for cut in cuts)
         for level in PRIORITY
-        if field.spans(level)
+        if field.domains(level)
     )
 
 
@@ -176,7 +178,7 @@ def test_hybrid_processors_are_packed_from_the_start_although_only_weak_cores_sh
 @given(fields, st.data())
 def test_domains_are_given_away_whole_or_split_evenly(field, data):
     name = data.draw(st.sampled_from(["packages", "nodes", "l3", "l2"]))
-    spans = field.spans(STRATEGIES[name].level)
+    spans = [(cut[0], cut[-1] + 1) for cut in field.domains(STRATEGIES[name].level)]
     ranks = data.draw(st.integers(1, len(field.units)))
     cuts = STRATEGIES[name].divide(field, Ask(ranks=ranks))
     hosts = [{domain_of(spans, core) for core in cut} for cut in cuts]
@@ -210,10 +212,50 @@ def test_spread_keeps_ranks_in_nodes_of_their_own_where_packages_have_different_
     assert spread(field, Ask(ranks=4, units=1)) == [(0,), (2,), (4,), (6,)]
 
 
-def test_more_ranks_than_the_cores_of_a_level_are_refused():
-    parts = {Level.NODE: [(0, CpuSet(range(2)))]}
+def test_ranks_of_a_level_stay_on_cores_that_have_it():
+    parts = {Level.NODE: [(0, CpuSet(range(2)))], Level.CORE: [(None, CpuSet([core])) for core in range(4)]}
     machine = make_machine(Shape(cores=4))
-    machine = machine.replace(domains=make_domains(machine.online, parts))
-    field = make_field(machine, tuple(CpuSet([core]) for core in range(4)))
-    with pytest.raises(PlanError, match="3 ranks do not fit on the 2 cores of 1 NUMA node"):
-        STRATEGIES["nodes"].divide(field, Ask(ranks=3))
+    machine = machine.replace(domains=make_domains(machine.online, parts), nodes=())
+    made = make_plan(machine, Request(ranks=2, strategy="nodes"))
+    assert [one.cpus for one in made.placements] == [(0,), (1,)]
+    with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
+        make_plan(machine, Request(ranks=3, strategy="nodes"))
+
+
+def test_a_domain_in_pieces_is_one_domain():
+    """Two L3s of which each has a piece of the other between its cores, as odd machines tell them."""
+    parts = {
+        Level.PACKAGE: [(0, CpuSet([0, 1, 4, 5])), (1, CpuSet([2, 3, 6, 7]))],
+        Level.L3: [(None, CpuSet([0, 1, 2, 3])), (None, CpuSet([4, 5, 6, 7]))],
+        Level.CORE: [(None, CpuSet([core])) for core in range(8)],
+    }
+    machine = make_machine(Shape(cores=8))
+    machine = machine.replace(domains=make_domains(machine.online, parts), nodes=())
+    for strategy in ("packages", "l3"):
+        made = make_plan(machine, Request(ranks=None, strategy=strategy))
+        assert {one.cpuset for one in made.placements} == {
+            one.cpus for one in machine.at(STRATEGIES[strategy].level)
+        }
+
+
+def test_kinds_that_cut_through_domains_count_for_nothing():
+    kinds = (
+        CoreKind(name="performance", cpus=CpuSet(range(3)), strength=1024, told_by="type"),
+        CoreKind(name="efficiency", cpus=CpuSet([3]), strength=600, told_by="type"),
+    )
+    field = make_nested(4, ({}, {2}, {}, {}), kinds)
+    assert balanced(field, Ask(ranks=2)) == [(0, 1), (2, 3)]
+    assert [len(one.spans) for one in field.divisions] == [1, 2, 2, 2]
+
+
+def test_nodes_that_hold_packages_are_wider_than_these():
+    parts = {
+        Level.PACKAGE: [(0, CpuSet([0, 2])), (1, CpuSet([1])), (2, CpuSet([3]))],
+        Level.NODE: [(0, CpuSet([0, 2])), (1, CpuSet([1, 3]))],
+        Level.CORE: [(None, CpuSet([core])) for core in range(4)],
+    }
+    machine = make_machine(Shape(cores=4))
+    machine = machine.replace(domains=make_domains(machine.online, parts), nodes=())
+    assert machine.levels[:2] == (Level.NODE, Level.PACKAGE)
+    made = make_plan(machine, Request(ranks=None, strategy="nodes"))
+    assert [str(one.cpuset) for one in made.placements] == ["0,2", "1,3"]

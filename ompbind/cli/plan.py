@@ -9,17 +9,17 @@ import click
 from ompbind.cli.options import make_job, make_request, planning_options
 from ompbind.cli.say import read_screen, say_notes
 from ompbind.cli.verb import Verb, option
-from ompbind.command import local_seats, make_variables
+from ompbind.command import Variables, local_seats, make_variables
 from ompbind.errors import PlanError
 from ompbind.launch.claims import look_around
 from ompbind.machine.sources import read_machine
+from ompbind.mask import Word
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
 from ompbind.record import Record
 from ompbind.strategies import STRATEGIES
 
 OUTPUT = "Output options"
-Variables = Mapping[str, str | None]
 RUN_ID = "plan"
 """The name of the run in a plan that nobody has named, so that equal plans print equally."""
 
@@ -159,9 +159,9 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
         raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
     request = make_request(options)
     machine = look_around(read_machine(options["topology"]), request)
-    if request.mask is not None and len(request.mask.parts) > 1:
+    if request.mask is not None and (len(request.mask.parts) > 1 or request.mask.word is Word.NONE):
         raise click.UsageError(
-            "--compare needs a mask that strategies divide, not one with a part for each rank"
+            "--compare needs a mask that strategies divide: not 'none', and without a part for each rank"
         )
     plans: dict[str, Plan] = {}
     refused: dict[str, PlanError] = {}

@@ -7,16 +7,14 @@ no set. NUMA nodes are those that a rank's memory should come from, and left out
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from ompbind.command import Variables
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.mask import Word
 from ompbind.placement import Placement, Plan
 from ompbind.request import Bind
-
-Variables = Mapping[str, str | None]
-"""The variables of one rank that ompbind decides: value, or None for "unset"."""
 
 SLURM_NODES = 128
 """One past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word."""

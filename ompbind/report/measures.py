@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from ompbind.command import Variables
 from ompbind.errors import PlanError
 from ompbind.measures import Measures, measure_plan
 from ompbind.placement import Plan
 from ompbind.reasons import make_reasons
-from ompbind.report.plan import Variables, plan_heading, plan_record
+from ompbind.report.plan import make_heading, plan_record
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 
 
@@ -41,7 +42,7 @@ def render_comparison(plans: Mapping[str, Plan], refused: Mapping[str, PlanError
 
     `refused` are the strategies that cannot serve the request.
     """
-    lines = [f"{plan_heading(next(iter(plans.values())), ', '.join(plans))}\n"] if plans else []
+    lines = [f"{make_heading(list(plans.values()), ', '.join(plans))}\n"] if plans else []
     if plans:
         lines += [render_table(_measure_columns(plans)), "", render_table(_rank_columns(plans))]
     told = [

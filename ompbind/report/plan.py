@@ -2,11 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+from ompbind.command import Variables
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
-from ompbind.mask import Mask, mask_text
+from ompbind.mask import Mask, Word, mask_text
 from ompbind.measures import Measures, measure_plan
 from ompbind.placement import Placement, Plan
 from ompbind.reasons import make_reasons
@@ -14,9 +15,6 @@ from ompbind.report.machine import render_summary
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.request import Bind, Request
 from ompbind.topology import Level, index_by_cpu
-
-Variables = Mapping[str, str | None]
-"""The variables of one rank that ompbind decides: value, or None for "unset"."""
 
 
 def render_plan(plan: Plan) -> str:
@@ -42,20 +40,17 @@ def render_plan(plan: Plan) -> str:
 
 def render_heading(plan: Plan) -> str:
     """Say in two lines how many ranks are planned, how, and on what machine."""
-    strategy = "mask" if _has_parts(plan.request.mask) else plan.request.strategy
-    return plan_heading(plan, strategy)
+    mask = plan.request.mask
+    strategy = "mask" if mask is not None and (len(mask.parts) > 1 or mask.word is Word.NONE) else ""
+    return make_heading([plan], strategy or plan.request.strategy)
 
 
-def plan_heading(plan: Plan, strategy: str) -> str:
-    """Say of how many ranks a plan is, by which strategy, and what machine it is for."""
-    where = "this machine" if plan.machine.source == "live" else plain(plan.machine.source)
-    ranks = count(len(plan.placements), "rank")
-    lines = (f"{ranks}, {strategy}, on {where}:", render_summary(plan.machine))
-    return "\n".join(map(wrap_indented, lines))
-
-
-def _has_parts(mask: Mask | None) -> bool:
-    return mask is not None and len(mask.parts) > 1
+def make_heading(plans: Sequence[Plan], strategy: str) -> str:
+    """Say of how many ranks plans are, if all are of as many, by which strategy, and for what machine."""
+    machine, counts = plans[0].machine, {len(plan.placements) for plan in plans}
+    where = "this machine" if machine.source == "live" else plain(machine.source)
+    ranks = f"{count(counts.pop(), 'rank')}, " if len(counts) == 1 else ""
+    return "\n".join(map(wrap_indented, (f"{ranks}{strategy}, on {where}:", render_summary(machine))))
 
 
 def _places(plan: Plan, one: Placement) -> str:
