@@ -84,14 +84,14 @@ def test_json_has_what_the_schema_says(ompbind, dual):
     plan = json.loads(done.stdout)
     assert plan["schema"] == "ompbind-plan/1"
     assert set(plan) == {"schema", "machine", "request", "ranks", "reserved", "idle", "notes",
-                         "reasons", "measures"}  # fmt: skip
+                         "reasons", "measures", "taken"}  # fmt: skip
     rank = plan["ranks"][1]
     assert (rank["rank"], rank["cpus"], rank["threads"], rank["nodes"]) == (1, [4, 5, 6], 3, [1])
     assert (rank["places"], rank["devices"]) == (["4-6", "5", "6"], [])
     assert rank["env"]["OMP_PLACES"] == "{4,5,6},{5},{6}"
     assert rank["env"]["KMP_AFFINITY"] is None
     assert (plan["reserved"], plan["idle"]) == ("3,7,11,15", "8-10,12-14")
-    assert {"code", "text"} == set(plan["notes"][0])
+    assert {"code", "text", "warning"} == set(plan["notes"][0])
 
 
 def test_plans_print_the_same_every_time(ompbind, dual):

@@ -86,7 +86,7 @@ def test_an_interactive_program_reads_the_terminal(terminal):
 def test_ctrl_c_goes_to_the_rank_alone(terminal):
     screen = terminal(OMPBIND, "run", "--", sys.executable, "-q")
     screen.read_until(b">>> ")
-    screen.type("import time; print('on' 'ward'); time.sleep(60)\n")
+    screen.type("import time; print('on' 'ward'); [time.sleep(0.1) for _ in range(600)]\n")
     screen.read_until(b"onward")
     screen.type("\x03")
     screen.read_until(b"KeyboardInterrupt")
