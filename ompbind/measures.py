@@ -16,7 +16,8 @@ from ompbind.topology import Level, Machine, index_by_cpu
 class Border(Record):
     """One level: how many ranks cross its borders although one of its domains has as many cores as they.
 
-    `touched` is the number of domains that a rank has CPUs of, summed over all ranks.
+    `touched` is the number of domains that a rank has CPUs of, summed over all ranks; CPUs in none of them
+    count as those of one more.
     """
 
     level: Level
@@ -105,5 +106,5 @@ def _border(
         crossing=sum(
             times for cpus, (cores, times) in ranks.items() if len(found[cpus]) > 1 and cores <= largest
         ),
-        touched=sum(len(found[cpus] - {None}) * times for cpus, (_, times) in ranks.items()),
+        touched=sum(len(found[cpus]) * times for cpus, (_, times) in ranks.items()),
     )

@@ -36,7 +36,8 @@ def select(mask: Mask, machine: Machine, *, allow_partial: bool = False) -> Sele
 def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:
     """Yield `cpus` as one walks the machine: core after core, siblings next to each other."""
     for core in machine.at(Level.CORE):
-        yield from core.cpus & cpus
+        if not core.cpus.isdisjoint(cpus):  # most are, and the set of what is common costs more
+            yield from core.cpus & cpus
 
 
 Resolved = tuple[tuple[int, ...], list[MaskError]]
