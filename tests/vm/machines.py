@@ -78,7 +78,7 @@ MACHINES = {
     "memory": Vm(
         ("--topology", f"{DUAL},memonly=1"),
         placed={"-n auto -s nodes": "0,2,4,6|8,10,12,14", "-n 4 --smt all": "0-3|4-7|8-11|12-15"},
-        refused={"-m node:#2": "no node with number 2"},
+        refused={"-m node:#2": "NUMA node 2 has no CPU"},
     ),
     "hbm": Vm(
         ("--topology", "snc4hbm"),
