@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from typing import NoReturn
 
 import click
 
@@ -79,8 +80,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = _explain(error, launching=verb in LAUNCHING)
     except KeyboardInterrupt:
         code = 130
+    if verb in LAUNCHING:
+        _leave(code)
     gc.freeze()
     sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process at once: to take Python down in order takes longer than to plan, and serves nobody."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        pass  # whoever read it has gone, which was told already
+    os._exit(code)
 
 
 def _explain(error: Exception, *, launching: bool) -> int:
