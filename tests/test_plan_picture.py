@@ -223,7 +223,7 @@ def rows(boxes):
         else:  # a frame below ends rows, but not those of a taller box beside it
             starts = [one for one in starts if not line[one[0] :].startswith("─")]
         for (start, number), (end, _) in pairwise([*starts, (len(line), 0)]):
-            found.setdefault(number, []).extend(cells(line[start:end]))
+            found.setdefault(number, []).extend(cells(line[start:end].split("│")[0]))
     return found
 
 
