@@ -30,8 +30,7 @@ class _Case(Record):
     @property
     def wanted(self) -> CpuSet:
         """The CPUs of the kind of core that is asked for."""
-        kind = self.request.core_kind
-        return self.machine.online if kind == "all" else self.machine.of_kind(kind)
+        return self.machine.of_kind(self.request.core_kind)
 
 
 _Parts = Sequence[str]

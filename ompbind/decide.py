@@ -6,7 +6,6 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.explain import explain
 from ompbind.ground import make_ground
-from ompbind.mask import Word
 from ompbind.neighbours import check_alone, in_use, leave_to_others
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
@@ -34,7 +33,7 @@ class _Scene(Record):
 def decide_plan(machine: Machine, request: Request) -> Plan:
     """Decide which rank gets which CPUs; raises MaskError or PlanError when that cannot be."""
     asked = request
-    if request.mask is not None and request.mask.word is Word.NONE:
+    if request.is_unbound:
         request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
     machine = leave_to_others(machine, request)
     try:

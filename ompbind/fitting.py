@@ -1,6 +1,6 @@
 """Fitting ranks into domains: as many as can be stay inside one, of the most important level first.
 
-Every rank has `large` units, but `smalls` of them have one less, so that all ranks together fill a span.
+Every rank has `large` units, but `smalls` of them have one less, so that all ranks together fill the field.
 It matters which: a domain of 8 units holds two ranks of 4, one more than it holds of 5 units. The fewest
 ranks cross borders when the most stay inside, and what the ranks inside a domain leave of it is free for
 those that cross. So a domain of `size` units that has `s` small ranks holds (size + s) // large ranks,
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
 
-from ompbind.field import PRIORITY, Cut, Division, Span, within
+from ompbind.field import PRIORITY, Cut, Division, Field, Span, within
 from ompbind.record import Record
 
 Piece = tuple[int, int]
@@ -81,17 +81,17 @@ class _Room(Record):
     tail: tuple[Piece, ...] = ()
 
 
-def fit(divisions: Sequence[Division], span: Span, sizes: Sizes, least: int = 0) -> list[Fitted]:
-    """Fit as many ranks of these sizes into a span as it holds, in the order of their first units.
+def fit(field: Field, sizes: Sizes, least: int = 0) -> list[Fitted]:
+    """Fit as many ranks of these sizes into a field as it holds, in the order of their first units.
 
     The ranks that cross a border of the most important level are as few as can be, then those of the next
     level, and so on. Units that are left over stay free, and so do those of ranks worth less than `least`.
     """
-    tree = _make_tree(divisions, span, sizes)
+    tree = _make_tree(field, sizes)
     cuts: list[list[int]] = []
     worths: list[int] = []
-    marks = _marks(divisions, sizes)
-    rooms = [_Room(form=len(tree.forms) - 1, start=span[0], smalls=sizes.smalls)]
+    marks = _marks(field.divisions, sizes)
+    rooms = [_Room(form=len(tree.forms) - 1, start=0, smalls=sizes.smalls)]
     while rooms:
         room = rooms.pop()
         form = tree.forms[room.form]
@@ -138,9 +138,9 @@ def _settle(cuts: list[list[int]], start: int, pieces: Sequence[Piece]) -> None:
         start += units
 
 
-def _make_tree(divisions: Sequence[Division], span: Span, sizes: Sizes) -> _Tree:
-    useful = [one for one in divisions if one.widest >= sizes.least]
-    most = (span[1] - span[0]) // sizes.least + 1
+def _make_tree(field: Field, sizes: Sizes) -> _Tree:
+    useful = [one for one in field.divisions if one.widest >= sizes.least]
+    most = len(field.units) // sizes.least + 1
     order = sorted({one.rank for one in useful}, reverse=True)
     worth = {rank: most**place for place, rank in enumerate(order)}
     numbers: dict[tuple[int, int, tuple[int, ...]], int] = {}
@@ -163,7 +163,7 @@ def _make_tree(divisions: Sequence[Division], span: Span, sizes: Sizes) -> _Tree
                 gained += each
         return number(span[1] - span[0], gained, ())
 
-    grow(0, span, 0)
+    grow(0, field.whole, 0)
     forms = tuple(_Form(size=size, worth=each, halves=halves) for size, each, halves in numbers)
     return _Tree(sizes=sizes, forms=forms, curves=_curves(forms, sizes))
 

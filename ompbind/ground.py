@@ -76,7 +76,7 @@ def _pruned(machine: Machine, request: Request, named_cpus: CpuSet) -> Iterator[
 
 def _unnamed(machine: Machine, request: Request) -> Iterator[int]:
     """Yield the CPUs to use where no mask names any: all, or those of the nodes that are asked for."""
-    wanted = _wanted(machine, request)
+    wanted = machine.of_kind(request.core_kind)
     if request.nodes is None:
         yield from machine_order(machine, machine.ordinary & wanted)
     else:
@@ -84,14 +84,9 @@ def _unnamed(machine: Machine, request: Request) -> Iterator[int]:
         yield from (cpu for cpu in chosen if cpu in wanted)
 
 
-def _wanted(machine: Machine, request: Request) -> CpuSet:
-    """Return the CPUs of the kind of core that is asked for."""
-    return machine.online if request.core_kind == "all" else machine.of_kind(request.core_kind)
-
-
 def _keep_kind(chosen: Selection, machine: Machine, request: Request) -> Selection:
     """Keep of what a mask selects the cores of the kind that is asked for."""
-    wanted = _wanted(machine, request)
+    wanted = machine.of_kind(request.core_kind)
     parts = tuple(tuple(cpu for cpu in part if cpu in wanted) for part in chosen.parts)
     for place, part in enumerate(parts):
         if not part and request.mask is not None:

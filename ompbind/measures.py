@@ -82,16 +82,16 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Measur
                 list(room.values()),
                 {cpus: (len(cores[cpus]), times) for cpus, times in alike.items()},
             )
-            for level in PRIORITY
-            if _has_several(machine, level)
+            for level in _levels(machine)
         ),
     )
 
 
-def _has_several(machine: Machine, level: Level) -> bool:
-    """Tell whether a domain of a level has more than one core."""
+def _levels(machine: Machine) -> list[Level]:
+    """Return the levels of which a domain has more than one core, the most important first."""
     firsts = CpuSet(core.cpus.first for core in machine.at(Level.CORE))
-    return any(len(domain.cpus & firsts) > 1 for domain in machine.at(level))
+    several = (any(len(domain.cpus & firsts) > 1 for domain in machine.at(level)) for level in PRIORITY)
+    return [level for level, yes in zip(PRIORITY, several, strict=True) if yes]
 
 
 def _border(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.mask import Word, mask_text
+from ompbind.mask import mask_text
 from ompbind.measures import Border, Measures
 from ompbind.placement import Plan
 from ompbind.record import Record
@@ -69,7 +69,7 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield "Cores have one hardware thread each."
         return
     used = max(len(core.cpus & made.used) for core in cores)
-    if _is_none(plan):
+    if plan.request.is_unbound:
         yield "All hardware threads: the mask is 'none'."
         return
     yield f"Of the {there} hardware threads of a core, {used} {'is' if used == 1 else 'are'} used:"
@@ -87,19 +87,15 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield "Those with the highest numbers come first, as asked."
 
 
-def _is_none(plan: Plan) -> bool:
-    return plan.request.mask is not None and plan.request.mask.word is Word.NONE
-
-
 def _number(made: _Made) -> Iterator[str]:
     plan, request = made.plan, made.plan.request
     ranks = count(len(plan.placements), "rank")
     strategy = STRATEGIES[request.strategy]
     if request.ranks is not None:
         yield f"{ranks}, as asked." if len(plan.placements) > 1 else "One rank."
-    elif request.mask is not None and len(request.mask.parts) > 1:
+    elif request.names_each_rank:
         yield f"{ranks}: one for each part of the mask."
-    elif strategy.overlapping or _is_none(plan):
+    elif strategy.overlapping or request.is_unbound:
         yield f"{ranks}: all ranks would get the same."
     elif strategy.sized and request.threads:
         yield f"{ranks}: as many as there is room for."
@@ -109,15 +105,16 @@ def _number(made: _Made) -> Iterator[str]:
 
 
 def _strategy(made: _Made) -> Iterator[str]:
-    plan = made.plan
-    if plan.request.mask is not None and len(plan.request.mask.parts) > 1:
+    request = made.plan.request
+    strategy = STRATEGIES[request.strategy]
+    if request.names_each_rank:
         yield "The mask has a part for every rank, so that none has to divide the CPUs."
-    elif made.measures.shared and not STRATEGIES[plan.request.strategy].overlapping and not _is_none(plan):
-        yield "More ranks than cores: each has one, alone or with others."
-    elif _is_none(plan):
+    elif request.is_unbound:
         yield "The mask is 'none': every rank may use everything, together with all other ranks."
+    elif made.measures.shared and not strategy.overlapping:
+        yield "More ranks than cores: each has one, alone or with others."
     else:
-        yield f"{plan.request.strategy}: every rank gets {STRATEGIES[plan.request.strategy].summary}."
+        yield f"{request.strategy}: every rank gets {strategy.summary}."
 
 
 def _shares(made: _Made) -> Iterator[str]:
@@ -145,8 +142,7 @@ def _borders(made: _Made) -> Iterator[str]:
     by_crossing: dict[int, list[str]] = {}
     for border in told:
         by_crossing.setdefault(border.crossing, []).append(border.level.label)
-    divided = plan.request.mask is None or len(plan.request.mask.parts) < 2
-    plain = divided and not (_is_none(plan) or plan.request.reserve)
+    plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
     nested = not any("cut through" in remark for remark in plan.machine.remarks)
     forced = plain and nested and plan.request.strategy == "balanced"
     for crossing, labels in sorted(by_crossing.items(), reverse=True):

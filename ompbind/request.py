@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ompbind.errors import RequestError
-from ompbind.mask import Mask
+from ompbind.mask import Mask, Word
 from ompbind.record import Record
 from ompbind.topology import KindName
 
@@ -84,6 +84,16 @@ class Request(Record):
     def share(self) -> bool:
         """Tell whether ranks may share CPUs with each other, and with other runs."""
         return self.sharing is Sharing.SHARE
+
+    @property
+    def names_each_rank(self) -> bool:
+        """Whether the mask has a part for every rank, so that no strategy divides anything."""
+        return self.mask is not None and len(self.mask.parts) > 1
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether the mask is `none`: every rank may use everything."""
+        return self.mask is not None and self.mask.word is Word.NONE
 
     def check(self) -> None:
         """Refuse what no machine could satisfy; raises RequestError."""

@@ -29,7 +29,7 @@ def balanced(field: Field, ask: Ask) -> list[Cut]:
     units = len(field.units)
     large = -(-units // ask.ranks)
     sizes = Sizes(large=large, smalls=large * ask.ranks - units)
-    return [one.cut for one in fit(field.divisions, field.whole, sizes)]
+    return [one.cut for one in fit(field, sizes)]
 
 
 def compact(field: Field, ask: Ask) -> list[Cut]:
@@ -47,8 +47,8 @@ def spread(field: Field, ask: Ask) -> list[Cut]:
 def _candidates(field: Field, ask: Ask) -> tuple[list[Fitted], list[Fitted]]:
     """Return where ranks must be to cross the fewest borders, and where the others may be."""
     sizes = Sizes(large=_size(field, ask), forgiving=field.is_hybrid)
-    least = sorted(one.worth for one in fit(field.divisions, field.whole, sizes))[-ask.ranks]
-    held = fit(field.divisions, field.whole, sizes, least)
+    least = sorted(one.worth for one in fit(field, sizes))[-ask.ranks]
+    held = fit(field, sizes, least)
     return [one for one in held if one.worth > least], [one for one in held if one.worth == least]
 
 

@@ -139,8 +139,10 @@ class Machine(Record):
         """The CPUs that may be used and are not left to other runs."""
         return self.allowed - self.taken
 
-    def of_kind(self, name: KindName) -> CpuSet:
-        """Return the CPUs of one kind of core; where all cores are alike they are for performance."""
+    def of_kind(self, name: KindName | Literal["all"]) -> CpuSet:
+        """Return the CPUs of one kind of core, or of all; where cores are alike they are for performance."""
+        if name == "all":
+            return self.online
         if not self.kinds:
             return self.online if name == "performance" else EMPTY
         return union(kind.cpus for kind in self.kinds if kind.name == name)

@@ -13,7 +13,6 @@ from ompbind.command import Variables, local_seats, make_variables
 from ompbind.errors import PlanError
 from ompbind.launch.claims import look_around
 from ompbind.machine.sources import read_machine
-from ompbind.mask import Word
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
 from ompbind.record import Record
@@ -159,7 +158,7 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
         raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
     request = make_request(options)
     machine = look_around(read_machine(options["topology"]), request)
-    if request.mask is not None and (len(request.mask.parts) > 1 or request.mask.word is Word.NONE):
+    if request.names_each_rank or request.is_unbound:
         raise click.UsageError(
             "--compare needs a mask that strategies divide: not 'none', and without a part for each rank"
         )

@@ -127,8 +127,7 @@ def claim_plan(machine: Machine, request: Request, me: Claimant) -> Claimed:
         finally:
             os.close(handle)  # which unlocks it
     except OSError as error:
-        trouble = f"the live runs in {folder} cannot be told: {error.strerror}"
-        _refuse_blindness(request, (trouble, error))
+        trouble = _refuse_blindness(request, f"the live runs in {folder} cannot be told", error)
         return Claimed(plan=make_plan(machine, request), trouble=trouble)
 
 
@@ -143,8 +142,7 @@ def look_around(machine: Machine, request: Request) -> Machine:
     try:
         return machine.replace(runs=find_others(read_live_runs(folder), make_claimant("")))
     except OSError as error:
-        trouble = f"the live runs in {folder} cannot be told: {error.strerror}"
-        _refuse_blindness(request, (trouble, error))
+        _refuse_blindness(request, f"the live runs in {folder} cannot be told", error)
         return machine
 
 
@@ -177,11 +175,13 @@ def _open_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _refuse_blindness(request: Request, trouble: tuple[str, OSError]) -> None:
-    """Refuse to go on where others must be told, or be told of this run, and cannot; raises ClaimError."""
+def _refuse_blindness(request: Request, what: str, error: OSError) -> str:
+    """Refuse to go on where others must be told, or be told of this run, and cannot; else return why not."""
+    trouble = f"{what}: {error.strerror}"
     if request.sharing in _STRICT:
         hint = f"{VARIABLE} can name a folder on this machine that all who are to be avoided can write to"
-        raise ClaimError(f"--{request.sharing} cannot be kept: {trouble[0]}", hint=hint) from trouble[1]
+        raise ClaimError(f"--{request.sharing} cannot be kept: {trouble}", hint=hint) from error
+    return trouble
 
 
 def _lock_folder(handle: int, folder: str, request: Request) -> str:
@@ -226,8 +226,7 @@ def _register(plan: Plan, me: Claimant, where: tuple[int, str]) -> Claimed:
         finally:
             os.close(file)
     except OSError as error:
-        trouble = f"this run cannot be registered in {folder}: {error.strerror}"
-        _refuse_blindness(plan.request, (trouble, error))
+        trouble = _refuse_blindness(plan.request, f"this run cannot be registered in {folder}", error)
         return Claimed(plan=plan, trouble=trouble)
     return Claimed(plan=plan, claim=claim)
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from ompbind.command import Variables
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.mask import Word
 from ompbind.placement import Placement, Plan
 from ompbind.request import Bind
 
@@ -49,7 +48,7 @@ def render_vllm(plan: Plan, variables: Sequence[Variables]) -> str:
     --bind none: vLLM binds OpenMP wherever it is told CPUs.
     """
     lists = "|".join(str(one.cpuset) for one in plan.placements)
-    if not plan.machine.bindable or (plan.request.mask and plan.request.mask.word is Word.NONE):
+    if not plan.machine.bindable or plan.request.is_unbound:
         lists = "nobind"
     elif plan.request.bind is Bind.NONE:
         raise RequestError(

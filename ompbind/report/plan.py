@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.command import Variables
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
-from ompbind.mask import Mask, Word, mask_text
+from ompbind.mask import Mask, mask_text
 from ompbind.measures import Measures, measure_plan
 from ompbind.placement import Placement, Plan
 from ompbind.reasons import make_reasons
@@ -40,9 +40,9 @@ def render_plan(plan: Plan) -> str:
 
 def render_heading(plan: Plan) -> str:
     """Say in two lines how many ranks are planned, how, and on what machine."""
-    mask = plan.request.mask
-    strategy = "mask" if mask is not None and (len(mask.parts) > 1 or mask.word is Word.NONE) else ""
-    return make_heading([plan], strategy or plan.request.strategy)
+    request = plan.request
+    masked = request.names_each_rank or request.is_unbound
+    return make_heading([plan], "mask" if masked else request.strategy)
 
 
 def make_heading(plans: Sequence[Plan], strategy: str) -> str:
