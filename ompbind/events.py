@@ -9,13 +9,35 @@ from signal import Signals
 from ompbind.record import Record
 
 
+class Usage(Record):
+    """What one rank used, with all those of its descendants that it waited for, as the kernel counts.
+
+    Times are seconds. `max_rss_bytes` is the most memory that any one process of them had at once; None
+    where that is less than what the process had before it executed the command, and so is not known.
+    """
+
+    wall_s: float = 0.0
+    user_s: float = 0.0
+    system_s: float = 0.0
+    max_rss_bytes: int | None = None
+    voluntary_switches: int = 0
+    involuntary_switches: int = 0
+
+
 class Exited(Record):
-    """One rank has ended: with an exit code, or by a signal (then the code is None)."""
+    """One rank has ended: with an exit code, or by a signal (then the code is None).
+
+    `stopped` tells that ompbind had asked it to end before. `last_words` are the last lines of its
+    standard error, where these went through ompbind or to a file.
+    """
 
     rank: int
     pid: int
     code: int | None
     signal: int | None = None
+    usage: Usage = Usage()
+    stopped: bool = False
+    last_words: tuple[str, ...] = ()
 
     @property
     def status(self) -> int:
@@ -24,10 +46,14 @@ class Exited(Record):
 
 
 class Outcome(Record):
-    """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped."""
+    """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped.
+
+    `oom_kills` is how many processes of its cgroup the kernel has killed meanwhile because memory ran out.
+    """
 
     exits: tuple[Exited, ...]
     timed_out: bool = False
+    oom_kills: int = 0
 
 
 TIMED_OUT = 124

@@ -14,7 +14,7 @@ TABLE = """
 words:   record errors cpuset
 values:  liveruns topology kinds memories items mend mask request placement neighbours places selection
          field fitting strategies crowd ground shares explain decide advice plan measures reasons compat
-         openmp command events sight
+         openmp command outputs events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json

@@ -1,0 +1,26 @@
+"""What becomes of what ranks write: the user's choice, as a value."""
+
+from ompbind.record import Record
+
+
+class Output(Record):
+    """Where standard output and standard error of all ranks go.
+
+    Without `tag` and `folder` ranks inherit both, and nothing is in between. With `tag` every line comes out
+    with the number of its rank before it, with `timestamps` the time as well; `colours` tells for standard
+    output and standard error whether the tag is coloured. With `folder` the bytes go to the files
+    RANK.out and RANK.err there, over existing ones only with `force`; both together do both.
+    `pty` gives ranks a pseudo-terminal to write standard output to, so that they send every line at once.
+    """
+
+    tag: bool = False
+    timestamps: bool = False
+    colours: tuple[bool, bool] = (False, False)
+    folder: str | None = None
+    force: bool = False
+    pty: bool = False
+
+    @property
+    def inherited(self) -> bool:
+        """Tell whether ranks write where ompbind itself would."""
+        return not self.tag and self.folder is None
