@@ -48,11 +48,13 @@ class Exited(Record):
 class Outcome(Record):
     """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped.
 
+    `cut_short` is the signal that ended the run before all ranks were started.
     `oom_kills` is how many processes of its cgroup the kernel has killed meanwhile because memory ran out.
     """
 
     exits: tuple[Exited, ...]
     timed_out: bool = False
+    cut_short: int | None = None
     oom_kills: int = 0
 
 
@@ -66,10 +68,15 @@ def first_failure(exits: Sequence[Exited]) -> Exited | None:
 
 
 def exit_code(outcome: Outcome) -> int:
-    """Return the exit code of a whole run: 124 on timeout, else that of the first failing rank, else 0."""
+    """Return the exit code of a whole run: 124 on timeout, else that of the first failing rank, else 0.
+
+    A run that a signal has ended before every rank was started ends as by that signal.
+    """
     if outcome.timed_out:
         return TIMED_OUT
     failure = first_failure(outcome.exits)
+    if failure is None and outcome.cut_short:
+        return 128 + outcome.cut_short
     return failure.status if failure else 0
 
 

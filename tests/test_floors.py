@@ -19,8 +19,9 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
          machine.sources machine.engines
-effects: launch.which launch.confine launch.groups launch.claims launch.guard launch.ladder launch.terminal
-         launch.wakeup launch.spawn launch.supervise launch.worker observe.runtimes observe.probe
+effects: launch.which launch.confine launch.claims launch.kin launch.ladder launch.terminal
+         launch.wakeup launch.front launch.limits launch.leavings launch.spawn launch.watch
+         launch.supervise launch.worker observe.runtimes observe.probe
          observe.processes
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps
@@ -93,6 +94,8 @@ STANDARD = {
     "fcntl",
     "locale",
     "_locale",
+    "resource",
+    "_ctypes",
     "ompbind",
     *(f"ompbind.{name}" for name in ORDER),
     *(f"ompbind.{r}" for r in ROOMS),

@@ -1,14 +1,12 @@
-"""The parts of launching that need no process: the ladder, the guard's book, finding commands, failures."""
+"""The parts of launching that need no process: the ladder, finding commands, failures."""
 
 import signal
 
 import pytest
 
-from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
 from ompbind.launch.confine import exec_error
-from ompbind.launch.guard import remaining
 from ompbind.launch.ladder import Ladder
-from ompbind.launch.spawn import read_failures
 from ompbind.launch.which import find_command
 
 
@@ -31,21 +29,6 @@ def test_the_same_request_twice_is_one():
 def test_each_rung_is_taken_once_and_the_last_is_kill():
     assert climb(signal.SIGINT) == [("SIGINT", 5), ("SIGTERM", 6), ("SIGKILL", None), (None, None)]
     assert climb(signal.SIGTERM) == [("SIGTERM", 5), ("SIGKILL", None), (None, None), (None, None)]
-
-
-@pytest.mark.parametrize(
-    ("words", "left"),
-    [
-        (b"", []),
-        (b"+5\n+6\n", [5, 6]),
-        (b"+5\n+6\n-5\n", [6]),
-        (b"-7\n+5\n", [5]),
-        (b"+5\n-5\n+5\n", [5]),
-        (b"+5\n.", []),
-    ],
-)
-def test_guard_knows_who_is_left(words, left):
-    assert remaining(words) == left
 
 
 @pytest.fixture
@@ -82,15 +65,6 @@ def test_files_without_permission_are_told_apart(folder):
     for name in ("plain", str(folder / "plain")):
         with pytest.raises(CommandNotExecutableError, match="permission denied"):
             find_command(name, {"PATH": str(folder)})
-
-
-def test_failures_come_back_with_rank_and_meaning():
-    lines = ("2|bind|0|asked for CPUs 0-1, the kernel gave only 0", "1|exec|8|/bin/x", "0|other|0|boom")
-    first, second, third = read_failures("".join(f"{line}\n" for line in lines).replace("|", "\0").encode())
-    assert (type(first), first.message) == (LaunchError, "rank 2: asked for CPUs 0-1, the kernel gave only 0")
-    assert isinstance(second, CommandNotExecutableError)
-    assert second.message.startswith("rank 1: cannot execute /bin/x")
-    assert "boom" in third.message
 
 
 @pytest.mark.parametrize(

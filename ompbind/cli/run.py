@@ -1,6 +1,7 @@
 """`ompbind run`: plan, start and supervise n ranks."""
 
 import os
+import signal
 import time
 from typing import Any
 
@@ -81,6 +82,12 @@ EXAMPLES = (
     show_default=True,
     help="Who reads standard input: rank 0 or nobody. A terminal goes to a single rank only.",
 )
+@option(
+    RUNNING,
+    "--keep-descendants",
+    is_flag=True,
+    help="Let daemons live that have left the process group of their rank, when the rank ends.",
+)
 @option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing.")
 @QUIET
 @option(RUNNING, "-v", "--verbose", is_flag=True, help="Show the plan before starting.")
@@ -127,16 +134,21 @@ def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
 
 
 def _start(claimed: Claimed, job: Job, options: dict[str, Any]) -> int:
-    from ompbind.launch.supervise import Watch, run_ranks  # late: a dry run needs none of it
-    from ompbind.launch.terminal import die_of_interrupt
+    """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
+    from ompbind.launch.front import become_keeper  # late: a dry run needs none of it
+    from ompbind.launch.supervise import run_ranks
+    from ompbind.launch.terminal import kill_oneself
+    from ompbind.launch.watch import Watch
 
     watch = Watch(
+        front=become_keeper(claimed.claim),
         say=(lambda line: None) if options["quiet"] else say,
+        run_id=job.run_id,
         grace_s=options["grace"],
         timeout_s=options["timeout"],
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
-        claim=claimed.claim,
+        keep_descendants=options["keep_descendants"],
     )
     plan = claimed.plan
     try:
@@ -145,5 +157,5 @@ def _start(claimed: Claimed, job: Job, options: dict[str, Any]) -> int:
         if claimed.claim:
             release(claimed.claim)
     if was_interrupted(outcome):
-        die_of_interrupt()
+        kill_oneself(signal.SIGINT)
     return exit_code(outcome)

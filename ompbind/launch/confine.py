@@ -10,7 +10,7 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.launch.which import find_command
 
-_TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start on; a command expects their default."""
 
 
@@ -39,7 +39,7 @@ def confine(cpus: CpuSet) -> None:
 
 def restore_signals() -> None:
     """Give signals that Python ignores their default again; a command started directly has it."""
-    for number in _TAKEN_BY_PYTHON:
+    for number in TAKEN_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
 
 

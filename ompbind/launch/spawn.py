@@ -1,105 +1,69 @@
-"""Starting one rank: fork, and in the child bind, restore signals and execute.
+"""Starting one rank: this process takes what the rank is to inherit, and spawns it.
 
-What goes wrong in the child reaches the parent through the status pipe: the pipe closes on exec, so
-its end says that every rank runs, and any line on it is the failure of one rank.
+A process is born with the CPUs of the thread that starts it. So the keeper confines itself to the CPUs of a
+rank, reads back that it holds, and spawns the rank by `posix_spawn`: that copies no memory, as a fork does,
+and returns when the command runs, or with the reason why it cannot.
 """
 
+import errno
 import os
-import signal
-from collections.abc import Callable, Iterator
-from typing import NoReturn
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
-from ompbind.launch.confine import CHANGED, confine, exec_error, restore_signals
-from ompbind.launch.guard import Guard, announce
-from ompbind.launch.wakeup import Wakeup, restore
+from ompbind.launch.confine import TAKEN_BY_PYTHON, confine, exec_error
+from ompbind.launch.front import Front
 from ompbind.record import Record
 
-_BIND, _EXEC, _OTHER = "bind", "exec", "other"
+_NOT_OF_THE_COMMAND = {
+    errno.EAGAIN: "the system allows no more processes: look at 'ulimit -u' and the pids limit of the cgroup",
+    errno.ENOMEM: "there is no memory for another process: start fewer ranks",
+    errno.ENFILE: "the system has too many open files",
+    errno.EMFILE: "too many files are open: 'ulimit -n' may allow more",
+}
+"""Errors that say nothing of the command, and what helps."""
 
 
 class Wiring(Record):
-    """What a starting rank is connected to.
+    """What a starting rank is connected to: what it gets as its standard files 0, 1, 2; -1 is ompbind's own.
 
-    `status` is the writing end of the status pipe, `wakeup` tells which signals to give back. Only with
-    `reads_stdin` the rank keeps standard input.
+    `front` knows of the signals that were blocked and ignored when ompbind was started.
     """
 
-    guard: Guard
-    status: int
-    wakeup: Wakeup
-    reads_stdin: bool
+    front: Front
+    files: tuple[int, int, int] = (-1, -1, -1)
 
 
-def fork_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
-    """Start a rank in a process group of its own and return its pid; call it with all signals blocked."""
-    pid = os.fork()
-    if pid == 0:
-        _become(command, path, wiring)
+def spawn_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
+    """Start a rank in a process group of its own and return its pid; leaves this process on the rank's CPUs.
+
+    Raises LaunchError, which names the rank.
+    """
     try:
-        os.setpgid(pid, pid)
-    except (PermissionError, ProcessLookupError):
-        pass  # the child was faster and has executed already, or has ended
-    return pid
-
-
-def _become(command: RankCommand, path: str, wiring: Wiring) -> NoReturn:
-    """Be the child: turn into the command or tell why not. Never returns, never raises."""
-    try:
-        _prepare(wiring)
         if command.cpus is not None:
             confine(command.cpus)
-        os.execve(path, command.argv, command.env)
+        return os.posix_spawn(
+            path,
+            command.argv,
+            command.env,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(wiring.files) if file >= 0
+            ],
+            setpgroup=0,
+            setsigmask=wiring.front.mask,
+            setsigdef=(*TAKEN_BY_PYTHON, *wiring.front.unchanged),
+        )
     except LaunchError as error:
-        _report(wiring, (command.rank, _BIND, 0, error.message))
+        raise _of_rank(command.rank, error) from error
     except OSError as error:
-        _report(wiring, (command.rank, _EXEC, error.errno or 0, path))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, a second ompbind must not go on
-        _report(wiring, (command.rank, _OTHER, 0, repr(error)))
-    finally:
-        os._exit(LaunchError.launch_code)
+        raise _of_rank(command.rank, _spawn_error(path, error.errno or 0)) from error
 
 
-def _prepare(wiring: Wiring) -> None:
-    os.setpgid(0, 0)
-    announce(wiring.guard, os.getpid())
-    if not wiring.reads_stdin:
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-    restore(wiring.wakeup)
-    restore_signals()
-    signal.pthread_sigmask(signal.SIG_SETMASK, wiring.wakeup.mask)
+def _spawn_error(path: str, number: int) -> LaunchError:
+    hint = _NOT_OF_THE_COMMAND.get(number)
+    if hint is None:
+        return exec_error(path, number)
+    return LaunchError(f"could not be started: {os.strerror(number)}", hint=hint)
 
 
-def _report(wiring: Wiring, words: tuple[int, str, int, str]) -> None:
-    line = "\0".join(map(str, words)).replace("\n", " ")
-    os.write(wiring.status, line.encode("utf-8", "surrogateescape")[:4000] + b"\n")
-
-
-def read_failures(data: bytes) -> Iterator[LaunchError]:
-    """Yield the error that each whole line from the status pipe tells of."""
-    for line in data.split(b"\n")[:-1]:
-        rank, stage, number, detail = line.decode("utf-8", "surrogateescape").split("\0", 3)
-        make = _MEANINGS[stage]
-        yield make(int(rank), int(number), detail)
-
-
-def _bind_error(rank: int, number: int, detail: str) -> LaunchError:
-    return LaunchError(f"rank {rank}: {detail}", hint=CHANGED)
-
-
-def _exec_error(rank: int, number: int, detail: str) -> LaunchError:
-    error = exec_error(detail, number)
+def _of_rank(rank: int, error: LaunchError) -> LaunchError:
     return type(error)(f"rank {rank}: {error.message}", hint=error.hint)
-
-
-def _other_error(rank: int, number: int, detail: str) -> LaunchError:
-    return LaunchError(f"rank {rank} could not be started: {detail}")
-
-
-_MEANINGS: dict[str, Callable[[int, int, str], LaunchError]] = {
-    _BIND: _bind_error,
-    _EXEC: _exec_error,
-    _OTHER: _other_error,
-}

@@ -8,80 +8,27 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from resource import RUSAGE_SELF, getrusage, struct_rusage
 
 from ompbind.command import RankCommand
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
-from ompbind.events import Exited, Outcome, describe
-from ompbind.launch.claims import Claim
-from ompbind.launch.groups import living, signal_group
-from ompbind.launch.guard import Guard, dismiss, start_guard, withdraw
-from ompbind.launch.ladder import Ladder
-from ompbind.launch.spawn import Wiring, fork_rank, read_failures
-from ompbind.launch.terminal import ASKING, Terminal, can_be_stopped, stop_group
-from ompbind.launch.wakeup import Wakeup, noted_signals, unblock
+from ompbind.events import Exited, Outcome, Usage, describe
+from ompbind.launch.front import let_go_of_files
+from ompbind.launch.kin import end_children, signal_process, signal_rank
+from ompbind.launch.limits import limit_as_before, raise_file_limit
+from ompbind.launch.spawn import Wiring, spawn_rank
+from ompbind.launch.terminal import ASKING
+from ompbind.launch.wakeup import PASSED_ON, STOPPING, note_signals, read_noted
+from ompbind.launch.watch import LiveRank, Run, Watch
 from ompbind.launch.which import find_command
-from ompbind.record import Record
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-"""Signals that ask a run to end: they are passed on, and begin the ladder."""
-
-_OWN = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS XFSZ"
-"""Signals that nobody can catch, or that tell ompbind of itself."""
-
-PASSED_ON = tuple(
-    sorted(signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in _OWN.split()} - set(STOPPING))
-)
-"""All other signals that can be caught are only passed on to every rank: HUP, USR1, WINCH and so on."""
 
 LONGEST_SLEEP_S = 86400.0
-"""Seconds after which the loop looks at its deadlines again, since `poll` cannot sleep for ever long."""
+"""Seconds after which the loop looks at its deadlines again, since `epoll` cannot sleep for ever long."""
 
-LINGER_STEPS_S = (0.02, 0.5)
-"""Seconds between two looks at groups whose rank has ended but which are not empty: at first, at most."""
-
-KILLED_S = 2.0
-"""Seconds that a killed process is given to be gone: freeing much memory takes a while."""
-
-
-class Watch(Record):
-    """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling.
-
-    `claim` is what others know of the run; it must not end before the last rank does.
-    """
-
-    say: Callable[[str], None]
-    grace_s: float = 10.0
-    timeout_s: float | None = None
-    stop_on_failure: bool = True
-    stdin_first: bool = True
-    claim: Claim | None = None
-
-
-class _Run:
-    """The state of one run.
-
-    `live` are the ranks by pid, which is their process group; `lingering` are groups whose rank has
-    ended, with the time at which what is left of them is killed. With `alone` the only rank may have
-    the terminal. `status_pipe` is -1 once every rank runs or has failed to, `told` what it has said.
-    """
-
-    def __init__(self, watch: Watch, guard: Guard, alone: bool) -> None:
-        self.watch = watch
-        self.guard = guard
-        self.alone = alone
-        self.terminal = Terminal()
-        self.ladder = Ladder(watch.grace_s)
-        self.status_pipe = -1
-        self.told = b""
-        self.timeout_at = None if watch.timeout_s is None else time.monotonic() + watch.timeout_s
-        self.timed_out = False
-        self.live: dict[int, int] = {}
-        self.lingering: dict[int, float] = {}
-        self.linger_step_s = LINGER_STEPS_S[0]
-        self.exits: list[Exited] = []
-        self.failures: list[LaunchError] = []
+_AT_ONCE = 64
+"""Events that one turn of the loop deals with."""
 
 
 def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
@@ -89,197 +36,227 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
 
     Raises LaunchError when a rank could not be started or bound; nothing is left running then.
     """
-    paths = [find_command(command.argv[0], command.env) for command in commands]
+    run = Run([(command, find_command(command.argv[0], command.env)) for command in commands], watch)
     try:
-        _open_standard_files()
-        with noted_signals((*STOPPING, *PASSED_ON), always=signal.SIGCHLD) as wakeup:
-            run = _Run(watch, start_guard(watch.claim), alone=len(commands) == 1)
-            try:
-                _start(run, list(zip(commands, paths, strict=True)), wakeup)
-                unblock(wakeup)
-                _loop(run, wakeup)
-            finally:
-                dismiss(run.guard, in_peace=not (run.live or run.lingering))
-    except OSError as error:
-        raise LaunchError(f"the run could not be started or watched: {error.strerror}") from error
+        _listen(run)
+        _start(run)
+        while run.live or run.leavings.due:
+            _turn(run, _patience_s(run))
+    except BaseException as error:
+        end_children()  # whatever it is, nobody watches over the ranks any more
+        if isinstance(error, OSError):
+            raise LaunchError(f"the run could not be watched: {error.strerror}") from error
+        raise
     if run.failures:
         raise run.failures[0]
-    return Outcome(exits=tuple(run.exits), timed_out=run.timed_out)
+    return Outcome(exits=tuple(run.exits), timed_out=run.timed_out, cut_short=run.cut_short)
 
 
-def _open_standard_files() -> None:
-    """Open what is closed of the standard files, so that no pipe takes their place."""
-    for number in range(3):
+def _listen(run: Run) -> None:
+    """Begin to hear of signals, and of the end of the front."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    run.own_signals = read_end
+    for pipe in (read_end, run.watch.front.pipe):
+        run.ears.register(pipe, select.EPOLLIN)
+    note_signals(write_end, run.watch.front.mask, always=(signal.SIGCHLD,))
+
+
+def _start(run: Run) -> None:
+    """Start every rank, looking after those that run already; a start that fails begins the ladder."""
+    run.leavings.adopt()  # before any rank can end
+    limit = raise_file_limit(len(run.waiting))
+    null = os.open(os.devnull, os.O_RDWR)
+    while run.waiting:
+        command, path = run.waiting.pop()
+        wiring = Wiring(front=run.watch.front, files=(-1 if _reads_stdin(run) else null, -1, -1))
+        began_at = time.monotonic()
         try:
-            os.fstat(number)
+            with limit_as_before(limit):
+                pid = spawn_rank(command, path, wiring)
+            _note_start(run, pid, LiveRank(command.rank, began_at))
+        except LaunchError as error:
+            run.failures.append(error)
+            _ask_to_stop(run, signal.SIGTERM)
+        _turn(run, 0)
+    os.close(null)
+    _settle(run)
+
+
+def _reads_stdin(run: Run) -> bool:
+    """Tell whether the rank to be started is the one that has standard input; several have no terminal."""
+    return run.watch.stdin_first and not run.live and not run.exits and (run.alone or not os.isatty(0))
+
+
+def _note_start(run: Run, pid: int, rank: LiveRank) -> None:
+    run.live[pid] = rank
+    try:
+        rank.pidfd = os.pidfd_open(pid)
+        run.ears.register(rank.pidfd, select.EPOLLIN)
+        run.by_pidfd[rank.pidfd] = pid
+    except (OSError, AttributeError):
+        pass  # SIGCHLD tells of its end as well, only not who was first
+
+
+def _settle(run: Run) -> None:
+    """All ranks run: leave their CPUs and files to them."""
+    run.floor_bytes = getrusage(RUSAGE_SELF).ru_maxrss * 1024
+    if run.cpus is not None:
+        try:
+            os.sched_setaffinity(0, run.cpus)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            pass  # none of them is left: any other CPU is as good
+    let_go_of_files(0, 1)
 
 
-def _start(run: _Run, commands: list[tuple[RankCommand, str]], wakeup: Wakeup) -> None:
-    """Start every rank; a fork that fails is noted, and begins the ladder."""
-    run.status_pipe, status_write = os.pipe()
-    for position, (command, path) in enumerate(commands):
-        first = position == 0 and run.watch.stdin_first
-        wiring = Wiring(
-            guard=run.guard,
-            status=status_write,
-            wakeup=wakeup,
-            reads_stdin=first and (run.alone or not os.isatty(0)),
-        )
-        try:
-            run.live[fork_rank(command, path, wiring)] = command.rank
-        except OSError as error:
-            run.failures.append(_fork_error(command.rank, error))
-            break
-    os.close(status_write)
-    if run.failures:
-        _ask_to_stop(run, signal.SIGTERM)
+def _turn(run: Run, patience_s: float | None) -> None:
+    """Wait until something happens, and deal with it."""
+    noted: list[int] = []
+    for file, _ in run.ears.poll(patience_s, _AT_ONCE):
+        if file in run.by_pidfd:
+            _reap(run, run.by_pidfd[file])
+        else:
+            noted += _hear(run, file)
+    for number in noted:
+        _handle(run, number)
+    if signal.SIGCHLD in noted:
+        while _reap(run, -1):
+            pass
+    _look_at_clock(run)
+    if noted or run.leavings.due:
+        _look_at_leavings(run)
 
 
-def _fork_error(rank: int, error: OSError) -> LaunchError:
-    return LaunchError(
-        f"rank {rank} could not be started: {error.strerror}",
-        hint="the system allows no more processes: look at 'ulimit -u' and the pids limit of the cgroup",
-    )
-
-
-def _loop(run: _Run, wakeup: Wakeup) -> None:
-    poller = select.poll()
-    poller.register(wakeup.pipe, select.POLLIN)
-    poller.register(run.status_pipe, select.POLLIN)
-    while run.live or run.lingering or run.status_pipe >= 0:
-        ready = {number for number, _ in poller.poll(_patience_ms(run))}
-        if run.status_pipe in ready:
-            _read_status(run, poller)
-        if wakeup.pipe in ready:
-            for number in wakeup.read():
-                _handle(run, number)
-        _reap(run)
-        _look_at_clock(run)
-
-
-def _patience_ms(run: _Run) -> float | None:
+def _patience_s(run: Run) -> float | None:
     """Return how long the loop may sleep: to the next deadline, or until something happens."""
-    deadlines = [at for at in (run.ladder.due_at, run.timeout_at) if at is not None]
-    if run.lingering:
-        deadlines.append(time.monotonic() + run.linger_step_s)
+    now = time.monotonic()
+    times = (run.ladder.due_at, run.timeout_at, run.leavings.next_look_at(now))
+    deadlines = [at for at in times if at is not None]
     if not deadlines:
         return None
-    return min(max(0.0, min(deadlines) - time.monotonic()), LONGEST_SLEEP_S) * 1000 + 1
+    return min(max(0.0, min(deadlines) - now), LONGEST_SLEEP_S)
 
 
-def _read_status(run: _Run, poller: select.poll) -> None:
-    """Read what starting ranks tell; the end of the pipe says that all of them run or have failed."""
-    data = os.read(run.status_pipe, 1 << 16)
-    if not data:
-        poller.unregister(run.status_pipe)
-        os.close(run.status_pipe)
-        run.status_pipe = -1
-        _let_go_of_files()
-        return
-    whole, newline, run.told = (run.told + data).rpartition(b"\n")
-    run.failures.extend(read_failures(whole + newline))
-    if run.failures and not run.ladder.begun:
-        _ask_to_stop(run, signal.SIGTERM)
+def _hear(run: Run, pipe: int) -> list[int]:
+    """Return the signals that have come; without a front everything is to end at once."""
+    noted = read_noted(pipe)
+    if noted is not None:
+        return noted
+    run.ears.unregister(pipe)
+    run.front_is_gone = True
+    run.waiting.clear()
+    for pid in run.live:
+        run.terminal.take_back(pid)
+        signal_rank(pid, signal.SIGKILL)
+    return []
 
 
-def _let_go_of_files() -> None:
-    """Leave standard input and output to the ranks: whoever is at the other end waits for them alone."""
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
-
-
-def _handle(run: _Run, number: int) -> None:
+def _handle(run: Run, number: int) -> None:
     if number in STOPPING:
         _ask_to_stop(run, signal.Signals(number))
-    elif number == signal.SIGTSTP and not can_be_stopped():
+    elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # nobody could continue what is stopped here, so nothing is, as with a direct start
     elif number in PASSED_ON:
-        _signal_groups(run, number)
+        _signal_ranks(run, number)
         if number == signal.SIGHUP:
-            _signal_groups(run, signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
+            _signal_ranks(run, signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
         if number == signal.SIGTSTP:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal_process(run.watch.front.pid, signal.SIGSTOP)
 
 
-def _signal_groups(run: _Run, number: int) -> None:
-    for group in (*run.live, *run.lingering):
-        signal_group(group, number)
+def _signal_ranks(run: Run, number: int) -> None:
+    for pid in run.live:
+        signal_rank(pid, number)
 
 
-def _ask_to_stop(run: _Run, first: signal.Signals) -> None:
+def _ask_to_stop(run: Run, first: signal.Signals) -> None:
+    if run.waiting:
+        run.waiting.clear()
+        run.cut_short = run.cut_short or first
     _send(run, run.ladder.ask(first, time.monotonic()))
 
 
-def _send(run: _Run, rung: signal.Signals | None) -> None:
+def _send(run: Run, rung: signal.Signals | None) -> None:
     """Send a rung of the ladder to all that is left, then say so."""
-    if rung is None or not (run.live or run.lingering):
+    if rung is None or not (run.live or run.leavings.due):
         return
-    who = named("rank", run.live.values()) if run.live else "what ranks left behind"
-    _signal_groups(run, rung)
-    _signal_groups(run, signal.SIGCONT)
+    who = named("rank", run.ranks) if run.live else "what ranks left behind"
+    _signal_ranks(run, rung)
+    _signal_ranks(run, signal.SIGCONT)
+    run.hurry = rung is signal.SIGKILL
     if not run.failures:
         run.watch.say(f"stopping {who} with {rung.name}")
 
 
-def _reap(run: _Run) -> None:
-    """Note every rank that has ended or was stopped."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        if pid in run.live and os.WIFSTOPPED(status):
-            _note_stop(run, pid, signal.Signals(os.WSTOPSIG(status)))
-        elif pid in run.live:
-            _note_end(run, pid, status)
+def _reap(run: Run, pid: int) -> bool:
+    """Note how a child, any one with -1, has ended or was stopped; False when there is none."""
+    try:
+        found, status, rusage = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
+    except ChildProcessError:
+        return False
+    if found in run.live and os.WIFSTOPPED(status):
+        _note_stop(run, found, signal.Signals(os.WSTOPSIG(status)))
+    elif found in run.live:
+        _note_end(run, _make_exited(run, found, status, rusage))
+    return found != 0
 
 
-def _note_stop(run: _Run, pid: int, number: signal.Signals) -> None:
+def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
     """Give the only rank the terminal when it asks, or stop with it, as the shell expects."""
     if not run.alone:
         if number in ASKING:
-            who = f"rank {run.live[pid]} (pid {pid})"
+            who = f"rank {run.live[pid].rank} (pid {pid})"
             run.watch.say(f"{who} is stopped: only a single rank can have the terminal ({number.name})")
     elif number in ASKING and run.terminal.is_ours():
         run.terminal.give(pid)
-        signal_group(pid, signal.SIGCONT)
-    elif (number in ASKING and can_be_stopped()) or run.terminal.take_back(pid):
-        if can_be_stopped():
-            stop_group()
-        signal_group(pid, signal.SIGCONT)
+        signal_rank(pid, signal.SIGCONT)
+    elif (number in ASKING and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
+        if run.terminal.can_be_stopped():
+            run.terminal.stop_job()  # what continues the front continues the rank
+        else:
+            signal_rank(pid, signal.SIGCONT)
 
 
-def _note_end(run: _Run, pid: int, status: int) -> None:
+def _make_exited(run: Run, pid: int, status: int, rusage: struct_rusage) -> Exited:
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    killer = None if code is not None else os.WTERMSIG(status)
-    exited = Exited(rank=run.live.pop(pid), pid=pid, code=code, signal=killer)
+    one = run.live[pid]
+    usage = Usage(
+        wall_s=time.monotonic() - one.began_at,
+        user_s=rusage.ru_utime,
+        system_s=rusage.ru_stime,
+        max_rss_bytes=rusage.ru_maxrss * 1024 if rusage.ru_maxrss * 1024 > run.floor_bytes else None,
+        voluntary_switches=rusage.ru_nvcsw,
+        involuntary_switches=rusage.ru_nivcsw,
+    )
+    return Exited(
+        rank=one.rank,
+        pid=pid,
+        code=code,
+        signal=None if code is not None else os.WTERMSIG(status),
+        usage=usage,
+        stopped=run.ladder.begun,
+    )
+
+
+def _note_end(run: Run, exited: Exited) -> None:
+    one = run.live.pop(exited.pid)
+    if one.pidfd >= 0:
+        del run.by_pidfd[one.pidfd]
+        run.ears.unregister(one.pidfd)  # a child that is just being born may still have a copy of it
+        os.close(one.pidfd)
     run.exits.append(exited)
-    run.terminal.take_back(pid)
-    if living((pid,)):
-        if not run.ladder.begun:
-            signal_group(pid, signal.SIGTERM)
-        run.lingering[pid] = time.monotonic() + run.watch.grace_s
-        run.linger_step_s = LINGER_STEPS_S[0]
-    else:
-        withdraw(run.guard, pid)
-    if exited.status == 0 or run.failures:
+    run.terminal.take_back(exited.pid)
+    run.leavings.note_end(exited.pid, exited.rank)
+    if exited.status == 0 or run.failures or run.front_is_gone:
         return
-    if len(run.exits) > 1 or run.live:
+    if len(run.exits) > 1 or run.live or run.waiting:
         run.watch.say(describe(exited))
-    if run.watch.stop_on_failure and run.live and not run.ladder.begun:
+    if run.watch.stop_on_failure and (run.live or run.waiting) and not run.ladder.begun:
         _ask_to_stop(run, signal.SIGTERM)
 
 
-def _look_at_clock(run: _Run) -> None:
+def _look_at_clock(run: Run) -> None:
     now = time.monotonic()
-    if run.lingering:
-        _look_at_lingering(run, now)
     if run.timeout_at is not None and now >= run.timeout_at:
         run.timeout_at = None
         if run.live and not run.ladder.begun:
@@ -290,13 +267,8 @@ def _look_at_clock(run: _Run) -> None:
         _send(run, run.ladder.step(now))
 
 
-def _look_at_lingering(run: _Run, now: float) -> None:
-    """Let go of groups that are empty, and kill those whose time is up."""
-    left = living(run.lingering)
-    for group, kill_at in list(run.lingering.items()):
-        if group not in left or now >= kill_at + KILLED_S:
-            del run.lingering[group]
-            withdraw(run.guard, group)
-        elif now >= kill_at:
-            signal_group(group, signal.SIGKILL)
-    run.linger_step_s = min(run.linger_step_s * 1.5, LINGER_STEPS_S[1])
+def _look_at_leavings(run: Run) -> None:
+    ranks = {pid: one.rank for pid, one in run.live.items()}
+    told = run.leavings.look(ranks, hurry=run.hurry or run.front_is_gone)
+    if told and not run.front_is_gone:
+        run.watch.say(told)

@@ -2,7 +2,8 @@
 
 A rank starts in the background of the terminal. When it reads the terminal or sets it up, the kernel
 stops it with SIGTTIN or SIGTTOU; that is how it asks. So a rank that never asks leaves the terminal to
-what else runs in the foreground, such as the pager at the other end of its pipe.
+what else runs in the foreground, such as the pager at the other end of its pipe. A *job* is what the
+shell has started: the process group of the front, and what else is in it.
 """
 
 import os
@@ -13,17 +14,18 @@ ASKING = (signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """The terminal that controls this process, if any; all questions are answered with no without one."""
+    """The terminal that controls a job, if any; all questions are answered with no without one."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: int) -> None:
+        self.job = job
         try:
             self._file = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             self._file = -1
 
     def is_ours(self) -> bool:
-        """Tell whether this process group is the foreground of the terminal."""
-        return self._foreground() == os.getpgrp()
+        """Tell whether the job is the foreground of the terminal."""
+        return self._foreground() == self.job
 
     def give(self, group: int) -> None:
         """Make a process group the foreground; SIGTTOU must be ignored."""
@@ -33,11 +35,25 @@ class Terminal:
             pass  # the terminal is gone, or the group has ended: there is nothing to give
 
     def take_back(self, group: int) -> bool:
-        """Become the foreground again if `group` is; tells whether it was."""
+        """Make the job the foreground again if `group` is; tells whether it was."""
         if self._foreground() != group:
             return False
-        self.give(os.getpgrp())
+        self.give(self.job)
         return True
+
+    def can_be_stopped(self) -> bool:
+        """Tell whether somebody is there to continue the job once it is stopped.
+
+        The group of a session's leader has no shell outside of it that could.
+        """
+        return self.job != os.getsid(0)
+
+    def stop_job(self) -> None:
+        """Stop all processes of the job, so that the shell sees it stop."""
+        try:
+            os.killpg(self.job, signal.SIGSTOP)
+        except ProcessLookupError:
+            pass  # the front is gone: there is no shell to see it
 
     def _foreground(self) -> int | None:
         try:
@@ -46,24 +62,17 @@ class Terminal:
             return None
 
 
-def can_be_stopped() -> bool:
-    """Tell whether somebody is there to continue this process group once it is stopped.
-
-    The group of a session's leader has no shell outside of it that could.
-    """
-    return os.getpgrp() != os.getsid(0)
-
-
-def stop_group() -> None:
-    """Stop this process and all others of its group, so that the shell sees the whole job stop."""
-    os.killpg(os.getpgrp(), signal.SIGSTOP)
-
-
 def die_of_interrupt() -> None:
     """End this process as SIGINT does, when it has the terminal: a script there then stops as well.
 
     A shell that waits takes an exit code, even 130, as a sign that the interrupt was dealt with.
     """
-    if Terminal().is_ours():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
+    if Terminal(os.getpgrp()).is_ours():
+        kill_oneself(signal.SIGINT)
+
+
+def kill_oneself(number: signal.Signals) -> None:
+    """End this process by a signal, as if nobody had handled it."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+    os.kill(os.getpid(), number)

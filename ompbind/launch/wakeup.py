@@ -1,69 +1,55 @@
-"""Signals as bytes in a pipe: handlers only note, the loop decides."""
+"""Signals as bytes in a pipe: handlers only note, a loop decides."""
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
-from ompbind.record import Record
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+"""Signals that ask a run to end: they are passed on, and begin the ladder."""
 
-IGNORED = (signal.SIGTTIN, signal.SIGTTOU)
+_OWN = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS XFSZ"
+"""Signals that nobody can catch, or that tell a process of itself."""
+
+PASSED_ON = tuple(
+    sorted(signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in _OWN.split()} - set(STOPPING))
+)
+"""All other signals that can be caught are only passed on to every rank: HUP, USR1, WINCH and so on."""
+
+BACKGROUND = (signal.SIGTTIN, signal.SIGTTOU)
 """Signals that must not stop the one who has to see all others through."""
 
-Disposition = Callable[..., object] | int | None
+
+def block_signals() -> frozenset[int]:
+    """Block all signals, so that processes can be forked before any is handled; returns the mask before."""
+    return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
 
 
-class Wakeup(Record):
-    """The reading end of the wake-up pipe, and what signals meant before they were noted.
+def note_signals(pipe: int, mask: frozenset[int], always: Iterable[int] = ()) -> None:
+    """Note signals as bytes in a pipe from now on, and let them in; the pipe's end must not block.
 
-    `before` are the dispositions of all signals that were changed, `mask` is the signal mask.
+    Those that the caller had ignored stay so, but for `always`; `mask` is what the caller had blocked.
     """
+    heard = find_unignored((*STOPPING, *PASSED_ON))
+    for number in (*heard, *always):
+        signal.signal(number, _note)
+    for number in BACKGROUND:
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard, *always})
 
-    pipe: int
-    before: dict[int, Disposition]
-    mask: frozenset[int]
 
-    def read(self) -> list[int]:
-        """Return the signals noted since the last call, each once, in the order of their last coming."""
-        return list(dict.fromkeys(reversed(os.read(self.pipe, 1 << 16))))[::-1]
+def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Return those of some signals that are not ignored."""
+    return tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
 
 
-@contextmanager
-def noted_signals(wanted: Iterable[int], always: int) -> Iterator[Wakeup]:
-    """Note signals in a pipe for a while; those that the caller had ignored stay so, but for `always`.
+def read_noted(pipe: int) -> list[int] | None:
+    """Return the signals noted since the last call, each once, in the order of their last coming.
 
-    All signals are blocked on entry, so that processes can be forked before any is handled;
-    `unblock` lets them in.
+    None when the pipe has ended: whoever noted them is gone.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.getsignal(number) for number in (*heard, always, *IGNORED)}
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
-    try:
-        for number in before:
-            signal.signal(number, signal.SIG_IGN if number in IGNORED else _note)
-        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        yield Wakeup(pipe=read_end, before=before, mask=frozenset(mask))
-    finally:
-        signal.set_wakeup_fd(-1)
-        for number, disposition in before.items():
-            signal.signal(number, disposition)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(read_end)
-        os.close(write_end)
-
-
-def unblock(wakeup: Wakeup) -> None:
-    """Let signals in; those that are noted even if the caller had them blocked."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, wakeup.mask - set(wakeup.before))
-
-
-def restore(wakeup: Wakeup) -> None:
-    """Give a child the signals that ompbind was started with, Python's own handlers left out."""
-    for number, disposition in wakeup.before.items():
-        ignored = disposition is signal.SIG_IGN
-        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    data = os.read(pipe, 1 << 16)
+    return list(dict.fromkeys(reversed(data)))[::-1] if data else None
 
 
 def _note(number: int, frame: object) -> None:

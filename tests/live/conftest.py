@@ -107,6 +107,24 @@ def is_alive(pid):
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def children_of(pid):
+    """The children of a process with one thread."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def keeper_of(process):
+    """The process that is the parent of all ranks of a run, once there is one."""
+    return wait_until(lambda: children_of(process.pid), "the keeper")[0]
+
+
+def ranks_of(process):
+    """The processes of the ranks of a run, as far as they have been started."""
+    return [pid for pid in children_of(keeper_of(process)) if is_alive(pid)]
+
+
 def allowed_list(pid, task=None):
     """The CPUs that a process, or one of its threads, may run on, as the kernel tells."""
     status = Path(f"/proc/{pid}/task/{task or pid}/status").read_text()
@@ -133,8 +151,11 @@ def required(*names):
 __all__ = [
     "OMPBIND",
     "allowed_list",
+    "children_of",
     "clean_environment",
     "is_alive",
+    "keeper_of",
+    "ranks_of",
     "required",
     "signal",
     "two_cpus",

@@ -22,8 +22,16 @@ from ompbind.launch import claims as module
 from ompbind.launch.claims import claim_plan, find_folder, make_claimant, read_live_runs, release
 from ompbind.liveruns import TEXT_LIMIT, LiveRun, make_text
 from ompbind.request import Request, Sharing
-from tests.live.conftest import OMPBIND, clean_environment, is_alive, two_cpus, wait_until
-from tests.live.test_run import children_of, ranks_of
+from tests.live.conftest import (
+    OMPBIND,
+    children_of,
+    clean_environment,
+    is_alive,
+    keeper_of,
+    ranks_of,
+    two_cpus,
+    wait_until,
+)
 from tests.machines import Shape, make_machine
 
 BUSY = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
@@ -181,13 +189,13 @@ def test_nothing_is_left_of_a_run_that_ends(ompbind, claims):
 def test_when_ompbind_is_killed_its_cpus_are_claimed_until_its_ranks_are_gone(live, claims):
     process = live("--run-id", "serve")
     (rank,) = ranks_of(process)
-    (guard,) = set(children_of(process.pid)) - {rank}
-    os.kill(guard, signal.SIGSTOP)
+    keeper = keeper_of(process)
+    os.kill(keeper, signal.SIGSTOP)
     process.kill()
     process.wait()
     assert is_alive(rank)
     assert names(claims) == ["serve"]
-    os.kill(guard, signal.SIGCONT)
+    os.kill(keeper, signal.SIGCONT)
     wait_until(lambda: not names(claims), "claim gone", 5)
     assert not is_alive(rank)
     wait_until(lambda: not os.listdir(claims), "file gone", 5)
@@ -204,12 +212,12 @@ def test_a_claim_holds_while_a_killed_rank_takes_its_time(start, claims):
     assert not is_alive(rank)
 
 
-def test_when_guard_and_ompbind_are_killed_no_claim_stays(live, claims):
+def test_when_both_processes_of_ompbind_are_killed_no_claim_stays(live, claims):
     process = live()
     (rank,) = ranks_of(process)
     try:
-        for pid in set(children_of(process.pid)) - {rank}:
-            os.kill(pid, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGSTOP)
+        os.kill(keeper_of(process), signal.SIGKILL)
         assert names(claims)
         process.kill()
         process.wait()
@@ -354,15 +362,15 @@ def test_so_many_bytes_are_read_and_no_more(claims, monkeypatch):
             os.close(handle)
 
 
-def test_what_kills_the_group_of_ompbind_misses_the_guard(start, claims):
-    """SIGKILL to the whole group as soon as a rank has been forked: the guard is out of it by then."""
+def test_what_kills_the_group_of_ompbind_misses_the_keeper(start, claims):
+    """SIGKILL to the whole group as soon as there is a rank: the keeper is out of it by then."""
     for _ in range(20):
         process = start("run", "--share", "--", sys.executable, "-c", BUSY, start_new_session=True)
-        while not (children := children_of(process.pid)) or len(children) < 2:
-            assert process.poll() is None
+        keeper = keeper_of(process)
+        ranks = wait_until(lambda keeper=keeper: children_of(keeper), "a rank")
         os.killpg(process.pid, signal.SIGKILL)
-        for child in children:
-            wait_until(lambda child=child: not is_alive(child), "nothing is left", 5)
+        for pid in (keeper, *ranks):
+            wait_until(lambda pid=pid: not is_alive(pid), "nothing is left", 5)
         wait_until(lambda: not names(claims), "no claim is left", 5)
 
 

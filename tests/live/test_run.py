@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import allowed_list, is_alive, two_cpus, wait_until
+from tests.live.conftest import allowed_list, is_alive, keeper_of, ranks_of, two_cpus, wait_until
 
 SHOW = (
     "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
@@ -246,34 +246,19 @@ def state_of(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
-def ranks_of(process):
-    """The ranks of a run: its children that are not the guard, which has no executable of its own."""
-    own = cmdline_of(process.pid)
-    return [pid for pid in children_of(process.pid) if cmdline_of(pid) != own]
-
-
-def cmdline_of(pid):
-    with open(f"/proc/{pid}/cmdline") as file:
-        return file.read()
-
-
+@pytest.mark.parametrize("victim", ["front", "keeper"])
 @pytest.mark.parametrize("moment", ["running", "stopped"])
-def test_nothing_is_left_when_ompbind_is_killed(start, moment):
+def test_nothing_is_left_when_ompbind_is_killed(start, moment, victim):
     process = start("run", "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait")
     pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]
-    guard = set(children_of(process.pid)) - set(pids)
+    keeper = keeper_of(process)
     if moment == "stopped":
         for pid in pids[::2]:
             os.killpg(pid, signal.SIGSTOP)
-    process.kill()
-    process.wait()
+    os.kill(process.pid if victim == "front" else keeper, signal.SIGKILL)
+    assert process.wait(2) == (-9 if victim == "front" else 125)
     wait_until(
-        lambda: not [pid for pid in (*pids, *guard) if is_alive(pid)], "all ranks and the guard gone", 2
+        lambda: not [pid for pid in (*pids, keeper) if is_alive(pid)], "all ranks and the keeper gone", 2
     )
 
 

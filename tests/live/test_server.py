@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import allowed_list, two_cpus, wait_until
+from tests.live.conftest import allowed_list, ranks_of, two_cpus, wait_until
 
 pytest.importorskip("numpy")
 SERVER = str(Path(__file__).with_name("server.py"))
@@ -43,7 +43,7 @@ def test_every_thread_of_a_server_has_the_cpus_of_its_rank(start, mask):
     process = start("run", *options, "--", sys.executable, SERVER)
     open_ = [(rank, connect(PORTS[rank], process)) for rank in (0, 1) for _ in range(4)]
     assert {(str(rank), *ask(connection)[:1]) for rank, connection in open_} == {("0", "0"), ("1", "1")}
-    ranks = {rank_of(pid): pid for pid in children(process.pid) if rank_of(pid) is not None}
+    ranks = {rank_of(pid): pid for pid in ranks_of(process)}
     for rank, pid in ranks.items():
         tasks = os.listdir(f"/proc/{pid}/task")
         assert len(tasks) >= 5, "the main thread and one for each connection"
@@ -54,11 +54,7 @@ def test_every_thread_of_a_server_has_the_cpus_of_its_rank(start, mask):
     assert process.wait(20) == 130
 
 
-def children(pid):
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def rank_of(pid):
-    """The rank that a process was started as; None for the guard, which is not a rank."""
+    """The rank that a process was started as."""
     pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next((int(pair[5:]) for pair in pairs if pair.startswith(b"RANK=")), None)
+    return next(int(pair[5:]) for pair in pairs if pair.startswith(b"RANK="))

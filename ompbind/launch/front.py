@@ -1,0 +1,144 @@
+"""The front and the keeper: two processes that look after each other, so that no rank outlives either.
+
+The *front* is the process that was started: users, shells and batch systems know its number. It passes
+every signal on and ends as the run ends. The *keeper* is its child, in a process group of its own, and the
+parent of all ranks: it starts them and sees them through. When the front is killed without a chance to do
+anything, a pipe ends and the keeper kills all ranks; when the keeper is, the front inherits the ranks and
+does the same.
+"""
+
+import os
+import signal
+from typing import NoReturn
+
+from ompbind.errors import LaunchError
+from ompbind.launch.claims import Claim, release
+from ompbind.launch.kin import adopt_orphans, end_children, read_children
+from ompbind.launch.terminal import Terminal, die_of_interrupt
+from ompbind.launch.wakeup import BACKGROUND, block_signals, find_unignored, note_signals
+from ompbind.record import Record
+
+NAME = b"rank-keeper"
+"""What the keeper is called: whatever kills every "ompbind" leaves it to do its work."""
+
+
+class Front(Record):
+    """What the keeper knows of the front: its process, its process group, and the pipe with its signals.
+
+    The pipe ends with the front. `mask` are the signals that were blocked when ompbind was started,
+    `unchanged` those of `BACKGROUND` that were not ignored then.
+    """
+
+    pid: int
+    group: int
+    pipe: int
+    mask: frozenset[int]
+    unchanged: tuple[int, ...]
+
+
+def become_keeper(claim: Claim | None = None) -> Front:
+    """Fork: returns in the keeper, with all signals blocked; the process that called it becomes the front.
+
+    The claim of the run is held by both, and so for as long as one of them lives. Raises LaunchError.
+    """
+    _open_standard_files()
+    mask = block_signals()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it cannot wait for anybody
+    try:
+        read_end, write_end = os.pipe()
+        front = Front(
+            pid=os.getpid(),
+            group=os.getpgrp(),
+            pipe=read_end,
+            mask=mask,
+            unchanged=find_unignored(BACKGROUND),
+        )
+        keeper = os.fork()
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise LaunchError(f"the run could not be started: {error.strerror}") from error
+    if keeper:
+        os.close(read_end)
+        _stand(keeper, write_end, front.mask, claim)
+    os.setpgid(0, 0)
+    os.close(write_end)
+    _take_name()
+    return front
+
+
+def _make_front(pipe: int, mask: frozenset[int]) -> Front:
+    unchanged = find_unignored(BACKGROUND)
+    return Front(pid=os.getpid(), group=os.getpgrp(), pipe=pipe, mask=mask, unchanged=unchanged)
+
+
+def _open_standard_files() -> None:
+    """Open what is closed of the standard files, so that no pipe takes their place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def let_go_of_files(*numbers: int) -> None:
+    """Leave standard files to the ranks: whoever is at the other end waits for them alone."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in numbers:
+        os.dup2(null, number)
+    os.close(null)
+
+
+def _stand(keeper: int, pipe: int, mask: frozenset[int], claim: Claim | None) -> NoReturn:
+    """Be the front: stand there until the keeper ends, then end as it did."""
+    code = LaunchError.launch_code
+    try:
+        let_go_of_files(0, 1)
+        os.set_blocking(pipe, False)
+        note_signals(pipe, mask)
+        adopt_orphans()
+        status = _wait_for(keeper)
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, claim)
+    finally:
+        os._exit(code)
+
+
+def _wait_for(keeper: int) -> int:
+    """Wait for the keeper's end and return its status; what else ends here was nobody's child any more."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == keeper:
+            return status
+
+
+def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
+    """Return the exit code after a keeper that a signal has ended: by its own will, or somebody's."""
+    number = signal.Signals(os.WTERMSIG(status))
+    if number == signal.SIGINT:
+        die_of_interrupt()
+        return 128 + number
+    terminal = Terminal(os.getpgrp())
+    ranks = read_children() or ()
+    end_children()
+    for group in ranks:
+        terminal.take_back(group)
+    if claim:
+        release(claim)
+    text = (
+        f"ompbind: error: process {keeper}, which held the ranks, was ended by {number.name}: all are ended\n"
+    )
+    os.write(2, text.encode())
+    return LaunchError.launch_code
+
+
+def _take_name() -> None:
+    """Take a name of its own, in both places where others look for one; a name is all that can be lost."""
+    try:
+        with open("/proc/self/comm", "wb") as file:
+            file.write(NAME)
+        with open("/proc/self/stat", "rb") as file:
+            start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(NAME.ljust(end - start, b"\0")[: end - start])
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,130 @@
+"""What ranks leave behind when they end: members of their process group, and daemons that have left it.
+
+They get SIGTERM, and SIGKILL when the grace is over. A daemon belongs to the rank whose variables it was
+started with; one that has cleaned its environment is ended with the last rank.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping
+
+from ompbind.launch.kin import (
+    Process,
+    adopt_orphans,
+    find_descendants,
+    read_children,
+    read_processes,
+    read_variables,
+    signal_group,
+    signal_process,
+)
+
+STEP_S = 0.05
+"""Seconds between two looks where the kernel does not give orphans to this process, and so tells nothing."""
+
+KILLED_S = 2.0
+"""Seconds that a killed process is given to be gone: freeing much memory takes a while."""
+
+_NOBODY = -1
+"""The owner of processes that cannot be told to be any rank's."""
+
+
+class Leavings:
+    """What ended ranks have left; `due` are, by rank, the times at which it is to be killed.
+
+    `groups` are the process groups of ended ranks that were not empty, `spared` are processes that cannot be
+    killed. With `groups_only` those that have left the group of their rank may live. Times are seconds of a
+    monotonic clock.
+    """
+
+    def __init__(self, run_id: str, grace_s: float, *, groups_only: bool) -> None:
+        self.run_id = run_id
+        self.grace_s = grace_s
+        self.groups_only = groups_only
+        self.adopts = False
+        self.groups: dict[int, int] = {}
+        self.due: dict[int, float] = {}
+        self.spared: set[int] = set()
+
+    def adopt(self) -> None:
+        """Have the kernel give all orphans of ranks to this process."""
+        self.adopts = adopt_orphans()
+
+    def note_end(self, pid: int, rank: int) -> None:
+        """Note that a rank has ended."""
+        if signal_group(pid, 0):
+            self.groups[pid] = rank
+
+    def next_look_at(self, now: float) -> float | None:
+        """Return when to look without being told to; None when there is no need to."""
+        if not self.due:
+            return None
+        kill_at = min(at if at > now else at + KILLED_S for at in self.due.values())
+        return kill_at if self.adopts else min(kill_at, now + STEP_S)
+
+    def look(self, live: Mapping[int, int], *, hurry: bool = False) -> str:
+        """Look at what is left and signal it; `live` are the ranks that run, by pid.
+
+        With `hurry` it is killed at once. Returns what is worth telling, "" for nothing.
+        """
+        now = time.monotonic()
+        owners = self._find_owners(live) if self._is_any(live) else {}
+        for owner in set(owners.values()) - self.due.keys():
+            self.due[owner] = now if hurry else now + self.grace_s
+            self._signal(owners, {owner}, signal.SIGTERM)
+            self._signal(owners, {owner}, signal.SIGCONT)
+        if hurry:
+            self.due = {owner: min(at, now) for owner, at in self.due.items()}
+        late = {owner for owner, at in self.due.items() if at <= now}
+        self._signal(owners, late, signal.SIGKILL)
+        hopeless = {owner for owner in late if self.due[owner] + KILLED_S <= now}
+        stuck = {pid for pid, owner in owners.items() if owner in hopeless}
+        self.spared |= stuck
+        kept = set(owners.values()) - hopeless
+        self.due = {owner: at for owner, at in self.due.items() if owner in kept}
+        return (
+            f"process {', '.join(map(str, sorted(stuck)))} cannot be killed and is left behind"
+            if stuck
+            else ""
+        )
+
+    def _is_any(self, live: Mapping[int, int]) -> bool:
+        """Tell whether anything may be left, which mostly nothing is, at little cost."""
+        if not self.adopts:
+            return bool(self.groups)
+        children = read_children()
+        return children is None or bool(children - live.keys() - self.spared)
+
+    def _find_owners(self, live: Mapping[int, int]) -> dict[int, int]:
+        """Return what is left, each process with the rank that it was left by."""
+        processes = read_processes()
+        me, seated = os.getpid(), set(live.values())
+        owners: dict[int, int] = {}
+        for pid, process in processes.items():
+            if pid in live or pid in self.spared:
+                continue
+            if process.group in self.groups:
+                owner = self.groups[process.group]
+            elif process.parent == me and not self.groups_only:
+                owner = self._read_owner(pid)
+            else:
+                continue
+            if owner not in seated and not (owner == _NOBODY and live):
+                owners.update(dict.fromkeys(self._family(processes, pid), owner))
+        held = {process.group for process in processes.values()}
+        self.groups = {group: rank for group, rank in self.groups.items() if group in held}
+        return owners
+
+    def _family(self, processes: Mapping[int, Process], pid: int) -> Collection[int]:
+        return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
+
+    def _read_owner(self, pid: int) -> int:
+        found = read_variables(pid, ("OMPBIND_RUN_ID", "OMPBIND_RANK"))
+        rank = found.get("OMPBIND_RANK", "")
+        return int(rank) if found.get("OMPBIND_RUN_ID") == self.run_id and rank.isdecimal() else _NOBODY
+
+    def _signal(self, owners: Mapping[int, int], whose: Collection[int], number: int) -> None:
+        for pid, owner in owners.items():
+            if owner in whose:
+                signal_process(pid, number)

@@ -1,0 +1,43 @@
+"""The limit on open files: raised for ompbind itself, while ranks are born with the one that was there."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ompbind.record import Record
+
+SPARE = 40
+"""Open files besides those that grow with the number of ranks."""
+
+
+class FileLimit(Record):
+    """The soft limit that ompbind was started with, what it has raised it to, and the hard limit."""
+
+    before: int
+    now: int
+    hard: int
+
+
+def raise_file_limit(needed: int) -> FileLimit:
+    """Let at least so many files, and some more, be open at once, as far as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = needed + SPARE if hard == resource.RLIM_INFINITY else min(needed + SPARE, hard)
+    enough = soft == resource.RLIM_INFINITY or soft >= wanted
+    limit = FileLimit(before=soft, now=soft if enough else wanted, hard=hard)
+    _set(limit, limit.now)
+    return limit
+
+
+@contextmanager
+def limit_as_before(limit: FileLimit) -> Iterator[None]:
+    """Have the limit that was there for a while: what is started then inherits it."""
+    _set(limit, limit.before)
+    try:
+        yield
+    finally:
+        _set(limit, limit.now)
+
+
+def _set(limit: FileLimit, soft: int) -> None:
+    if limit.now != limit.before:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, limit.hard))

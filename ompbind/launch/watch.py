@@ -1,0 +1,80 @@
+"""The state of a run that is watched over, and how it is to be."""
+
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+
+from ompbind.command import RankCommand
+from ompbind.errors import LaunchError
+from ompbind.events import Exited
+from ompbind.launch.front import Front
+from ompbind.launch.ladder import Ladder
+from ompbind.launch.leavings import Leavings
+from ompbind.launch.terminal import Terminal
+from ompbind.record import Record
+
+
+class Watch(Record):
+    """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling.
+
+    `run_id` is what ranks find as OMPBIND_RUN_ID; with `keep_descendants` those that leave a rank's process
+    group may live on.
+    """
+
+    front: Front
+    say: Callable[[str], None]
+    run_id: str
+    grace_s: float = 10.0
+    timeout_s: float | None = None
+    stop_on_failure: bool = True
+    stdin_first: bool = True
+    keep_descendants: bool = False
+
+
+class LiveRank:
+    """A rank that runs: its number, when it began, and what tells of its end; -1 where that is SIGCHLD."""
+
+    __slots__ = ("began_at", "pidfd", "rank")
+
+    def __init__(self, rank: int, began_at: float) -> None:
+        self.rank = rank
+        self.began_at = began_at
+        self.pidfd = -1
+
+
+class Run:
+    """The state of one run.
+
+    `waiting` are the ranks to be started, last first, `live` those that run, by pid, which is their process
+    group. With `alone` the only rank may have the terminal. `cut_short` is the signal that kept ranks from
+    being started. `hurry` once the last rung of the ladder was taken. `front_is_gone` once nobody is left
+    to tell anything: all that remains is to end everything. `floor_bytes` is the most memory that ompbind
+    had while it started ranks.
+    """
+
+    def __init__(self, commands: Sequence[tuple[RankCommand, str]], watch: Watch) -> None:
+        self.watch = watch
+        self.waiting = list(reversed(commands))
+        self.alone = len(commands) == 1
+        self.terminal = Terminal(watch.front.group)
+        self.ladder = Ladder(watch.grace_s)
+        self.leavings = Leavings(watch.run_id, watch.grace_s, groups_only=watch.keep_descendants)
+        self.timeout_at = None if watch.timeout_s is None else time.monotonic() + watch.timeout_s
+        self.timed_out = False
+        self.cut_short: int | None = None
+        self.hurry = False
+        self.front_is_gone = False
+        self.floor_bytes = 0
+        self.ears = select.epoll()
+        self.own_signals = -1
+        self.by_pidfd: dict[int, int] = {}
+        self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        self.live: dict[int, LiveRank] = {}
+        self.exits: list[Exited] = []
+        self.failures: list[LaunchError] = []
+
+    @property
+    def ranks(self) -> list[int]:
+        """The numbers of the ranks that run."""
+        return [one.rank for one in self.live.values()]
