@@ -25,9 +25,8 @@ def adopt_orphans() -> bool:
         # What ctypes is made of: to import all of it takes a tenth of the time that a rank needs to start.
         from _ctypes import call_function, dlopen, dlsym
 
-        return bool(
-            call_function(dlsym(dlopen(None, 0), "prctl"), (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0
-        )
+        prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
+        return bool(call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
     except (ImportError, OSError):
         return False
 

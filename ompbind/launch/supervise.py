@@ -112,7 +112,8 @@ def _settle(run: Run) -> None:
 def _turn(run: Run, patience_s: float | None) -> None:
     """Wait until something happens, and deal with it."""
     noted: list[int] = []
-    for file, _ in run.ears.poll(patience_s, _AT_ONCE):
+    heard = run.ears.poll(patience_s, _AT_ONCE)
+    for file, _ in heard:
         if file in run.by_pidfd:
             _reap(run, run.by_pidfd[file])
         else:
@@ -123,7 +124,7 @@ def _turn(run: Run, patience_s: float | None) -> None:
         while _reap(run, -1):
             pass
     _look_at_clock(run)
-    if noted or run.leavings.due:
+    if heard or run.leavings.due:
         _look_at_leavings(run)
 
 
