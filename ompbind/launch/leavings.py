@@ -33,9 +33,9 @@ _NOBODY = -1
 class Leavings:
     """What ended ranks have left; `due` are, by rank, the times at which it is to be killed.
 
-    `groups` are the process groups of ended ranks that were not empty, `spared` are processes that cannot be
-    killed. With `groups_only` those that have left the group of their rank may live. Times are seconds of a
-    monotonic clock.
+    `groups` are the process groups of ended ranks that were not empty, `asked` the processes that have had
+    SIGTERM, `spared` those that cannot be killed. With `groups_only` those that have left the group of
+    their rank may live. Times are seconds of a monotonic clock.
     """
 
     def __init__(self, run_id: str, grace_s: float, *, groups_only: bool) -> None:
@@ -45,6 +45,7 @@ class Leavings:
         self.adopts = False
         self.groups: dict[int, int] = {}
         self.due: dict[int, float] = {}
+        self.asked: Collection[int] = ()
         self.spared: set[int] = set()
 
     def adopt(self) -> None:
@@ -70,19 +71,18 @@ class Leavings:
         """
         now = time.monotonic()
         owners = self._find_owners(live) if self._is_any(live) else {}
-        for owner in set(owners.values()) - self.due.keys():
-            self.due[owner] = now if hurry else now + self.grace_s
-            self._signal(owners, {owner}, signal.SIGTERM)
-            self._signal(owners, {owner}, signal.SIGCONT)
-        if hurry:
-            self.due = {owner: min(at, now) for owner, at in self.due.items()}
-        late = {owner for owner, at in self.due.items() if at <= now}
-        self._signal(owners, late, signal.SIGKILL)
-        hopeless = {owner for owner in late if self.due[owner] + KILLED_S <= now}
-        stuck = {pid for pid, owner in owners.items() if owner in hopeless}
+        kill_at = now if hurry else now + self.grace_s
+        self.due = {owner: min(self.due.get(owner, kill_at), kill_at) for owner in set(owners.values())}
+        for pid, owner in owners.items():
+            if self.due[owner] <= now:
+                signal_process(pid, signal.SIGKILL)
+            elif pid not in self.asked:
+                signal_process(pid, signal.SIGTERM)
+                signal_process(pid, signal.SIGCONT)
+        self.asked = owners.keys()
+        stuck = {pid for pid, owner in owners.items() if self.due[owner] + KILLED_S <= now}
         self.spared |= stuck
-        kept = set(owners.values()) - hopeless
-        self.due = {owner: at for owner, at in self.due.items() if owner in kept}
+        self.due = {owner: at for owner, at in self.due.items() if at + KILLED_S > now}
         return (
             f"process {', '.join(map(str, sorted(stuck)))} cannot be killed and is left behind"
             if stuck
@@ -123,8 +123,3 @@ class Leavings:
         found = read_variables(pid, ("OMPBIND_RUN_ID", "OMPBIND_RANK"))
         rank = found.get("OMPBIND_RANK", "")
         return int(rank) if found.get("OMPBIND_RUN_ID") == self.run_id and rank.isdecimal() else _NOBODY
-
-    def _signal(self, owners: Mapping[int, int], whose: Collection[int], number: int) -> None:
-        for pid, owner in owners.items():
-            if owner in whose:
-                signal_process(pid, number)
