@@ -24,3 +24,8 @@ class Output(Record):
     def inherited(self) -> bool:
         """Tell whether ranks write where ompbind itself would."""
         return not self.tag and self.folder is None
+
+    @property
+    def files_of_a_rank(self) -> int:
+        """The files that ompbind has open for each rank while it runs, one of them for its end."""
+        return 1 + (2 if self.tag else 0) * (2 if self.folder is not None else 1)

@@ -21,12 +21,12 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
          machine.sources machine.engines
 effects: launch.which launch.confine launch.claims launch.kin launch.ladder launch.terminal
          launch.wakeup launch.front launch.limits launch.leavings launch.spawn launch.watch
-         launch.supervise launch.worker observe.runtimes observe.probe
+         launch.stopping launch.ends launch.supervise launch.worker observe.runtimes observe.probe
          observe.processes
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps
          report.overlay report.boxes report.layout report.picture report.blocks report.mosaic
-shell:   cli.verb cli.say cli.options cli.exec cli.plan cli.probe cli.ps cli.run
+shell:   cli.verb cli.say cli.options cli.running cli.exec cli.plan cli.probe cli.ps cli.run
          cli.topo cli.main __main__
 """
 FLOORS = [floor.split() for floor in re.split(r"\w+:", TABLE)[1:]]

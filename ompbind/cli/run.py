@@ -7,17 +7,10 @@ from typing import Any
 
 import click
 
-from ompbind.cli.options import (
-    QUIET,
-    RUNNING,
-    complete_files,
-    make_job,
-    make_request,
-    planning_options,
-    seconds,
-)
-from ompbind.cli.say import say, say_changed, say_claimed, say_notes, tell
-from ompbind.cli.verb import Verb, option
+from ompbind.cli.options import complete_files, make_job, make_request, planning_options
+from ompbind.cli.running import make_output, make_watch, running_options
+from ompbind.cli.say import say_changed, say_claimed, say_notes, tell
+from ompbind.cli.verb import Verb
 from ompbind.command import Job, find_changed, local_seats, make_command
 from ompbind.errors import RequestError
 from ompbind.events import exit_code, was_interrupted
@@ -50,47 +43,7 @@ EXAMPLES = (
     short_help="Plan, start and supervise n ranks of a command.",
 )
 @planning_options
-@option(
-    RUNNING,
-    "--on-failure",
-    type=click.Choice(["stop", "continue"]),
-    default="stop",
-    show_default=True,
-    help="What to do with the others when a rank fails.",
-)
-@option(
-    RUNNING,
-    "--timeout",
-    type=seconds,
-    metavar="SECONDS",
-    help="Stop the run after this time, also written as 90s, 5m or 1.5h, with exit code 124.",
-)
-@option(
-    RUNNING,
-    "--grace",
-    type=seconds,
-    metavar="SECONDS",
-    default="10",
-    show_default=True,
-    help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL.",
-)
-@option(
-    RUNNING,
-    "--stdin",
-    type=click.Choice(["first", "none"]),
-    default="first",
-    show_default=True,
-    help="Who reads standard input: rank 0 or nobody. A terminal goes to a single rank only.",
-)
-@option(
-    RUNNING,
-    "--keep-descendants",
-    is_flag=True,
-    help="Let daemons live that have left the process group of their rank, when the rank ends.",
-)
-@option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing.")
-@QUIET
-@option(RUNNING, "-v", "--verbose", is_flag=True, help="Show the plan before starting.")
+@running_options
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def run(cmd: tuple[str, ...], **options: Any) -> int:
     """Plan, start and supervise n copies ("ranks") of a command.
@@ -104,6 +57,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
         raise RequestError(
             "ranks run on this machine, not on a recorded one", hint="add --dry-run, or leave --topology out"
         )
+    make_output(options)  # what it refuses needs no machine
     job = make_job(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     if options["dry_run"]:
         _show(make_plan(look_around(read_machine(options["topology"]), request), request), job)
@@ -138,19 +92,9 @@ def _start(claimed: Claimed, job: Job, options: dict[str, Any]) -> int:
     from ompbind.launch.front import become_keeper  # late: a dry run needs none of it
     from ompbind.launch.supervise import run_ranks
     from ompbind.launch.terminal import kill_oneself
-    from ompbind.launch.watch import Watch
 
-    watch = Watch(
-        front=become_keeper(claimed.claim),
-        say=(lambda line: None) if options["quiet"] else say,
-        run_id=job.run_id,
-        grace_s=options["grace"],
-        timeout_s=options["timeout"],
-        stop_on_failure=options["on_failure"] == "stop",
-        stdin_first=options["stdin"] == "first",
-        keep_descendants=options["keep_descendants"],
-    )
     plan = claimed.plan
+    watch = make_watch(options, job, become_keeper(claimed.claim))
     try:
         outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
     finally:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -28,9 +28,14 @@ def tell(text: str) -> None:
 
 def say(line: str) -> None:
     """Say one thing on standard error."""
+    tell(make_message(line))
+
+
+def make_message(line: str) -> str:
+    """Return one thing to say, as it is written."""
     from ompbind.report.text import render_paragraph  # late: most runs have nothing to say
 
-    tell(render_paragraph("ompbind", line))
+    return render_paragraph("ompbind", line)
 
 
 def say_notes(plan: Plan) -> None:
@@ -70,9 +75,10 @@ def read_screen() -> "Screen":
     except (OSError, ValueError):
         width = 0
     draws = sys.stdout.encoding.lower().replace("-", "") == "utf8"
-    return Screen(width=max(width or WIDTH, NARROW), styled=_is_styled(), draws=draws)
+    return Screen(width=max(width or WIDTH, NARROW), styled=shows_colours(sys.stdout), draws=draws)
 
 
-def _is_styled() -> bool:
-    """Tell whether standard output is a terminal that shows, and is meant to show, more than plain text."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+def shows_colours(stream: TextIO | None) -> bool:
+    """Tell whether a standard file is a terminal that shows, and is meant to show, more than plain text."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return wanted and stream is not None and stream.isatty()

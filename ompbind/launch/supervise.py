@@ -9,20 +9,23 @@ import select
 import signal
 import time
 from collections.abc import Sequence
-from resource import RUSAGE_SELF, getrusage, struct_rusage
+from resource import RUSAGE_SELF, getrusage
 
 from ompbind.command import RankCommand
-from ompbind.cpuset import named
 from ompbind.errors import LaunchError
-from ompbind.events import Exited, Outcome, Usage, describe
+from ompbind.events import Exited, Outcome
+from ompbind.launch.ends import reap
 from ompbind.launch.front import let_go_of_files
-from ompbind.launch.kin import end_children, signal_process, signal_rank
-from ompbind.launch.limits import limit_as_before, raise_file_limit
+from ompbind.launch.kin import end_children, signal_rank
+from ompbind.launch.limits import limit_as_before
 from ompbind.launch.spawn import Wiring, spawn_rank
-from ompbind.launch.terminal import ASKING
-from ompbind.launch.wakeup import PASSED_ON, STOPPING, note_signals, read_noted
+from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
+from ompbind.launch.wakeup import note_signals, read_noted
 from ompbind.launch.watch import LiveRank, Run, Watch
 from ompbind.launch.which import find_command
+
+if TYPE_CHECKING:  # most runs have nothing to say
+    from ompbind.launch.pump import Outlet
 
 LONGEST_SLEEP_S = 86400.0
 """Seconds after which the loop looks at its deadlines again, since `epoll` cannot sleep for ever long."""
@@ -42,6 +45,7 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
         _start(run)
         while run.live or run.leavings.due:
             _turn(run, _patience_s(run))
+        _drain(run)
     except BaseException as error:
         end_children()  # whatever it is, nobody watches over the ranks any more
         if isinstance(error, OSError):
@@ -49,7 +53,25 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
         raise
     if run.failures:
         raise run.failures[0]
-    return Outcome(exits=tuple(run.exits), timed_out=run.timed_out, cut_short=run.cut_short)
+    return _make_outcome(run)
+
+
+def _make_outcome(run: Run) -> Outcome:
+    exits = tuple(exited.replace(last_words=_last_words(run, exited)) for exited in run.exits)
+    return Outcome(exits=exits, timed_out=run.timed_out, cut_short=run.cut_short)
+
+
+def _last_words(run: Run, exited: Exited) -> tuple[str, ...]:
+    wanted = exited.status != 0 and not exited.stopped and run.outlet
+    return run.outlet.last_words(exited.rank) if wanted and run.outlet else ()
+
+
+def _drain(run: Run) -> None:
+    """Write what ranks have written before they ended, unless nobody is there to wait for it."""
+    if run.outlet and not run.front_is_gone:
+        run.outlet.finish()
+        while not (run.outlet.idle or run.given_up or run.front_is_gone):
+            _turn(run, _patience_s(run))
 
 
 def _listen(run: Run) -> None:
@@ -65,22 +87,30 @@ def _listen(run: Run) -> None:
 def _start(run: Run) -> None:
     """Start every rank, looking after those that run already; a start that fails begins the ladder."""
     run.leavings.adopt()  # before any rank can end
-    limit = raise_file_limit(len(run.waiting))
-    null = os.open(os.devnull, os.O_RDWR)
+    if not run.watch.output.inherited:
+        run.open_outlet()
     while run.waiting:
         command, path = run.waiting.pop()
-        wiring = Wiring(front=run.watch.front, files=(-1 if _reads_stdin(run) else null, -1, -1))
-        began_at = time.monotonic()
         try:
-            with limit_as_before(limit):
-                pid = spawn_rank(command, path, wiring)
-            _note_start(run, pid, LiveRank(command.rank, began_at))
+            _start_rank(run, command, path)
         except LaunchError as error:
             run.failures.append(error)
-            _ask_to_stop(run, signal.SIGTERM)
+            ask_to_stop(run, signal.SIGTERM)
         _turn(run, 0)
-    os.close(null)
     _settle(run)
+
+
+def _start_rank(run: Run, command: RankCommand, path: str) -> None:
+    ends = run.outlet.open_ends(command.rank) if run.outlet else None
+    files = (-1 if _reads_stdin(run) else run.null, ends.out if ends else -1, ends.err if ends else -1)
+    began_at = time.monotonic()
+    try:
+        with limit_as_before(run.limit):
+            pid = spawn_rank(command, path, Wiring(front=run.watch.front, files=files))
+    finally:
+        if run.outlet and ends:
+            run.outlet.close_ends(ends)
+    _note_start(run, pid, LiveRank(command.rank, began_at))
 
 
 def _reads_stdin(run: Run) -> bool:
@@ -106,7 +136,7 @@ def _settle(run: Run) -> None:
             os.sched_setaffinity(0, run.cpus)
         except OSError:
             pass  # none of them is left: any other CPU is as good
-    let_go_of_files(0, 1)
+    let_go_of_files(*((0,) if run.watch.output.tag else (0, 1)))
 
 
 def _turn(run: Run, patience_s: float | None) -> None:
@@ -115,13 +145,15 @@ def _turn(run: Run, patience_s: float | None) -> None:
     heard = run.ears.poll(patience_s, _AT_ONCE)
     for file, _ in heard:
         if file in run.by_pidfd:
-            _reap(run, run.by_pidfd[file])
+            reap(run, run.by_pidfd[file])
+        elif run.outlet and file == run.outlet.fileno():
+            _pump(run, run.outlet)
         else:
             noted += _hear(run, file)
     for number in noted:
-        _handle(run, number)
+        handle_signal(run, number)
     if signal.SIGCHLD in noted:
-        while _reap(run, -1):
+        while reap(run, -1):
             pass
     _look_at_clock(run)
     if heard or run.leavings.due:
@@ -138,6 +170,15 @@ def _patience_s(run: Run) -> float | None:
     return min(max(0.0, min(deadlines) - now), LONGEST_SLEEP_S)
 
 
+def _pump(run: Run, outlet: "Outlet") -> None:
+    """Pass output on; a rank that writes to a pseudo-terminal has to be told that nobody reads it."""
+    outlet.work()
+    unread = outlet.broken_pty_ranks()
+    for pid, one in run.live.items() if unread else ():
+        if one.rank in unread:
+            signal_rank(pid, signal.SIGPIPE)
+
+
 def _hear(run: Run, pipe: int) -> list[int]:
     """Return the signals that have come; without a front everything is to end at once."""
     noted = read_noted(pipe)
@@ -152,124 +193,20 @@ def _hear(run: Run, pipe: int) -> list[int]:
     return []
 
 
-def _handle(run: Run, number: int) -> None:
-    if number in STOPPING:
-        _ask_to_stop(run, signal.Signals(number))
-    elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
-        return  # nobody could continue what is stopped here, so nothing is, as with a direct start
-    elif number in PASSED_ON:
-        _signal_ranks(run, number)
-        if number == signal.SIGHUP:
-            _signal_ranks(run, signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
-        if number == signal.SIGTSTP:
-            signal_process(run.watch.front.pid, signal.SIGSTOP)
-
-
-def _signal_ranks(run: Run, number: int) -> None:
-    for pid in run.live:
-        signal_rank(pid, number)
-
-
-def _ask_to_stop(run: Run, first: signal.Signals) -> None:
-    if run.waiting:
-        run.waiting.clear()
-        run.cut_short = run.cut_short or first
-    _send(run, run.ladder.ask(first, time.monotonic()))
-
-
-def _send(run: Run, rung: signal.Signals | None) -> None:
-    """Send a rung of the ladder to all that is left, then say so."""
-    if rung is None or not (run.live or run.leavings.due):
-        return
-    who = named("rank", run.ranks) if run.live else "what ranks left behind"
-    _signal_ranks(run, rung)
-    _signal_ranks(run, signal.SIGCONT)
-    run.hurry = rung is signal.SIGKILL
-    if not run.failures:
-        run.watch.say(f"stopping {who} with {rung.name}")
-
-
-def _reap(run: Run, pid: int) -> bool:
-    """Note how a child, any one with -1, has ended or was stopped; False when there is none."""
-    try:
-        found, status, rusage = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
-    except ChildProcessError:
-        return False
-    if found in run.live and os.WIFSTOPPED(status):
-        _note_stop(run, found, signal.Signals(os.WSTOPSIG(status)))
-    elif found in run.live:
-        _note_end(run, _make_exited(run, found, status, rusage))
-    return found != 0
-
-
-def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
-    """Give the only rank the terminal when it asks, or stop with it, as the shell expects."""
-    if not run.alone:
-        if number in ASKING:
-            who = f"rank {run.live[pid].rank} (pid {pid})"
-            run.watch.say(f"{who} is stopped: only a single rank can have the terminal ({number.name})")
-    elif number in ASKING and run.terminal.is_ours():
-        run.terminal.give(pid)
-        signal_rank(pid, signal.SIGCONT)
-    elif (number in ASKING and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
-        if run.terminal.can_be_stopped():
-            run.terminal.stop_job()  # what continues the front continues the rank
-        else:
-            signal_rank(pid, signal.SIGCONT)
-
-
-def _make_exited(run: Run, pid: int, status: int, rusage: struct_rusage) -> Exited:
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    one = run.live[pid]
-    usage = Usage(
-        wall_s=time.monotonic() - one.began_at,
-        user_s=rusage.ru_utime,
-        system_s=rusage.ru_stime,
-        max_rss_bytes=rusage.ru_maxrss * 1024 if rusage.ru_maxrss * 1024 > run.floor_bytes else None,
-        voluntary_switches=rusage.ru_nvcsw,
-        involuntary_switches=rusage.ru_nivcsw,
-    )
-    return Exited(
-        rank=one.rank,
-        pid=pid,
-        code=code,
-        signal=None if code is not None else os.WTERMSIG(status),
-        usage=usage,
-        stopped=run.ladder.begun,
-    )
-
-
-def _note_end(run: Run, exited: Exited) -> None:
-    one = run.live.pop(exited.pid)
-    if one.pidfd >= 0:
-        del run.by_pidfd[one.pidfd]
-        run.ears.unregister(one.pidfd)  # a child that is just being born may still have a copy of it
-        os.close(one.pidfd)
-    run.exits.append(exited)
-    run.terminal.take_back(exited.pid)
-    run.leavings.note_end(exited.pid, exited.rank)
-    if exited.status == 0 or run.failures or run.front_is_gone:
-        return
-    if len(run.exits) > 1 or run.live or run.waiting:
-        run.watch.say(describe(exited))
-    if run.watch.stop_on_failure and (run.live or run.waiting) and not run.ladder.begun:
-        _ask_to_stop(run, signal.SIGTERM)
-
-
 def _look_at_clock(run: Run) -> None:
     now = time.monotonic()
     if run.timeout_at is not None and now >= run.timeout_at:
         run.timeout_at = None
-        if run.live and not run.ladder.begun:
+        if not run.ladder.begun:
             run.timed_out = True
-            run.watch.say(f"time is up after {run.watch.timeout_s:g} s")
-            _ask_to_stop(run, signal.SIGTERM)
+            run.say(f"time is up after {run.watch.timeout_s:g} s")
+            ask_to_stop(run, signal.SIGTERM)
     if run.ladder.due_at is not None and now >= run.ladder.due_at:
-        _send(run, run.ladder.step(now))
+        send_rung(run, run.ladder.step(now))
 
 
 def _look_at_leavings(run: Run) -> None:
     ranks = {pid: one.rank for pid, one in run.live.items()}
     told = run.leavings.look(ranks, hurry=run.hurry or run.front_is_gone)
     if told and not run.front_is_gone:
-        run.watch.say(told)
+        run.say(told)

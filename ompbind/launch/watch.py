@@ -4,6 +4,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
@@ -11,20 +12,26 @@ from ompbind.events import Exited
 from ompbind.launch.front import Front
 from ompbind.launch.ladder import Ladder
 from ompbind.launch.leavings import Leavings
+from ompbind.launch.limits import raise_file_limit
 from ompbind.launch.terminal import Terminal
+from ompbind.outputs import Output
 from ompbind.record import Record
+
+if TYPE_CHECKING:  # ranks start without it
+    from ompbind.launch.pump import Outlet
 
 
 class Watch(Record):
-    """How to watch over a run: seconds, None for no limit; `say` gets a line on each thing worth telling.
+    """How to watch over a run: seconds, None for no limit.
 
-    `run_id` is what ranks find as OMPBIND_RUN_ID; with `keep_descendants` those that leave a rank's process
-    group may live on.
+    `word` makes of something worth telling the text to write, "" for none. `run_id` is what ranks find as
+    OMPBIND_RUN_ID; with `keep_descendants` those that leave a rank's process group may live on.
     """
 
     front: Front
-    say: Callable[[str], None]
+    word: Callable[[str], str]
     run_id: str
+    output: Output = Output()
     grace_s: float = 10.0
     timeout_s: float | None = None
     stop_on_failure: bool = True
@@ -48,8 +55,11 @@ class Run:
 
     `waiting` are the ranks to be started, last first, `live` those that run, by pid, which is their process
     group. With `alone` the only rank may have the terminal. `cut_short` is the signal that kept ranks from
-    being started. `hurry` once the last rung of the ladder was taken. `front_is_gone` once nobody is left
-    to tell anything: all that remains is to end everything. `floor_bytes` is the most memory that ompbind
+    being started. `hurry` once the last rung of the ladder was taken, `given_up` once nobody waits for output
+    that is still to be written. `unread` once a
+    rank ended because the reader of its output had gone. `front_is_gone` once nobody is left
+    to tell anything: all that remains is to end everything. `null` is a file that is empty.
+    `floor_bytes` is the most memory that ompbind
     had while it started ranks.
     """
 
@@ -64,15 +74,36 @@ class Run:
         self.timed_out = False
         self.cut_short: int | None = None
         self.hurry = False
+        self.given_up = False
+        self.unread = False
         self.front_is_gone = False
         self.floor_bytes = 0
+        self.limit = raise_file_limit(len(commands) * watch.output.files_of_a_rank)
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.ears = select.epoll()
         self.own_signals = -1
         self.by_pidfd: dict[int, int] = {}
+        self.outlet: Outlet | None = None
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         self.live: dict[int, LiveRank] = {}
         self.exits: list[Exited] = []
         self.failures: list[LaunchError] = []
+
+    def open_outlet(self) -> "Outlet":
+        """Return what all output of ompbind goes through, and that of ranks unless they inherit it."""
+        from ompbind.launch.pump import Outlet  # late: most runs have nothing to say
+
+        if self.outlet is None:
+            ranks = [command.rank for command, _ in self.waiting]
+            self.outlet = Outlet(self.watch.output, ranks)
+            self.ears.register(self.outlet.fileno(), select.EPOLLIN)
+        return self.outlet
+
+    def say(self, line: str) -> None:
+        """Say one thing on standard error, in its turn."""
+        text = self.watch.word(line)
+        if text:
+            self.open_outlet().say(text)
 
     @property
     def ranks(self) -> list[int]:

@@ -1,0 +1,108 @@
+"""The options that say how `run` starts its ranks and sees them through, and what they make of them."""
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ompbind.cli.options import QUIET, RUNNING, seconds
+from ompbind.cli.say import make_message, shows_colours
+from ompbind.cli.verb import option
+from ompbind.command import Job
+from ompbind.outputs import Output
+
+if TYPE_CHECKING:  # what only shows help or a plan needs none of it
+    from ompbind.launch.front import Front
+    from ompbind.launch.watch import Watch
+
+MODES = ("inherit", "tag", "files")
+
+
+def output_modes(text: str) -> tuple[str, ...]:
+    """Read the modes of --output for click: one, or tag and files together."""
+    modes = tuple(dict.fromkeys(text.split(",")))
+    unknown = [one for one in modes if one not in MODES]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is not {', '.join(MODES[:-1])} or {MODES[-1]}")
+    if "inherit" in modes and len(modes) > 1:
+        raise click.BadParameter("output is inherited, or goes through ompbind: 'tag,files' is both of these")
+    return modes
+
+
+_OPTIONS = (
+    option(RUNNING, "--output", type=output_modes, metavar="MODES",
+           help="What becomes of output: inherit (nothing is in between), tag (each line with its rank),"
+                " files (in --log-dir), or tag,files.  [default: inherit]"),
+    option(RUNNING, "--log-dir", type=click.Path(), metavar="DIR",
+           help="Write to the files DIR/RANK.out and DIR/RANK.err; alone it means --output files."),
+    option(RUNNING, "--force", is_flag=True, help="Overwrite files that are in --log-dir already."),
+    option(RUNNING, "--timestamps", is_flag=True, help="With tag: the time of each line as well."),
+    option(RUNNING, "--pty", is_flag=True,
+           help="With tag: let ranks write to a pseudo-terminal, so that they send every line at once."),
+    option(RUNNING, "--stdin", type=click.Choice(["first", "none"]), default="first", show_default=True,
+           help="Who reads standard input: rank 0 or nobody. A terminal goes to a single rank only."),
+    option(RUNNING, "--on-failure", type=click.Choice(["stop", "continue"]), default="stop",
+           show_default=True, help="What to do with the others when a rank fails."),
+    option(RUNNING, "--timeout", type=seconds, metavar="SECONDS",
+           help="Stop the run after this time, also written as 90s, 5m or 1.5h, with exit code 124."),
+    option(RUNNING, "--grace", type=seconds, metavar="SECONDS", default="10", show_default=True,
+           help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL."),
+    option(RUNNING, "--keep-descendants", is_flag=True,
+           help="Let daemons live that have left the process group of their rank, when the rank ends."),
+    option(RUNNING, "--report", type=click.Path(), metavar="FILE",
+           help="Write what ran, how it ended and what it used to a file, as JSON."),
+    option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing."),
+    QUIET,
+    option(RUNNING, "-v", "--verbose", is_flag=True,
+           help="Show the plan before starting, and what each rank used at the end."),
+)  # fmt: skip
+
+
+def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how ranks are started and seen through."""
+    return reduce(lambda made, add: add(made), reversed(_OPTIONS), function)
+
+
+def make_output(options: Mapping[str, Any]) -> Output:
+    """Make what the options say of output; raises click.UsageError when they contradict each other."""
+    folder = options["log_dir"]
+    modes = options["output"] or (("files",) if folder is not None else ("inherit",))
+    needs = (
+        ("files" in modes and folder is None, "--output files", "--log-dir, which says where"),
+        (folder is not None and "files" not in modes, "--log-dir", "--output files or tag,files"),
+        (options["force"] and folder is None, "--force", "--log-dir"),
+        (options["timestamps"] and "tag" not in modes, "--timestamps", "--output tag"),
+        (options["pty"] and "tag" not in modes, "--pty", "--output tag"),
+    )
+    for lacking, given, needed in needs:
+        if lacking:
+            raise click.UsageError(f"{given} needs {needed}", click.get_current_context(silent=True))
+    if modes == ("inherit",):
+        return Output()
+    return Output(
+        tag="tag" in modes,
+        timestamps=options["timestamps"],
+        colours=(shows_colours(sys.stdout), shows_colours(sys.stderr)),
+        folder=folder,
+        force=options["force"],
+        pty=options["pty"],
+    )
+
+
+def make_watch(options: Mapping[str, Any], job: Job, front: "Front") -> "Watch":
+    """Make what the options say of how to watch over a run."""
+    from ompbind.launch.watch import Watch  # late: what only shows help or a plan needs none of it
+
+    return Watch(
+        front=front,
+        word=(lambda line: "") if options["quiet"] else make_message,
+        run_id=job.run_id,
+        output=make_output(options),
+        grace_s=options["grace"],
+        timeout_s=options["timeout"],
+        stop_on_failure=options["on_failure"] == "stop",
+        stdin_first=options["stdin"] == "first",
+        keep_descendants=options["keep_descendants"],
+    )

@@ -1,0 +1,85 @@
+"""The end of a rank, and its being stopped, as the kernel tells its parent."""
+
+import os
+import signal
+import time
+from resource import struct_rusage
+
+from ompbind.events import Exited, Usage, describe
+from ompbind.launch.kin import signal_rank
+from ompbind.launch.stopping import ask_to_stop
+from ompbind.launch.terminal import ASKING
+from ompbind.launch.watch import Run
+
+
+def reap(run: Run, pid: int) -> bool:
+    """Note how a child, any one with -1, has ended or was stopped; False when there is none."""
+    try:
+        found, status, rusage = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
+    except ChildProcessError:
+        return False
+    if found in run.live and os.WIFSTOPPED(status):
+        _note_stop(run, found, signal.Signals(os.WSTOPSIG(status)))
+    elif found in run.live:
+        _note_end(run, _make_exited(run, found, status, rusage))
+    return found != 0
+
+
+def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
+    """Give the only rank the terminal when it asks, or stop with it, as the shell expects."""
+    if not run.alone:
+        if number in ASKING:
+            who = f"rank {run.live[pid].rank} (pid {pid})"
+            run.say(f"{who} is stopped: only a single rank can have the terminal ({number.name})")
+    elif number in ASKING and run.terminal.is_ours():
+        run.terminal.give(pid)
+        signal_rank(pid, signal.SIGCONT)
+    elif (number in ASKING and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
+        if run.terminal.can_be_stopped():
+            run.terminal.stop_job()  # what continues the front continues the rank
+        else:
+            signal_rank(pid, signal.SIGCONT)
+
+
+def _make_exited(run: Run, pid: int, status: int, rusage: struct_rusage) -> Exited:
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    one = run.live[pid]
+    usage = Usage(
+        wall_s=time.monotonic() - one.began_at,
+        user_s=rusage.ru_utime,
+        system_s=rusage.ru_stime,
+        max_rss_bytes=rusage.ru_maxrss * 1024 if rusage.ru_maxrss * 1024 > run.floor_bytes else None,
+        voluntary_switches=rusage.ru_nvcsw,
+        involuntary_switches=rusage.ru_nivcsw,
+    )
+    return Exited(
+        rank=one.rank,
+        pid=pid,
+        code=code,
+        signal=None if code is not None else os.WTERMSIG(status),
+        usage=usage,
+        stopped=run.ladder.begun,
+    )
+
+
+def _note_end(run: Run, exited: Exited) -> None:
+    one = run.live.pop(exited.pid)
+    if one.pidfd >= 0:
+        del run.by_pidfd[one.pidfd]
+        run.ears.unregister(one.pidfd)  # a child that is just being born may still have a copy of it
+        os.close(one.pidfd)
+    run.exits.append(exited)
+    run.terminal.take_back(exited.pid)
+    run.leavings.note_end(exited.pid, exited.rank)
+    if exited.status == 0 or run.failures or run.front_is_gone:
+        return
+    run.unread = run.unread or _died_unread(run, exited)
+    if (len(run.exits) > 1 or run.live or run.waiting) and not run.unread:
+        run.say(describe(exited))
+    if run.watch.stop_on_failure and (run.live or run.waiting) and not run.ladder.begun:
+        ask_to_stop(run, signal.SIGTERM)
+
+
+def _died_unread(run: Run, exited: Exited) -> bool:
+    """Tell whether a rank ended since nobody reads any more: who closes a pipe wants to hear no more."""
+    return exited.signal == signal.SIGPIPE and run.outlet is not None and run.outlet.broken

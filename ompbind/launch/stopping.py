@@ -1,0 +1,53 @@
+"""Signals and the ladder: what is sent to all ranks of a run, and when."""
+
+import signal
+import time
+
+from ompbind.cpuset import named
+from ompbind.launch.kin import signal_process, signal_rank
+from ompbind.launch.wakeup import PASSED_ON, STOPPING
+from ompbind.launch.watch import Run
+
+
+def handle_signal(run: Run, number: int) -> None:
+    """Do what a signal asks for that somebody has sent to ompbind."""
+    if number in STOPPING:
+        ask_to_stop(run, signal.Signals(number))
+    elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
+        return  # nobody could continue what is stopped here, so nothing is, as with a direct start
+    elif number in PASSED_ON:
+        if number == signal.SIGWINCH and run.outlet:
+            run.outlet.set_size()
+        signal_ranks(run, number)
+        if number == signal.SIGHUP:
+            signal_ranks(run, signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
+        if number == signal.SIGTSTP:
+            signal_process(run.watch.front.pid, signal.SIGSTOP)
+
+
+def signal_ranks(run: Run, number: int) -> None:
+    """Signal every rank and its group."""
+    for pid in run.live:
+        signal_rank(pid, number)
+
+
+def ask_to_stop(run: Run, first: signal.Signals) -> None:
+    """Begin the ladder with a signal, or take its next rung; who waits for output only is let go."""
+    if not (run.live or run.waiting or run.leavings.due):
+        run.given_up = True
+    if run.waiting:
+        run.waiting.clear()
+        run.cut_short = run.cut_short or first
+    send_rung(run, run.ladder.ask(first, time.monotonic()))
+
+
+def send_rung(run: Run, rung: signal.Signals | None) -> None:
+    """Send a rung of the ladder to all that is left, then say so."""
+    if rung is None or not (run.live or run.leavings.due):
+        return
+    who = named("rank", run.ranks) if run.live else "what ranks left behind"
+    signal_ranks(run, rung)
+    signal_ranks(run, signal.SIGCONT)
+    run.hurry = rung is signal.SIGKILL
+    if not (run.failures or run.unread):
+        run.say(f"stopping {who} with {rung.name}")
