@@ -14,14 +14,16 @@ TABLE = """
 words:   record errors cpuset
 values:  liveruns topology kinds memories items mend mask request placement neighbours places selection
          field fitting strategies crowd ground shares explain decide advice plan measures reasons compat
-         openmp command outputs events sight
+         openmp command outputs tagging events sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
          machine.sources machine.engines
 effects: launch.which launch.confine launch.claims launch.kin launch.ladder launch.terminal
-         launch.wakeup launch.front launch.limits launch.leavings launch.spawn launch.watch
-         launch.stopping launch.ends launch.supervise launch.worker observe.runtimes observe.probe
+         launch.wakeup launch.front launch.limits launch.leavings launch.spawn
+         launch.sinks launch.logs launch.ptys launch.lanes launch.pump
+         launch.watch launch.stopping launch.ends launch.supervise launch.worker
+         observe.runtimes observe.probe
          observe.processes
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Sequence
 from resource import RUSAGE_SELF, getrusage
+from typing import TYPE_CHECKING
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError

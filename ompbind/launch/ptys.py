@@ -1,0 +1,96 @@
+"""What ranks write to: pipes, and pseudo-terminals for ranks that only send lines at once to a terminal."""
+
+import fcntl
+import os
+
+from ompbind.errors import LaunchError
+
+PIPE_SIZE = 1 << 20
+"""Bytes that a pipe from a rank holds at most; without privileges the kernel allows no more."""
+
+PIPES_SIZE = 16 << 20
+"""Bytes that all of them hold together: a user who has 64 MiB of pipes gets small ones only."""
+
+USUAL_SIZE = 64 << 10
+"""Bytes that a pipe holds that nobody has enlarged."""
+
+LINES, COLUMNS = 24, 80
+"""The size of pseudo-terminals where ompbind has no terminal itself."""
+
+_SPARE_FILES = 64
+"""Files that ompbind has open besides those of ranks."""
+
+
+def pipe_size(streams: int) -> int:
+    """Return how many bytes each pipe should hold, a power of two."""
+    share = min(PIPE_SIZE, PIPES_SIZE // max(streams, 1))
+    return max(USUAL_SIZE, 1 << (share.bit_length() - 1))
+
+
+def open_pipe(size: int) -> tuple[int, int]:
+    """Return the ends of a new pipe; reading from it never waits. Raises OSError."""
+    source, end = os.pipe()
+    os.set_blocking(source, False)
+    if size > USUAL_SIZE:
+        try:
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            pass  # the user has many pipes already: it works as it is, if not as fast
+    return source, end
+
+
+def open_pty(size: tuple[int, int]) -> tuple[int, int]:
+    """Return the ends of a new pseudo-terminal that passes bytes on as they are; raises OSError."""
+    import termios  # late: hardly any run has one
+
+    source, end = os.openpty()
+    settings = termios.tcgetattr(end)
+    settings[1] &= ~termios.OPOST
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(end, termios.TCSANOW, settings)
+    os.set_blocking(source, False)
+    set_size(source, size)
+    return source, end
+
+
+def open_terminal() -> int:
+    """Return a descriptor of its own of the terminal that ompbind shows on, -1 for none."""
+    return next((os.dup(number) for number in (1, 2, 0) if os.isatty(number)), -1)
+
+
+def read_size(terminal: int) -> tuple[int, int]:
+    """Return lines and columns of a terminal, the usual ones where there is none or it does not know."""
+    import termios
+
+    try:
+        lines, columns = termios.tcgetwinsize(terminal)
+    except (OSError, ValueError, termios.error):
+        lines = columns = 0
+    return lines or LINES, columns or COLUMNS
+
+
+def set_size(terminal: int, size: tuple[int, int]) -> None:
+    """Set lines and columns of a terminal; one that is gone needs none."""
+    import termios
+
+    try:
+        termios.tcsetwinsize(terminal, size)
+    except (OSError, termios.error):
+        pass
+
+
+def check_files(count: int) -> None:
+    """Raise LaunchError unless so many files of ranks may be open here."""
+    needed = count + _SPARE_FILES
+    if needed <= 256:
+        return  # no system has a limit this low, so that it need not be read
+    import resource  # late: few runs have that many ranks
+
+    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or needed <= limit:
+        return
+    can = highest == resource.RLIM_INFINITY or needed <= highest
+    raise LaunchError(
+        f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed",
+        hint=f"'ulimit -n {needed}' allows them" if can else "'--output files' alone keeps none of them open",
+    )

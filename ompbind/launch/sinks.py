@@ -1,0 +1,142 @@
+"""Sinks: standard output and standard error of ompbind itself, written to without ever waiting.
+
+A pipe or a terminal is shared with other processes, and so is a flag such as O_NONBLOCK: it belongs to what
+is open, not to who has it open. So these are opened once more, for ompbind alone. What cannot be opened again
+is asked before each write whether it would wait.
+"""
+
+import os
+import select
+import stat
+from collections.abc import Callable, Sequence
+
+from ompbind.tagging import Buffer
+
+NAMES = {1: "standard output", 2: "standard error"}
+
+_AT_ONCE = 512
+"""Buffers in one write; the kernel takes twice as many."""
+
+_PIPE_BUF = select.PIPE_BUF
+
+Write = Callable[[Sequence[Buffer]], int]
+"""Writes the beginning of some buffers, returns how many bytes; raises BlockingIOError instead of waiting."""
+
+
+class Sink:
+    """Where lines go: what is put there and not yet written, and how it is written.
+
+    `size` is the number of bytes that wait. Once `broken`, nothing is written any more and nothing waits;
+    `trouble` tells why, and is "" when the reader has gone.
+    """
+
+    def __init__(self, name: str, file: int, write: Write) -> None:
+        self.name = name
+        self.file = file
+        self.size = 0
+        self.broken = file < 0
+        self.trouble = ""
+        self._write = write
+        self._waiting: list[Buffer] = []
+
+    def put(self, buffers: Sequence[Buffer]) -> None:
+        """Have buffers written after all that wait already; they must not change any more."""
+        if self.broken:
+            return
+        self._waiting += buffers
+        self.size += sum(map(len, buffers))
+
+    def flush(self) -> bool:
+        """Write what can be written without waiting, and tell whether nothing is left."""
+        while self.size:
+            try:
+                self._drop(self._write(self._waiting[:_AT_ONCE]))
+            except BlockingIOError:
+                return False
+            except BrokenPipeError:
+                self._break("")
+            except OSError as error:
+                self._break(f"{self.name} cannot be written any more: {error.strerror}")
+        return True
+
+    def close(self) -> None:
+        """Let go of the file; what waits is lost."""
+        self._break(self.trouble)
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def _drop(self, written: int) -> None:
+        self.size -= written
+        if not self.size:
+            self._waiting.clear()
+            return
+        count = 0
+        while written >= len(self._waiting[count]):
+            written -= len(self._waiting[count])
+            count += 1
+        del self._waiting[:count]
+        self._waiting[0] = memoryview(self._waiting[0])[written:]
+
+    def _break(self, trouble: str) -> None:
+        self.broken = True
+        self.trouble = trouble
+        self.size = 0
+        self._waiting.clear()
+
+
+def open_sink(number: int) -> Sink:
+    """Return a sink for a standard file, by number; one that is not open swallows everything."""
+    name = NAMES[number]
+    try:
+        mode = os.fstat(number).st_mode
+    except OSError:
+        file = os.open(os.devnull, os.O_WRONLY)
+        return Sink(name, file, _writing(file))
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)):
+        file = os.dup(
+            number
+        )  # files and most devices take what they get; offsets are shared, as they must be
+        return Sink(name, file, _writing(file))
+    try:
+        file = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        return Sink(name, file, _writing(file))
+    except OSError:  # a socket, or it belongs to another user, or /proc is not there
+        file = os.dup(number)
+        return Sink(name, file, _asking(file))
+
+
+def no_sink() -> Sink:
+    """Return a sink that has been broken from the start."""
+    return Sink("", -1, lambda buffers: 0)
+
+
+def same_file(one: int, other: int) -> bool:
+    """Tell whether two open files lead to the same place."""
+    try:
+        return os.path.samestat(os.fstat(one), os.fstat(other))
+    except OSError:
+        return False
+
+
+def _writing(file: int) -> Write:
+    return lambda buffers: os.writev(file, buffers)
+
+
+def _asking(file: int) -> Write:
+    """Write little enough that what has room for anything takes it without waiting."""
+    poller = select.poll()
+    poller.register(file, select.POLLOUT)
+
+    def write(buffers: Sequence[Buffer]) -> int:
+        if not poller.poll(0):
+            raise BlockingIOError
+        start, left = [], _PIPE_BUF
+        for buffer in buffers:
+            start.append(memoryview(buffer)[:left])
+            left -= len(start[-1])
+            if not left:
+                break
+        return os.writev(file, start)
+
+    return write

@@ -1,0 +1,146 @@
+"""Starts ranks whose output goes through an `Outlet`, with as little else as possible.
+
+    python tests/live/through.py -n N --output tag [--stats FILE] -- CMD...
+
+Takes the output options of `ompbind run`. `--chat S` says a message every S seconds; `--stats` writes as JSON
+what the outlet told and what it cost.
+"""
+
+import argparse
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+from ompbind.errors import LaunchError
+from ompbind.launch.pump import Outlet
+from ompbind.outputs import Output
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-n", type=int, default=1)
+    parser.add_argument("--output", default="inherit")
+    parser.add_argument("--log-dir")
+    for flag in ("--force", "--timestamps", "--pty", "--colours"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--chat", type=float)
+    parser.add_argument("--stats")
+    parser.add_argument("cmd", nargs="+")
+    return parser.parse_args()
+
+
+def make_output(args):
+    kinds = args.output.split(",")
+    return Output(
+        tag="tag" in kinds,
+        timestamps=args.timestamps,
+        colours=(args.colours, args.colours),
+        folder=(args.log_dir or "logs") if "files" in kinds else None,
+        force=args.force,
+        pty=args.pty,
+    )
+
+
+def start(outlet, rank, cmd):
+    ends = outlet.open_ends(rank)
+    try:
+        return subprocess.Popen(
+            cmd,
+            env={**os.environ, "RANK": str(rank)},
+            stdout=ends.out if ends.out >= 0 else None,
+            stderr=ends.err if ends.err >= 0 else None,
+        )
+    finally:
+        outlet.close_ends(ends)
+
+
+class Watch:
+    """The loop of a supervisor that does nothing but wait for the ranks and the outlet."""
+
+    def __init__(self, args, outlet):
+        self.args, self.outlet = args, outlet
+        self.wakeups = self.messages = 0
+        self.killed = []
+        self.codes = {}
+        self.epoll = select.epoll()
+        self.epoll.register(outlet, select.EPOLLIN)
+        self.live = {}
+        self.next_at = time.monotonic() + args.chat if args.chat else None
+
+    def run(self):
+        for rank in range(self.args.n):
+            process = start(self.outlet, rank, self.args.cmd)
+            pidfd = os.pidfd_open(process.pid)
+            self.live[pidfd] = rank, process
+            self.epoll.register(pidfd, select.EPOLLIN)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 1)  # as the supervisor does: nobody waits for it
+        while self.live or not self.outlet.idle:
+            self.step()
+
+    def step(self):
+        ready = self.epoll.poll(None if self.next_at is None else max(0.0, self.next_at - time.monotonic()))
+        self.wakeups += 1
+        for number, _ in ready:
+            if number == self.outlet.fileno():
+                self.outlet.work()
+            else:
+                self.reap(number)
+        for rank in self.outlet.broken_pty_ranks():
+            self.killed.append(rank)
+            for other, process in self.live.values():
+                if other == rank:
+                    process.send_signal(signal.SIGPIPE)
+        if self.next_at is not None and time.monotonic() >= self.next_at:
+            self.outlet.say(f"ompbind: message {self.messages}\n  with a second line")
+            self.messages += 1
+            self.next_at += self.args.chat
+
+    def reap(self, number):
+        rank, process = self.live.pop(number)
+        self.codes[rank] = process.wait()
+        self.epoll.unregister(number)
+        os.close(number)
+        if not self.live:
+            self.outlet.finish()
+
+    def stats(self):
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "rss_mib": used.ru_maxrss / 1024,
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "wakeups": self.wakeups,
+            "messages": self.messages,
+            "broken": self.outlet.broken,
+            "troubles": list(self.outlet.troubles),
+            "killed": self.killed,
+            "codes": [self.codes[rank] for rank in sorted(self.codes)],
+            "last_words": [self.outlet.last_words(rank) for rank in range(self.args.n)],
+        }
+
+
+def main():
+    args = read_arguments()
+    try:
+        outlet = Outlet(make_output(args), range(args.n))
+        watch = Watch(args, outlet)
+        watch.run()
+    except LaunchError as error:
+        print(f"{error.message}\nhint: {error.hint}", file=sys.stderr)
+        return 125
+    stats = watch.stats()
+    outlet.close()
+    if args.stats:
+        Path(args.stats).write_text(json.dumps(stats))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
