@@ -11,9 +11,17 @@ import sys
 from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
-from ompbind.launch import ptys
 from ompbind.launch.lanes import TAIL, Lane, News, Stream
 from ompbind.launch.logs import ERR, OUT, log_path, make_folder, open_log, read_tail
+from ompbind.launch.ptys import (
+    check_files,
+    open_pipe,
+    open_pty,
+    open_terminal,
+    pipe_size,
+    read_size,
+    set_size,
+)
 from ompbind.launch.sinks import no_sink, open_sink, same_file
 from ompbind.outputs import Output
 from ompbind.record import Record
@@ -45,13 +53,13 @@ class Outlet:
         self._news = News()
         streams = len(ranks) * sum(map(self._is_stream, _KINDS))
         self._limit = line_limit(streams)
-        self._pipe_size = ptys.pipe_size(streams)
-        ptys.check_files(streams * (1 if output.folder is None else 2))
+        self._pipe_size = pipe_size(streams)
+        check_files(streams * (1 if output.folder is None else 2))
         if output.folder is not None:
             make_folder(output.folder, ranks, force=output.force)
         self._tails: dict[int, Stream] = {}
         self._ptys: dict[int, Stream] = {}
-        self._terminal = ptys.open_terminal() if output.pty else -1
+        self._terminal = open_terminal() if output.pty else -1
         self._epoll = select.epoll()
         self._by_number: dict[int, Lane] = {}
         self._lanes: dict[int, Lane] = {}
@@ -143,10 +151,10 @@ class Outlet:
 
     def set_size(self) -> None:
         """Give the pseudo-terminals of ranks the size of the terminal that ompbind shows on."""
-        size = ptys.read_size(self._terminal) if self._ptys else (0, 0)
+        size = read_size(self._terminal) if self._ptys else (0, 0)
         for stream in self._ptys.values():
             if not stream.closed:
-                ptys.set_size(stream.source, size)
+                set_size(stream.source, size)
 
     def close(self) -> None:
         """Close everything; what has not been written is lost."""
@@ -182,8 +190,8 @@ class Outlet:
     def _open_pair(self, number: int) -> tuple[int, int, bool]:
         """Return both ends of a pipe or pseudo-terminal, and whether it is the latter."""
         if self._output.pty and number == _OUT:
-            return *ptys.open_pty(ptys.read_size(self._terminal)), True
-        return *ptys.open_pipe(self._pipe_size), False
+            return *open_pty(read_size(self._terminal)), True
+        return *open_pipe(self._pipe_size), False
 
     def _connect(self, stream: Stream, number: int) -> None:
         if self._output.tag:

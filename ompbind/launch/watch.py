@@ -94,7 +94,7 @@ class Run:
         from ompbind.launch.pump import Outlet  # late: most runs have nothing to say
 
         if self.outlet is None:
-            ranks = [command.rank for command, _ in self.waiting]
+            ranks = [command.rank for command, _ in reversed(self.waiting)]
             self.outlet = Outlet(self.watch.output, ranks)
             self.ears.register(self.outlet.fileno(), select.EPOLLIN)
         return self.outlet
