@@ -18,7 +18,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine import archive as archive_module
 from ompbind.machine.archive import ArchiveRoot
-from ompbind.machine.cgroup import read_limits
+from ompbind.machine.cgroup import read_limits, read_oom_kills
 from ompbind.machine.fallback import make_counted_machine
 from ompbind.machine.linux import read_recorded
 from ompbind.machine.root import FolderRoot
@@ -295,6 +295,77 @@ def test_cgroup_limits(tmp_path, files, cpuset, quota):
     limits = read_limits(FolderRoot(str(tmp_path)))
     assert limits.cpuset == (CpuSet.from_list(cpuset) if cpuset else None)
     assert limits.quota == quota
+
+
+EVENTS = "low 0\nhigh 3\nmax 9\noom 8\noom_kill {}\noom_group_kill 7\n"
+CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, None),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "proc/self/mountinfo": MOUNTINFO.format(top="/", point="/cg", kind="cgroup2", options=""),
+                "cg/a/b/memory.events": EVENTS.format(2),
+                "cg/a/memory.events": EVENTS.format(5),
+            },
+            2,
+        ),
+        (
+            {  # the group has no memory controller: the nearest one above accounts for it
+                "proc/self/cgroup": "0::/a/b\n",
+                "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n",
+                "cg/a/memory.events": EVENTS.format(5),
+            },
+            5,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n"}, None),
+        (
+            {  # version 1; the hierarchy of version 2 beside it has no memory
+                "proc/self/cgroup": "4:memory:/docker/x\n1:cpu:/docker/x\n0::/docker/x\n",
+                "proc/self/mountinfo": MOUNTINFO.format(top="/", point="/cg/two", kind="cgroup2", options="")
+                + MOUNTINFO.format(top="/docker/x", point="/cg/cpu", kind="cgroup", options="cpu")
+                + MOUNTINFO.format(top="/docker/x", point="/cg/memory", kind="cgroup", options="memory"),
+                "cg/memory/memory.oom_control": CONTROL.format(3),
+                "cg/cpu/memory.oom_control": CONTROL.format(4),
+            },
+            3,
+        ),
+        (
+            {  # groups of version 1 do not count for those inside
+                "proc/self/cgroup": "4:memory:/x\n",
+                "proc/mounts": "cgroup /c cgroup rw,memory 0 0\n",
+                "c/memory.oom_control": CONTROL.format(3),
+            },
+            None,
+        ),
+        (
+            {  # a kernel before 4.13
+                "proc/self/cgroup": "4:memory:/x\n",
+                "proc/mounts": "cgroup /c cgroup rw,memory 0 0\n",
+                "c/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n",
+            },
+            None,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n",
+                "cg/memory.events": "oom_kill\noom_kill x y\noom_kill -1\n",
+            },
+            None,
+        ),
+    ],
+    ids=["none", "v2", "v2-no-controller", "v2-top", "v1", "v1-parent", "v1-old", "junk"],
+)
+def test_processes_killed_for_memory_are_counted_by_the_group(tmp_path, files, kills):
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert read_oom_kills(FolderRoot(str(tmp_path))) == kills
 
 
 def test_the_cpuset_limits_what_is_allowed(tmp_path):

@@ -1,4 +1,4 @@
-"""What the control groups allow a process: its cpuset, and the CPU time of its quota.
+"""What the control groups allow a process: its cpuset, the CPU time of its quota; and who ran out of memory.
 
 Version 1 keeps a hierarchy for each controller, version 2 has one for all; where they are mounted is
 read, not assumed, and a limit of any enclosing group counts.
@@ -36,10 +36,40 @@ def read_limits(root: Root) -> Limits:
     cpuset: CpuSet | None = None
     quotas: list[float] = []
     for mount in _mounts(root):
-        for folder in _folders(mount, groups):
+        for folder in _folders(mount, _path_in(mount, groups)):
             cpuset = _cpuset(root, folder) if cpuset is None else cpuset
             quotas.extend(_quota(root, folder))
     return Limits(cpuset=cpuset, quota=min(quotas, default=None))
+
+
+def read_oom_kills(root: Root) -> int | None:
+    """Count the processes of its own group that the kernel has killed because memory ran out, since ever.
+
+    The group is the one that accounts for the memory of the process that reads: in version 2 the nearest
+    that has such a counter, and those inside it count too. None where no group counts.
+    """
+    groups = dict(_groups(root))
+    for mount in _mounts(root):
+        for path in _memory_counters(mount, groups):
+            text = root.read(path)
+            if text is not None:
+                return _counter(text, "oom_kill")
+    return None
+
+
+def _memory_counters(mount: _Mount, groups: dict[str, str]) -> list[str]:
+    """Return the files that may count for the process, the nearest first; in version 1 only its own may."""
+    if mount.kind == "cgroup2":
+        return [f"{folder}/memory.events" for folder in _folders(mount, groups.get(""))]
+    if "memory" not in mount.options:
+        return []
+    return [f"{folder}/memory.oom_control" for folder in _folders(mount, groups.get("memory"))][:1]
+
+
+def _counter(text: str, name: str) -> int | None:
+    """Return the number on the line of that name, None when there is no such line: kernels before 4.13."""
+    pairs = (line.split() for line in text.splitlines())
+    return next((whole_number(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == name), None)
 
 
 def _groups(root: Root) -> Iterator[tuple[str, str]]:
@@ -74,9 +104,8 @@ def _mountinfo(text: str) -> Iterator[_Mount]:
             yield _Mount(kind=right[0], options=options, point=left[4], top=left[3])
 
 
-def _folders(mount: _Mount, groups: dict[str, str]) -> Iterator[str]:
-    """Yield the folders of the process's group and of those that enclose it, innermost first."""
-    path = _path_in(mount, groups)
+def _folders(mount: _Mount, path: str | None) -> Iterator[str]:
+    """Yield the folders of the group at a path and of those that enclose it, innermost first."""
     if path is None:
         return
     top = mount.top.rstrip("/") + "/"
