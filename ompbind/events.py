@@ -5,8 +5,27 @@ A supervisor only notes events; the functions here decide what they mean.
 
 from collections.abc import Sequence
 from signal import Signals
+from typing import Protocol
 
 from ompbind.record import Record
+
+KIB = 1024
+"""Bytes in a unit of `ru_maxrss`, as Linux counts it."""
+
+
+class ResourceUsage(Protocol):
+    """What `os.wait4` returns of a process that has ended: times in seconds, memory in KiB."""
+
+    @property
+    def ru_utime(self) -> float: ...  # noqa: D102 - the names are those of getrusage(2)
+    @property
+    def ru_stime(self) -> float: ...  # noqa: D102
+    @property
+    def ru_maxrss(self) -> int: ...  # noqa: D102
+    @property
+    def ru_nvcsw(self) -> int: ...  # noqa: D102
+    @property
+    def ru_nivcsw(self) -> int: ...  # noqa: D102
 
 
 class Usage(Record):
@@ -22,6 +41,23 @@ class Usage(Record):
     max_rss_bytes: int | None = None
     voluntary_switches: int = 0
     involuntary_switches: int = 0
+
+
+def make_usage(used: ResourceUsage, wall_s: float, floor_bytes: int) -> Usage:
+    """Say what a rank used, by what the kernel counted and the time from its start to its end.
+
+    `floor_bytes` is the most memory that the process which started the rank had at once until then: a
+    process takes this number along when it executes a command, so what is not more says nothing.
+    """
+    peak = used.ru_maxrss * KIB
+    return Usage(
+        wall_s=wall_s,
+        user_s=used.ru_utime,
+        system_s=used.ru_stime,
+        max_rss_bytes=peak if peak > floor_bytes else None,
+        voluntary_switches=used.ru_nvcsw,
+        involuntary_switches=used.ru_nivcsw,
+    )
 
 
 class Exited(Record):
@@ -86,10 +122,19 @@ def was_interrupted(outcome: Outcome) -> bool:
     return failure is not None and failure.signal == Signals.SIGINT and not outcome.timed_out
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal, "signal 37" for one that has none."""
+    named = number in {one.value for one in Signals}
+    return Signals(number).name if named else f"signal {number}"
+
+
+def describe_end(exited: Exited, *, several: bool = False) -> str:
+    """Say how a rank ended, or `several` that ended alike, as what follows their name in a sentence."""
+    if exited.signal is None:
+        return f"exited with {exited.code}"
+    return f"{'were' if several else 'was'} ended by {signal_name(exited.signal)}"
+
+
 def describe(exited: Exited) -> str:
     """Say in one line how a rank ended."""
-    who = f"rank {exited.rank} (pid {exited.pid})"
-    if exited.signal is None:
-        return f"{who} exited with {exited.code}"
-    named = exited.signal in {number.value for number in Signals}
-    return f"{who} was ended by {Signals(exited.signal).name if named else f'signal {exited.signal}'}"
+    return f"rank {exited.rank} (pid {exited.pid}) {describe_end(exited)}"

@@ -14,7 +14,7 @@ TABLE = """
 words:   record errors cpuset
 values:  liveruns topology kinds memories items mend mask request placement neighbours places selection
          field fitting strategies crowd ground shares explain decide advice plan measures reasons compat
-         openmp command outputs tagging events sight
+         openmp command outputs tagging events hints sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
@@ -25,8 +25,10 @@ effects: launch.which launch.confine launch.claims launch.kin launch.ladder laun
          launch.watch launch.stopping launch.ends launch.supervise launch.worker
          observe.runtimes observe.probe
          observe.processes
+         launch.reports
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps
+         report.outcome report.run
          report.overlay report.boxes report.layout report.picture report.blocks report.mosaic
 shell:   cli.verb cli.say cli.options cli.running cli.exec cli.plan cli.probe cli.ps cli.run
          cli.topo cli.main __main__
@@ -111,6 +113,7 @@ TO_PLAN = "import ompbind.cli.main, ompbind.cli.plan"
     [
         ("import ompbind.cli.main", set()),
         (TO_RUN, set()),
+        ("import ompbind.cli.main, ompbind.launch.reports", set()),
         (TO_PLAN, {"json", "json.decoder", "json.encoder", "json.scanner", "_json", "shlex", "textwrap"}),
     ],
 )

@@ -1,0 +1,311 @@
+"""Reports in real files: replaced whole or left alone, and refused early where they cannot be written."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ompbind.errors import LaunchError, RequestError
+from ompbind.launch.reports import prepare_report, write_report
+
+ROOT = os.geteuid() == 0
+NOBODY = 65534
+
+
+def write(path, text):
+    write_report(prepare_report(str(path)), text)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_has_the_mode_that_umask_leaves(tmp_path):
+    old = os.umask(0o027)
+    try:
+        write(tmp_path / "run.json", "{}")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "run.json").read_text() == "{}\n"
+    assert mode(tmp_path / "run.json") == 0o640
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_nothing_is_there_before_the_report_is(tmp_path):
+    prepare_report(str(tmp_path / "run.json"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_there_is_replaced_and_keeps_its_mode(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text("before")
+    path.chmod(0o604)
+    with path.open() as before:
+        write(path, "after")
+        assert before.read() == "before"  # whoever reads the old one reads it to its end
+    assert (path.read_text(), mode(path)) == ("after\n", 0o604)
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+@pytest.mark.skipif(not ROOT, reason="only root gives files away")
+def test_a_file_of_somebody_else_stays_theirs(tmp_path):
+    path = tmp_path / "run.json"
+    path.touch()
+    os.chown(path, NOBODY, NOBODY)
+    write(path, "after")
+    assert (path.stat().st_uid, path.stat().st_gid, path.read_text()) == (NOBODY, NOBODY, "after\n")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_symbolic_links_are_followed(tmp_path, exists):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real/run.json")
+    (tmp_path / "other").symlink_to("link")
+    if exists:
+        (tmp_path / "real/run.json").write_text("before")
+    write(tmp_path / "other", "after")
+    assert (tmp_path / "other").is_symlink()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real/run.json").read_text() == "after\n"
+
+
+def test_the_path_is_that_of_the_folder_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = prepare_report("run.json")
+    monkeypatch.chdir("/")
+    write_report(file, "{}")
+    assert (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "hint"),
+    [
+        ("", "''", "name a file"),
+        ("folder", "it is a folder", "folder/run.json"),
+        ("folder/", "it is a folder", "run.json"),
+        ("new/", "not a file", "name a file"),
+        ("nowhere/run.json", "there is no folder {}/nowhere", "mkdir -p {}/nowhere"),
+        ("file/run.json", "Not a directory", "folder"),
+        ("loop", "symbolic links", ""),
+        ("n" * 300, "too long", ""),
+        ("socket", "neither a file nor a pipe", "name a file"),
+        ("/dev/fd/77", "Bad file descriptor", "N>FILE"),
+        ("a\0b", "null", ""),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_starts(tmp_path, monkeypatch, name, why, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        with pytest.raises(RequestError) as caught:
+            prepare_report(name)
+    assert caught.value.message.startswith("the report cannot be written to ")
+    assert why.format(tmp_path) in caught.value.message
+    assert hint.format(tmp_path) in caught.value.hint
+    assert caught.value.launch_code == 125
+
+
+AS_NOBODY = """
+import os, sys
+from ompbind.errors import OmpbindError
+from ompbind.launch.reports import prepare_report, write_report
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    write_report(prepare_report(sys.argv[1]), "after")
+except OmpbindError as error:
+    print(type(error).__name__, error.message)
+"""
+
+
+@pytest.mark.skipif(not ROOT, reason="only root becomes somebody else")
+@pytest.mark.parametrize(
+    ("folder", "file", "said", "text"),
+    [
+        (0o755, None, "no permission to write in", None),
+        (0o755, 0o644, "no permission to write to it", "before"),
+        (0o755, 0o666, "", "after\n"),
+        (0o777, 0o644, "no permission to write to it", "before"),
+        (0o1777, 0o666, "", "after\n"),
+        (0o700, 0o666, "Permission denied", "before"),
+    ],
+)
+def test_permissions_are_those_of_the_one_who_runs(open_folder, folder, file, said, text):
+    inside = open_folder / "inside"
+    inside.mkdir()
+    path = inside / "run.json"
+    if file is not None:
+        path.write_text("before")
+        path.chmod(file)
+    inside.chmod(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(path)], capture_output=True, text=True, cwd="/", timeout=60
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith(said and f"RequestError the report cannot be written to {path}: {said}")
+    assert bool(done.stdout) == bool(said)
+    assert (path.read_text() if path.exists() else None) == text
+    assert os.listdir(inside) == ([] if text is None else ["run.json"])
+
+
+@pytest.fixture
+def open_folder(tmp_path):
+    """A folder that everybody can get to."""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder.name.startswith(("pytest-", "test_")):
+            folder.chmod(0o755)
+    return tmp_path
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    got = []
+    file = prepare_report(str(path))  # nobody has to read it yet
+    reader = threading.Thread(target=lambda: got.append(path.read_text()))
+    reader.start()
+    write_report(file, "x" * 200_000)
+    reader.join(20)
+    assert got == ["x" * 200_000 + "\n"]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_devices_are_written_to():
+    write("/dev/null", "{}")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    with pytest.raises(LaunchError, match="could not be written to /dev/full: No space left") as caught:
+        write("/dev/full", "{}")
+    assert "make room" in caught.value.hint
+
+
+STANDARD = """
+import os, sys
+from ompbind.launch.reports import prepare_report, write_report
+file = prepare_report(sys.argv[1])
+print("from a rank", flush=True)
+for number in (0, 1):
+    os.dup2(os.open("/dev/null", os.O_RDWR), number)  # as the supervisor lets go of them
+write_report(file, "{}")
+"""
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+@pytest.mark.parametrize("where", ["file", "pipe"])
+def test_standard_output_goes_on_where_ranks_left_it(tmp_path, name, where):
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    path = tmp_path / "out"
+    with path.open("w") as file:
+        subprocess.run(
+            f"{sys.executable} -c '{STANDARD}' {name}{' | cat' if where == 'pipe' else ''}",
+            shell=True, stdout=file, check=True, cwd=tmp_path, timeout=60,
+        )  # fmt: skip
+    assert path.read_text() == "from a rank\n{}\n"
+
+
+def test_a_descriptor_of_the_shell_is_written_to(tmp_path):
+    script = f"{sys.executable} -c '{STANDARD}' /dev/fd/5 5>out 6>&1"
+    subprocess.run(["sh", "-c", script], check=True, cwd=tmp_path, capture_output=True, timeout=60)
+    assert (tmp_path / "out").read_text() == "{}\n"
+
+
+def test_a_descriptor_that_is_for_reading_is_refused():
+    with open("/dev/null") as file, pytest.raises(RequestError, match="open for reading only"):
+        prepare_report(f"/dev/fd/{file.fileno()}")
+
+
+def test_a_full_pipe_that_does_not_wait_is_waited_for():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    file = prepare_report(f"/dev/fd/{writing}")
+    os.close(writing)
+    got = []
+    reader = threading.Timer(0.2, lambda: got.append(read_all(reading)))
+    reader.start()
+    write_report(file, "x" * 300_000)
+    reader.join(20)
+    assert got == [b"x" * 300_000 + b"\n"]
+
+
+def read_all(handle):
+    with open(handle, "rb") as file:
+        return file.read()
+
+
+def test_a_reader_that_has_gone_is_an_error():
+    reading, writing = os.pipe()
+    file = prepare_report(f"/dev/fd/{writing}")
+    os.close(writing)
+    os.close(reading)
+    with pytest.raises(LaunchError, match="Broken pipe"):
+        write_report(file, "{}")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 KiB."""
+    point = tmp_path / "small"
+    point.mkdir()
+    mount(point, "-t", "tmpfs", "-o", "size=64k", "none", point)
+    yield point
+    subprocess.run(["umount", str(point)], check=True)
+
+
+def mount(point, *args):
+    if not ROOT:
+        pytest.skip("only root mounts")
+    done = subprocess.run(["mount", *map(str, args)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount here: {done.stderr.strip()}")
+
+
+@pytest.mark.parametrize("before", [None, "before"])
+def test_a_full_disk_leaves_what_was_there(small_disk, before):
+    path = small_disk / "run.json"
+    if before:
+        path.write_text(before)
+    file = prepare_report(str(path))
+    with pytest.raises(LaunchError, match="No space left") as caught:
+        write_report(file, "x" * 100_000)
+    assert "make room" in caught.value.hint
+    assert os.listdir(small_disk) == (["run.json"] if before else [])
+    assert not before or path.read_text() == before
+    write_report(file, "short")
+    assert path.read_text() == "short\n"
+
+
+def test_a_file_that_is_a_mount_point_is_written_in_place(tmp_path, small_disk):
+    inside, outside = small_disk / "run.json", tmp_path / "run.json"
+    inside.write_text("a long text of before")
+    outside.touch()
+    mount(outside, "--bind", inside, outside)
+    try:
+        write(outside, "after")
+        assert inside.read_text() == "after\n"
+        with pytest.raises(LaunchError, match="No space left"):
+            write(outside, "x" * 100_000)
+        assert inside.read_text() == ""  # nothing half-written stays
+    finally:
+        subprocess.run(["umount", str(outside)], check=True)
+    assert sorted(os.listdir(tmp_path)) == ["run.json", "small"]
+
+
+def test_a_folder_that_goes_away_meanwhile_is_an_error(tmp_path):
+    (tmp_path / "gone").mkdir()
+    file = prepare_report(str(tmp_path / "gone/run.json"))
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(LaunchError, match="No such file or directory"):
+        write_report(file, "{}")
+
+
+def test_others_temporary_files_are_left_alone(tmp_path):
+    other = tmp_path / f".ompbind-{os.getpid()}-0.tmp"
+    other.write_text("other")
+    write(tmp_path / "run.json", "{}")
+    assert other.read_text() == "other"
+    assert len(os.listdir(tmp_path)) == 2

@@ -1,0 +1,327 @@
+"""What is said of a run after its end: hints, what failed, what was used."""
+
+import os
+import re
+from pathlib import Path
+from signal import Signals
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.events import KIB, Exited, Outcome, Usage, describe, make_usage, signal_name
+from ompbind.hints import OUT_OF_MEMORY, RULES, find_hint
+from ompbind.plan import make_plan
+from ompbind.report.outcome import LAST_LINES, LINE_LIMIT, render_accounts, render_failures
+from ompbind.report.text import WIDTH
+from ompbind.request import Request
+from tests.machines import Shape, make_machine
+
+PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
+"""Four ranks of two CPUs."""
+
+
+def coded(rank, code, **more):
+    return Exited(rank=rank, pid=100 + rank, code=code, **more)
+
+
+def killed(rank, number, **more):
+    return Exited(rank=rank, pid=100 + rank, code=None, signal=number, **more)
+
+
+def outcome(*exits, **more):
+    return Outcome(exits=exits, **more)
+
+
+@pytest.mark.parametrize(
+    ("exited", "oom_kills", "beginning"),
+    [
+        (coded(0, 0), 1, ""),
+        (coded(0, 1), 0, ""),
+        (coded(0, 1), 1, OUT_OF_MEMORY),
+        (coded(0, 126), 0, "something that it ran was found but"),
+        (coded(0, 127), 0, "something that it ran was not found"),
+        (coded(0, 127), 1, "something that it ran was not found"),
+        (killed(0, 9), 0, "not by ompbind: "),
+        (killed(0, 9), 2, OUT_OF_MEMORY),
+        (killed(0, 9, stopped=True), 0, ""),
+        (killed(0, 9, stopped=True), 1, ""),
+        (coded(0, 137), 0, "shells tell of SIGKILL so; not by ompbind: "),
+        (coded(0, 137), 1, f"shells tell of SIGKILL so; {OUT_OF_MEMORY}"),
+        (killed(0, 4), 0, "an instruction"),
+        (coded(0, 132), 0, "shells tell of SIGILL so; an instruction"),
+        (killed(0, 11), 0, "with OpenMP"),
+        (coded(0, 139), 0, "shells tell of SIGSEGV so; with OpenMP"),
+        (killed(0, Signals.SIGBUS), 0, "shared memory or a mapped file"),
+        (killed(0, Signals.SIGXCPU), 0, "it has used all the CPU time"),
+        (killed(0, Signals.SIGXFSZ), 0, "a file has become"),
+        (killed(0, Signals.SIGSYS), 0, "a system call that is forbidden"),
+        (killed(0, 15), 0, ""),
+        (killed(0, 6), 0, ""),
+        (killed(0, 37), 0, ""),
+        (coded(0, 255), 0, ""),
+        (coded(0, 128), 0, ""),
+    ],
+)
+def test_hints_are_for_what_usually_is_behind_a_status(exited, oom_kills, beginning):
+    hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
+    assert hint.startswith(beginning)
+    assert bool(hint) == bool(beginning)
+
+
+def test_every_hint_is_one_short_sentence():
+    assert all(rule.hint == rule.hint.strip(" .") and len(rule.hint) < 160 for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(9, "SIGKILL"), (6, "SIGABRT"), (37, "signal 37"), (0, "signal 0")]
+)
+def test_signals_have_names(number, name):
+    assert signal_name(number) == name
+    assert describe(killed(3, number)) == f"rank 3 (pid 103) was ended by {name}"
+
+
+@pytest.mark.parametrize(("peak", "known"), [(2001, 2001 * KIB), (2000, None), (1, None)])
+def test_a_peak_counts_when_it_is_above_what_was_there_before(peak, known):
+    used = SimpleNamespace(ru_utime=1.5, ru_stime=0.25, ru_maxrss=peak, ru_nvcsw=7, ru_nivcsw=8)
+    assert make_usage(used, 3.0, 2000 * KIB) == Usage(
+        wall_s=3.0,
+        user_s=1.5,
+        system_s=0.25,
+        max_rss_bytes=known,
+        voluntary_switches=7,
+        involuntary_switches=8,
+    )
+
+
+@pytest.mark.parametrize("size", [0, 300])
+def test_a_child_tells_its_peak_only_where_it_is_its_own(size):
+    before = bytearray(os.urandom(1 << 20) * 60)  # 60 MiB that this process, and so its peak, has had
+    del before
+    floor = peak_of_this_process()
+    code = f"bytearray({size} << 20).replace(b'\\0', b'1')"
+    pid = os.posix_spawn("/usr/bin/env", ["env", "python3", "-c", code], os.environ)
+    used = make_usage(os.wait4(pid, 0)[2], 1.0, floor)
+    if size:
+        assert used.max_rss_bytes > size << 20
+        assert used.user_s + used.system_s > 0
+    else:
+        assert used.max_rss_bytes is None
+
+
+def peak_of_this_process():
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+
+
+TRACE = ("Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "ValueError: no")
+TRACE_SHOWN = "".join(f"\n    {line}" for line in TRACE)
+ODD_WORDS = ("", " ", "\x1b[31mred\x1b[0m\tend \x1b]0;title\x07", "", "10%\r20%\r", "a\x07b", "\n")
+SEGV_HINT = """
+  hint: with OpenMP, often too little stack: try --env OMP_STACKSIZE=64M for its
+  threads, and 'ulimit -s unlimited' for the initial thread"""
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        (outcome(), ""),
+        (outcome(coded(0, 0)), ""),
+        (outcome(coded(0, 1)), ""),
+        (outcome(coded(0, 1, last_words=TRACE)), ""),  # what the command wrote is there already
+        (outcome(killed(0, 15)), ""),
+        (outcome(killed(0, 2)), ""),
+        (outcome(killed(0, 13)), ""),
+        (outcome(killed(0, 1)), ""),
+        (outcome(killed(0, 15, stopped=True), timed_out=True), ""),
+        (outcome(killed(0, 6, last_words=TRACE)), "ompbind: rank 0 (pid 100) was ended by SIGABRT"),
+        (outcome(killed(0, 11)), f"ompbind: rank 0 (pid 100) was ended by SIGSEGV{SEGV_HINT}"),
+        (outcome(coded(0, 0), coded(1, 0)), ""),
+        (outcome(coded(0, 1), coded(1, 1)), ""),  # a line on each was said at once
+        (outcome(killed(0, 6), killed(1, 15, stopped=True)), ""),
+        (outcome(coded(0, 1, last_words=("\x1b[0m", " \r")), coded(1, 0)), ""),  # nothing to see
+        (
+            outcome(coded(2, 1, last_words=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
+            f"ompbind: rank 2 (pid 102) exited with 1, and wrote last:{TRACE_SHOWN}\n"
+            "ompbind: stopped: ranks 0-1,3",
+        ),
+        (
+            outcome(coded(2, 1), coded(3, 1, last_words=TRACE), coded(0, 1, last_words=("x",)), coded(1, 0)),
+            f"ompbind: ranks 0,2-3 exited with 1; rank 3 wrote last:{TRACE_SHOWN}",
+        ),
+        (
+            outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
+            f"ompbind: ranks 0-1 were ended by SIGSEGV{SEGV_HINT}\nompbind: stopped: rank 3",
+        ),
+        (
+            outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_words=("gone",)), oom_kills=1),
+            """\
+ompbind: rank 1 (pid 101) was ended by SIGKILL
+  hint: memory ran out, and the kernel killed a process of this cgroup: raise
+  the memory limit (of the container, of the job), or start fewer ranks
+ompbind: rank 2 (pid 102) exited with 2, and wrote last:
+    gone""",
+        ),
+        (
+            outcome(coded(0, 1, last_words=ODD_WORDS), coded(1, 0)),
+            """\
+ompbind: rank 0 (pid 100) exited with 1, and wrote last:
+    red     end
+
+    20%
+    a?b""",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_failures(ended, text):
+    assert render_failures(ended) == text
+
+
+def test_a_single_ranks_last_words_are_shown_where_nobody_has_seen_them():
+    text = f"ompbind: rank 0 (pid 100) exited with 1, and wrote last:{TRACE_SHOWN}"
+    assert render_failures(outcome(coded(0, 1, last_words=TRACE)), seen=False) == text
+    assert render_failures(outcome(coded(0, 1)), seen=False) == ""
+
+
+def test_long_last_words_are_cut():
+    lines = tuple(f"line {number}" for number in range(30))
+    shown = render_failures(outcome(coded(0, 1, last_words=lines), coded(1, 0))).splitlines()[1:]
+    assert shown == [f"    line {number}" for number in range(30 - LAST_LINES, 30)]
+    long_ = render_failures(outcome(coded(0, 1, last_words=("word " * 400,)), coded(1, 0)))
+    assert "".join(long_.split()).count("word") == LINE_LIMIT // 5 - 1
+    assert long_.endswith("...")
+    link = "https://" + "x" * 200
+    assert link in render_failures(outcome(coded(0, 1, last_words=(f"see {link} there",)), coded(1, 0)))
+
+
+def test_many_ways_to_fail_are_cut():
+    exits = [coded(rank, 1 + rank, last_words=("why",)) for rank in range(20)]
+    text = render_failures(outcome(*exits))
+    assert text.count("wrote last") == LAST_LINES
+    assert text.endswith("\nompbind: ranks 10-19 failed in other ways")
+
+
+GIB = 1 << 30
+
+
+def test_a_table_of_what_ranks_used():
+    ended = outcome(
+        coded(1, 3, usage=Usage(wall_s=2.0, user_s=3.0, system_s=0.5, max_rss_bytes=GIB,
+                                voluntary_switches=12, involuntary_switches=123456)),
+        killed(0, 15, stopped=True, usage=Usage(wall_s=4000.0, user_s=0.004)).replace(pid=200),
+    )  # fmt: skip
+    assert (
+        render_accounts(ended, PLAN)
+        == """\
+rank  pid  status   wall s  user s  sys s  CPU   memory  waits  forced
+   0  200  SIGTERM    4000    0.00   0.00   0%        -      0       0
+   1  101  3          2.00    3.00   0.50  88%  1.0 GiB     12    123k
+ all       3          4000    3.00   0.50   0%              12    123k"""
+    )
+
+
+def test_a_single_rank_has_no_sums_and_none_is_a_table_without_rows():
+    alone = render_accounts(outcome(coded(0, 0, usage=Usage(wall_s=1.0, user_s=1.0))), PLAN)
+    assert [line.split() for line in alone.splitlines()[1:]] == [
+        ["0", "100", "0", "1.00", "1.00", "0.00", "50%", "-", "0", "0"]
+    ]
+    assert len(render_accounts(outcome(), PLAN).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("user_s", "wall_s", "share"),
+    [(2.0, 1.0, "100%"), (0.0, 0.0, "-"), (1.0, 0.0, "-"), (20.0, 1.0, "1000%"), (400.0, 1.0, "200x")],
+)
+def test_more_cpu_time_than_a_ranks_cpus_have_is_told(user_s, wall_s, share):
+    ended = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
+    assert render_accounts(ended, PLAN).splitlines()[1].split()[6] == share
+
+
+TIMES = st.floats(0, 1e12)
+COUNTS = st.integers(0, 1 << 62)
+USAGES = st.builds(
+    Usage, wall_s=TIMES, user_s=TIMES, system_s=TIMES, voluntary_switches=COUNTS, involuntary_switches=COUNTS,
+    max_rss_bytes=st.none() | st.integers(0, 1 << 52),
+)  # fmt: skip
+ENDS = st.tuples(st.integers(0, 255), st.none()) | st.tuples(st.none(), st.integers(1, 64))
+WORDS = st.lists(st.text(max_size=200), max_size=15).map(tuple)
+
+
+@st.composite
+def outcomes(draw):
+    """Any end of a run of up to 30 ranks, in any order."""
+    ranks = draw(st.lists(st.integers(0, 9999), unique=True, max_size=30))
+    ends = [(draw(st.integers(1, 1 << 22)), draw(ENDS), draw(st.booleans())) for _ in ranks]
+    exits = tuple(
+        Exited(rank=rank, pid=pid, code=code, signal=killer, stopped=stopped, usage=draw(USAGES),
+               last_words=draw(WORDS))
+        for rank, (pid, (code, killer), stopped) in zip(ranks, ends, strict=True)
+    )  # fmt: skip
+    return Outcome(exits=exits, timed_out=draw(st.booleans()), oom_kills=draw(st.integers(0, 3)))
+
+
+@given(outcomes())
+def test_any_outcome_is_a_table_that_fits(ended):
+    lines = render_accounts(ended, PLAN).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert len(lines) == 1 + len(ended.exits) + (len(ended.exits) > 1)
+
+
+@given(outcomes(), st.booleans())
+def test_what_is_said_of_any_outcome_fits_and_is_plain(ended, seen):
+    text = render_failures(ended, seen=seen)
+    assert all(sign.isprintable() or sign == "\n" for sign in text)
+    for line in text.splitlines():
+        assert len(line) <= WIDTH or len(line.split()) == 1, line
+    assert not re.search(r"wrote last:(\n\S|$)", text)
+    heads = [line for line in text.splitlines() if line.startswith("ompbind: ")]
+    assert bool(heads) == bool(text)
+    by_itself = {one.rank for one in ended.exits if one.status != 0 and not one.stopped}
+    named = {int(rank) for line in heads for rank in re.findall(r"rank (\d+) \(pid", line)}
+    assert named <= by_itself
+    assert not text or by_itself
+
+
+PAGE = (Path(__file__).parent.parent / "docs/running.md").read_text()
+SHOWN = re.findall(r"```text\n(.*?)```", PAGE, re.S)
+
+
+def used(wall_s, user_s, system_s, **more):
+    return Usage(wall_s=wall_s, user_s=user_s, system_s=system_s, **more)
+
+
+def test_the_page_shows_what_is_said():
+    words = (
+        "Traceback (most recent call last):", '  File "/srv/serve.py", line 12, in <module>',
+        '    sock.bind(("", 8000))', "OSError: [Errno 98] Address already in use",
+    )  # fmt: skip
+    first = Exited(rank=2, pid=4712, code=1, last_words=words)
+    ended = outcome(first, *(killed(rank, 15, stopped=True) for rank in (0, 1, 3)))
+    said = [
+        f"ompbind: {describe(first)}",
+        "ompbind: stopping ranks 0-1,3 with SIGTERM",
+        render_failures(ended),
+    ]
+    assert SHOWN[0].splitlines() == "\n".join(said).splitlines()
+
+
+def test_the_page_shows_the_table_and_explains_its_columns():
+    zero = used(62.1, 231.4, 4.02, max_rss_bytes=int(1.8 * GIB), voluntary_switches=2041,
+                involuntary_switches=310)  # fmt: skip
+    one = used(62.31, 118.07, 3.9, max_rss_bytes=int(1.7 * GIB), voluntary_switches=1987,
+               involuntary_switches=48120)  # fmt: skip
+    plan = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
+    ended = outcome(*(Exited(rank=rank, pid=4710 + rank, code=0, usage=(zero, one)[rank]) for rank in (0, 1)))
+    assert SHOWN[1] == render_accounts(ended, plan) + "\n"
+    columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", PAGE, re.M)))
+    titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
+    assert titles == ["rank", "pid", *columns]
+
+
+def test_the_page_has_every_status_that_has_a_hint():
+    cells = re.findall(r"^\| (?:SIG\w+, )?(\d+) \|", PAGE, re.M)
+    assert {int(cell) for cell in cells} == {rule.status for rule in RULES if rule.status}
+    for name, status in re.findall(r"^\| (SIG\w+), (\d+) \|", PAGE, re.M):
+        assert Signals[name] + 128 == int(status)

@@ -1,0 +1,105 @@
+"""The report of a run as JSON, and that the page that describes it tells all and nothing else."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.command import Job, local_seats, make_variables
+from ompbind.errors import CommandNotFoundError, LaunchError
+from ompbind.events import Exited, Outcome, Usage
+from ompbind.plan import make_plan
+from ompbind.report.plan import render_plan_json
+from ompbind.report.run import Run, render_run
+from ompbind.request import Request
+from tests.machines import Shape, make_machine
+from tests.test_outcome import outcomes
+
+PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
+JOB = Job(argv=("./app", "a b"), run_id="night", base={})
+VARIABLES = tuple(make_variables(PLAN, seat, JOB) for seat in local_seats(PLAN))
+
+
+def run_of(*exits, **more):
+    outcome = Outcome(exits=exits, **more)
+    return Run(
+        run_id="night", command=JOB.argv, plan=PLAN, variables=VARIABLES, outcome=outcome, started=5.25
+    )
+
+
+def test_a_report_tells_everything():
+    used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
+                 involuntary_switches=4)  # fmt: skip
+    ended = run_of(
+        Exited(rank=1, pid=11, code=None, signal=11, usage=used, last_words=("gone",)),
+        Exited(rank=0, pid=10, code=0, stopped=True),
+    )
+    record = json.loads(render_run(ended))
+    assert record.pop("plan") == json.loads(render_plan_json(PLAN, VARIABLES))
+    first, second = record.pop("ranks")
+    assert record == {
+        "schema": "ompbind-run/1", "run_id": "night", "command": ["./app", "a b"], "started": 5.25,
+        "exit_code": 139, "timed_out": False, "oom_kills": 0, "error": None, "verified": None,
+    }  # fmt: skip
+    assert first == {
+        "rank": 0, "pid": 10, "exit_code": 0, "signal": None, "signal_name": None, "stopped": True,
+        "wall_s": 0.0, "user_s": 0.0, "system_s": 0.0, "max_rss_bytes": None, "voluntary_switches": 0,
+        "involuntary_switches": 0, "hint": None, "last_words": [],
+    }  # fmt: skip
+    assert second.pop("hint").startswith("with OpenMP")
+    assert second == {
+        "rank": 1, "pid": 11, "exit_code": None, "signal": 11, "signal_name": "SIGSEGV", "stopped": False,
+        "wall_s": 2.5, "user_s": 1.0, "system_s": 0.5, "max_rss_bytes": 1 << 20, "voluntary_switches": 3,
+        "involuntary_switches": 4, "last_words": ["gone"],
+    }  # fmt: skip
+
+
+def test_a_run_that_timed_out_or_ran_out_of_memory_says_so():
+    record = json.loads(render_run(run_of(Exited(rank=0, pid=1, code=0), timed_out=True, oom_kills=2)))
+    assert (record["exit_code"], record["timed_out"], record["oom_kills"]) == (124, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)]
+)
+def test_a_run_that_was_given_up_has_the_error_and_the_ranks_that_ran(error, code):
+    given_up = run_of(Exited(rank=0, pid=10, code=None, signal=15, stopped=True)).replace(error=error)
+    record = json.loads(render_run(given_up))
+    assert (record["error"], record["exit_code"]) == (error.message, code)
+    assert [one["rank"] for one in record["ranks"]] == [0]
+
+
+@given(outcomes(), st.lists(st.text()).map(tuple))
+def test_any_outcome_survives_being_written_and_read(ended, command):
+    text = render_run(run_of().replace(outcome=ended, command=command))
+    record = json.loads(text)
+    assert text.isascii()
+    assert tuple(record["command"]) == command
+    assert [one["rank"] for one in record["ranks"]] == sorted(one.rank for one in ended.exits)
+    back = {
+        Exited(
+            rank=one["rank"], pid=one["pid"], code=one["exit_code"], signal=one["signal"],
+            usage=Usage(**{name: one[name] for name in Usage.fields}), stopped=one["stopped"],
+            last_words=tuple(one["last_words"]),
+        )
+        for one in record["ranks"]
+    }  # fmt: skip
+    assert back == set(ended.exits)
+
+
+def documented_fields():
+    """The fields that docs/formats.md has in its table of the schema, those of ranks with "ranks[]."."""
+    page = (Path(__file__).parent.parent / "docs/formats.md").read_text()
+    section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
+    for cell in re.findall(r"^\| (`.*?) \|", section, re.M):
+        yield from (name.removesuffix("[]") for name in re.findall(r"`([^`]+)`", cell))
+
+
+def test_the_page_on_formats_has_every_field_and_no_other():
+    record = json.loads(render_run(run_of(Exited(rank=0, pid=1, code=0))))
+    fields = set(record) - {"ranks", "schema"}
+    fields |= {f"ranks[].{name}" for name in record["ranks"][0]}
+    assert sorted(documented_fields()) == sorted(fields)
