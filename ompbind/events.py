@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from signal import Signals
 from typing import Protocol
 
+from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
 KIB = 1024
@@ -86,12 +87,15 @@ class Outcome(Record):
 
     `cut_short` is the signal that ended the run before all ranks were started.
     `oom_kills` is how many processes of its cgroup the kernel has killed meanwhile because memory ran out.
+    With `error` ompbind itself had to give up; `troubles` are what it could not do and went on without.
     """
 
     exits: tuple[Exited, ...]
     timed_out: bool = False
     cut_short: int | None = None
     oom_kills: int = 0
+    error: OmpbindError | None = None
+    troubles: tuple[str, ...] = ()
 
 
 TIMED_OUT = 124
@@ -106,13 +110,18 @@ def first_failure(exits: Sequence[Exited]) -> Exited | None:
 def exit_code(outcome: Outcome) -> int:
     """Return the exit code of a whole run: 124 on timeout, else that of the first failing rank, else 0.
 
-    A run that a signal has ended before every rank was started ends as by that signal.
+    A run that a signal has ended before every rank was started ends as by that signal. What ompbind itself
+    could not do comes first where nothing could be started, and last where ranks ran without it.
     """
+    if outcome.error:
+        return outcome.error.launch_code
     if outcome.timed_out:
         return TIMED_OUT
     failure = first_failure(outcome.exits)
     if failure is None and outcome.cut_short:
         return 128 + outcome.cut_short
+    if failure is None and outcome.troubles:
+        return OmpbindError.launch_code
     return failure.status if failure else 0
 
 

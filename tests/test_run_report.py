@@ -66,7 +66,8 @@ def test_a_run_that_timed_out_or_ran_out_of_memory_says_so():
     ("error", "code"), [(LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)]
 )
 def test_a_run_that_was_given_up_has_the_error_and_the_ranks_that_ran(error, code):
-    given_up = run_of(Exited(rank=0, pid=10, code=None, signal=15, stopped=True)).replace(error=error)
+    stopped = run_of(Exited(rank=0, pid=10, code=None, signal=15, stopped=True))
+    given_up = stopped.replace(outcome=stopped.outcome.replace(error=error))
     record = json.loads(render_run(given_up))
     assert (record["error"], record["exit_code"]) == (error.message, code)
     assert [one["rank"] for one in record["ranks"]] == [0]

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,14 +11,17 @@ from ompbind.cli.options import complete_files, make_job, make_request, planning
 from ompbind.cli.running import make_output, make_watch, running_options
 from ompbind.cli.say import say_changed, say_claimed, say_notes, tell
 from ompbind.cli.verb import Verb
-from ompbind.command import Job, find_changed, local_seats, make_command
-from ompbind.errors import RequestError
-from ompbind.events import exit_code, was_interrupted
+from ompbind.command import Job, find_changed, local_seats, make_command, make_variables
+from ompbind.errors import LaunchError, RequestError
+from ompbind.events import Outcome, exit_code, was_interrupted
 from ompbind.launch.claims import Claimed, claim_plan, look_around, make_claimant, release
 from ompbind.machine.linux import LIVE
 from ompbind.machine.sources import read_machine
 from ompbind.placement import Plan
 from ompbind.plan import make_plan
+
+if TYPE_CHECKING:  # few runs are reported
+    from ompbind.launch.reports import ReportFile
 
 EXAMPLES = (
     (
@@ -62,10 +65,11 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     if options["dry_run"]:
         _show(make_plan(look_around(read_machine(options["topology"]), request), request), job)
         return 0
+    file = _prepare_report(options["report"])
     claimed = claim_plan(read_machine(), request, make_claimant(job.run_id))
     if not options["quiet"]:
         _tell(claimed, job, verbose=options["verbose"])
-    return _start(claimed, job, options)
+    return _start(claimed, job, options, file)
 
 
 def _tell(claimed: Claimed, job: Job, *, verbose: bool) -> None:
@@ -87,19 +91,60 @@ def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
     say_changed(find_changed(plan, job))
 
 
-def _start(claimed: Claimed, job: Job, options: dict[str, Any]) -> int:
+def _start(claimed: Claimed, job: Job, options: dict[str, Any], file: "ReportFile | None") -> int:
     """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
     from ompbind.launch.front import become_keeper  # late: a dry run needs none of it
     from ompbind.launch.supervise import run_ranks
     from ompbind.launch.terminal import kill_oneself
 
-    plan = claimed.plan
-    watch = make_watch(options, job, become_keeper(claimed.claim))
+    plan, began_at = claimed.plan, time.time()
+    watch = make_watch(options, plan, job, become_keeper(claimed.claim))
     try:
         outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
     finally:
         if claimed.claim:
             release(claimed.claim)
+    reported = file is None or _write_report(file, _make_report(plan, job, outcome, began_at))
+    if outcome.error:
+        raise outcome.error
     if was_interrupted(outcome):
         kill_oneself(signal.SIGINT)
-    return exit_code(outcome)
+    return exit_code(outcome) or (0 if reported else LaunchError.launch_code)
+
+
+def _prepare_report(name: str | None) -> "ReportFile | None":
+    """Find out whether a report can be written where it is wanted, before anything starts."""
+    if name is None:
+        return None
+    from ompbind.launch.reports import prepare_report  # late: few runs are reported
+
+    return prepare_report(name)
+
+
+def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str:
+    from ompbind.report.run import Run, render_run  # late, as all that follows
+
+    variables = [make_variables(plan, seat, job) for seat in local_seats(plan)]
+    return render_run(
+        Run(
+            run_id=job.run_id,
+            command=job.argv,
+            plan=plan,
+            variables=variables,
+            outcome=outcome,
+            started=began_at,
+        )
+    )
+
+
+def _write_report(file: "ReportFile", text: str) -> bool:
+    """Write a report, and tell where that fails: ranks that ended well did so nevertheless."""
+    from ompbind.launch.reports import write_report
+    from ompbind.report.text import render_error
+
+    try:
+        write_report(file, text)
+    except LaunchError as error:
+        tell(render_error(error))
+        return False
+    return True

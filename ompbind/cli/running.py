@@ -11,7 +11,9 @@ from ompbind.cli.options import QUIET, RUNNING, seconds
 from ompbind.cli.say import make_message, shows_colours
 from ompbind.cli.verb import option
 from ompbind.command import Job
+from ompbind.events import Outcome, exit_code
 from ompbind.outputs import Output
+from ompbind.placement import Plan
 
 if TYPE_CHECKING:  # what only shows help or a plan needs none of it
     from ompbind.launch.front import Front
@@ -36,7 +38,7 @@ _OPTIONS = (
            help="What becomes of output: inherit (nothing is in between), tag (each line with its rank),"
                 " files (in --log-dir), or tag,files.  [default: inherit]"),
     option(RUNNING, "--log-dir", type=click.Path(), metavar="DIR",
-           help="Write to the files DIR/RANK.out and DIR/RANK.err; alone it means --output files."),
+           help="Write to the files DIR/RANK.out and DIR/RANK.err, with --output tag as well, else only."),
     option(RUNNING, "--force", is_flag=True, help="Overwrite files that are in --log-dir already."),
     option(RUNNING, "--timestamps", is_flag=True, help="With tag: the time of each line as well."),
     option(RUNNING, "--pty", is_flag=True,
@@ -68,10 +70,10 @@ def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_output(options: Mapping[str, Any]) -> Output:
     """Make what the options say of output; raises click.UsageError when they contradict each other."""
     folder = options["log_dir"]
-    modes = options["output"] or (("files",) if folder is not None else ("inherit",))
+    modes = options["output"] or (("inherit",) if folder is None else ("files",))
     needs = (
         ("files" in modes and folder is None, "--output files", "--log-dir, which says where"),
-        (folder is not None and "files" not in modes, "--log-dir", "--output files or tag,files"),
+        (folder is not None and "inherit" in modes, "--log-dir", "--output tag or files"),
         (options["force"] and folder is None, "--force", "--log-dir"),
         (options["timestamps"] and "tag" not in modes, "--timestamps", "--output tag"),
         (options["pty"] and "tag" not in modes, "--pty", "--output tag"),
@@ -91,18 +93,38 @@ def make_output(options: Mapping[str, Any]) -> Output:
     )
 
 
-def make_watch(options: Mapping[str, Any], job: Job, front: "Front") -> "Watch":
+def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front") -> "Watch":
     """Make what the options say of how to watch over a run."""
     from ompbind.launch.watch import Watch  # late: what only shows help or a plan needs none of it
+
+    output = make_output(options)
+
+    def close(outcome: Outcome) -> str:
+        return "" if options["quiet"] else _sum_up(outcome, output, plan if options["verbose"] else None)
 
     return Watch(
         front=front,
         word=(lambda line: "") if options["quiet"] else make_message,
+        close=close,
         run_id=job.run_id,
-        output=make_output(options),
+        output=output,
         grace_s=options["grace"],
         timeout_s=options["timeout"],
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],
     )
+
+
+def _sum_up(outcome: Outcome, output: Output, plan: Plan | None) -> str:
+    """Say of a run what was not said while it was on; with a plan also what its ranks used."""
+    if plan is None and exit_code(outcome) == 0:
+        return ""
+    from ompbind.report.outcome import (  # late: mostly there is nothing to say
+        render_accounts,
+        render_failures,
+    )
+
+    seen = output.folder is None or output.tag
+    parts = [render_failures(outcome, seen=seen), render_accounts(outcome, plan) if plan else ""]
+    return "\n".join(part for part in parts if part)

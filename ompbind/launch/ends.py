@@ -5,7 +5,7 @@ import signal
 import time
 from resource import struct_rusage
 
-from ompbind.events import Exited, Usage, describe
+from ompbind.events import Exited, describe, make_usage
 from ompbind.launch.kin import signal_rank
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.terminal import ASKING
@@ -44,20 +44,12 @@ def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
 def _make_exited(run: Run, pid: int, status: int, rusage: struct_rusage) -> Exited:
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     one = run.live[pid]
-    usage = Usage(
-        wall_s=time.monotonic() - one.began_at,
-        user_s=rusage.ru_utime,
-        system_s=rusage.ru_stime,
-        max_rss_bytes=rusage.ru_maxrss * 1024 if rusage.ru_maxrss * 1024 > run.floor_bytes else None,
-        voluntary_switches=rusage.ru_nvcsw,
-        involuntary_switches=rusage.ru_nivcsw,
-    )
     return Exited(
         rank=one.rank,
         pid=pid,
         code=code,
         signal=None if code is not None else os.WTERMSIG(status),
-        usage=usage,
+        usage=make_usage(rusage, time.monotonic() - one.began_at, run.floor_bytes),
         stopped=run.ladder.begun,
     )
 

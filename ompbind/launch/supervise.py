@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
-from ompbind.events import Exited, Outcome
+from ompbind.events import KIB, Exited, Outcome
 from ompbind.launch.ends import reap
 from ompbind.launch.front import let_go_of_files
 from ompbind.launch.kin import end_children, signal_rank
@@ -24,6 +24,8 @@ from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
 from ompbind.launch.wakeup import note_signals, read_noted
 from ompbind.launch.watch import LiveRank, Run, Watch
 from ompbind.launch.which import find_command
+from ompbind.machine.cgroup import read_oom_kills
+from ompbind.machine.root import FolderRoot
 
 if TYPE_CHECKING:  # most runs have nothing to say
     from ompbind.launch.pump import Outlet
@@ -38,33 +40,57 @@ _AT_ONCE = 64
 def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
     """Start all commands, stay until all have ended, and return how they did.
 
-    Raises LaunchError when a rank could not be started or bound; nothing is left running then.
+    The outcome has an error when a rank could not be started or bound; nothing is left running then.
     """
-    run = Run([(command, find_command(command.argv[0], command.env)) for command in commands], watch)
     try:
+        found = [(command, find_command(command.argv[0], command.env)) for command in commands]
+        run = Run(found, watch)
         _listen(run)
         _start(run)
         while run.live or run.leavings.due:
             _turn(run, _patience_s(run))
-        _drain(run)
-    except BaseException as error:
+        return _close(run)
+    except LaunchError as error:
         end_children()  # whatever it is, nobody watches over the ranks any more
-        if isinstance(error, OSError):
-            raise LaunchError(f"the run could not be watched: {error.strerror}") from error
+        return Outcome(exits=(), error=error)
+    except OSError as error:
+        end_children()
+        return Outcome(exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}"))
+    except BaseException:
+        end_children()
         raise
-    if run.failures:
-        raise run.failures[0]
-    return _make_outcome(run)
 
 
-def _make_outcome(run: Run) -> Outcome:
+def _close(run: Run) -> Outcome:
+    """All ranks have ended: write what is left to be written, and what there is to say of the whole run."""
+    _drain(run)
     exits = tuple(exited.replace(last_words=_last_words(run, exited)) for exited in run.exits)
-    return Outcome(exits=exits, timed_out=run.timed_out, cut_short=run.cut_short)
+    outcome = Outcome(
+        exits=exits,
+        timed_out=run.timed_out,
+        cut_short=run.cut_short,
+        oom_kills=_count_oom_kills(run),
+        error=run.failures[0] if run.failures else None,
+        troubles=run.outlet.troubles if run.outlet else (),
+    )
+    text = "" if run.unread or run.front_is_gone else run.watch.close(outcome)
+    if text:
+        run.open_outlet().say(text)
+        _drain(run)
+    return outcome
 
 
 def _last_words(run: Run, exited: Exited) -> tuple[str, ...]:
     wanted = exited.status != 0 and not exited.stopped and run.outlet
     return run.outlet.last_words(exited.rank) if wanted and run.outlet else ()
+
+
+def _count_oom_kills(run: Run) -> int:
+    """Count what the kernel has killed for want of memory; nobody asks while all is well."""
+    before = run.oom_kills
+    if before is None or all(exited.status == 0 or exited.stopped for exited in run.exits):
+        return 0
+    return max(0, (read_oom_kills(FolderRoot("/")) or 0) - before)
 
 
 def _drain(run: Run) -> None:
@@ -120,6 +146,7 @@ def _reads_stdin(run: Run) -> bool:
 
 
 def _note_start(run: Run, pid: int, rank: LiveRank) -> None:
+    run.floor_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
     run.live[pid] = rank
     try:
         rank.pidfd = os.pidfd_open(pid)
@@ -131,7 +158,7 @@ def _note_start(run: Run, pid: int, rank: LiveRank) -> None:
 
 def _settle(run: Run) -> None:
     """All ranks run: leave their CPUs and files to them."""
-    run.floor_bytes = getrusage(RUSAGE_SELF).ru_maxrss * 1024
+    run.oom_kills = read_oom_kills(FolderRoot("/"))
     if run.cpus is not None:
         try:
             os.sched_setaffinity(0, run.cpus)
@@ -174,6 +201,9 @@ def _patience_s(run: Run) -> float | None:
 def _pump(run: Run, outlet: "Outlet") -> None:
     """Pass output on; a rank that writes to a pseudo-terminal has to be told that nobody reads it."""
     outlet.work()
+    for trouble in outlet.troubles[run.troubles :]:
+        run.troubles += 1
+        run.say(f"warning: {trouble}")
     unread = outlet.broken_pty_ranks()
     for pid, one in run.live.items() if unread else ():
         if one.rank in unread:

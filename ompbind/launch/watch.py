@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
-from ompbind.events import Exited
+from ompbind.events import Exited, Outcome
 from ompbind.launch.front import Front
 from ompbind.launch.ladder import Ladder
 from ompbind.launch.leavings import Leavings
@@ -24,12 +24,14 @@ if TYPE_CHECKING:  # ranks start without it
 class Watch(Record):
     """How to watch over a run: seconds, None for no limit.
 
-    `word` makes of something worth telling the text to write, "" for none. `run_id` is what ranks find as
+    `word` makes of something worth telling the text to write, `close` of the whole run what to write at its
+    end; "" is nothing. `run_id` is what ranks find as
     OMPBIND_RUN_ID; with `keep_descendants` those that leave a rank's process group may live on.
     """
 
     front: Front
     word: Callable[[str], str]
+    close: Callable[[Outcome], str]
     run_id: str
     output: Output = Output()
     grace_s: float = 10.0
@@ -60,7 +62,8 @@ class Run:
     rank ended because the reader of its output had gone. `front_is_gone` once nobody is left
     to tell anything: all that remains is to end everything. `null` is a file that is empty.
     `floor_bytes` is the most memory that ompbind
-    had while it started ranks.
+    had while it started ranks, `oom_kills` how often the kernel had run out of it then, `troubles` how many
+    of the outlet's have been told.
     """
 
     def __init__(self, commands: Sequence[tuple[RankCommand, str]], watch: Watch) -> None:
@@ -78,6 +81,8 @@ class Run:
         self.unread = False
         self.front_is_gone = False
         self.floor_bytes = 0
+        self.oom_kills: int | None = None
+        self.troubles = 0
         self.limit = raise_file_limit(len(commands) * watch.output.files_of_a_rank)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.ears = select.epoll()

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 
 from ompbind.command import Variables
-from ompbind.errors import OmpbindError
 from ompbind.events import Exited, Outcome, exit_code, signal_name
 from ompbind.hints import find_hint
 from ompbind.placement import Plan
@@ -15,8 +14,7 @@ from ompbind.report.plan import plan_record
 class Run(Record):
     """All that is told of a run: what was planned, for each rank with its variables, and how it ended.
 
-    `started` is in seconds of the epoch, None where it is not known. With `error` ompbind itself had to give
-    up; `outcome` then has the ranks that ran nevertheless.
+    `started` is in seconds of the epoch, None where it is not known.
     """
 
     run_id: str
@@ -25,7 +23,6 @@ class Run(Record):
     variables: Sequence[Variables]
     outcome: Outcome = Outcome(exits=())
     started: float | None = None
-    error: OmpbindError | None = None
 
 
 def render_run(run: Run) -> str:
@@ -38,10 +35,11 @@ def render_run(run: Run) -> str:
         "started": run.started,
         "plan": plan_record(run.plan, run.variables),
         "ranks": [_rank_record(one, run.outcome) for one in ranks],
-        "exit_code": run.error.launch_code if run.error else exit_code(run.outcome),
+        "exit_code": exit_code(run.outcome),
         "timed_out": run.outcome.timed_out,
         "oom_kills": run.outcome.oom_kills,
-        "error": run.error.message if run.error else None,
+        "error": run.outcome.error.message if run.outcome.error else None,
+        "troubles": list(run.outcome.troubles),
         "verified": None,
     }
     return json.dumps(record, indent=2)
