@@ -12,6 +12,7 @@ import signal
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
+from ompbind.events import signal_name
 from ompbind.launch.claims import Claim, release
 from ompbind.launch.kin import adopt_orphans, end_children, read_children
 from ompbind.launch.terminal import Terminal, die_of_interrupt
@@ -44,6 +45,7 @@ def become_keeper(claim: Claim | None = None) -> Front:
     _open_standard_files()
     mask = block_signals()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it cannot wait for anybody
+    adopt_orphans()  # before there is a keeper, which may be killed as soon as it has started a rank
     try:
         read_end, write_end = os.pipe()
         front = Front(
@@ -95,7 +97,6 @@ def _stand(keeper: int, pipe: int, mask: frozenset[int], claim: Claim | None) ->
         let_go_of_files(0, 1)
         os.set_blocking(pipe, False)
         note_signals(pipe, mask)
-        adopt_orphans()
         status = _wait_for(keeper)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, claim)
     finally:
@@ -112,7 +113,7 @@ def _wait_for(keeper: int) -> int:
 
 def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
     """Return the exit code after a keeper that a signal has ended: by its own will, or somebody's."""
-    number = signal.Signals(os.WTERMSIG(status))
+    number = os.WTERMSIG(status)
     if number == signal.SIGINT:
         die_of_interrupt()
         return 128 + number
@@ -123,9 +124,8 @@ def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
         terminal.take_back(group)
     if claim:
         release(claim)
-    text = (
-        f"ompbind: error: process {keeper}, which held the ranks, was ended by {number.name}: all are ended\n"
-    )
+    by = signal_name(number)
+    text = f"ompbind: error: process {keeper}, which held the ranks, was ended by {by}: all are ended\n"
     os.write(2, text.encode())
     return LaunchError.launch_code
 
