@@ -42,7 +42,8 @@ def test_a_report_tells_everything():
     first, second = record.pop("ranks")
     assert record == {
         "schema": "ompbind-run/1", "run_id": "night", "command": ["./app", "a b"], "started": 5.25,
-        "exit_code": 139, "timed_out": False, "oom_kills": 0, "error": None, "verified": None,
+        "exit_code": 139, "timed_out": False, "oom_kills": 0, "error": None, "troubles": [],
+        "verified": None,
     }  # fmt: skip
     assert first == {
         "rank": 0, "pid": 10, "exit_code": 0, "signal": None, "signal_name": None, "stopped": True,

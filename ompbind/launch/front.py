@@ -14,9 +14,9 @@ from typing import NoReturn
 from ompbind.errors import LaunchError
 from ompbind.events import signal_name
 from ompbind.launch.claims import Claim, release
-from ompbind.launch.kin import adopt_orphans, end_children, read_children
+from ompbind.launch.kin import adopt_orphans, end_children, read_children, signal_process
 from ompbind.launch.terminal import Terminal, die_of_interrupt
-from ompbind.launch.wakeup import BACKGROUND, block_signals, find_unignored, note_signals
+from ompbind.launch.wakeup import BACKGROUND, STOPPING, block_signals, find_unignored, handle_signals
 from ompbind.record import Record
 
 NAME = b"rank-keeper"
@@ -26,8 +26,9 @@ NAME = b"rank-keeper"
 class Front(Record):
     """What the keeper knows of the front: its process, its process group, and the pipe with its signals.
 
-    The pipe ends with the front. `mask` are the signals that were blocked when ompbind was started,
-    `unchanged` those of `BACKGROUND` that were not ignored then.
+    The pipe ends with the front. Once the keeper has closed it, the front ends the keeper when it is asked
+    to stop. `mask` are the signals that were blocked when ompbind was started, `unchanged` those of
+    `BACKGROUND` that were not ignored then.
     """
 
     pid: int
@@ -96,11 +97,24 @@ def _stand(keeper: int, pipe: int, mask: frozenset[int], claim: Claim | None) ->
     try:
         let_go_of_files(0, 1)
         os.set_blocking(pipe, False)
-        note_signals(pipe, mask)
+        handle_signals(lambda number, frame: _pass_on(number, keeper, pipe), mask)
         status = _wait_for(keeper)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, claim)
     finally:
         os._exit(code)
+
+
+def _pass_on(number: int, keeper: int, pipe: int) -> None:
+    """Pass a signal on to the keeper, or end it when it listens no more: all it may still do is to write."""
+    try:
+        os.write(pipe, bytes((number,)))
+    except BlockingIOError:
+        pass  # thousands have come that it had no time for
+    except BrokenPipeError:
+        if number in STOPPING:
+            signal_process(keeper, signal.SIGKILL)
+            _wait_for(keeper)
+            os._exit(128 + number)
 
 
 def _wait_for(keeper: int) -> int:
@@ -125,8 +139,8 @@ def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
     if claim:
         release(claim)
     by = signal_name(number)
-    text = f"ompbind: error: process {keeper}, which held the ranks, was ended by {by}: all are ended\n"
-    os.write(2, text.encode())
+    text = f"process {keeper}, which held the ranks, was ended by {by}: all of them were killed"
+    os.write(2, f"ompbind: error: {text}\n".encode())
     return LaunchError.launch_code
 
 

@@ -21,7 +21,7 @@ from ompbind.launch.kin import end_children, signal_rank
 from ompbind.launch.limits import limit_as_before
 from ompbind.launch.spawn import Wiring, spawn_rank
 from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
-from ompbind.launch.wakeup import note_signals, read_noted
+from ompbind.launch.wakeup import end_noting, note_signals, read_noted
 from ompbind.launch.watch import LiveRank, Run, Watch
 from ompbind.launch.which import find_command
 from ompbind.machine.cgroup import read_oom_kills
@@ -44,20 +44,25 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
     """
     try:
         found = [(command, find_command(command.argv[0], command.env)) for command in commands]
-        run = Run(found, watch)
+        return _see_through(Run(found, watch))
+    except LaunchError as error:
+        return Outcome(exits=(), error=error)
+    except OSError as error:
+        return Outcome(exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}"))
+    finally:
+        end_noting()
+        os.close(watch.front.pipe)
+
+
+def _see_through(run: Run) -> Outcome:
+    try:
         _listen(run)
         _start(run)
         while run.live or run.leavings.due:
             _turn(run, _patience_s(run))
         return _close(run)
-    except LaunchError as error:
-        end_children()  # whatever it is, nobody watches over the ranks any more
-        return Outcome(exits=(), error=error)
-    except OSError as error:
-        end_children()
-        return Outcome(exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}"))
     except BaseException:
-        end_children()
+        end_children()  # whatever it is, nobody watches over the ranks any more
         raise
 
 
@@ -108,7 +113,7 @@ def _listen(run: Run) -> None:
     run.own_signals = read_end
     for pipe in (read_end, run.watch.front.pipe):
         run.ears.register(pipe, select.EPOLLIN)
-    note_signals(write_end, run.watch.front.mask, always=(signal.SIGCHLD,))
+    note_signals(write_end, run.watch.front.mask)
 
 
 def _start(run: Run) -> None:
@@ -215,7 +220,7 @@ def _hear(run: Run, pipe: int) -> list[int]:
     noted = read_noted(pipe)
     if noted is not None:
         return noted
-    run.ears.unregister(pipe)
+    run.ears.unregister(pipe)  # what has ended is heard all the time
     run.front_is_gone = True
     run.waiting.clear()
     for pid in run.live:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that ask a run to end: they are passed on, and begin the ladder."""
@@ -19,23 +19,38 @@ BACKGROUND = (signal.SIGTTIN, signal.SIGTTOU)
 """Signals that must not stop the one who has to see all others through."""
 
 
+Handler = Callable[[int, object], None]
+
+
 def block_signals() -> frozenset[int]:
     """Block all signals, so that processes can be forked before any is handled; returns the mask before."""
     return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
 
 
-def note_signals(pipe: int, mask: frozenset[int], always: Iterable[int] = ()) -> None:
-    """Note signals as bytes in a pipe from now on, and let them in; the pipe's end must not block.
+def handle_signals(handler: Handler, mask: frozenset[int], always: Iterable[int] = ()) -> None:
+    """Have a handler called for every signal that can be caught, and let them in.
 
     Those that the caller had ignored stay so, but for `always`; `mask` is what the caller had blocked.
     """
-    heard = find_unignored((*STOPPING, *PASSED_ON))
-    for number in (*heard, *always):
-        signal.signal(number, _note)
+    heard = (*find_unignored((*STOPPING, *PASSED_ON)), *always)
+    for number in heard:
+        signal.signal(number, handler)
     for number in BACKGROUND:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard})
+
+
+def note_signals(pipe: int, mask: frozenset[int]) -> None:
+    """Note signals, ends of children among them, as bytes in a pipe from now on; its end must not block."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard, *always})
+    handle_signals(_note, mask, always=(signal.SIGCHLD,))
+
+
+def end_noting() -> None:
+    """Give all signals their usual effect again: there is nothing left to see through."""
+    for number in (*STOPPING, *PASSED_ON):
+        if signal.getsignal(number) is _note:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
