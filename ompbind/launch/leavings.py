@@ -97,8 +97,14 @@ class Leavings:
         return children is None or bool(children - live.keys() - self.spared)
 
     def _find_owners(self, live: Mapping[int, int]) -> dict[int, int]:
-        """Return what is left, each process with the rank that it was left by."""
+        """Return what is left, each process with the rank that it was left by.
+
+        Where the system does not tell of its processes these are groups, with negative numbers.
+        """
         processes = read_processes()
+        if not processes:
+            self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
+            return {-group: rank for group, rank in self.groups.items()}
         me, seated = os.getpid(), set(live.values())
         owners: dict[int, int] = {}
         for pid, process in processes.items():

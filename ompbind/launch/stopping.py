@@ -36,8 +36,11 @@ def ask_to_stop(run: Run, first: signal.Signals) -> None:
     if not (run.live or run.waiting or run.leavings.due):
         run.given_up = True
     if run.waiting:
+        left_out = [command.rank for command, _ in run.waiting]
         run.waiting.clear()
         run.cut_short = run.cut_short or first
+        if not run.failures:
+            run.say(f"not starting {named('rank', left_out)}")
     send_rung(run, run.ladder.ask(first, time.monotonic()))
 
 

@@ -5,7 +5,6 @@ A second signal that asks to stop takes the next rung of the ladder at once.
 """
 
 import os
-import select
 import signal
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
 from ompbind.events import KIB, Exited, Outcome
+from ompbind.launch.ears import READABLE
 from ompbind.launch.ends import reap
 from ompbind.launch.front import let_go_of_files
 from ompbind.launch.kin import end_children, signal_rank
@@ -78,9 +78,8 @@ def _close(run: Run) -> Outcome:
         error=run.failures[0] if run.failures else None,
         troubles=run.outlet.troubles if run.outlet else (),
     )
-    text = "" if run.unread or run.front_is_gone else run.watch.close(outcome)
-    if text:
-        run.open_outlet().say(text)
+    if not (run.unread or run.front_is_gone):
+        run.write(run.watch.close(outcome))
         _drain(run)
     return outcome
 
@@ -112,7 +111,7 @@ def _listen(run: Run) -> None:
     os.set_blocking(write_end, False)
     run.own_signals = read_end
     for pipe in (read_end, run.watch.front.pipe):
-        run.ears.register(pipe, select.EPOLLIN)
+        run.ears.register(pipe, READABLE)
     note_signals(write_end, run.watch.front.mask)
 
 
@@ -155,7 +154,7 @@ def _note_start(run: Run, pid: int, rank: LiveRank) -> None:
     run.live[pid] = rank
     try:
         rank.pidfd = os.pidfd_open(pid)
-        run.ears.register(rank.pidfd, select.EPOLLIN)
+        run.ears.register(rank.pidfd, READABLE)
         run.by_pidfd[rank.pidfd] = pid
     except (OSError, AttributeError):
         pass  # SIGCHLD tells of its end as well, only not who was first

@@ -1,7 +1,6 @@
 """The state of a run that is watched over, and how it is to be."""
 
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
 from ompbind.events import Exited, Outcome
+from ompbind.launch.ears import READABLE, is_epoll_there, make_ears
 from ompbind.launch.front import Front
 from ompbind.launch.ladder import Ladder
 from ompbind.launch.leavings import Leavings
@@ -85,7 +85,7 @@ class Run:
         self.troubles = 0
         self.limit = raise_file_limit(len(commands) * watch.output.files_of_a_rank)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self.ears = select.epoll()
+        self.ears = make_ears()
         self.own_signals = -1
         self.by_pidfd: dict[int, int] = {}
         self.outlet: Outlet | None = None
@@ -98,17 +98,24 @@ class Run:
         """Return what all output of ompbind goes through, and that of ranks unless they inherit it."""
         from ompbind.launch.pump import Outlet  # late: most runs have nothing to say
 
+        if not is_epoll_there():
+            raise LaunchError("output can go through ompbind on Linux only", hint="leave --output out")
         if self.outlet is None:
             ranks = [command.rank for command, _ in reversed(self.waiting)]
             self.outlet = Outlet(self.watch.output, ranks)
-            self.ears.register(self.outlet.fileno(), select.EPOLLIN)
+            self.ears.register(self.outlet.fileno(), READABLE)
         return self.outlet
 
     def say(self, line: str) -> None:
         """Say one thing on standard error, in its turn."""
-        text = self.watch.word(line)
-        if text:
+        self.write(self.watch.word(line))
+
+    def write(self, text: str) -> None:
+        """Write a message on standard error, in its turn."""
+        if text and is_epoll_there():
             self.open_outlet().say(text)
+        elif text:
+            os.write(2, f"{text}\n".encode())
 
     @property
     def ranks(self) -> list[int]:

@@ -1,0 +1,48 @@
+"""What a loop listens to: files that become readable, in their order where the system can tell."""
+
+import math
+import select
+from typing import Protocol
+
+
+class Ears(Protocol):
+    """The part of `select.epoll` that a loop needs."""
+
+    def register(self, file: int, events: int, /) -> None:
+        """Begin to listen to a file."""
+
+    def unregister(self, file: int, /) -> None:
+        """Listen to a file no more."""
+
+    def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
+        """Wait at most so many seconds, without a limit for None, and return what has become ready."""
+
+
+READABLE = select.POLLIN
+"""The event of files that can be read, or have ended."""
+
+
+def is_epoll_there() -> bool:
+    """Tell whether this system has epoll; Linux has."""
+    return hasattr(select, "epoll")
+
+
+def make_ears() -> Ears:
+    """Return an epoll, which keeps the order in which files become ready, or what there is instead."""
+    return select.epoll() if is_epoll_there() else _Poll()
+
+
+class _Poll:
+    """A `select.poll` that is called as an epoll is."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+
+    def register(self, file: int, events: int, /) -> None:
+        self._poll.register(file, events)
+
+    def unregister(self, file: int, /) -> None:
+        self._poll.unregister(file)
+
+    def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
+        return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
