@@ -42,10 +42,12 @@ check: $(VENV)/.developing ## lint, types, floors, docs up to date
 docs: $(VENV)/.developing ## write docs/reference.md anew from the program
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.installed ## measure start-up, planning and reading machines
+bench: $(VENV)/.installed ## measure start-up, planning, reading machines, launches and quiet runs
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/quiet.py
+	$(BIN)/python benchmarks/launch.py
 
 clean: ## remove the virtual environment and what tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

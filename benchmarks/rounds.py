@@ -9,13 +9,31 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def read_rounds(description: str | None, default: int) -> int:
-    """Return --rounds of the command line; compile ompbind, and let processes that are started do so."""
-    parser = argparse.ArgumentParser(
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser that shows a benchmark's own words as they are."""
+    return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=default)
-    rounds: int = parser.parse_args().rounds
+
+
+def compile_modules() -> None:
+    """Compile ompbind, and let processes that are started do so."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "ompbind")], check=True)
+
+
+def read_rounds(description: str | None, default: int) -> int:
+    """Return --rounds of the command line, with ompbind compiled."""
+    parser = make_parser(description)
+    parser.add_argument("--rounds", type=int, default=default)
+    rounds: int = parser.parse_args().rounds
+    compile_modules()
     return rounds
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Return numbers of ranks from "1,2,16", in order; ValueError for anything else."""
+    numbers = tuple(sorted({int(word) for word in text.split(",")}))
+    if numbers[0] < 1:
+        raise ValueError(text)
+    return numbers

@@ -3,38 +3,15 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import TELL
-
-CONFIG = """\
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=16817
-SlurmdPort=16818
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/affinity
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-MailProg=/bin/true
-ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus}
-PartitionName=all Nodes={host} Default=YES State=UP
-"""
+from tests.slurm import PROGRAMS, one_node
 
 
 @pytest.fixture(scope="module")
@@ -42,53 +19,10 @@ def slurm(tmp_path_factory):
     """The environment in which srun finds a running Slurm; it is ended after the tests."""
     if os.geteuid() != 0:
         pytest.skip("starting Slurm takes root")
-    programs = {name: required(name) for name in ("munged", "slurmctld", "slurmd", "srun")}
-    folder = tmp_path_factory.mktemp("slurm")
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
-    (folder / "key").write_bytes(os.urandom(128))
-    (folder / "key").chmod(0o400)
-    config = folder / "slurm.conf"
-    config.write_text(CONFIG.format(host=socket.gethostname(), folder=folder, cpus=os.cpu_count()))
-    files = {
-        "socket": "munge.socket",
-        "key-file": "key",
-        "log-file": "log",
-        "pid-file": "pid",
-        "seed-file": "seed",
-    }
-    munge = [f"--{option}={folder}/{name}" for option, name in files.items()]
-    daemons = [
-        (programs["munged"], "--foreground", "--force", *munge),
-        (programs["slurmctld"], "-D", "-f", str(config)),
-        (programs["slurmd"], "-D", "-f", str(config)),
-    ]
-    env = clean_environment(SLURM_CONF=str(config))
-    log = (folder / "slurm.log").open("wb")
-    started = []
-    for command in daemons:
-        started.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-        time.sleep(0.5)
-    try:
-        wait_for_slurm(env, folder)
+    for name in PROGRAMS:
+        required(name)
+    with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
         yield env
-    finally:
-        for process in reversed(started):
-            process.terminate()
-            process.wait(30)
-        log.close()
-
-
-def wait_for_slurm(env, folder):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        done = subprocess.run(
-            ["srun", "-n", "1", "--immediate=5", "true"], env=env, capture_output=True, text=True
-        )
-        if done.returncode == 0:
-            return
-        time.sleep(1)
-    raise AssertionError(f"Slurm does not start: {done.stderr}\n{(folder / 'log').read_text()[-3000:]}")
 
 
 @pytest.mark.parametrize("binding", ["none", "cores"])
