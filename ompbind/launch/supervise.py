@@ -12,6 +12,7 @@ from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING
 
 from ompbind.command import RankCommand
+from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.events import KIB, Exited, Outcome
 from ompbind.launch.ears import READABLE
@@ -43,7 +44,7 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
     The outcome has an error when a rank could not be started or bound; nothing is left running then.
     """
     try:
-        found = [(command, find_command(command.argv[0], command.env)) for command in commands]
+        found = [(one, find_command(one.argv[0], one.env)) for one in _in_turns(commands)]
         return _see_through(Run(found, watch))
     except LaunchError as error:
         return Outcome(exits=(), error=error)
@@ -52,6 +53,17 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
     finally:
         end_noting()
         os.close(watch.front.pipe)
+
+
+def _in_turns(commands: Sequence[RankCommand]) -> list[RankCommand]:
+    """Order ranks such that those on the same CPUs do not start one after the other, but while others run."""
+    turns: dict[CpuSet | None, int] = {}
+
+    def turn(command: RankCommand) -> int:
+        turns[command.cpus] = turns.get(command.cpus, 0) + 1
+        return turns[command.cpus]
+
+    return sorted(commands, key=turn)
 
 
 def _see_through(run: Run) -> Outcome:

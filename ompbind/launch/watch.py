@@ -101,7 +101,7 @@ class Run:
         if not is_epoll_there():
             raise LaunchError("output can go through ompbind on Linux only", hint="leave --output out")
         if self.outlet is None:
-            ranks = [command.rank for command, _ in reversed(self.waiting)]
+            ranks = sorted(command.rank for command, _ in self.waiting)
             self.outlet = Outlet(self.watch.output, ranks)
             self.ears.register(self.outlet.fileno(), READABLE)
         return self.outlet
