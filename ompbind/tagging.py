@@ -29,8 +29,9 @@ WORDS = 10
 
 
 def line_limit(streams: int) -> int:
-    """Return the number of bytes from which on a line goes out in pieces, for a number of streams."""
-    return max(LEAST_LIMIT, min(LINE_LIMIT, HELD_LIMIT // max(streams, 1)))
+    """Return how many bytes of a line are held back with a number of streams, a power of two."""
+    share = min(LINE_LIMIT, HELD_LIMIT // max(streams, 1))
+    return max(LEAST_LIMIT, 1 << (share.bit_length() - 1))
 
 
 def make_marks(rank: int, *, coloured: bool = False) -> Marks:

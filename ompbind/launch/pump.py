@@ -31,6 +31,7 @@ _OUT, _ERR, _NOWHERE = 1, 2, 0
 """Lanes, by the standard file that they lead to; 0 is for streams that go to log files alone."""
 
 _KINDS = {_OUT: OUT, _ERR: ERR}
+_NAMES = {_OUT: "standard output", _ERR: "standard error"}
 
 
 class Ends(Record):
@@ -213,7 +214,7 @@ class Outlet:
     def _make_lane(self, number: int) -> Lane:
         if number == _ERR and _OUT in self._lanes and same_file(_OUT, _ERR):
             return self._lanes[_OUT]
-        sink = open_sink(number) if number != _NOWHERE else no_sink()
+        sink = open_sink(number, _NAMES[number]) if number != _NOWHERE else no_sink()
         lane = Lane(sink, self._news, stamped=self._output.timestamps and number != _NOWHERE)
         self._epoll.register(lane.readers, select.EPOLLIN)
         self._by_number[lane.readers.fileno()] = lane

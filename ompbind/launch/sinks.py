@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 
 from ompbind.tagging import Buffer
 
-NAMES = {1: "standard output", 2: "standard error"}
-
 _AT_ONCE = 512
 """Buffers in one write; the kernel takes twice as many."""
 
@@ -85,9 +83,8 @@ class Sink:
         self._waiting.clear()
 
 
-def open_sink(number: int) -> Sink:
-    """Return a sink for a standard file, by number; one that is not open swallows everything."""
-    name = NAMES[number]
+def open_sink(number: int, name: str) -> Sink:
+    """Return a sink for an open file, by number; one that is not open swallows everything."""
     try:
         mode = os.fstat(number).st_mode
     except OSError:

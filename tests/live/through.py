@@ -48,6 +48,12 @@ def make_output(args):
     )
 
 
+def read_peak_mib():
+    """The most memory that this process had; getrusage would count what it was forked from."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
+
+
 def start(outlet, rank, cmd):
     ends = outlet.open_ends(rank)
     try:
@@ -80,6 +86,7 @@ class Watch:
             pidfd = os.pidfd_open(process.pid)
             self.live[pidfd] = rank, process
             self.epoll.register(pidfd, select.EPOLLIN)
+        signal.signal(signal.SIGWINCH, lambda *_: self.outlet.set_size())
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 1)  # as the supervisor does: nobody waits for it
         while self.live or not self.outlet.idle:
@@ -114,7 +121,7 @@ class Watch:
     def stats(self):
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
-            "rss_mib": used.ru_maxrss / 1024,
+            "rss_mib": read_peak_mib(),
             "cpu_s": used.ru_utime + used.ru_stime,
             "wakeups": self.wakeups,
             "messages": self.messages,

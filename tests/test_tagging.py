@@ -1,0 +1,165 @@
+"""Tagged lines: tables of what comes out, and properties that hold however bytes are divided."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.tagging import (
+    HELD_LIMIT,
+    LINE_LIMIT,
+    WORDS,
+    Lines,
+    add_stamp,
+    last_lines,
+    line_limit,
+    make_marks,
+)
+
+MARKS = make_marks(2)
+
+
+def tagged(blocks, *, limit=16, marks=MARKS):
+    """All that comes out when these blocks go in."""
+    lines = Lines(limit)
+    out = [buffer for block in blocks for buffer in lines.take(block, marks)]
+    return b"".join([*out, *lines.end(marks)])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "out"),
+    [
+        ([], b""),
+        ([b"a\n"], b"[2] a\n"),
+        ([b"a\nb\n"], b"[2] a\n[2] b\n"),
+        ([b"\n\n"], b"[2] \n[2] \n"),
+        ([b"a", b"b", b"\n", b"c\n"], b"[2] ab\n[2] c\n"),
+        ([b"a\nb"], b"[2] a\n[2] b\n"),
+        ([b"10%\r20%\r\n"], b"[2] 10%\r20%\r\n"),
+        ([b"\xff\xfe\0\n\x80"], b"[2] \xff\xfe\0\n[2] \x80\n"),
+        ([b"[2] mine\n"], b"[2] [2] mine\n"),
+        ([b"x" * 16 + b"\n"], b"[2] " + b"x" * 16 + b"\n"),
+        ([b"x" * 16, b"\n"], b"[2] " + b"x" * 16 + b"\n"),
+        ([b"x" * 17 + b"\n"], b"[2] " + b"x" * 16 + b"\n[2+] x\n"),
+        ([b"x" * 16, b"x", b"\ny\n"], b"[2] " + b"x" * 16 + b"\n[2+] x\n[2] y\n"),
+        ([b"x" * 40], b"[2] " + b"x" * 16 + b"\n[2+] " + b"x" * 16 + b"\n[2+] xxxxxxxx\n"),
+        ([b"a\n" + b"x" * 17 + b"\nb"], b"[2] a\n[2] " + b"x" * 16 + b"\n[2+] x\n[2] b\n"),
+    ],
+)
+def test_what_comes_out(blocks, out):
+    assert tagged(blocks) == out
+
+
+def test_nothing_but_whole_lines_comes_out():
+    lines = Lines(16)
+    assert list(lines.take(b"half", MARKS)) == []
+    assert b"".join(lines.take(b" and half\nthe", MARKS)) == b"[2] half and half\n"
+    assert b"".join(lines.end(MARKS)) == b"[2] the\n"
+    assert list(lines.end(MARKS)) == []
+
+
+def test_a_line_has_the_mark_of_the_time_when_it_ended():
+    lines = Lines(16)
+    early, late = (add_stamp(MARKS, stamp) for stamp in (b"10:00:00.000", b"10:00:05.000"))
+    assert list(lines.take(b"a", early)) == []
+    assert b"".join(lines.take(b"\nb\n", late)) == b"[2] 10:00:05.000 a\n[2] 10:00:05.000 b\n"
+
+
+BYTES = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r", b"\xff", b"[1] ", b"0" * 9, b"1" * 40])).map(
+    b"".join
+)
+
+
+def divided(draw, data):
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)))))
+    return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+def one_by_one(data, limit, marks=MARKS):
+    """The same said line by line: what the fast way must not differ from."""
+    first, more = marks
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    out = b""
+    for line in lines:
+        pieces = [line[at : at + limit] for at in range(0, len(line), limit)] or [b""]
+        out += b"".join((more if at else first) + piece + b"\n" for at, piece in enumerate(pieces))
+    return out
+
+
+@given(st.data(), BYTES, st.integers(1, 60))
+def test_however_bytes_are_divided_the_same_comes_out(data, written, limit):
+    assert tagged(divided(data.draw, written), limit=limit) == one_by_one(written, limit)
+
+
+@given(st.data(), st.lists(BYTES, min_size=1, max_size=4))
+def test_lines_of_all_ranks_can_be_recovered(data, streams):
+    pipes = [(rank, divided(data.draw, written)) for rank, written in enumerate(streams)]
+    turns = data.draw(st.permutations([rank for rank, blocks in pipes for _ in blocks]))
+    lines = [Lines(16) for _ in streams]
+    out = []
+    for rank in turns:
+        out += lines[rank].take(pipes[rank][1].pop(0), make_marks(rank))
+    for rank in range(len(streams)):
+        out += lines[rank].end(make_marks(rank))
+    assert recovered(b"".join(out), len(streams)) == [
+        written + b"\n" if written and not written.endswith(b"\n") else written for written in streams
+    ]
+
+
+def recovered(out, count):
+    """What each rank wrote, told from tags alone."""
+    found = [b""] * count
+    for line in out.split(b"\n")[:-1]:
+        rank, more, rest = re.fullmatch(rb"\[(\d+)(\+?)\] (.*)", line, re.S).groups()
+        whole = found[int(rank)]
+        found[int(rank)] = (whole[:-1] if more else whole) + rest + b"\n"
+    return found
+
+
+@given(st.data(), BYTES, st.integers(1, 60))
+def test_no_more_than_a_line_is_held_back(data, written, limit):
+    lines = Lines(limit)
+    into = out = 0
+    for block in divided(data.draw, written):
+        into += len(block)
+        out += sum(map(len, lines.take(block, (b"", b""))))
+        assert into - out <= limit  # a piece adds a newline, so that out may even be ahead
+
+
+@pytest.mark.parametrize(
+    ("streams", "limit"),
+    [(0, LINE_LIMIT), (1, LINE_LIMIT), (32, LINE_LIMIT), (64, 512 << 10), (2000, 16 << 10)],
+)
+def test_limits_of_lines(streams, limit):
+    assert line_limit(streams) == limit
+
+
+def test_a_thousand_ranks_hold_back_little():
+    assert all(count * line_limit(count) <= HELD_LIMIT for count in (1, 2, 7, 100, 2000))
+
+
+def test_colours_are_around_the_tag_alone_and_come_round():
+    assert make_marks(0, coloured=True) == (b"\x1b[36m[0]\x1b[0m ", b"\x1b[36m[0+]\x1b[0m ")
+    assert len({make_marks(rank, coloured=True)[0][:6] for rank in range(10)}) == 10
+    assert make_marks(10, coloured=True)[0].startswith(b"\x1b[36m[10]")
+    assert add_stamp(make_marks(1), b"20:06:53.123") == (b"[1] 20:06:53.123 ", b"[1+] 20:06:53.123 ")
+
+
+@pytest.mark.parametrize(
+    ("data", "whole", "lines"),
+    [
+        (b"", True, ()),
+        (b"\n\n", True, ()),
+        (b"a", True, ("a",)),
+        (b"a\nb\n\n", True, ("a", "b")),
+        (b"alf\nb\n", False, ("b",)),
+        (b"endless", False, ("endless",)),
+        (b"\xffa\n", True, ("\ufffda",)),
+        (b"".join(b"%d\n" % n for n in range(30)), True, tuple(map(str, range(30 - WORDS, 30)))),
+    ],
+)
+def test_last_lines(data, whole, lines):
+    assert last_lines(data, whole=whole) == lines
