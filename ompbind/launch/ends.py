@@ -6,7 +6,7 @@ import time
 from resource import struct_rusage
 
 from ompbind.events import Exited, describe, make_usage
-from ompbind.launch.kin import signal_rank
+from ompbind.launch.kin import read_caught_signals, signal_group, signal_rank
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.terminal import ASKING
 from ompbind.launch.watch import Run
@@ -27,18 +27,23 @@ def reap(run: Run, pid: int) -> bool:
 
 def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
     """Give the only rank the terminal when it asks, or stop with it, as the shell expects."""
+    asks = number in ASKING or (number in _BY_ITSELF and read_caught_signals(pid) & set(ASKING))
     if not run.alone:
         if number in ASKING:
             who = f"rank {run.live[pid].rank} (pid {pid})"
             run.say(f"{who} is stopped: only a single rank can have the terminal ({number.name})")
-    elif number in ASKING and run.terminal.is_ours():
+    elif asks and run.terminal.is_ours():
         run.terminal.give(pid)
         signal_rank(pid, signal.SIGCONT)
-    elif (number in ASKING and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
+    elif (asks and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
             run.terminal.stop_job()  # what continues the front continues the rank
         else:
             signal_rank(pid, signal.SIGCONT)
+
+
+_BY_ITSELF = (signal.SIGSTOP, signal.SIGTSTP)
+"""How programs stop that catch the signals of `ASKING`, to put the screen in order before."""
 
 
 def _make_exited(run: Run, pid: int, status: int, rusage: struct_rusage) -> Exited:
@@ -61,7 +66,9 @@ def _note_end(run: Run, exited: Exited) -> None:
         run.ears.unregister(one.pidfd)  # a child that is just being born may still have a copy of it
         os.close(one.pidfd)
     run.exits.append(exited)
-    run.terminal.take_back(exited.pid)
+    had_terminal = run.terminal.take_back(exited.pid)
+    if had_terminal and exited.signal == signal.SIGINT:
+        signal_group(run.watch.front.group, signal.SIGINT)  # Ctrl-C is for the whole job, loops around it too
     run.leavings.note_end(exited.pid, exited.rank)
     if exited.status == 0 or run.failures or run.front_is_gone:
         return

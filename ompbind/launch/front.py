@@ -113,7 +113,12 @@ def _pass_on(number: int, keeper: int, pipe: int) -> None:
     except BrokenPipeError:
         if number in STOPPING:
             signal_process(keeper, signal.SIGKILL)
-            _wait_for(keeper)
+            try:
+                _wait_for(keeper)
+            except ChildProcessError:
+                pass  # it has ended just now
+            if number == signal.SIGINT:
+                die_of_interrupt()
             os._exit(128 + number)
 
 
@@ -153,6 +158,7 @@ def _take_name() -> None:
             start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
-            memory.write(NAME.ljust(end - start, b"\0")[: end - start])
+            # A last byte that is not zero tells the kernel that the first zero ends it.
+            memory.write(NAME.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
     except (OSError, ValueError):
         pass

@@ -88,6 +88,16 @@ def read_variables(pid: int, names: Collection[str]) -> dict[str, str]:
     }
 
 
+def read_caught_signals(pid: int) -> set[int]:
+    """Return the signals that a process has handlers for."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            mask = next(int(line[7:], 16) for line in file if line.startswith(b"SigCgt:"))
+    except (OSError, StopIteration):
+        return set()
+    return {number + 1 for number in range(mask.bit_length()) if mask >> number & 1}
+
+
 def signal_process(pid: int, number: int) -> bool:
     """Signal a process; False when it is gone, or not ours to signal."""
     try:

@@ -2,16 +2,21 @@
 
 A process is born with the CPUs of the thread that starts it. So the keeper confines itself to the CPUs of a
 rank, reads back that it holds, and spawns the rank by `posix_spawn`: that copies no memory, as a fork does,
-and returns when the command runs, or with the reason why it cannot.
+and returns when the command runs, or with the reason why it cannot. Only a rank that is to have the terminal
+from its first moment on is forked.
 """
 
 import errno
 import os
+import signal
+from typing import NoReturn
 
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
 from ompbind.launch.confine import TAKEN_BY_PYTHON, confine, exec_error
 from ompbind.launch.front import Front
+from ompbind.launch.terminal import Terminal
+from ompbind.launch.wakeup import block_signals
 from ompbind.record import Record
 
 _NOT_OF_THE_COMMAND = {
@@ -26,14 +31,26 @@ _NOT_OF_THE_COMMAND = {
 class Wiring(Record):
     """What a starting rank is connected to: what it gets as its standard files 0, 1, 2; -1 is ompbind's own.
 
-    `front` knows of the signals that were blocked and ignored when ompbind was started.
+    `front` knows of the signals that were blocked and ignored when ompbind was started. With a terminal the
+    rank is its foreground from the first moment on.
     """
 
     front: Front
     files: tuple[int, int, int] = (-1, -1, -1)
+    terminal: Terminal | None = None
+
+    @property
+    def connections(self) -> list[tuple[int, int]]:
+        """The files that are not ompbind's own, each with the number that the rank knows it by."""
+        return [(file, number) for number, file in enumerate(self.files) if file >= 0]
+
+    @property
+    def unignored(self) -> tuple[int, ...]:
+        """The signals that ompbind, or Python, ignores: a command started directly has their default."""
+        return (*TAKEN_BY_PYTHON, *self.front.unchanged)
 
 
-def spawn_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
+def start_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
     """Start a rank in a process group of its own and return its pid; leaves this process on the rank's CPUs.
 
     Raises LaunchError, which names the rank.
@@ -41,21 +58,59 @@ def spawn_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
     try:
         if command.cpus is not None:
             confine(command.cpus)
+        if wiring.terminal:
+            return _fork(command, path, wiring)
         return os.posix_spawn(
             path,
             command.argv,
             command.env,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(wiring.files) if file >= 0
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in wiring.connections],
             setpgroup=0,
             setsigmask=wiring.front.mask,
-            setsigdef=(*TAKEN_BY_PYTHON, *wiring.front.unchanged),
+            setsigdef=wiring.unignored,
         )
     except LaunchError as error:
         raise _of_rank(command.rank, error) from error
     except OSError as error:
         raise _of_rank(command.rank, _spawn_error(path, error.errno or 0)) from error
+
+
+def _fork(command: RankCommand, path: str, wiring: Wiring) -> int:
+    """Start a rank that takes the terminal before it executes its command, which spawning cannot do.
+
+    A pipe that closes on exec tells when the command runs; else the number of the error comes through it.
+    """
+    reading, writing = os.pipe()
+    mask = block_signals()
+    pid = os.fork()
+    if pid == 0:
+        _become(command, path, wiring, writing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(writing)
+    number = os.read(reading, 16)
+    os.close(reading)
+    if number:
+        os.waitpid(pid, 0)
+        raise OSError(int(number), os.strerror(int(number)))
+    return pid
+
+
+def _become(command: RankCommand, path: str, wiring: Wiring, writing: int) -> NoReturn:
+    """Be the child: turn into the command, or tell why not. Never returns, never raises."""
+    try:
+        os.setpgid(0, 0)
+        if wiring.terminal:
+            wiring.terminal.give(os.getpid())
+        for file, number in wiring.connections:
+            os.dup2(file, number)
+        for number in wiring.unignored:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, wiring.front.mask)
+        os.execve(path, command.argv, command.env)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, a second keeper must not go on
+        os.write(writing, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))
+    finally:
+        os._exit(LaunchError.launch_code)
 
 
 def _spawn_error(path: str, number: int) -> LaunchError:

@@ -20,7 +20,7 @@ from ompbind.launch.ends import reap
 from ompbind.launch.front import let_go_of_files
 from ompbind.launch.kin import end_children, signal_rank
 from ompbind.launch.limits import limit_as_before
-from ompbind.launch.spawn import Wiring, spawn_rank
+from ompbind.launch.spawn import Wiring, start_rank
 from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
 from ompbind.launch.wakeup import end_noting, note_signals, read_noted
 from ompbind.launch.watch import LiveRank, Run, Watch
@@ -146,10 +146,11 @@ def _start(run: Run) -> None:
 def _start_rank(run: Run, command: RankCommand, path: str) -> None:
     ends = run.outlet.open_ends(command.rank) if run.outlet else None
     files = (-1 if _reads_stdin(run) else run.null, ends.out if ends else -1, ends.err if ends else -1)
+    terminal = run.terminal if _is_interactive(run) else None
     began_at = time.monotonic()
     try:
         with limit_as_before(run.limit):
-            pid = spawn_rank(command, path, Wiring(front=run.watch.front, files=files))
+            pid = start_rank(command, path, Wiring(front=run.watch.front, files=files, terminal=terminal))
     finally:
         if run.outlet and ends:
             run.outlet.close_ends(ends)
@@ -159,6 +160,12 @@ def _start_rank(run: Run, command: RankCommand, path: str) -> None:
 def _reads_stdin(run: Run) -> bool:
     """Tell whether the rank to be started is the one that has standard input; several have no terminal."""
     return run.watch.stdin_first and not run.live and not run.exits and (run.alone or not os.isatty(0))
+
+
+def _is_interactive(run: Run) -> bool:
+    """Tell whether the only rank reads and writes the terminal, and nobody else of the job may want it."""
+    at_terminal = run.alone and run.watch.stdin_first and os.isatty(0) and os.isatty(1)
+    return at_terminal and run.watch.output.inherited and run.terminal.is_ours()
 
 
 def _note_start(run: Run, pid: int, rank: LiveRank) -> None:

@@ -1,9 +1,10 @@
-"""Job control for a single rank: it gets the terminal when it asks for it, as the shell would give it.
+"""Job control for a single rank: it gets the terminal as the shell would give it.
 
-A rank starts in the background of the terminal. When it reads the terminal or sets it up, the kernel
-stops it with SIGTTIN or SIGTTOU; that is how it asks. So a rank that never asks leaves the terminal to
-what else runs in the foreground, such as the pager at the other end of its pipe. A *job* is what the
-shell has started: the process group of the front, and what else is in it.
+Where both standard input and output are the terminal it has it from the start. Otherwise it starts in the
+background. When it reads the terminal or sets it up, the kernel stops it with SIGTTIN or SIGTTOU; that is
+how it asks. So a rank that never asks leaves the terminal to what else runs in the foreground, such as the
+pager at the other end of its pipe. A *job* is what the shell has started: the process group of the front,
+and what else is in it.
 """
 
 import os

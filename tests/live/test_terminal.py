@@ -1,10 +1,13 @@
 """A single rank has the terminal as if the shell had started it directly."""
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import sys
+import termios
 import time
 
 import pytest
@@ -74,6 +77,15 @@ def terminal():
         os.close(one.screen)
 
 
+@pytest.fixture
+def shell(terminal):
+    """An interactive shell with a prompt that nothing else prints."""
+    screen = terminal("/bin/bash", "--norc", "-i")
+    screen.type("PS1='pro''mpt> '\n")
+    screen.read_until(b"prompt> ")
+    return screen
+
+
 def test_an_interactive_program_reads_the_terminal(terminal):
     screen = terminal(OMPBIND, "run", "--", sys.executable, "-q")
     screen.read_until(b">>> ")
@@ -81,6 +93,62 @@ def test_an_interactive_program_reads_the_terminal(terminal):
     screen.read_until(b"answer 42 True")
     screen.type("exit(5)\n")
     assert os.waitstatus_to_exitcode(screen.wait()) == 5
+
+
+SCREENFUL = """
+import os, signal, termios
+def pause(number, frame):
+    os.write(1, b"[paused]")
+    os.kill(os.getpid(), signal.SIGSTOP)
+for name in ("SIGTSTP", "SIGTTIN", "SIGTTOU"):
+    signal.signal(getattr(signal, name), pause)
+def draw():
+    try:
+        termios.tcsetattr(0, termios.TCSANOW, termios.tcgetattr(0))
+    except termios.error:  # interrupted, as the signal was caught
+        return draw()
+    os.write(1, b"[drawn]")
+draw()
+while os.read(0, 1) != b"q":
+    draw()
+"""
+"""What `top` does: it catches what would stop it, puts the screen in order and stops by itself."""
+
+
+@pytest.mark.parametrize("pipe", ["", " | cat"], ids=["from-the-start", "on-demand"])
+def test_a_program_that_stops_itself_for_the_terminal_gets_it(shell, tmp_path, pipe):
+    (tmp_path / "top.py").write_text(SCREENFUL)
+    shell.type(f"{OMPBIND} run -- {sys.executable} {tmp_path}/top.py{pipe}\n")
+    shell.read_until(b"[drawn]")
+    shell.type("\x1a")
+    shell.read_until(b"[paused]")
+    shell.read_until(b"Stopped")
+    shell.type("fg\n")
+    wait_until(lambda: "top.py" in " ".join(shell.foreground()), "it has the terminal again")
+    shell.type("q\n")
+    shell.read_until(b"prompt> ")
+    shell.type("echo code $?.\n")
+    shell.read_until(b"code 0.")
+
+
+def test_who_stops_a_rank_from_outside_keeps_it_stopped(shell):
+    shell.type(f"{OMPBIND} run -- sh -c 'echo pid-$$-; kill -STOP $$; echo went on'\n")
+    shell.read_until(b"pid-")
+    shell.read_until(b"-\r\n")
+    time.sleep(0.3)
+    assert b"went" not in shell.seen
+    shell.type("\x03")
+    shell.read_until(b"prompt> ")
+
+
+def test_the_size_of_the_window_arrives(terminal):
+    code = "import os, signal\nsignal.signal(signal.SIGWINCH, lambda *_: print(*os.get_terminal_size()))\n"
+    screen = terminal(
+        OMPBIND, "run", "--", sys.executable, "-uc", f"{code}print('up')\nwhile True: signal.pause()"
+    )
+    screen.read_until(b"up")
+    fcntl.ioctl(screen.screen, termios.TIOCSWINSZ, struct.pack("4H", 31, 97, 0, 0))
+    screen.read_until(b"97 31")
 
 
 def test_ctrl_c_goes_to_the_rank_alone(terminal):
@@ -125,29 +193,34 @@ def test_ctrl_c_ends_several_ranks_and_nobody_reads_the_terminal(terminal):
     assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
 
 
-@pytest.fixture
-def shell(terminal):
-    """An interactive shell with a prompt that nothing else prints."""
-    screen = terminal("/bin/bash", "--norc", "-i")
-    screen.type("PS1='pro''mpt> '\n")
-    screen.read_until(b"prompt> ")
-    return screen
-
-
 def test_a_rank_that_does_not_ask_leaves_the_terminal_to_the_pager(shell):
     shell.type(f"{OMPBIND} run -- seq 41 42 | (sleep 0.3; stty -a </dev/tty >/dev/null; cat)\n")
     shell.read_until(b"42\r\n")
     shell.read_until(b"prompt> ")
 
 
-def test_ctrl_c_ends_a_loop_around_it(shell):
-    shell.type(f"for i in 1 2 3; do {OMPBIND} run -n 2 -- sh -c 'echo up$RANK-; exec sleep 60'; done\n")
-    shell.read_until(b"-\r\n")
-    shell.read_until(b"-\r\n")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_ends_a_loop_around_it(shell, ranks):
+    shell.type(f"for i in 1 2 3; do {OMPBIND} run -n {ranks} -- sh -c 'echo up$RANK-; exec sleep 60'; done\n")
+    for _ in range(ranks):
+        shell.read_until(b"-\r\n")
     shell.type("\x03")
     shell.read_until(b"prompt> ")
     shell.type("echo i=$i.\n")
     shell.read_until(b"i=1.")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_ends_a_script_around_it(shell, tmp_path, ranks):
+    run = f"{OMPBIND} run -n {ranks} -- sh -c 'echo up$RANK-; exec sleep 60'"
+    (tmp_path / "script").write_text(f"for i in 1 2 3; do {run}; done; echo went on\n")
+    shell.type(f"bash {tmp_path}/script\n")
+    for _ in range(ranks):
+        shell.read_until(b"-\r\n")
+    shell.type("\x03")
+    shell.read_until(b"prompt> ")
+    shell.type("echo code $?.\n")
+    shell.read_until(b"code 130.")
 
 
 def test_ctrl_z_stops_the_whole_job_of_a_pipe(shell):
