@@ -2,8 +2,10 @@
 
 import fcntl
 import os
+import resource
 
 from ompbind.errors import LaunchError
+from ompbind.launch.limits import SPARE
 
 PIPE_SIZE = 1 << 20
 """Bytes that a pipe from a rank holds at most; without privileges the kernel allows no more."""
@@ -16,9 +18,6 @@ USUAL_SIZE = 64 << 10
 
 LINES, COLUMNS = 24, 80
 """The size of pseudo-terminals where ompbind has no terminal itself."""
-
-_SPARE_FILES = 64
-"""Files that ompbind has open besides those of ranks."""
 
 
 def pipe_size(streams: int) -> int:
@@ -80,17 +79,11 @@ def set_size(terminal: int, size: tuple[int, int]) -> None:
 
 
 def check_files(count: int) -> None:
-    """Raise LaunchError unless so many files of ranks may be open here."""
-    needed = count + _SPARE_FILES
-    if needed <= 256:
-        return  # no system has a limit this low, so that it need not be read
-    import resource  # late: few runs have that many ranks
-
-    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY or needed <= limit:
-        return
-    can = highest == resource.RLIM_INFINITY or needed <= highest
-    raise LaunchError(
-        f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed",
-        hint=f"'ulimit -n {needed}' allows them" if can else "'--output files' alone keeps none of them open",
-    )
+    """Raise LaunchError unless so many files of ranks may be open here, with the limit raised already."""
+    needed = count + SPARE
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        raise LaunchError(
+            f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed",
+            hint="'ulimit -Hn' is that limit; with --log-dir alone, ranks write to their files themselves",
+        )

@@ -55,7 +55,8 @@ class Outlet:
         streams = len(ranks) * sum(map(self._is_stream, _KINDS))
         self._limit = line_limit(streams)
         self._pipe_size = pipe_size(streams)
-        check_files(streams * (1 if output.folder is None else 2))
+        if streams:
+            check_files(len(ranks) * output.files_of_a_rank)
         if output.folder is not None:
             make_folder(output.folder, ranks, force=output.force)
         self._tails: dict[int, Stream] = {}

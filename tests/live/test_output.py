@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -16,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.errors import LaunchError
+from ompbind.launch.pump import Outlet
+from ompbind.outputs import Output
 from tests.live.conftest import clean_environment, wait_until
 
 THROUGH = (sys.executable, str(Path(__file__).with_name("through.py")))
@@ -180,7 +184,7 @@ def test_a_flag_that_others_share_is_left_alone(begin):
 
 
 def test_no_rank_is_starved_by_others(begin):
-    script = f"if [ $RANK = 8 ]; then echo done; else exec yes {LINE}; fi"
+    script = f"if [ $RANK = 8 ]; then sleep 0.5; echo done; else exec yes {LINE}; fi"
     process = begin("-n", "9", "--output", "tag", *shell(script))
     read = b""
     while b"[8] done\n" not in read[-200_000:]:
@@ -384,14 +388,23 @@ def test_too_few_open_files_are_an_error_before_anything_starts(through):
     limited = ("sh", "-c", 'ulimit -n 256; exec "$0" "$@"')
     done = through("-n", "100", "--output", "tag", *shell("echo never"), before=limited)
     assert (done.out, done.stats) == (b"", {})
-    assert b"takes 264 open files, and 256 are allowed" in done.err
-    assert b"output files" in done.err
+    assert b"takes 340 open files, and 256 are allowed" in done.err
+    assert b"with --log-dir alone" in done.err
 
 
-def test_open_files_that_run_out_later_name_the_rank(through):
-    limited = ("sh", "-c", 'ulimit -n 30; exec "$0" "$@"')
-    done = through("-n", "30", "--output", "tag", *shell("sleep 0.1"), before=limited)
-    assert re.search(rb"rank \d+: what it would write to cannot be opened: Too many open files", done.err)
+def test_open_files_that_run_out_later_name_the_rank():
+    outlet = Outlet(Output(tag=True), [0, 7])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        outlet.close_ends(outlet.open_ends(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        with pytest.raises(
+            LaunchError, match="rank 7: what it would write to cannot be opened: Too many open"
+        ):
+            outlet.open_ends(7)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        outlet.close()
 
 
 ON_TERMINAL = ("-n", "2", "--output", "tag", "--pty")

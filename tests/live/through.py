@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from ompbind.errors import LaunchError
+from ompbind.launch.limits import raise_file_limit
 from ompbind.launch.pump import Outlet
 from ompbind.outputs import Output
 
@@ -136,7 +137,9 @@ class Watch:
 def main():
     args = read_arguments()
     try:
-        outlet = Outlet(make_output(args), range(args.n))
+        output = make_output(args)
+        raise_file_limit(args.n * output.files_of_a_rank)
+        outlet = Outlet(output, range(args.n))
         watch = Watch(args, outlet)
         watch.run()
     except LaunchError as error:
