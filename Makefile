@@ -42,12 +42,13 @@ check: $(VENV)/.developing ## lint, types, floors, docs up to date
 docs: $(VENV)/.developing ## write docs/reference.md anew from the program
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.installed ## measure start-up, planning, reading machines, launches and quiet runs
+bench: $(VENV)/.installed ## measure start-up, planning, reading machines, launches, quiet runs and output
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/quiet.py
 	$(BIN)/python benchmarks/launch.py
+	$(BIN)/python benchmarks/output.py
 
 clean: ## remove the virtual environment and what tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -71,13 +71,18 @@ def as_hwloc_set(cpu: int) -> str:
 
 def make_openmpi(_: Setting) -> Make:
     """Return Open MPI's command; raises Missing where mpirun is another's."""
+    start = find_openmpi()
+    bound = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
+    return lambda ranks: [*start, *bound, "-n", str(ranks), COPIED]
+
+
+def find_openmpi() -> list[str]:
+    """Return how Open MPI's commands begin; raises Missing where mpirun is another's."""
     mpirun = found("mpirun.openmpi", "mpirun")
     told = subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
     if "Open MPI" not in told and "OpenRTE" not in told:
         raise Missing(f"{mpirun} is not Open MPI's")
-    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    bound = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "core:overload-allowed"]
-    return lambda ranks: [mpirun, *as_root, *bound, "-n", str(ranks), COPIED]
+    return [mpirun, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 
 
 def slurm_answers(env: Mapping[str, str]) -> bool:

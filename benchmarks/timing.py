@@ -47,7 +47,7 @@ def time_once(command: Sequence[str], where: Where) -> Sample:
     ended = _wait(pid, where.timeout_s)
     wall_s = time.perf_counter() - begin
     if not ended:
-        _kill_session(pid)
+        kill_session(pid)
     _, status, spent = os.wait4(pid, 0)
     if not ended:
         raise Hung
@@ -69,7 +69,7 @@ def _wait(pid: int, timeout_s: float) -> bool:
         os.close(handle)
 
 
-def _kill_session(leader: int) -> None:
+def kill_session(leader: int) -> None:
     """Kill a process and all that are in its session: a launcher may give each rank a group of its own."""
     for pid, fields in read_processes():
         if int(fields[3]) == leader:

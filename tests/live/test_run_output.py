@@ -1,0 +1,105 @@
+"""`ompbind run --output`: what ranks write comes out as asked, through all of ompbind."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.live.conftest import OMPBIND, clean_environment, wait_until
+
+RANKS = ("run", "-q", "--share", "-n", "2")
+BOTH = "echo out $RANK; echo err $RANK >&2; printf half"
+
+
+def test_tags(ompbind):
+    done = ompbind(*RANKS, "--output", "tag", "--", "sh", "-c", BOTH)
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["[0] half", "[0] out 0", "[1] half", "[1] out 1"]
+    assert sorted(done.stderr.splitlines()) == ["[0] err 0", "[1] err 1"]
+
+
+def test_times(ompbind):
+    done = ompbind(*RANKS, "--output", "tag", "--timestamps", "--", "echo", "a")
+    assert re.fullmatch(r"(\[[01]\] \d\d:\d\d:\d\d\.\d{3} a\n){2}", done.stdout)
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_log_files(ompbind, tmp_path, tagged):
+    args = (*RANKS, "--log-dir", str(tmp_path / "a/b"), *(("--output", "tag,files") if tagged else ()))
+    done = ompbind(*args, "--", "sh", "-c", BOTH)
+    assert len(done.stdout.splitlines()) == (4 if tagged else 0)
+    for rank in range(2):
+        assert (tmp_path / f"a/b/{rank}.out").read_text() == f"out {rank}\nhalf"
+        assert (tmp_path / f"a/b/{rank}.err").read_text() == f"err {rank}\n"
+    again = ompbind(*args, "--", "true")
+    assert again.returncode == 125
+    assert "0.out and 3 more log files exist already" in " ".join(again.stderr.split())
+    assert ompbind(*args, "--force", "--", "true").returncode == 0
+    assert (tmp_path / "a/b/0.out").read_text() == ""
+
+
+def test_a_terminal_for_each_rank(ompbind):
+    done = ompbind(
+        *RANKS, "--output", "tag", "--pty", "--", "sh", "-c", "test -t 1 && tty <&1 && stty size <&1"
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert len({line for line in lines if "/dev/pts/" in line}) == 2
+    assert [line[4:] for line in lines if "/dev/" not in line] == ["24 80"] * 2
+
+
+@pytest.mark.parametrize("way", [(), ("--pty",)])
+def test_a_reader_that_goes_ends_ranks_that_write(start, way):
+    process = start(*RANKS, "--output", "tag", *way, "--", "yes", "x" * 79)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(20) == 128 + signal.SIGPIPE
+    assert process.stderr.read() == ""
+
+
+def test_a_run_that_nobody_reads_can_be_stopped(start):
+    process = start(*RANKS, "--grace", "0.2", "--output", "tag", "--", "yes", "x" * 79)
+    time.sleep(0.5)
+    process.terminate()
+    time.sleep(1)
+    process.terminate()
+    assert process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_failures_are_told_between_whole_lines(tmp_path):
+    script = f"[ $RANK = 1 ] && sleep 0.3 && echo gone wrong >&2 && exit 3; exec yes {'x' * 79}"
+    with open(tmp_path / "all", "wb") as file:
+        done = subprocess.run(
+            [OMPBIND, "run", "--share", "-n", "3", "--output", "tag", "--", "sh", "-c", script],
+            env=clean_environment(), timeout=60,
+            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    assert done.returncode == 3
+    lines = (tmp_path / "all").read_text().splitlines()
+    others = [line for line in lines if line not in (f"[0] {'x' * 79}", f"[2] {'x' * 79}")]
+    text = "\n".join(line for line in others if not re.fullmatch(r"\[[02]\] x{1,78}", line))  # cut by SIGTERM
+    assert "[1] gone wrong\n" in text
+    assert "exited with 3" in text
+    assert len(others) < 20
+
+
+def test_log_files_on_a_full_disk_are_told_of(ompbind, tmp_path):
+    limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')
+    args = (*RANKS[:1], "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
+    done = ompbind(*args, "--", "sh", "-c", f"yes {'x' * 79} | head -c 800000", before=limited)
+    assert done.returncode == 125
+    assert len(done.stdout) == 840_000
+    told = " ".join(done.stderr.split())
+    assert told.count("0.out cannot be written any more: File too large") == 1
+
+
+def test_processes_that_hold_the_output_are_not_waited_for(ompbind, tmp_path):
+    script = f"setsid sleep 60 & echo $! > {tmp_path}/pid; echo said"
+    begun = time.monotonic()
+    done = ompbind("run", "--share", "--keep-descendants", "--output", "tag", "--", "sh", "-c", script)
+    assert done.stdout == "[0] said\n"
+    assert time.monotonic() - begun < 20
+    os.kill(int(wait_until((tmp_path / "pid").read_text, "the pid")), signal.SIGKILL)
