@@ -59,6 +59,14 @@ def _read_process(pid: int) -> Process | None:
     return None if state in b"ZX" else Process(parent=int(parent), group=int(group))
 
 
+def read_group(pid: int) -> int:
+    """Return the process group of a process; 0 when it is gone."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 def find_descendants(processes: Mapping[int, Process], roots: Collection[int]) -> set[int]:
     """Return some processes together with all that descend from them."""
     children: dict[int, list[int]] = {}

@@ -14,6 +14,7 @@ from ompbind.launch.kin import (
     adopt_orphans,
     find_descendants,
     read_children,
+    read_group,
     read_processes,
     read_variables,
     signal_group,
@@ -25,6 +26,9 @@ STEP_S = 0.05
 
 KILLED_S = 2.0
 """Seconds that a killed process is given to be gone: freeing much memory takes a while."""
+
+_HUNT_S = 0.05
+"""Seconds for which nothing else is done than to kill what starts others and ends."""
 
 _NOBODY = -1
 """The owner of processes that cannot be told to be any rank's."""
@@ -72,13 +76,17 @@ class Leavings:
         now = time.monotonic()
         owners = self._find_owners(live) if self._is_any(live) else {}
         kill_at = now if hurry else now + self.grace_s
-        self.due = {owner: min(self.due.get(owner, kill_at), kill_at) for owner in set(owners.values())}
+        seen = set(owners.values())
+        # what is about to end has no variables any more: the next one it started waits no longer than itself
+        since = min([kill_at, *(at for owner, at in self.due.items() if owner not in seen)])
+        self.due = {owner: min(self.due.get(owner, since), kill_at) for owner in seen}
         for pid, owner in owners.items():
             if self.due[owner] <= now:
                 signal_process(pid, signal.SIGKILL)
             elif pid not in self.asked:
                 signal_process(pid, signal.SIGTERM)
                 signal_process(pid, signal.SIGCONT)
+        self._hunt({owner for owner, at in self.due.items() if at <= now}, live)
         self.asked = owners.keys()
         stuck = {pid for pid, owner in owners.items() if self.due[owner] + KILLED_S <= now}
         self.spared |= stuck
@@ -102,25 +110,59 @@ class Leavings:
         Where the system does not tell of its processes these are groups, with negative numbers.
         """
         processes = read_processes()
+        self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
         if not processes:
-            self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
             return {-group: rank for group, rank in self.groups.items()}
-        me, seated = os.getpid(), set(live.values())
+        me = os.getpid()
         owners: dict[int, int] = {}
         for pid, process in processes.items():
-            if pid in live or pid in self.spared:
-                continue
-            if process.group in self.groups:
-                owner = self.groups[process.group]
-            elif process.parent == me and not self.groups_only:
-                owner = self._read_owner(pid)
-            else:
-                continue
-            if owner not in seated and not (owner == _NOBODY and live):
+            near = process.parent == me or process.group in self.groups
+            owner = self._find_owner(pid, process.group, live) if near else None
+            if owner is not None:
                 owners.update(dict.fromkeys(self._family(processes, pid), owner))
-        held = {process.group for process in processes.values()}
-        self.groups = {group: rank for group, rank in self.groups.items() if group in held}
-        return owners
+        return self._find_orphans(live, processes.keys()) | owners
+
+    def _find_owner(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
+        """Return which ended rank has left a process; None when it may live on."""
+        if pid in live or pid in self.spared:
+            return None
+        if group in self.groups:
+            return self.groups[group]
+        if self.groups_only:
+            return None
+        owner = self._read_owner(pid)
+        if owner == _NOBODY and (live or _is_over(pid)):  # what has ended has no variables any more
+            return None
+        return None if owner in live.values() else owner
+
+    def _find_orphans(self, live: Mapping[int, int], seen: Collection[int] = ()) -> dict[int, int]:
+        """Return what has lost its parent and was not seen, such as what was born during a look at all.
+
+        A process may start another one and end just now: nothing is left only if nothing is listed.
+        """
+        until = time.monotonic() + _HUNT_S
+        while time.monotonic() < until:
+            new = (read_children() or set()) - live.keys() - self.spared - set(seen)
+            owners = {pid: self._find_owner(pid, read_group(pid), live) for pid in new}
+            found = {pid: owner for pid, owner in owners.items() if not _is_over(pid)}
+            if found or not new:
+                return {pid: owner for pid, owner in found.items() if owner is not None}
+        return {}
+
+    def _hunt(self, late: Collection[int], live: Mapping[int, int]) -> None:
+        """Kill what starts others and ends, faster than it does that: looking at all processes is slow."""
+        killed: set[int] = set()
+        until = time.monotonic() + _HUNT_S
+        while late and time.monotonic() < until:
+            for group, owner in self.groups.items():
+                if owner in late:
+                    signal_group(group, signal.SIGKILL)
+            prey = {pid for pid, owner in self._find_orphans(live).items() if owner in late} - killed
+            for pid in prey:
+                signal_process(pid, signal.SIGKILL)
+            if not prey:
+                return
+            killed |= prey
 
     def _family(self, processes: Mapping[int, Process], pid: int) -> Collection[int]:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
@@ -129,3 +171,11 @@ class Leavings:
         found = read_variables(pid, ("OMPBIND_RUN_ID", "OMPBIND_RANK"))
         rank = found.get("OMPBIND_RANK", "")
         return int(rank) if found.get("OMPBIND_RUN_ID") == self.run_id and rank.isdecimal() else _NOBODY
+
+
+def _is_over(child: int) -> bool:
+    """Tell whether a child that is no rank has ended, and have the kernel forget it."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True

@@ -134,11 +134,6 @@ def read_bytes(path):
 def check_said(text):
     """What ompbind says holds no traceback and nothing twice; each thing begins with its name."""
     assert "Traceback" not in text, text
-    things = [line for line in text.splitlines() if line.startswith("ompbind: ")]
+    things = [thing for thing in re.split(r"^(?=ompbind: )", text, flags=re.MULTILINE) if thing]
     assert len(things) == len(set(things)), text
     return " ".join(text.split())
-
-
-def said_by_ompbind(said):
-    """What ompbind said, one text for each thing."""
-    return [thing.strip() for thing in re.split(r"ompbind: ", said)[1:]]

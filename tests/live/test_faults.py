@@ -1,6 +1,8 @@
 """Ranks that misbehave: whatever they do, the run ends in time, with the right code, and leaves nothing."""
 
 import os
+import re
+import signal
 import time
 from typing import NamedTuple
 
@@ -74,28 +76,40 @@ SHELL = {
     "all fail at once": Case("-n 16 --share", "exit 6", 6),
     "one of many dies at once": Case("-n 16 --share", "[ $RANK = 5 ] && kill -9 $$; sleep 300", 137),
     "fails during the start of the others": Case(
-        "-n 200 --share", "[ $RANK = 3 ] && exit 5; sleep 300", 5, ("rank 3 .* exited with 5", "stopping rank")
+        "-n 200 --share",
+        "[ $RANK = 3 ] && exit 5; sleep 300",
+        5,
+        ("rank 3 .* exited with 5", "stopping rank"),
     ),
     "fails last, nothing stopped": Case(
         "-n 16 --share --on-failure continue", "[ $RANK = 15 ] && exit 5; exit 0", 5
     ),
     "kills another rank": Case(
-        "-n 2", f'echo $$ >"$1/$RANK"; {READY.replace("ready", "0")}; '
-        "[ $RANK = 1 ] && { read other <\"$1/0\"; kill -9 $other; }; sleep 300", 137, ("rank 0 .* by SIGKILL",),
+        "-n 2",
+        f'echo $$ >"$1/$RANK"; {READY.replace("ready", "0")}; '
+        '[ $RANK = 1 ] && { read other <"$1/0"; kill -9 $other; }; sleep 300',
+        137,
+        ("rank 0 .* by SIGKILL",),
     ),
     "stops another rank and fails": Case(
-        "-n 2", f'echo $$ >"$1/$RANK"; {READY.replace("ready", "0")}; '
-        "[ $RANK = 1 ] && { read other <\"$1/0\"; kill -STOP $other; exit 3; }; sleep 300", 3,
+        "-n 2",
+        f'echo $$ >"$1/$RANK"; {READY.replace("ready", "0")}; '
+        '[ $RANK = 1 ] && { read other <"$1/0"; kill -STOP $other; exit 3; }; sleep 300',
+        3,
     ),
     "terminates the keeper": Case("-n 2", "kill $PPID; sleep 300", 143, ("stopping ranks? .* with SIGTERM",)),
     "kills the keeper": Case(
-        "-n 2", "setsid sleep 300 & sleep 300 & [ $RANK = 1 ] && sleep 0.1 && kill -9 $PPID; sleep 300",
-        125, ("process [0-9]+, which held the ranks, was ended by SIGKILL",),
+        "-n 2",
+        "setsid sleep 300 & sleep 300 & [ $RANK = 1 ] && sleep 0.1 && kill -9 $PPID; sleep 300",
+        125,
+        ("process [0-9]+, which held the ranks, was ended by SIGKILL",),
     ),
     "ends the keeper by a signal without a name": Case(
         "-n 2", "sleep 0.1; [ $RANK = 1 ] && kill -32 $PPID; sleep 300", 125, ("was ended by signal 32",)
     ),
-    "stops and continues the keeper": Case("-n 2", "kill -STOP $PPID; sleep 0.1; kill -CONT $PPID; exit 2", 2),
+    "stops and continues the keeper": Case(
+        "-n 2", "kill -STOP $PPID; sleep 0.1; kill -CONT $PPID; exit 2", 2
+    ),
 }
 
 
@@ -108,8 +122,208 @@ def test_shell(scene, case):
 
 
 def check(case, code, said):
-    import re
-
     assert code == case.code, said
     for pattern in case.told:
         assert re.search(pattern, said), said
+
+
+FORGE = """
+import os, signal, sys, time
+rank, folder = int(os.environ["OMPBIND_RANK"]), sys.argv[2]
+def write(name, text=""):
+    with open(f"{folder}/.{name}.{rank}", "w") as file:
+        file.write(str(text))
+    os.rename(f"{folder}/.{name}.{rank}", f"{folder}/{name}")
+def wait(name):
+    while not os.path.exists(f"{folder}/{name}"):
+        time.sleep(0.01)
+    return open(f"{folder}/{name}").read()
+def deaf():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+def fork(work):
+    if not os.fork():
+        work()
+        os._exit(0)
+def sleep():
+    time.sleep(300)
+"""
+"""What the ranks below begin with: they forge what no shell can."""
+
+BOMB = """
+def burst(left=6):
+    for _ in range(2 if left else 0):
+        try:
+            fork(lambda: burst(left - 1))
+        except OSError:
+            pass
+    sleep()
+"""
+"""A process that becomes 127 ones, each of which starts two more at once."""
+
+CHAIN = """
+def chain():
+    over = time.monotonic() + 20
+    while time.monotonic() < over and not os.fork():
+        hide()
+    os._exit(0)
+"""
+"""A process that is never there for long: each one starts the next and ends."""
+
+PYTHON_RANKS = {
+    "goes into the group of another rank": Case(
+        "-n 2 --grace 0.2",
+        """
+if rank == 0:
+    os.setpgid(0, int(wait("1")))
+    write("0")
+    deaf(); sleep()
+write("1", os.getpid())
+wait("0")
+sys.exit(3)
+""",
+        3,
+        ("stopping rank 0 with SIGTERM", "stopping rank 0 with SIGKILL"),
+    ),
+    "goes into the group of another rank, and outlives it": Case(
+        "-n 2",
+        """
+if rank == 0:
+    os.setpgid(0, int(wait("1")))
+    write("0")
+    time.sleep(0.3)
+    sys.exit(4)
+write("1", os.getpid())
+wait("0")
+""",
+        4,
+    ),
+    "goes into the group of another rank, all are stopped": Case(
+        "-n 2 --timeout 0.4 --grace 5",
+        """
+if rank == 0:
+    os.setpgid(0, int(wait("1")))
+write(str(rank), os.getpid())
+sleep()
+""",
+        124,
+        ("stopping ranks 0-1 with SIGTERM",),
+    ),
+    "children in groups of their own": Case(
+        "--timeout 0.4 --grace 0.2",
+        "for _ in range(5):\n    fork(lambda: (os.setpgid(0, 0), deaf(), sleep()))\nsleep()",
+        124,
+    ),
+    "a child that leads a session": Case("", "fork(lambda: (os.setsid(), sleep()))\nsys.exit(2)", 2),
+    "forks twice": Case("-n 2", "fork(lambda: (os.setsid(), fork(sleep)))\nos.wait()\nsys.exit(2 * rank)", 2),
+    "forks twice, deaf": Case(
+        "-n 2 --grace 0.2",
+        "deaf()\nfork(lambda: (os.setsid(), fork(sleep)))\nos.wait()\nsys.exit(2 * rank)",
+        2,
+    ),
+    "adopts orphans itself": Case(
+        "--timeout 0.3 --grace 0.2",
+        """
+import ctypes
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+for _ in range(3):
+    fork(lambda: fork(lambda: (os.setsid(), deaf(), sleep())))
+sleep()
+""",
+        124,
+    ),
+    "has no name and no arguments": Case(
+        "", "fork(lambda: (os.setsid(), open('/proc/self/comm', 'w').write(') Z 1 1'), sleep()))", 0
+    ),
+    "many daemons": Case(
+        "-n 4 --share", "for _ in range(20):\n    fork(lambda: (os.setsid(), sleep()))\nsys.exit(3)", 3
+    ),
+    "a burst of processes": Case("--timeout 0.5 --grace 1", f"{BOMB}burst()", 124),
+    "a burst of deaf processes": Case("-n 2 --timeout 0.5 --grace 0.3", f"{BOMB}deaf(); burst()", 124),
+    "a burst of deaf daemons": Case(
+        "--grace 0.3", f"{BOMB}deaf(); fork(lambda: (os.setsid(), burst()))\nsys.exit(6)", 6
+    ),
+    "a burst in the midst of which the rank ends": Case("", f"{BOMB}fork(burst)\nsys.exit(6)", 6),
+    "a chain of processes": Case("--grace 0.3", f"hide = os.getpid\n{CHAIN}deaf(); fork(chain)", 0),
+    "a chain of daemons": Case("--grace 0.3", f"hide = os.setsid\n{CHAIN}deaf(); fork(chain)", 0),
+    "terminates the front": Case("-n 2", "if rank: os.kill(front(), signal.SIGTERM)\nsleep()", 143),
+    "interrupts the front": Case(
+        "-n 2", "signal.signal(2, signal.SIG_DFL)\nif rank: os.kill(front(), 2)\nsleep()", 130
+    ),
+    "stops and continues the front": Case(
+        "-n 2",
+        "if rank: os.kill(front(), 19); time.sleep(0.1); os.kill(front(), 18); sys.exit(5)\nsleep()",
+        5,
+    ),
+    "kills the front": Case("-n 2", "if rank: os.kill(front(), 9)\nsleep()", -9),
+    "kills front and keeper": Case("", "os.kill(front(), 9); os.kill(os.getppid(), 9)", -9),
+}
+
+FRONT = """
+def front(keeper=os.getppid()):
+    return int(open(f"/proc/{keeper}/stat").read().rpartition(")")[2].split()[1])
+"""
+
+
+@pytest.mark.parametrize("case", PYTHON_RANKS.values(), ids=PYTHON_RANKS)
+def test_python(scene, case):
+    script = f"{FORGE}{FRONT}{case.script}"
+    if case.code == -9:
+        process = scene.begin(*case.options.split(), *scene.command(*PYTHON, script))
+        assert process.wait(20) == -9
+        scene.check_gone("the end of the front")
+        return
+    began = time.monotonic()
+    code, said, _ = scene.run(*case.options.split(), *scene.command(*PYTHON, script))
+    check(case, code, said)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("grace", [0.2, 60])
+def test_daemons_of_a_rank_end_with_it_and_nobody_elses(scene, grace):
+    """Rank 0 ends and leaves a daemon; rank 1 and its daemon run on, untouched."""
+    script = (
+        'setsid sleep 300 & echo $! >"$1/.$RANK"; mv "$1/.$RANK" "$1/$RANK"; '
+        '[ $RANK = 0 ] || { while [ ! -e "$1/over" ]; do sleep 0.02; done; exit 3; }'
+    )
+    process = scene.begin("-n", "2", "--grace", str(grace), *scene.command("sh", "-c", script))
+    scene.wait_for("0", "1")
+    first, second = scene.pids("0")[0], scene.pids("1")[0]
+    wait_until(lambda: not is_alive(first), "the daemon of rank 0 ended", 2)
+    time.sleep(0.3)
+    assert is_alive(second)
+    (scene.folder / "over").touch()
+    assert scene.end(process)[0] == 3
+
+
+def test_deaf_daemons_of_a_rank_that_has_ended_are_killed_while_another_runs(scene):
+    script = (
+        "[ $RANK = 1 ] && exec sleep 300; trap '' TERM; setsid sleep 300 & "
+        'echo $! >"$1/.daemon"; mv "$1/.daemon" "$1/daemon"'
+    )
+    process = scene.begin("-n", "2", "--grace", "0.3", *scene.command("sh", "-c", script))
+    scene.wait_for("daemon")
+    daemon = scene.pids("daemon")[0]
+    wait_until(lambda: not is_alive(daemon), "the daemon ended", 3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert scene.end(process)[0] == 143
+
+
+def test_descendants_may_be_kept(scene):
+    """Those that have left the group live on, those in it do not; nor does anything once it is killed."""
+    script = 'setsid sleep 300 & echo $! >"$1/kept"; sleep 300 & echo $! >"$1/not"; sleep 0.1; exit 3'
+    process = scene.begin("--keep-descendants", *scene.command("sh", "-c", script))
+    assert process.wait(10) == 3
+    assert list(scene.find()) == scene.pids("kept")
+    assert not scene.claims()
+
+
+def test_a_keeper_that_is_stopped_goes_on_where_it_was(scene):
+    process = scene.begin("-n", "2", "--timeout", "0.5", *scene.command("sh", "-c", "sleep 300"))
+    keeper = keeper_of(process)
+    os.kill(keeper, signal.SIGSTOP)
+    time.sleep(0.8)
+    assert process.poll() is None
+    os.kill(keeper, signal.SIGCONT)
+    assert scene.end(process)[0] == 124
