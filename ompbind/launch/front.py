@@ -60,8 +60,7 @@ def become_keeper(claim: Claim | None = None) -> Front:
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         raise LaunchError(f"the run could not be started: {error.strerror}") from error
-    if keeper:
-        os.close(read_end)
+    if keeper:  # where its end of the pipe stays open, for signals that come when the keeper has ended
         _stand(keeper, write_end, front.mask, claim)
     os.setpgid(0, 0)
     os.close(write_end)

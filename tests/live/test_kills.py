@@ -1,0 +1,250 @@
+"""Kills and signals at any moment: nothing of any rank is left, and no code tells of a success that was none.
+
+Moments are spread evenly from the start of ompbind to some time after all ranks run; how long that takes is
+measured first. OMPBIND_FAULT_ROUNDS=10 hits upon ten times as many.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.live.conftest import children_of, is_alive, keeper_of, wait_until
+from tests.live.scenes import PYTHON, Scene, rounds
+
+FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
+"""A rank with children, grandchildren and a daemon."""
+
+BARE = "exec sleep 300"
+
+
+@pytest.fixture
+def scene(tmp_path):
+    one = Scene(tmp_path)
+    yield one
+    one.close()
+
+
+def options(ranks):
+    return ("-n", str(ranks), "--share")
+
+
+def begin(scene, ranks, script, **extra):
+    return scene.begin(*options(ranks), *scene.command("sh", "-c", script), **extra)
+
+
+def measure(scene, ranks):
+    """Seconds from the start of ompbind until all ranks run."""
+    begun = time.monotonic()
+    process = begin(scene, ranks, "exec sleep 300")
+    keeper = keeper_of(process)
+    wait_until(lambda: len(children_of(keeper)) >= ranks, "all ranks started")
+    took = time.monotonic() - begun
+    process.kill()
+    process.communicate()
+    scene.check_gone("measuring")
+    return took
+
+
+def moments(scene, ranks, times):
+    """Seconds after the start at which to strike, from none to half as long again as all takes to start."""
+    longest = measure(scene, ranks) * 1.5 + 0.03
+    return [longest * step / times for step in range(times)]
+
+
+def sleep_from(begun, moment_s):
+    time.sleep(max(0.0, begun + moment_s - time.monotonic()))
+
+
+def finish(process):
+    """Close the files of a process that has ended or will at once; returns its code and what was said."""
+    _, said = process.communicate(timeout=20)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("ranks", "script", "times"),
+    [(1, FAMILY, 60), (1, BARE, 60), (2, BARE, 40), (8, FAMILY, 30), (64, FAMILY, 6), (64, BARE, 8)],
+    ids=["1 family", "1", "2", "8 families", "64 families", "64"],
+)
+def test_front_killed(scene, ranks, script, times):
+    for moment in moments(scene, ranks, rounds(times)):
+        begun = time.monotonic()
+        process = begin(scene, ranks, script, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        sleep_from(begun, moment)
+        process.kill()
+        assert process.wait(5) == -signal.SIGKILL
+        scene.check_gone(f"SIGKILL of ompbind {moment * 1000:.1f} ms after its start")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "script", "times"),
+    [(1, FAMILY, 20), (2, BARE, 20), (8, FAMILY, 10), (64, BARE, 6)],
+    ids=["1 family", "2", "8 families", "64"],
+)
+def test_keeper_killed(scene, ranks, script, times):
+    longest = measure(scene, ranks) + 0.02
+    for step in range(rounds(times)):
+        moment = longest * step / rounds(times)
+        process = begin(scene, ranks, script)
+        keeper = wait_for_keeper(process)
+        begun = time.monotonic()
+        sleep_from(begun, moment)
+        os.kill(keeper, signal.SIGKILL)
+        code, said, _ = scene.end(process)
+        assert code == 125, said
+        assert f"process {keeper}, which held the ranks, was ended by SIGKILL: all are ended" in said
+
+
+def wait_for_keeper(process):
+    """The keeper as soon as it is there: its first moments count here, so nobody sleeps meanwhile."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if children := children_of(process.pid):
+            return children[0]
+    raise AssertionError("no keeper in 20 s")
+
+
+OURS = re.compile(r"""File "[^"]*/(ompbind|site-packages)/""")
+"""What a traceback has in it that comes from ompbind or what it imports, not from Python's own start."""
+
+CODES = {
+    signal.SIGTERM: (143, -15),
+    signal.SIGINT: (130, -2),
+    signal.SIGHUP: (129, -1),
+    signal.SIGQUIT: (131, -3),
+}
+
+
+def check_signalled(number, code, said):
+    """Until ompbind runs, Python deals with an interrupt, at its very beginning with code 1."""
+    assert not OURS.search(said), said
+    assert code in CODES[number] or (code == 1 and "Fatal Python error" in said), (code, said)
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+@pytest.mark.parametrize(("ranks", "times"), [(1, 40), (8, 10)])
+def test_signals_during_the_start(scene, number, ranks, times):
+    """The code is that of the signal: ranks that were not started are no success."""
+    for moment in moments(scene, ranks, rounds(times)):
+        begun = time.monotonic()
+        process = begin(scene, ranks, BARE)
+        sleep_from(begun, moment)
+        process.send_signal(number)
+        code, said = finish(process)
+        check_signalled(number, code, said)
+        scene.check_gone(f"{number.name} after {moment * 1000:.1f} ms")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_to_all_of_a_group_during_the_start(scene, number):
+    """As a terminal does it, and `timeout`."""
+    for moment in moments(scene, 2, rounds(20)):
+        begun = time.monotonic()
+        process = begin(scene, 2, BARE, process_group=0)
+        sleep_from(begun, moment)
+        os.killpg(process.pid, number)
+        code, said = finish(process)
+        check_signalled(number, code, said)
+        scene.check_gone(f"{number.name} after {moment * 1000:.1f} ms")
+
+
+def test_signals_around_the_end(scene):
+    """A run that is about to end on its own ends well or by the signal, and whole either way."""
+    begun = time.monotonic()
+    scene.run("-n", "2", *scene.command("true"))
+    longest = (time.monotonic() - begun) * 1.2
+    times = rounds(30)
+    for step in range(times):
+        process = scene.begin("-n", "2", *scene.command("true"))
+        time.sleep(longest * step / times)
+        process.terminate()
+        code, said, _ = scene.end(process)
+        assert code in (0, 143, -15), said
+
+
+def test_front_stopped_for_a_moment(scene):
+    """Whatever changes while it stands still, it goes on."""
+    for moment in moments(scene, 2, rounds(12)):
+        begun = time.monotonic()
+        process = scene.begin(*options(2), *scene.command("sh", "-c", "sleep 0.05; exit 3"))
+        sleep_from(begun, moment)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.02)
+        process.send_signal(signal.SIGCONT)
+        assert scene.end(process)[0] == 3
+
+
+def test_front_killed_while_it_stops_deaf_ranks(scene):
+    """The grace is nobody's any more."""
+    script = "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done"
+    process = begin(scene, 2, script)
+    scene.wait_for("0", "1")
+    process.terminate()
+    time.sleep(0.1)
+    process.kill()
+    process.wait()
+    scene.check_gone("SIGKILL during the ladder")
+
+
+def test_front_killed_while_stopped_ranks_and_daemons_are_there(scene):
+    script = "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$"
+    process = begin(scene, 4, script)
+    scene.wait_for(*"0123")
+    process.kill()
+    process.wait()
+    scene.check_gone("SIGKILL of ompbind with all ranks stopped")
+
+
+def test_front_killed_with_daemons_of_clean_environments(scene):
+    script = "env -i setsid sh -c 'touch $1/$2; sleep 300; :' $0 $1 $RANK & sleep 300"
+    process = begin(scene, 4, script)
+    scene.wait_for(*"0123")
+    process.kill()
+    process.wait()
+    scene.check_gone("SIGKILL of ompbind")
+
+
+@pytest.mark.parametrize("first", ["front", "keeper"])
+def test_front_killed_with_a_chain_of_daemons(scene, first):
+    """What is never there for long is caught also when one of both has been killed."""
+    script = """
+import os, sys, time
+over = time.monotonic() + 8
+if os.fork():
+    open(sys.argv[2] + "/" + os.environ["RANK"], "w")
+    time.sleep(300)
+while time.monotonic() < over and not os.fork():
+    os.setsid()
+os._exit(0)
+"""
+    process = scene.begin(*options(2), *scene.command(*PYTHON, script), stderr=subprocess.DEVNULL)
+    keeper = keeper_of(process)
+    scene.wait_for("0", "1")
+    os.kill(process.pid if first == "front" else keeper, signal.SIGKILL)
+    assert process.wait(5) == (-9 if first == "front" else 125)
+    scene.check_gone(f"SIGKILL of the {first}")
+
+
+def test_a_run_in_a_run_ends_with_it(scene):
+    """Fronts and keepers inside ranks are descendants as all others are."""
+    inner = 'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'
+    process = begin(scene, 2, inner)
+    scene.wait_for("0-0", "0-1", "1-0", "1-1")
+    process.kill()
+    process.wait()
+    scene.check_gone("SIGKILL of the outer run")
+
+
+def test_keepers_have_a_name_that_no_killall_of_ompbind_means(scene):
+    process = begin(scene, 1, BARE)
+    keeper = keeper_of(process)
+    wait_until(lambda: is_alive(keeper) and len(children_of(keeper)) == 1, "the rank")
+    for path in ("comm", "cmdline"):
+        with open(f"/proc/{keeper}/{path}", "rb") as file:
+            assert b"ompbind" not in file.read()
+    process.terminate()
+    assert scene.end(process)[0] == 143
