@@ -49,18 +49,13 @@ def become_keeper(claim: Claim | None = None) -> Front:
     adopt_orphans()  # before there is a keeper, which may be killed as soon as it has started a rank
     try:
         read_end, write_end = os.pipe()
-        front = Front(
-            pid=os.getpid(),
-            group=os.getpgrp(),
-            pipe=read_end,
-            mask=mask,
-            unchanged=find_unignored(BACKGROUND),
-        )
+        front = _make_front(read_end, mask)
         keeper = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         raise LaunchError(f"the run could not be started: {error.strerror}") from error
-    if keeper:  # where its end of the pipe stays open, for signals that come when the keeper has ended
+    if keeper:
+        os.close(read_end)
         _stand(keeper, write_end, front.mask, claim)
     os.setpgid(0, 0)
     os.close(write_end)
