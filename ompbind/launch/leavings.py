@@ -7,7 +7,7 @@ started with; one that has cleaned its environment is ended with the last rank.
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 from ompbind.launch.kin import (
     Process,
@@ -120,7 +120,7 @@ class Leavings:
             owner = self._find_owner(pid, process.group, live) if near else None
             if owner is not None:
                 owners.update(dict.fromkeys(self._family(processes, pid), owner))
-        return self._find_orphans(live, processes.keys()) | owners
+        return self._find_orphans(live, owners.keys()) | owners
 
     def _find_owner(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
         """Return which ended rank has left a process; None when it may live on."""
@@ -135,14 +135,14 @@ class Leavings:
             return None
         return None if owner in live.values() else owner
 
-    def _find_orphans(self, live: Mapping[int, int], seen: Collection[int] = ()) -> dict[int, int]:
-        """Return what has lost its parent and was not seen, such as what was born during a look at all.
+    def _find_orphans(self, live: Mapping[int, int], known: Set[int] = frozenset()) -> dict[int, int]:
+        """Return what has lost its parent and is not known, such as what was born during a look at all.
 
         A process may start another one and end just now: nothing is left only if nothing is listed.
         """
         until = time.monotonic() + _HUNT_S
         while time.monotonic() < until:
-            new = (read_children() or set()) - live.keys() - self.spared - set(seen)
+            new = (read_children() or set()) - live.keys() - self.spared - known
             owners = {pid: self._find_owner(pid, read_group(pid), live) for pid in new}
             found = {pid: owner for pid, owner in owners.items() if not _is_over(pid)}
             if found or not new:
