@@ -1,7 +1,8 @@
 """`ompbind` and `python -m ompbind`."""
 
+# What signal is made of: an interrupt while that makes its enumerations would be told at length.
+import _signal  # type: ignore[import-not-found]
 import gc
-import signal
 
 
 def start() -> None:
@@ -11,8 +12,8 @@ def start() -> None:
     deals with it from then on.
     """
     gc.disable()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, and stays so
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     from ompbind.cli.main import main  # late: after that
 
     main()

@@ -108,8 +108,8 @@ def wait_for_keeper(process):
     raise AssertionError("no keeper in 20 s")
 
 
-OURS = re.compile(r"""File "[^"]*/(ompbind|site-packages)/""")
-"""What a traceback has in it that comes from ompbind or what it imports, not from Python's own start."""
+OURS = re.compile(r"""File "[^"]*/(ompbind/(?!__init__|__main__)|site-packages/)""")
+"""What a traceback has in it that comes from ompbind or what it imports, not from how Python gets there."""
 
 CODES = {
     signal.SIGTERM: (143, -15),
