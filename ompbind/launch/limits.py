@@ -17,6 +17,10 @@ class FileLimit(Record):
     now: int
     hard: int
 
+    def is_scarce(self, number: int) -> bool:
+        """Tell whether a file of that number, which the kernel chooses as low as it can, is among the last."""
+        return self.now != resource.RLIM_INFINITY and number >= self.now - SPARE
+
 
 def raise_file_limit(needed: int) -> FileLimit:
     """Let at least so many files, and some more, be open at once, as far as the hard limit allows."""

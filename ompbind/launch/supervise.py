@@ -172,11 +172,15 @@ def _note_start(run: Run, pid: int, rank: LiveRank) -> None:
     run.floor_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
     run.live[pid] = rank
     try:
-        rank.pidfd = os.pidfd_open(pid)
-        run.ears.register(rank.pidfd, READABLE)
-        run.by_pidfd[rank.pidfd] = pid
+        file = os.pidfd_open(pid)
     except (OSError, AttributeError):
-        pass  # SIGCHLD tells of its end as well, only not who was first
+        return  # SIGCHLD tells of its end as well, only not who was first
+    if run.limit.is_scarce(file):
+        os.close(file)
+        return
+    run.ears.register(file, READABLE)
+    run.by_pidfd[file] = pid
+    rank.pidfd = file
 
 
 def _settle(run: Run) -> None:
@@ -193,10 +197,10 @@ def _settle(run: Run) -> None:
 def _turn(run: Run, patience_s: float | None) -> None:
     """Wait until something happens, and deal with it."""
     noted: list[int] = []
-    heard = run.ears.poll(patience_s, _AT_ONCE)
-    for file, _ in heard:
+    ended = 0
+    for file, _ in run.ears.poll(patience_s, _AT_ONCE):
         if file in run.by_pidfd:
-            reap(run, run.by_pidfd[file])
+            ended += reap(run, run.by_pidfd[file])
         elif run.outlet and file == run.outlet.fileno():
             _pump(run, run.outlet)
         else:
@@ -205,9 +209,9 @@ def _turn(run: Run, patience_s: float | None) -> None:
         handle_signal(run, number)
     if signal.SIGCHLD in noted:
         while reap(run, -1):
-            pass
+            ended += 1
     _look_at_clock(run)
-    if heard or run.leavings.due:
+    if ended or run.leavings.due:
         _look_at_leavings(run)
 
 
