@@ -61,6 +61,14 @@ def test_only_regular_files_are_written_over(tmp_path, make):
         assert path.read_text() == "precious"
 
 
+def test_a_pipe_that_somebody_reads_is_no_log_file(tmp_path):
+    path = str(tmp_path / "0.out")
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert "is no regular file" in refusal(open_log, path, 0, force=True)
+    os.close(reader)
+
+
 def test_files_are_made_anew_emptied_only_with_force_and_appended_to(tmp_path):
     path = log_path(str(tmp_path), 3, "out")
     assert path == f"{tmp_path}/3.out"

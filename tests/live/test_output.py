@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from ompbind.errors import LaunchError
+from ompbind.launch.lanes import Lane, News, Stream
 from ompbind.launch.pump import Outlet
+from ompbind.launch.sinks import no_sink
 from ompbind.outputs import Output
 from tests.live.conftest import clean_environment, wait_until
 
@@ -146,7 +148,15 @@ def test_inherited_output_has_nothing_in_between(through):
 
 def test_nothing_wakes_up_while_ranks_are_quiet(through):
     done = through("-n", "2", "--output", "tag", *shell("echo; sleep 1; echo"))
-    assert done.stats["wakeups"] <= 8
+    assert done.stats["wakeups"] <= 14  # lines, ends of streams, ends of ranks
+
+
+def test_nothing_wakes_up_while_nobody_reads_nor_afterwards(begin, tmp_path):
+    process = begin("-n", "2", "--output", "tag", *shell(f"{FLOOD.format(1_500_000)}; sleep 1"))
+    time.sleep(0.5)
+    assert len(process.stdout.read()) == 3_000_000 + 4 * 37_500
+    process.wait(60)
+    assert Done(tmp_path / "stats").stats["wakeups"] < 500
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -231,10 +241,20 @@ def test_log_files_go_on_when_a_reader_goes(through, tmp_path):
     assert [(tmp_path / f"logs/{rank}.out").stat().st_size for rank in range(2)] == [8_000_000] * 2
 
 
-def test_a_rank_that_starts_after_the_reader_has_gone_gets_sigpipe_too(through):
-    script = f"[ $RANK = 0 ] || sleep 1; exec yes {LINE}"
+def test_the_first_write_after_the_reader_has_gone_brings_sigpipe(through):
+    script = f"[ $RANK = 0 ] && exec yes {LINE}; sleep 1; echo once; exit 3"
     done = through("-n", "2", "--output", "tag", *shell(script), stdout=head_of_one())
     assert done.stats["codes"] == [-signal.SIGPIPE] * 2
+
+
+def test_a_stream_that_is_opened_after_the_reader_has_gone_has_no_reader_either():
+    source, end = os.pipe()
+    lane = Lane(no_sink(), News())
+    lane.add(Stream(0, source, is_pty=False))
+    with pytest.raises(BrokenPipeError):
+        os.write(end, b"x")
+    os.close(end)
+    lane.close()
 
 
 def test_a_full_disk_at_the_other_end_is_told_once(through):
@@ -356,6 +376,14 @@ def test_messages_wait_their_turn_while_nobody_reads(begin, tmp_path):
     messages = MESSAGE.findall(out)
     assert len(messages) == Done(tmp_path / "stats").stats["messages"] > 10
     assert set(MESSAGE.sub(b"", out).splitlines()) == {b"[0] " + LINE.encode(), b"[1] " + LINE.encode()}
+
+
+@pytest.mark.parametrize("output", ["inherit", "tag"])
+def test_messages_come_at_once(begin, output):
+    process = begin("--output", output, "--chat", "0.1", *shell("sleep 60"))
+    begun = time.monotonic()
+    assert process.stderr.readline() == b"ompbind: message 0\n"
+    assert time.monotonic() - begun < 20
 
 
 def test_whoever_leaves_a_rank_is_not_waited_for(begin, tmp_path):
