@@ -17,6 +17,7 @@ class Process(Record):
 
     parent: int
     group: int
+    session: int
 
 
 def adopt_orphans() -> bool:
@@ -53,10 +54,11 @@ def read_processes() -> dict[int, Process]:
 def _read_process(pid: int) -> Process | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            state, parent, group = file.read().rpartition(b")")[2].split()[:3]
+            state, *numbers = file.read().rpartition(b")")[2].split()[:4]
+            parent, group, session = map(int, numbers)
     except (OSError, ValueError):
         return None
-    return None if state in b"ZX" else Process(parent=int(parent), group=int(group))
+    return None if state in b"ZX" else Process(parent=parent, group=group, session=session)
 
 
 def read_group(pid: int) -> int:

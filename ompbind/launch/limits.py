@@ -18,7 +18,7 @@ class FileLimit(Record):
     hard: int
 
     def is_scarce(self, number: int) -> bool:
-        """Tell whether a file of that number, which the kernel chooses as low as it can, is among the last."""
+        """Tell whether a file is among the last that can be had: numbers are given from below."""
         return self.now != resource.RLIM_INFINITY and number >= self.now - SPARE
 
 

@@ -113,6 +113,7 @@ def _drain(run: Run) -> None:
     """Write what ranks have written before they ended, unless nobody is there to wait for it."""
     if run.outlet and not run.front_is_gone:
         run.outlet.finish()
+        _warn(run, run.outlet)
         while not (run.outlet.idle or run.given_up or run.front_is_gone):
             _turn(run, _patience_s(run))
 
@@ -228,13 +229,18 @@ def _patience_s(run: Run) -> float | None:
 def _pump(run: Run, outlet: "Outlet") -> None:
     """Pass output on; a rank that writes to a pseudo-terminal has to be told that nobody reads it."""
     outlet.work()
-    for trouble in outlet.troubles[run.troubles :]:
-        run.troubles += 1
-        run.say(f"warning: {trouble}")
+    _warn(run, outlet)
     unread = outlet.broken_pty_ranks()
     for pid, one in run.live.items() if unread else ():
         if one.rank in unread:
             signal_rank(pid, signal.SIGPIPE)
+
+
+def _warn(run: Run, outlet: "Outlet") -> None:
+    """Tell, each once, what could not be written."""
+    for trouble in outlet.troubles[run.troubles :]:
+        run.troubles += 1
+        run.say(f"warning: {trouble}")
 
 
 def _hear(run: Run, pipe: int) -> list[int]:

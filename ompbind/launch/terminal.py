@@ -10,6 +10,8 @@ and what else is in it.
 import os
 import signal
 
+from ompbind.launch.kin import read_processes
+
 ASKING = (signal.SIGTTIN, signal.SIGTTOU)
 """The signals by which the kernel stops a process that wants the terminal from the background."""
 
@@ -45,9 +47,15 @@ class Terminal:
     def can_be_stopped(self) -> bool:
         """Tell whether somebody is there to continue the job once it is stopped.
 
-        The group of a session's leader has no shell outside of it that could.
+        That is a parent of one of its processes, outside of the job but in its session, such as a shell.
+        The kernel calls a group *orphaned* that has none, and does not stop it for the terminal's sake.
         """
-        return self.job != os.getsid(0)
+        processes = read_processes()
+        if not processes:  # this system does not tell
+            return self.job != os.getsid(0)
+        parents = (processes.get(one.parent) for one in processes.values() if one.group == self.job)
+        here = os.getsid(0)
+        return any(parent.group != self.job and parent.session == here for parent in parents if parent)
 
     def stop_job(self) -> None:
         """Stop all processes of the job, so that the shell sees it stop."""

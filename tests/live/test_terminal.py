@@ -131,6 +131,42 @@ def test_a_program_that_stops_itself_for_the_terminal_gets_it(shell, tmp_path, p
     shell.read_until(b"code 0.")
 
 
+DESERTED = """
+import os, sys, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        time.sleep(0.2)
+        os.execv(sys.argv[1], sys.argv[1:])
+    os._exit(0)
+os.wait()
+time.sleep(60)
+"""
+"""Start a command as a job whose shell has gone, in a session that lives on."""
+
+
+def test_a_job_without_a_shell_is_not_stopped(terminal):
+    rank = ("sh", "-c", "echo keeper-$PPID-; exec sleep 60")
+    screen = terminal(sys.executable, "-c", DESERTED, OMPBIND, "run", "--", *rank)
+    screen.read_until(b"keeper-")
+    keeper = int(screen.seen.partition(b"-")[0])
+    front = parent_of(keeper)
+    os.kill(front, signal.SIGTSTP)
+    time.sleep(0.3)
+    assert [state_of(pid) for pid in (front, keeper)] == ["S", "S"]
+    os.kill(front, signal.SIGTERM)
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
 def test_who_stops_a_rank_from_outside_keeps_it_stopped(shell):
     shell.type(f"{OMPBIND} run -- sh -c 'echo pid-$$-; kill -STOP $$; echo went on'\n")
     shell.read_until(b"pid-")
