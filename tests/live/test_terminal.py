@@ -167,8 +167,9 @@ def state_of(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def test_who_stops_a_rank_from_outside_keeps_it_stopped(shell):
-    shell.type(f"{OMPBIND} run -- sh -c 'echo pid-$$-; kill -STOP $$; echo went on'\n")
+def test_who_stops_a_rank_from_outside_keeps_it_stopped(shell, tmp_path):
+    (tmp_path / "script").write_text("echo pid-$$-; kill -STOP $$; echo went on\n")
+    shell.type(f"{OMPBIND} run -- sh {tmp_path}/script\n")
     shell.read_until(b"pid-")
     shell.read_until(b"-\r\n")
     time.sleep(0.3)
