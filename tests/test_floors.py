@@ -20,7 +20,7 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
          machine.sources machine.engines
 effects: launch.which launch.confine launch.claims launch.kin launch.ladder launch.terminal
-         launch.ears launch.wakeup launch.front launch.limits launch.leavings launch.spawn
+         launch.ears launch.wakeup launch.limits launch.front launch.leavings launch.spawn
          launch.sinks launch.logs launch.ptys launch.lanes launch.pump
          launch.watch launch.stopping launch.ends launch.supervise launch.worker
          observe.runtimes observe.probe

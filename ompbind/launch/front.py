@@ -15,6 +15,7 @@ from ompbind.errors import LaunchError
 from ompbind.events import signal_name
 from ompbind.launch.claims import Claim, release
 from ompbind.launch.kin import adopt_orphans, end_children, read_children, signal_process
+from ompbind.launch.limits import WHAT_HELPS
 from ompbind.launch.terminal import Terminal, die_of_interrupt
 from ompbind.launch.wakeup import BACKGROUND, STOPPING, block_signals, find_unignored, handle_signals
 from ompbind.record import Record
@@ -53,7 +54,8 @@ def become_keeper(claim: Claim | None = None) -> Front:
         keeper = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        raise LaunchError(f"the run could not be started: {error.strerror}") from error
+        hint = WHAT_HELPS.get(error.errno or 0, "")
+        raise LaunchError(f"the run could not be started: {error.strerror}", hint=hint) from error
     if keeper:
         os.close(read_end)
         _stand(keeper, write_end, front.mask, claim)

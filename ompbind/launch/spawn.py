@@ -15,17 +15,10 @@ from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
 from ompbind.launch.confine import TAKEN_BY_PYTHON, confine, exec_error
 from ompbind.launch.front import Front
+from ompbind.launch.limits import WHAT_HELPS
 from ompbind.launch.terminal import Terminal
 from ompbind.launch.wakeup import block_signals
 from ompbind.record import Record
-
-_NOT_OF_THE_COMMAND = {
-    errno.EAGAIN: "the system allows no more processes: look at 'ulimit -u' and the pids limit of the cgroup",
-    errno.ENOMEM: "there is no memory for another process: start fewer ranks",
-    errno.ENFILE: "the system has too many open files",
-    errno.EMFILE: "too many files are open: 'ulimit -n' may allow more",
-}
-"""Errors that say nothing of the command, and what helps."""
 
 
 class Wiring(Record):
@@ -114,7 +107,7 @@ def _become(command: RankCommand, path: str, wiring: Wiring, writing: int) -> No
 
 
 def _spawn_error(path: str, number: int) -> LaunchError:
-    hint = _NOT_OF_THE_COMMAND.get(number)
+    hint = WHAT_HELPS.get(number)
     if hint is None:
         return exec_error(path, number)
     return LaunchError(f"could not be started: {os.strerror(number)}", hint=hint)

@@ -19,7 +19,7 @@ from ompbind.launch.ears import READABLE
 from ompbind.launch.ends import reap
 from ompbind.launch.front import let_go_of_files
 from ompbind.launch.kin import end_children, signal_rank
-from ompbind.launch.limits import limit_as_before
+from ompbind.launch.limits import WHAT_HELPS, limit_as_before
 from ompbind.launch.spawn import Wiring, start_rank
 from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
 from ompbind.launch.wakeup import end_noting, note_signals, read_noted
@@ -49,7 +49,10 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
-        return Outcome(exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}"))
+        hint = WHAT_HELPS.get(error.errno or 0, "")
+        return Outcome(
+            exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}", hint=hint)
+        )
     finally:
         end_noting()
         os.close(watch.front.pipe)
@@ -133,6 +136,7 @@ def _start(run: Run) -> None:
     run.leavings.adopt()  # before any rank can end
     if not run.watch.output.inherited:
         run.open_outlet()
+    run.limit.check_room()
     while run.waiting:
         command, path = run.waiting.pop()
         try:
