@@ -2,11 +2,12 @@
 
 Nothing is judged here; the tests outside compare what the kernel, lscpu, hwloc and ompbind say. Only the
 standard library is used. The one argument is the order as JSON, options of ompbind are one text each in it:
-lists `placed` and `refused` of options, a list `held` of [options, changes], and `toggled`, null or [file
-with 0 or 1, options, runs].
+lists `placed` and `refused` of options, a list `held` of [options, changes], and `toggled`, null or [file,
+texts to write into it, options, runs].
 """
 
 import fcntl
+import itertools
 import json
 import os
 import shlex
@@ -99,9 +100,12 @@ def make_command(verb, options):
 
 
 def read_ranks(folder):
+    """What ranks have written; those that were stopped in the midst of it say nothing."""
     ranks = {}
     for path in Path(folder).iterdir():
         environ, _, status = path.read_text(errors="surrogateescape").rpartition("\0")
+        if "Cpus_allowed_list" not in status:
+            continue
         env = dict(item.split("=", 1) for item in environ.split("\0"))
         ranks[path.name] = {"env": env, "allowed": told_by(status, "Cpus_allowed_list")}
     return ranks
@@ -140,10 +144,10 @@ def waits_in_a_pipe(process):
     return False
 
 
-def toggle(path, options, runs):
-    """Run ranks again and again while a CPU goes and comes."""
+def toggle(path, texts, options, runs):
+    """Run ranks again and again while the machine changes, and at last is as it was."""
     over = threading.Event()
-    toggler = threading.Thread(target=go_and_come, args=(Path(path), over))
+    toggler = threading.Thread(target=go_and_come, args=(Path(path), texts, over))
     toggler.start()
     try:
         return [bind(options) for _ in range(runs)]
@@ -152,11 +156,13 @@ def toggle(path, options, runs):
         toggler.join()
 
 
-def go_and_come(path, over):
+def go_and_come(path, texts, over):
+    """The pauses differ, so that changes meet every moment of a run."""
+    pauses = itertools.cycle((0.3, 0.05, 0.17, 0.02, 0.4, 0.11, 0.23))
     while not over.is_set():
-        for value in "01":
-            path.write_text(value)
-            over.wait(0.3)
+        for text in texts:
+            path.write_text(text)
+            over.wait(next(pauses))
 
 
 if __name__ == "__main__":

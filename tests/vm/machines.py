@@ -25,18 +25,26 @@ class Held(NamedTuple):
     told: str
 
 
+class Toggled(NamedTuple):
+    """Runs at any moment of a machine that changes all the time: a file gets one text after the other."""
+
+    path: str
+    texts: tuple[str, str]
+    options: str
+    runs: int
+
+
 class Vm(NamedTuple):
     """Options of the tool, and options of ompbind → CPU sets of its ranks, or a pattern of its refusal.
 
-    A command in front, up to a colon, is what starts ompbind. `toggled`, (options, runs), is done while
-    CPU 7 goes and comes.
+    A command in front, up to a colon, is what starts ompbind.
     """
 
     options: tuple[str, ...]
     placed: dict[str, str]
     refused: Mapping[str, str] = MappingProxyType({})
     held: tuple[Held, ...] = ()
-    toggled: tuple[str, int] | None = None
+    toggled: Toggled | None = None
 
 
 MACHINES = {
@@ -63,7 +71,7 @@ MACHINES = {
             Held("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPU 7: offline by now"),
             Held("-n 2 -m 0-3|6", {CPU7: ("0", "1")}, 0, "0-3|6"),
         ),
-        toggled=("-n 8 --smt all", 10),
+        toggled=Toggled(CPU7, ("0", "1"), "-n 8 --smt all", 10),
     ),
     "offline": Vm(
         ("--topology", DUAL, "--offline", "5-6"),
@@ -101,6 +109,7 @@ MACHINES = {
             Held("-m 8-9", {CPUSET: ("0-3", "0-3,8-11")}, 125, "rank 0: cannot bind to CPUs 8-9: "),
             Held("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
         ),
+        toggled=Toggled(CPUSET, ("0-2,8,10-11", "0-3,8-11"), "-n 4 --smt all --share", 20),
     ),
     "isolated": Vm(
         ("--topology", DUAL, "--append", "isolcpus=3 nohz_full=3,13"),
@@ -142,5 +151,5 @@ def make_order(name):
         "placed": list(vm.placed),
         "refused": list(vm.refused),
         "held": [(one.options, one.changes) for one in vm.held],
-        "toggled": (CPU7, *vm.toggled) if vm.toggled else None,
+        "toggled": vm.toggled,
     }
