@@ -1,7 +1,10 @@
 """What a loop listens to: files that become readable, in their order where the system can tell."""
 
+import errno
 import math
+import os
 import select
+import stat
 from typing import Protocol
 
 
@@ -16,6 +19,28 @@ class Ears(Protocol):
 
     def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
         """Wait at most so many seconds, without a limit for None, and return what has become ready."""
+
+
+def keep_path(number: int) -> int:
+    """Return a file that only names a pipe which is open here, without writing to it; -1 for other files."""
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
+        return os.open(f"/proc/self/fd/{number}", os.O_PATH | os.O_CLOEXEC) if is_pipe else -1
+    except (OSError, AttributeError):
+        return -1
+
+
+def has_reader(path: int) -> bool:
+    """Tell whether anybody can still read a pipe that was kept; True where that cannot be told."""
+    try:
+        file = os.open(f"/proc/self/fd/{path}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    poller = select.poll()
+    poller.register(file, 0)
+    heard = poller.poll(0)
+    os.close(file)
+    return not heard
 
 
 READABLE = select.POLLIN

@@ -6,6 +6,7 @@ import time
 from resource import struct_rusage
 
 from ompbind.events import Exited, describe, make_usage
+from ompbind.launch.ears import has_reader
 from ompbind.launch.kin import read_caught_signals, signal_group, signal_rank
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.terminal import ASKING
@@ -81,4 +82,6 @@ def _note_end(run: Run, exited: Exited) -> None:
 
 def _died_unread(run: Run, exited: Exited) -> bool:
     """Tell whether a rank ended since nobody reads any more: who closes a pipe wants to hear no more."""
-    return exited.signal == signal.SIGPIPE and run.outlet is not None and run.outlet.broken
+    if exited.signal != signal.SIGPIPE:
+        return False
+    return run.outlet.broken if run.outlet else run.stdout >= 0 and not has_reader(run.stdout)

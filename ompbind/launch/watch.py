@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
 from ompbind.events import Exited, Outcome
-from ompbind.launch.ears import READABLE, is_epoll_there, make_ears
+from ompbind.launch.ears import READABLE, is_epoll_there, keep_path, make_ears
 from ompbind.launch.front import Front
 from ompbind.launch.ladder import Ladder
 from ompbind.launch.leavings import Leavings
@@ -60,7 +60,8 @@ class Run:
     being started. `hurry` once the last rung of the ladder was taken, `given_up` once nobody waits for output
     that is still to be written. `unread` once a
     rank ended because the reader of its output had gone. `front_is_gone` once nobody is left
-    to tell anything: all that remains is to end everything. `null` is a file that is empty.
+    to tell anything: all that remains is to end everything. `null` is a file that is empty, `stdout` names
+    the pipe that ranks inherit.
     `floor_bytes` is the most memory that ompbind
     had while it started ranks, `oom_kills` how often the kernel had run out of it then, `troubles` how many
     of the outlet's have been told.
@@ -87,6 +88,7 @@ class Run:
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.ears = make_ears()
         self.own_signals = -1
+        self.stdout = -1 if watch.output.tag else keep_path(1)
         self.by_pidfd: dict[int, int] = {}
         self.outlet: Outlet | None = None
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None

@@ -97,7 +97,8 @@ def test_log_files_on_a_full_disk_are_told_of(ompbind, tmp_path):
 
 
 def test_processes_that_hold_the_output_are_not_waited_for(ompbind, tmp_path):
-    script = f"setsid sleep 60 & echo $! > {tmp_path}/pid; echo said"
+    away = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' &"
+    script = f"{away} until [ -s {tmp_path}/pid ]; do sleep 0.02; done; echo said"
     begun = time.monotonic()
     done = ompbind("run", "--share", "--keep-descendants", "--output", "tag", "--", "sh", "-c", script)
     assert done.stdout == "[0] said\n"
