@@ -4,6 +4,7 @@ Moments are spread evenly from the start of ompbind to some time after all ranks
 measured first. OMPBIND_FAULT_ROUNDS=10 hits upon ten times as many.
 """
 
+import fcntl
 import os
 import re
 import signal
@@ -32,8 +33,8 @@ def options(ranks):
     return ("-n", str(ranks), "--share")
 
 
-def begin(scene, ranks, script, **extra):
-    return scene.begin(*options(ranks), *scene.command("sh", "-c", script), **extra)
+def begin(scene, ranks, script, more=(), **extra):
+    return scene.begin(*options(ranks), *more, *scene.command("sh", "-c", script), **extra)
 
 
 def measure(scene, ranks):
@@ -206,6 +207,69 @@ def test_front_killed_with_daemons_of_clean_environments(scene):
     process.kill()
     process.wait()
     scene.check_gone("SIGKILL of ompbind")
+
+
+TALK = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
+"""A rank that writes without end and has a daemon."""
+
+
+@pytest.mark.parametrize("victim", ["front", "keeper"])
+@pytest.mark.parametrize("mode", [("--output", "tag"), ("--log-dir", "logs"), ("--output", "tag", "--pty")])
+def test_killed_while_output_goes_through_it(scene, victim, mode):
+    for step in range(rounds(4)):
+        more = [word.replace("logs", f"{scene.folder}/logs{step}") for word in mode]
+        process = begin(scene, 2, TALK, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        keeper = keeper_of(process)
+        wait_until(lambda keeper=keeper: len(children_of(keeper)) == 2, "all ranks started")
+        time.sleep(0.02 * step)
+        os.kill(process.pid if victim == "front" else keeper, signal.SIGKILL)
+        assert process.wait(5) == (-9 if victim == "front" else 125)
+        scene.check_gone(f"SIGKILL of the {victim}")
+
+
+@pytest.fixture
+def full():
+    """A pipe that is full, and that nobody reads."""
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
+    yield writer
+    os.close(reader)
+    os.close(writer)
+
+
+MODES = pytest.mark.parametrize("mode", [(), ("--output", "tag")], ids=["inherit", "tag"])
+
+
+@MODES
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_readers_that_stand_still(scene, full, number, mode):
+    """Who does not read what ompbind says holds up that alone, until it is asked to end."""
+    script = f"""setsid sleep 300 & touch "$1/$RANK"; [ $RANK = 0 ] && {BARE}
+        while [ ! -e "$1/0" ]; do sleep 0.02; done; exit 3"""
+    process = begin(scene, 2, script, mode, stdout=full, stderr=full)
+    keeper = keeper_of(process)
+    scene.wait_for("0", "1")
+    wait_until(lambda: set(scene.find()) == {process.pid, keeper}, "only ompbind is left")
+    time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(5) == (3 if number != signal.SIGKILL else -9)
+    scene.check_gone(f"{number.name}, with a full pipe")
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("options", "number", "code"),
+    [((), signal.SIGTERM, 143), ((), signal.SIGINT, 130), (("--timeout", "0.3"), 0, 124)],
+    ids=["SIGTERM", "SIGINT", "timeout"],
+)
+def test_one_request_to_end_is_enough_when_nobody_reads(scene, full, mode, options, number, code):
+    options = (*mode, "--grace", "0.3", *options)
+    process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}', options, stdout=full, stderr=full)
+    scene.wait_for("0", "1")
+    process.send_signal(number)
+    assert process.wait(5) == code
+    scene.check_gone("a request to end, with a full pipe")
 
 
 @pytest.mark.parametrize("first", ["front", "keeper"])
