@@ -135,6 +135,11 @@ def test_starting_a_rank_loads_neither_reports_nor_other_verbs():
     }
 
 
+def test_short_options_are_read_without_comparing_them_with_all_others():
+    run = "from ompbind.cli.main import cli; cli.main(['plan', '-n', '1', '-m', 'all'], standalone_mode=False)"
+    assert "difflib" not in loaded_by(run)
+
+
 def functions():
     for name, tree in MODULES.items():
         for node in ast.walk(tree):
