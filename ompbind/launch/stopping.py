@@ -12,7 +12,6 @@ from ompbind.launch.watch import Run
 def handle_signal(run: Run, number: int) -> None:
     """Do what a signal asks for that somebody has sent to ompbind."""
     if number in STOPPING:
-        run.called_off = True
         ask_to_stop(run, signal.Signals(number))
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # nobody could continue what is stopped here, so nothing is, as with a direct start

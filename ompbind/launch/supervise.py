@@ -266,12 +266,10 @@ def _look_at_clock(run: Run) -> None:
     if run.timeout_at is not None and now >= run.timeout_at:
         run.timeout_at = None
         if not run.ladder.begun:
-            run.timed_out = run.called_off = True
+            run.timed_out = True
             run.say(f"time is up after {run.watch.timeout_s:g} s")
             ask_to_stop(run, signal.SIGTERM)
     if run.ladder.due_at is not None and now >= run.ladder.due_at:
-        if run.called_off and not (run.live or run.leavings.due):
-            run.given_up = True  # all that is left is to be read, and nobody does
         send_rung(run, run.ladder.step(now))
 
 

@@ -57,8 +57,8 @@ class Run:
 
     `waiting` are the ranks to be started, last first, `live` those that run, by pid, which is their process
     group. With `alone` the only rank may have the terminal. `cut_short` is the signal that kept ranks from
-    being started. `called_off` once somebody, or the time limit, wants the run to end. `hurry` once the last
-    rung of the ladder was taken, `given_up` once nobody waits for output that is still to be written.
+    being started. `hurry` once the last rung of the ladder was taken, `given_up` once nobody waits for output
+    that is still to be written.
     `unread` once a rank ended because the reader of its output had gone. `front_is_gone` once nobody is left
     to tell anything: all that remains is to end everything. `null` is a file that is empty, `stdout` names
     the pipe that ranks inherit. `floor_bytes` is the most memory that ompbind had while it started ranks,
@@ -75,7 +75,6 @@ class Run:
         self.timeout_at = None if watch.timeout_s is None else time.monotonic() + watch.timeout_s
         self.timed_out = False
         self.cut_short: int | None = None
-        self.called_off = False
         self.hurry = False
         self.given_up = False
         self.unread = False
