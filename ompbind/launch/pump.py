@@ -125,6 +125,11 @@ class Outlet:
         return not any(lane.streams or lane.sink.size for lane in self._lanes.values())
 
     @property
+    def written(self) -> int:
+        """The bytes that have been written so far to standard output and error."""
+        return sum(lane.sink.written for lane in set(self._lanes.values()))
+
+    @property
     def broken(self) -> bool:
         """Tell whether standard output or error cannot be written any more: its reader has gone, or worse."""
         return any(lane.sink.broken for number, lane in self._lanes.items() if number != _NOWHERE)

@@ -24,14 +24,15 @@ Write = Callable[[Sequence[Buffer]], int]
 class Sink:
     """Where lines go: what is put there and not yet written, and how it is written.
 
-    `size` is the number of bytes that wait. Once `broken`, nothing is written any more and nothing waits;
-    `trouble` tells why, and is "" when the reader has gone.
+    `size` is the number of bytes that wait, `written` that of all that do no more. Once `broken`, nothing is
+    written any more and nothing waits; `trouble` tells why, and is "" when the reader has gone.
     """
 
     def __init__(self, name: str, file: int, write: Write) -> None:
         self.name = name
         self.file = file
         self.size = 0
+        self.written = 0
         self.broken = file < 0
         self.trouble = ""
         self._write = write
@@ -66,6 +67,7 @@ class Sink:
 
     def _drop(self, written: int) -> None:
         self.size -= written
+        self.written += written
         if not self.size:
             self._waiting.clear()
             return

@@ -12,6 +12,8 @@ from ompbind.launch.watch import Run
 def handle_signal(run: Run, number: int) -> None:
     """Do what a signal asks for that somebody has sent to ompbind."""
     if number in STOPPING:
+        run.asked = True
+        run.given_up = run.given_up or _waits_for_output_only(run)
         ask_to_stop(run, signal.Signals(number))
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # nobody could continue what is stopped here, so nothing is, as with a direct start
@@ -25,6 +27,11 @@ def handle_signal(run: Run, number: int) -> None:
             signal_process(run.watch.front.pid, signal.SIGSTOP)
 
 
+def _waits_for_output_only(run: Run) -> bool:
+    """Tell whether only output is left, and this signal is not the one before again."""
+    return not (run.live or run.waiting or run.leavings.due or run.ladder.is_fresh(time.monotonic()))
+
+
 def signal_ranks(run: Run, number: int) -> None:
     """Signal every rank and its group."""
     for pid in run.live:
@@ -32,9 +39,7 @@ def signal_ranks(run: Run, number: int) -> None:
 
 
 def ask_to_stop(run: Run, first: signal.Signals) -> None:
-    """Begin the ladder with a signal, or take its next rung; who waits for output only is let go."""
-    if not (run.live or run.waiting or run.leavings.due):
-        run.given_up = True
+    """Begin the ladder with a signal, or take its next rung."""
     if run.waiting:
         left_out = [command.rank for command, _ in run.waiting]
         run.waiting.clear()

@@ -34,6 +34,9 @@ if TYPE_CHECKING:  # most runs have nothing to say
 LONGEST_SLEEP_S = 86400.0
 """Seconds after which the loop looks at its deadlines again, since `epoll` cannot sleep for ever long."""
 
+LEAST_PATIENCE_S = 1.0
+"""Seconds that a reader has to take something in before it is given up, however short `--grace` is."""
+
 _AT_ONCE = 64
 """Events that one turn of the loop deals with."""
 
@@ -118,7 +121,17 @@ def _drain(run: Run) -> None:
         run.outlet.finish()
         _warn(run, run.outlet)
         while not (run.outlet.idle or run.given_up or run.front_is_gone):
+            _look_at_reader(run, run.outlet)
             _turn(run, _patience_s(run))
+
+
+def _look_at_reader(run: Run, outlet: "Outlet") -> None:
+    """Give up a reader that takes nothing any more, once a signal or a timeout has asked the run to end."""
+    now = time.monotonic()
+    if run.asked and (run.patience is None or run.patience[0] != outlet.written):
+        run.patience = (outlet.written, now + max(run.watch.grace_s, LEAST_PATIENCE_S))
+    elif run.patience and now >= run.patience[1]:
+        run.given_up = True
 
 
 def _listen(run: Run) -> None:
@@ -223,7 +236,8 @@ def _turn(run: Run, patience_s: float | None) -> None:
 def _patience_s(run: Run) -> float | None:
     """Return how long the loop may sleep: to the next deadline, or until something happens."""
     now = time.monotonic()
-    times = (run.ladder.due_at, run.timeout_at, run.leavings.next_look_at(now))
+    reader = run.patience[1] if run.patience else None
+    times = (run.ladder.due_at, run.timeout_at, run.leavings.next_look_at(now), reader)
     deadlines = [at for at in times if at is not None]
     if not deadlines:
         return None
@@ -265,6 +279,7 @@ def _look_at_clock(run: Run) -> None:
     now = time.monotonic()
     if run.timeout_at is not None and now >= run.timeout_at:
         run.timeout_at = None
+        run.asked = True
         if not run.ladder.begun:
             run.timed_out = True
             run.say(f"time is up after {run.watch.timeout_s:g} s")

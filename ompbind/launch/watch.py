@@ -58,11 +58,12 @@ class Run:
     `waiting` are the ranks to be started, last first, `live` those that run, by pid, which is their process
     group. With `alone` the only rank may have the terminal. `cut_short` is the signal that kept ranks from
     being started. `hurry` once the last rung of the ladder was taken, `given_up` once nobody waits for output
-    that is still to be written.
-    `unread` once a rank ended because the reader of its output had gone. `front_is_gone` once nobody is left
-    to tell anything: all that remains is to end everything. `null` is a file that is empty, `stdout` names
-    the pipe that ranks inherit. `floor_bytes` is the most memory that ompbind had while it started ranks,
-    `oom_kills` how often the kernel had run out of it then, `troubles` how many of the outlet's were told.
+    that is still to be written. Once somebody has `asked` the run to end, `patience` is how many bytes were
+    written, and when the reader is given up unless there are more by then. `unread` once a rank ended because
+    the reader of its output had gone. `front_is_gone` once nobody is left to tell anything: all that remains
+    is to end everything. `null` is a file that is empty, `stdout` names the pipe that ranks inherit.
+    `floor_bytes` is the most memory that ompbind had while it started ranks, `oom_kills` how often the kernel
+    had run out of it then, `troubles` how many of the outlet's were told.
     """
 
     def __init__(self, commands: Sequence[tuple[RankCommand, str]], watch: Watch) -> None:
@@ -77,6 +78,8 @@ class Run:
         self.cut_short: int | None = None
         self.hurry = False
         self.given_up = False
+        self.asked = False
+        self.patience: tuple[int, float] | None = None
         self.unread = False
         self.front_is_gone = False
         self.floor_bytes = 0

@@ -69,6 +69,33 @@ def test_a_run_that_nobody_reads_can_be_stopped(start):
     assert process.wait(20) == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("end", ["signal", "timeout"])
+def test_a_run_that_was_asked_to_end_gives_up_a_reader_that_takes_nothing(start, end):
+    timeout = ("--timeout", "0.5") if end == "timeout" else ()
+    process = start(*RANKS, "--grace", "0.2", *timeout, "--output", "tag", "--", "yes", "x" * 79)
+    if not timeout:
+        time.sleep(0.5)
+        process.terminate()
+    assert process.wait(20) == (124 if timeout else 128 + signal.SIGTERM)
+
+
+def test_a_slow_reader_gets_everything_after_a_signal_that_came_twice(start):
+    script = "seq 1 100000; echo >&2; exec sleep 60"
+    process = start(
+        *RANKS[:-1], "1", "--grace", "0.2", "--output", "tag", "--", "sh", "-c", script, text=False
+    )
+    process.stderr.readline()
+    process.terminate()
+    time.sleep(0.2)
+    process.terminate()
+    out = b""
+    while block := os.read(process.stdout.fileno(), 1 << 16):
+        out += block
+        time.sleep(0.2)
+    assert out == b"".join(b"[0] %d\n" % number for number in range(1, 100001))
+    assert process.wait(20) == 128 + signal.SIGTERM
+
+
 def test_failures_are_told_between_whole_lines(tmp_path):
     script = f"[ $RANK = 1 ] && sleep 0.3 && echo gone wrong >&2 && exit 3; exec yes {'x' * 79}"
     with open(tmp_path / "all", "wb") as file:
