@@ -95,16 +95,19 @@ def make_output(options: Mapping[str, Any]) -> Output:
 
 def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front") -> "Watch":
     """Make what the options say of how to watch over a run."""
-    from ompbind.launch.watch import Watch  # late: what only shows help or a plan needs none of it
+    from ompbind.launch.watch import ERROR, Watch  # late: what only shows help or a plan needs none of it
 
     output = make_output(options)
 
     def close(outcome: Outcome) -> str:
         return "" if options["quiet"] else _sum_up(outcome, output, plan if options["verbose"] else None)
 
+    def word(line: str) -> str:
+        return make_message(line) if line.startswith(ERROR) or not options["quiet"] else ""
+
     return Watch(
         front=front,
-        word=(lambda line: "") if options["quiet"] else make_message,
+        word=word,
         close=close,
         run_id=job.run_id,
         output=output,

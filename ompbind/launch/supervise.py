@@ -23,7 +23,7 @@ from ompbind.launch.limits import WHAT_HELPS, limit_as_before
 from ompbind.launch.spawn import Wiring, start_rank
 from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
 from ompbind.launch.wakeup import end_noting, note_signals, read_noted
-from ompbind.launch.watch import LiveRank, Run, Watch
+from ompbind.launch.watch import ERROR, LiveRank, Run, Watch
 from ompbind.launch.which import find_command
 from ompbind.machine.cgroup import read_oom_kills
 from ompbind.machine.root import FolderRoot
@@ -119,7 +119,7 @@ def _drain(run: Run) -> None:
     """Write what ranks have written before they ended, unless nobody is there to wait for it."""
     if run.outlet and not run.front_is_gone:
         run.outlet.finish()
-        _warn(run, run.outlet)
+        _tell_troubles(run, run.outlet)
         while not (run.outlet.idle or run.given_up or run.front_is_gone):
             _look_at_reader(run, run.outlet)
             _turn(run, _patience_s(run))
@@ -247,18 +247,17 @@ def _patience_s(run: Run) -> float | None:
 def _pump(run: Run, outlet: "Outlet") -> None:
     """Pass output on; a rank that writes to a pseudo-terminal has to be told that nobody reads it."""
     outlet.work()
-    _warn(run, outlet)
+    _tell_troubles(run, outlet)
     unread = outlet.broken_pty_ranks()
     for pid, one in run.live.items() if unread else ():
         if one.rank in unread:
             signal_rank(pid, signal.SIGPIPE)
 
 
-def _warn(run: Run, outlet: "Outlet") -> None:
-    """Tell, each once, what could not be written."""
+def _tell_troubles(run: Run, outlet: "Outlet") -> None:
     for trouble in outlet.troubles[run.troubles :]:
         run.troubles += 1
-        run.say(f"warning: {trouble}")
+        run.say(f"{ERROR}{trouble}")
 
 
 def _hear(run: Run, pipe: int) -> list[int]:

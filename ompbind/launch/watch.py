@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # ranks start without it
     from ompbind.launch.pump import Outlet
 
 
+ERROR = "error: "
+"""What a line begins with that is told however quiet a run is to be."""
+
+
 class Watch(Record):
     """How to watch over a run: seconds, None for no limit.
 

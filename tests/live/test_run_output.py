@@ -115,12 +115,23 @@ def test_failures_are_told_between_whole_lines(tmp_path):
 
 def test_log_files_on_a_full_disk_are_told_of(ompbind, tmp_path):
     limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')
-    args = (*RANKS[:1], "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
+    args = (*RANKS[:1], "-q", "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
     done = ompbind(*args, "--", "sh", "-c", f"yes {'x' * 79} | head -c 800000", before=limited)
     assert done.returncode == 125
     assert len(done.stdout) == 840_000
     told = " ".join(done.stderr.split())
+    assert told.count("error: rank 0: ") == 1
     assert told.count("0.out cannot be written any more: File too large") == 1
+
+
+def test_output_that_was_lost_is_told_of_even_at_the_very_end_and_if_quiet(ompbind):
+    script = "setsid sleep 2 & printf half"  # half a line, which comes out only when all is over
+    full = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
+    args = (*RANKS[:-1], "1", "--keep-descendants", "--output", "tag", "--", "sh", "-c", script)
+    for _ in range(5):
+        done = ompbind(*args, before=full)
+        assert done.returncode == 125
+        assert "error: standard output cannot be written any more" in " ".join(done.stderr.split())
 
 
 def test_processes_that_hold_the_output_are_not_waited_for(ompbind, tmp_path):
