@@ -28,7 +28,7 @@ def test_a_folder_is_made_with_its_parents(tmp_path):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
-    assert "cannot be made or read: " in refusal(make_folder, str(tmp_path / "file"), [0], force=False)
+    assert "is no folder for log files" in refusal(make_folder, str(tmp_path / "file"), [0], force=False)
     assert "cannot be made or read: " in refusal(make_folder, str(tmp_path / "file/sub"), [0], force=False)
 
 
@@ -36,7 +36,7 @@ def test_files_of_these_ranks_must_not_exist(tmp_path):
     (tmp_path / "2.err").touch()
     make_folder(str(tmp_path), [0, 1], force=False)
     assert refusal(make_folder, str(tmp_path), [0, 1, 2], force=False) == (
-        f"{tmp_path}/2.err exists already (--force writes over it, --log-dir elsewhere)"
+        f"{tmp_path}/2.err exists already (--force writes over what is there; or name another --log-dir)"
     )
     for name in ("0.out", "1.out"):
         (tmp_path / name).touch()

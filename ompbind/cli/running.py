@@ -33,11 +33,15 @@ def output_modes(text: str) -> tuple[str, ...]:
     return modes
 
 
+def _complete_modes(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+    return [modes for modes in (*MODES, "tag,files") if modes.startswith(text)]
+
+
 _OPTIONS = (
-    option(RUNNING, "--output", type=output_modes, metavar="MODES",
+    option(RUNNING, "--output", type=output_modes, metavar="MODES", shell_complete=_complete_modes,
            help="What becomes of output: inherit (nothing is in between), tag (each line with its rank),"
                 " files (in --log-dir), or tag,files.  [default: inherit]"),
-    option(RUNNING, "--log-dir", type=click.Path(), metavar="DIR",
+    option(RUNNING, "--log-dir", type=click.Path(file_okay=False), metavar="DIR",
            help="Write to the files DIR/RANK.out and DIR/RANK.err, with --output tag as well, else only."),
     option(RUNNING, "--force", is_flag=True, help="Overwrite files that are in --log-dir already."),
     option(RUNNING, "--timestamps", is_flag=True, help="With tag: the time of each line as well."),
@@ -73,6 +77,7 @@ def make_output(options: Mapping[str, Any]) -> Output:
     modes = options["output"] or (("inherit",) if folder is None else ("files",))
     needs = (
         ("files" in modes and folder is None, "--output files", "--log-dir, which says where"),
+        (folder == "", "--log-dir", "the name of a folder"),
         (folder is not None and "inherit" in modes, "--log-dir", "--output tag or files"),
         (options["force"] and folder is None, "--force", "--log-dir"),
         (options["timestamps"] and "tag" not in modes, "--timestamps", "--output tag"),

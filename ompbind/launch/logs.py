@@ -26,6 +26,8 @@ def make_folder(folder: str, ranks: Sequence[int], *, force: bool) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         there = set(os.listdir(folder))
+    except FileExistsError as error:
+        raise LaunchError(f"{folder} is no folder for log files", hint="--log-dir names a folder") from error
     except OSError as error:
         raise LaunchError(
             f"the folder {folder} for log files cannot be made or read: {error.strerror}",
@@ -38,7 +40,7 @@ def make_folder(folder: str, ranks: Sequence[int], *, force: bool) -> None:
     if found and not force:
         raise LaunchError(
             f"{found[0]}{_and_more(len(found) - 1)} already",
-            hint="--force writes over it, --log-dir elsewhere",
+            hint="--force writes over what is there; or name another --log-dir",
         )
     for path in found:
         if not stat.S_ISREG(os.lstat(path).st_mode):

@@ -302,6 +302,22 @@ def test_shell_completion_is_there(ompbind, name):
     assert "--strategy" in words.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--output", ["plain,inherit", "plain,tag", "plain,files", "plain,tag,files"]),
+        ("--output t", ["plain,tag", "plain,tag,files"]),
+        ("--log-dir", ["dir,"]),
+        ("--report", ["file,"]),
+        ("--stdin", ["plain,first", "plain,none"]),
+    ],
+)
+def test_values_of_running_options_are_completed(ompbind, words, found):
+    env = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": f"ompbind run {words}", "COMP_CWORD": "3"}
+    done = ompbind(env=env)
+    assert done.stdout.splitlines() == found
+
+
 def test_a_reader_that_goes_away_is_no_fault(ompbind):
     code = "(sleep 0.2; exec ompbind topo --format json) | true; echo ${PIPESTATUS[0]}"
     done = subprocess.run(

@@ -41,6 +41,29 @@ def test_log_files(ompbind, tmp_path, tagged):
     assert (tmp_path / "a/b/0.out").read_text() == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--log-dir", ""), "--log-dir needs the name of a folder"),
+        (("--log-dir", "/dev/null"), "/dev/null is no folder for log files"),
+        (("--output", "files"), "--output files needs --log-dir, which says where"),
+        (("--output", "inherit", "--log-dir", "logs"), "--log-dir needs --output tag or files"),
+        (("--output", "tag,inherit"), "'tag,files' is both of these"),
+        (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
+        (("--output", ""), "'' is not inherit, tag or files"),
+        (("--force",), "--force needs --log-dir"),
+        (("--timestamps",), "--timestamps needs --output tag"),
+        (("--timestamps", "--log-dir", "logs"), "--timestamps needs --output tag"),
+        (("--pty",), "--pty needs --output tag"),
+    ],
+)
+def test_options_of_output_that_do_not_fit_are_refused(ompbind, tmp_path, options, said):
+    done = ompbind(*RANKS, *options, "--", "touch", "started", cwd=tmp_path)
+    assert done.returncode == 125
+    assert said in " ".join(done.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_terminal_for_each_rank(ompbind):
     done = ompbind(
         *RANKS, "--output", "tag", "--pty", "--", "sh", "-c", "test -t 1 && tty <&1 && stty size <&1"
