@@ -65,7 +65,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     if options["dry_run"]:
         _show(make_plan(look_around(read_machine(options["topology"]), request), request), job)
         return 0
-    file = _prepare_report(options["report"])
+    file = _prepare_report(options["report"], options["log_dir"])
     claimed = claim_plan(read_machine(), request, make_claimant(job.run_id))
     if not options["quiet"]:
         _tell(claimed, job, verbose=options["verbose"])
@@ -112,13 +112,13 @@ def _start(claimed: Claimed, job: Job, options: dict[str, Any], file: "ReportFil
     return exit_code(outcome) or (0 if reported else LaunchError.launch_code)
 
 
-def _prepare_report(name: str | None) -> "ReportFile | None":
+def _prepare_report(name: str | None, logs: str | None) -> "ReportFile | None":
     """Find out whether a report can be written where it is wanted, before anything starts."""
     if name is None:
         return None
-    from ompbind.launch.reports import prepare_report  # late: few runs are reported
+    from ompbind.launch.reports import prepare_report, prepare_report_beside  # late: few runs are reported
 
-    return prepare_report(name)
+    return prepare_report(name) if logs is None else prepare_report_beside(name, logs)
 
 
 def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str:

@@ -17,6 +17,12 @@ def log_path(folder: str, rank: int, kind: str) -> str:
     return os.path.join(folder, f"{rank}.{kind}")
 
 
+def is_log(name: str) -> bool:
+    """Tell whether a file in a folder for log files has a name that is meant for one."""
+    rank, _, kind = name.partition(".")
+    return rank.isascii() and rank.isdigit() and kind in (OUT, ERR)
+
+
 def make_folder(folder: str, ranks: Sequence[int], *, force: bool) -> None:
     """Make a folder for log files, with its parents, where there is none.
 

@@ -11,6 +11,7 @@ import select
 import stat
 
 from ompbind.errors import LaunchError, RequestError
+from ompbind.launch.logs import is_log
 from ompbind.record import Record
 
 _LINKS = 40
@@ -52,6 +53,23 @@ def prepare_report(name: str) -> ReportFile:
         raise _refused(name, "it is neither a file nor a pipe", "name a file")
     _check_access(name, path)
     return ReportFile(name=name, path=path, in_place=True)
+
+
+def prepare_report_beside(name: str, folder: str) -> ReportFile:
+    """Find out how a report can be written in a run that has a folder for log files, which is made for it.
+
+    Raises RequestError where it cannot be written, and where it would be written over the log file of a rank.
+    """
+    path, logs = os.path.realpath(name), os.path.realpath(folder)
+    if os.path.dirname(path) == logs:
+        if is_log(os.path.basename(path)):
+            better = os.path.join(folder, "run.json")
+            raise _refused(name, "ranks have their log files there", f"name another file: {better}")
+        try:
+            os.makedirs(logs, exist_ok=True)
+        except OSError:
+            pass  # what follows tells what is wrong
+    return prepare_report(name)
 
 
 def _refused(name: str, why: str, hint: str) -> RequestError:

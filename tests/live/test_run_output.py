@@ -64,6 +64,16 @@ def test_options_of_output_that_do_not_fit_are_refused(ompbind, tmp_path, option
     assert not list(tmp_path.iterdir())
 
 
+def test_the_folder_of_log_files_can_have_the_report_as_well(ompbind, tmp_path):
+    for name, code in (("run.json", 0), ("1.out", 125), ("./1.err", 125)):
+        args = (*RANKS, "--log-dir", "a/logs", "--force", "--report", f"a/logs/{name}")
+        done = ompbind(*args, "--", "echo", "said", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert (tmp_path / "a/logs/1.out").read_text() == "said\n"
+    assert "name another file: a/logs/run.json" in done.stderr
+    assert (tmp_path / "a/logs/run.json").stat().st_size > 0
+
+
 def test_a_terminal_for_each_rank(ompbind):
     done = ompbind(
         *RANKS, "--output", "tag", "--pty", "--", "sh", "-c", "test -t 1 && tty <&1 && stty size <&1"
