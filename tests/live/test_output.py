@@ -147,8 +147,8 @@ def test_inherited_output_has_nothing_in_between(through):
 
 
 def test_nothing_wakes_up_while_ranks_are_quiet(through):
-    done = through("-n", "2", "--output", "tag", *shell("echo; sleep 1; echo"))
-    assert done.stats["wakeups"] <= 14  # lines, ends of streams, ends of ranks
+    done = through("-n", "2", "--output", "tag", *shell("echo; sleep 2; echo"))
+    assert done.stats["wakeups"] <= 14  # of starts, lines and ends: what looks five times a second has more
 
 
 def test_nothing_wakes_up_while_nobody_reads_nor_afterwards(begin, tmp_path):
