@@ -83,7 +83,7 @@ def test_front_killed(scene, ranks, script, times):
 
 @pytest.mark.parametrize(
     ("ranks", "script", "times"),
-    [(1, FAMILY, 20), (2, BARE, 20), (8, FAMILY, 10), (64, BARE, 6)],
+    [(1, FAMILY, 12), (2, BARE, 12), (8, FAMILY, 6), (64, BARE, 4)],
     ids=["1 family", "2", "8 families", "64"],
 )
 def test_keeper_killed(scene, ranks, script, times):
@@ -121,13 +121,16 @@ CODES = {
 
 
 def check_signalled(number, code, said):
-    """Until ompbind runs, Python deals with an interrupt, at its very beginning with code 1."""
+    """Until ompbind runs, Python deals with an interrupt, while it starts itself with code 1."""
+    if number == signal.SIGINT and "Fatal Python error" in said:
+        assert code == 1, said
+        return
     assert not OURS.search(said), said
-    assert code in CODES[number] or (code == 1 and "Fatal Python error" in said), (code, said)
+    assert code in CODES[number], (code, said)
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-@pytest.mark.parametrize(("ranks", "times"), [(1, 40), (8, 10)])
+@pytest.mark.parametrize(("ranks", "times"), [(1, 20), (8, 6)])
 def test_signals_during_the_start(scene, number, ranks, times):
     """The code is that of the signal: ranks that were not started are no success."""
     for moment in moments(scene, ranks, rounds(times)):
@@ -143,7 +146,7 @@ def test_signals_during_the_start(scene, number, ranks, times):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_to_all_of_a_group_during_the_start(scene, number):
     """As a terminal does it, and `timeout`."""
-    for moment in moments(scene, 2, rounds(20)):
+    for moment in moments(scene, 2, rounds(12)):
         begun = time.monotonic()
         process = begin(scene, 2, BARE, process_group=0)
         sleep_from(begun, moment)
@@ -158,7 +161,7 @@ def test_signals_around_the_end(scene):
     begun = time.monotonic()
     scene.run("-n", "2", *scene.command("true"))
     longest = (time.monotonic() - begun) * 1.2
-    times = rounds(30)
+    times = rounds(15)
     for step in range(times):
         process = scene.begin("-n", "2", *scene.command("true"))
         time.sleep(longest * step / times)
@@ -169,7 +172,7 @@ def test_signals_around_the_end(scene):
 
 def test_front_stopped_for_a_moment(scene):
     """Whatever changes while it stands still, it goes on."""
-    for moment in moments(scene, 2, rounds(12)):
+    for moment in moments(scene, 2, rounds(8)):
         begun = time.monotonic()
         process = scene.begin(*options(2), *scene.command("sh", "-c", "sleep 0.05; exit 3"))
         sleep_from(begun, moment)
@@ -216,7 +219,7 @@ TALK = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
 @pytest.mark.parametrize("victim", ["front", "keeper"])
 @pytest.mark.parametrize("mode", [("--output", "tag"), ("--log-dir", "logs"), ("--output", "tag", "--pty")])
 def test_killed_while_output_goes_through_it(scene, victim, mode):
-    for step in range(rounds(4)):
+    for step in range(rounds(2)):
         more = [word.replace("logs", f"{scene.folder}/logs{step}") for word in mode]
         process = begin(scene, 2, TALK, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         keeper = keeper_of(process)

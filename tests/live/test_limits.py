@@ -70,9 +70,13 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize("ranks", [2, 24])
-def test_places(scene, place, ranks):
-    check_place(scene, place, ranks)
+def test_places(scene, place):
+    check_place(scene, place)
+
+
+@pytest.mark.parametrize("name", [name for name in PLACES if name.startswith(("files", "all"))])
+def test_places_with_many_ranks(scene, name):
+    check_place(scene, PLACES[name], 24)
 
 
 def check_place(scene, place, ranks=2):
