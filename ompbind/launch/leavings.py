@@ -27,8 +27,8 @@ STEP_S = 0.05
 KILLED_S = 2.0
 """Seconds that a killed process is given to be gone: freeing much memory takes a while."""
 
-_HUNT_S = 0.05
-"""Seconds for which nothing else is done than to kill what starts others and ends."""
+_SEARCH_S = 0.05
+"""Seconds for which to look for what starts others and ends as fast as one can look."""
 
 _NOBODY = -1
 """The owner of processes that cannot be told to be any rank's."""
@@ -86,7 +86,6 @@ class Leavings:
             elif pid not in self.asked:
                 signal_process(pid, signal.SIGTERM)
                 signal_process(pid, signal.SIGCONT)
-        self._hunt({owner for owner, at in self.due.items() if at <= now}, live)
         self.asked = owners.keys()
         stuck = {pid for pid, owner in owners.items() if self.due[owner] + KILLED_S <= now}
         self.spared |= stuck
@@ -135,12 +134,12 @@ class Leavings:
             return None
         return None if owner in live.values() else owner
 
-    def _find_orphans(self, live: Mapping[int, int], known: Set[int] = frozenset()) -> dict[int, int]:
+    def _find_orphans(self, live: Mapping[int, int], known: Set[int]) -> dict[int, int]:
         """Return what has lost its parent and is not known, such as what was born during a look at all.
 
         A process may start another one and end just now: nothing is left only if nothing is listed.
         """
-        until = time.monotonic() + _HUNT_S
+        until = time.monotonic() + _SEARCH_S
         while time.monotonic() < until:
             new = (read_children() or set()) - live.keys() - self.spared - known
             owners = {pid: self._find_owner(pid, read_group(pid), live) for pid in new}
@@ -148,21 +147,6 @@ class Leavings:
             if found or not new:
                 return {pid: owner for pid, owner in found.items() if owner is not None}
         return {}
-
-    def _hunt(self, late: Collection[int], live: Mapping[int, int]) -> None:
-        """Kill what starts others and ends, faster than it does that: looking at all processes is slow."""
-        killed: set[int] = set()
-        until = time.monotonic() + _HUNT_S
-        while late and time.monotonic() < until:
-            for group, owner in self.groups.items():
-                if owner in late:
-                    signal_group(group, signal.SIGKILL)
-            prey = {pid for pid, owner in self._find_orphans(live).items() if owner in late} - killed
-            for pid in prey:
-                signal_process(pid, signal.SIGKILL)
-            if not prey:
-                return
-            killed |= prey
 
     def _family(self, processes: Mapping[int, Process], pid: int) -> Collection[int]:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared

@@ -45,7 +45,7 @@ def measure(scene, ranks):
     wait_until(lambda: len(children_of(keeper)) >= ranks, "all ranks started")
     took = time.monotonic() - begun
     process.kill()
-    process.communicate()
+    finish(process)
     scene.check_gone("measuring")
     return took
 
