@@ -29,13 +29,9 @@ class Ladder:
         if not self.begun:
             self.begun = True
             self.rungs = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
-        elif self.is_fresh(now):
+        elif now - self.taken_at < REPEAT_S:
             return None
         return self.step(now)
-
-    def is_fresh(self, now: float) -> bool:
-        """Tell whether the last rung was taken so lately that a request to stop is the same one."""
-        return self.begun and now - self.taken_at < REPEAT_S
 
     def step(self, now: float) -> signal.Signals | None:
         """Take the next rung, None at the end."""

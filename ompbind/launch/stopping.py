@@ -5,6 +5,7 @@ import time
 
 from ompbind.cpuset import named
 from ompbind.launch.kin import signal_process, signal_rank
+from ompbind.launch.ladder import REPEAT_S
 from ompbind.launch.wakeup import PASSED_ON, STOPPING
 from ompbind.launch.watch import Run
 
@@ -12,8 +13,10 @@ from ompbind.launch.watch import Run
 def handle_signal(run: Run, number: int) -> None:
     """Do what a signal asks for that somebody has sent to ompbind."""
     if number in STOPPING:
-        run.asked = True
-        run.given_up = run.given_up or _waits_for_output_only(run)
+        now = time.monotonic()
+        repeated = run.asked_at is not None and now - run.asked_at < REPEAT_S
+        run.asked_at = now
+        run.given_up = run.given_up or not (repeated or run.live or run.waiting or run.leavings.due)
         ask_to_stop(run, signal.Signals(number))
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # nobody could continue what is stopped here, so nothing is, as with a direct start
@@ -25,11 +28,6 @@ def handle_signal(run: Run, number: int) -> None:
             signal_ranks(run, signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
         if number == signal.SIGTSTP:
             signal_process(run.watch.front.pid, signal.SIGSTOP)
-
-
-def _waits_for_output_only(run: Run) -> bool:
-    """Tell whether only output is left, and this signal is not the one before again."""
-    return not (run.live or run.waiting or run.leavings.due or run.ladder.is_fresh(time.monotonic()))
 
 
 def signal_ranks(run: Run, number: int) -> None:

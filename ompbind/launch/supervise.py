@@ -128,7 +128,7 @@ def _drain(run: Run) -> None:
 def _look_at_reader(run: Run, outlet: "Outlet") -> None:
     """Give up a reader that takes nothing any more, once a signal or a timeout has asked the run to end."""
     now = time.monotonic()
-    if run.asked and (run.patience is None or run.patience[0] != outlet.written):
+    if run.asked_at is not None and (run.patience is None or run.patience[0] != outlet.written):
         run.patience = (outlet.written, now + max(run.watch.grace_s, LEAST_PATIENCE_S))
     elif run.patience and now >= run.patience[1]:
         run.given_up = True
@@ -138,7 +138,6 @@ def _listen(run: Run) -> None:
     """Begin to hear of signals, and of the end of the front."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
-    run.own_signals = read_end
     for pipe in (read_end, run.watch.front.pipe):
         run.ears.register(pipe, READABLE)
     note_signals(write_end, run.watch.front.mask)
@@ -278,7 +277,7 @@ def _look_at_clock(run: Run) -> None:
     now = time.monotonic()
     if run.timeout_at is not None and now >= run.timeout_at:
         run.timeout_at = None
-        run.asked = True
+        run.asked_at = now
         if not run.ladder.begun:
             run.timed_out = True
             run.say(f"time is up after {run.watch.timeout_s:g} s")

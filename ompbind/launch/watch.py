@@ -57,49 +57,41 @@ class LiveRank:
 
 
 class Run:
-    """The state of one run.
-
-    `waiting` are the ranks to be started, last first, `live` those that run, by pid, which is their process
-    group. With `alone` the only rank may have the terminal. `cut_short` is the signal that kept ranks from
-    being started. `hurry` once the last rung of the ladder was taken, `given_up` once nobody waits for output
-    that is still to be written. Once somebody has `asked` the run to end, `patience` is how many bytes were
-    written, and when the reader is given up unless there are more by then. `unread` once a rank ended because
-    the reader of its output had gone. `front_is_gone` once nobody is left to tell anything: all that remains
-    is to end everything. `null` is a file that is empty, `stdout` names the pipe that ranks inherit.
-    `floor_bytes` is the most memory that ompbind had while it started ranks, `oom_kills` how often the kernel
-    had run out of it then, `troubles` how many of the outlet's were told.
-    """
+    """The state of one run; times are seconds of a monotonic clock."""
 
     def __init__(self, commands: Sequence[tuple[RankCommand, str]], watch: Watch) -> None:
         self.watch = watch
-        self.waiting = list(reversed(commands))
-        self.alone = len(commands) == 1
+        self.waiting = list(reversed(commands))  # the ranks to be started, last first
+        self.live: dict[int, LiveRank] = {}  # those that run, by pid, which is their process group
+        self.exits: list[Exited] = []
+        self.failures: list[LaunchError] = []  # why ompbind itself gives up
+        self.alone = len(commands) == 1  # only then a rank may have the terminal
         self.terminal = Terminal(watch.front.group)
-        self.ladder = Ladder(watch.grace_s)
         self.leavings = Leavings(watch.run_id, watch.grace_s, groups_only=watch.keep_descendants)
+
+        self.ladder = Ladder(watch.grace_s)
         self.timeout_at = None if watch.timeout_s is None else time.monotonic() + watch.timeout_s
         self.timed_out = False
-        self.cut_short: int | None = None
-        self.hurry = False
-        self.given_up = False
-        self.asked = False
-        self.patience: tuple[int, float] | None = None
-        self.unread = False
-        self.front_is_gone = False
-        self.floor_bytes = 0
-        self.oom_kills: int | None = None
-        self.troubles = 0
+        self.asked_at: float | None = None  # when somebody asked the run to end, or time was up
+        self.cut_short: int | None = None  # the signal that kept ranks from being started
+        self.hurry = False  # the last rung of the ladder was taken
+        self.front_is_gone = False  # nobody is left to tell anything: all that remains is to end everything
+
+        self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         self.limit = raise_file_limit(len(commands) * watch.output.files_of_a_rank)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.ears = make_ears()
-        self.own_signals = -1
-        self.stdout = -1 if watch.output.tag else keep_path(1)
         self.by_pidfd: dict[int, int] = {}
+
         self.outlet: Outlet | None = None
-        self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        self.live: dict[int, LiveRank] = {}
-        self.exits: list[Exited] = []
-        self.failures: list[LaunchError] = []
+        self.stdout = -1 if watch.output.tag else keep_path(1)  # names the pipe that ranks inherit
+        self.unread = False  # a rank ended because the reader of its output had gone
+        self.patience: tuple[int, float] | None = None  # bytes written, and when there have to be more
+        self.given_up = False  # nobody waits any longer for output that is still to be written
+        self.troubles = 0  # how many of the outlet's were told
+
+        self.floor_bytes = 0  # the most memory that ompbind had while it started ranks
+        self.oom_kills: int | None = None  # how many there had been when all ranks were started
 
     def open_outlet(self) -> "Outlet":
         """Return what all output of ompbind goes through, and that of ranks unless they inherit it."""
