@@ -84,7 +84,7 @@ def find_hint(exited: Exited, outcome: Outcome) -> str:
     if rule is None:
         return ""
     if exited.signal is None and rule.status is not None and rule.status > 128:
-        return f"shells tell of {signal_name(rule.status - 128)} so; {rule.hint}"
+        return f"exit code {rule.status} of a shell means {signal_name(rule.status - 128)}: {rule.hint}"
     return rule.hint
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ompbind.cli.options import complete_files, make_job, make_request, planning_options
-from ompbind.cli.running import make_output, make_watch, running_options
+from ompbind.cli.running import fill_paths, make_output, make_watch, running_options
 from ompbind.cli.say import say_changed, say_claimed, say_notes, tell
 from ompbind.cli.verb import Verb
 from ompbind.command import Job, find_changed, local_seats, make_command, make_variables
@@ -65,6 +65,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     if options["dry_run"]:
         _show(make_plan(look_around(read_machine(options["topology"]), request), request), job)
         return 0
+    options = fill_paths(options, job.run_id)
     file = _prepare_report(options["report"], options["log_dir"])
     claimed = claim_plan(read_machine(), request, make_claimant(job.run_id))
     if not options["quiet"]:

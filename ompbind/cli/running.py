@@ -42,7 +42,8 @@ _OPTIONS = (
            help="What becomes of output: inherit (nothing is in between), tag (each line with its rank),"
                 " files (in --log-dir), or tag,files.  [default: inherit]"),
     option(RUNNING, "--log-dir", type=click.Path(file_okay=False), metavar="DIR",
-           help="Write to the files DIR/RANK.out and DIR/RANK.err, with --output tag as well, else only."),
+           help="Write output to the files DIR/RANK.out and DIR/RANK.err, with --output tag show it as well;"
+                " {run_id} is filled in."),
     option(RUNNING, "--force", is_flag=True, help="Overwrite files that are in --log-dir already."),
     option(RUNNING, "--timestamps", is_flag=True, help="With tag: the time of each line as well."),
     option(RUNNING, "--pty", is_flag=True,
@@ -52,7 +53,8 @@ _OPTIONS = (
     option(RUNNING, "--on-failure", type=click.Choice(["stop", "continue"]), default="stop",
            show_default=True, help="What to do with the others when a rank fails."),
     option(RUNNING, "--timeout", type=seconds, metavar="SECONDS",
-           help="Stop the run after this time, also written as 90s, 5m or 1.5h, with exit code 124."),
+           help="Stop the run after this time, also written as 90s, 5m or 1.5h, with exit code 124;"
+                " 0 is never."),
     option(RUNNING, "--grace", type=seconds, metavar="SECONDS", default="10", show_default=True,
            help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL."),
     option(RUNNING, "--keep-descendants", is_flag=True,
@@ -69,6 +71,12 @@ _OPTIONS = (
 def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how ranks are started and seen through."""
     return reduce(lambda made, add: add(made), reversed(_OPTIONS), function)
+
+
+def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    """Return the options with the name of the run filled in where they name files that it writes."""
+    named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
+    return {**options, **{name: path.replace("{run_id}", run_id) for name, path in named.items()}}
 
 
 def make_output(options: Mapping[str, Any]) -> Output:
@@ -117,7 +125,7 @@ def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front")
         run_id=job.run_id,
         output=output,
         grace_s=options["grace"],
-        timeout_s=options["timeout"],
+        timeout_s=options["timeout"] or None,
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],

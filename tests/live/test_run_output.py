@@ -1,5 +1,6 @@
 """`ompbind run --output`: what ranks write comes out as asked, through all of ompbind."""
 
+import json
 import os
 import re
 import signal
@@ -175,3 +176,13 @@ def test_processes_that_hold_the_output_are_not_waited_for(ompbind, tmp_path):
     assert done.stdout == "[0] said\n"
     assert time.monotonic() - begun < 20
     os.kill(int(wait_until((tmp_path / "pid").read_text, "the pid")), signal.SIGKILL)
+
+
+def test_every_run_may_have_a_folder_of_its_own(ompbind, tmp_path):
+    logs, report = f"{tmp_path}/{{run_id}}/logs", f"{tmp_path}/{{run_id}}/run.json"
+    for name in ("night", "day"):
+        (tmp_path / name).mkdir()
+        args = ("--log-dir", logs, "--report", report, "--run-id", name)
+        assert ompbind(*RANKS, *args, "--", "echo", name).returncode == 0
+        assert (tmp_path / name / "logs/1.out").read_text() == f"{name}\n"
+        assert json.loads((tmp_path / name / "run.json").read_text())["run_id"] == name
