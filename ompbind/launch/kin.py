@@ -119,11 +119,7 @@ def signal_process(pid: int, number: int) -> bool:
 
 def signal_group(group: int, number: int) -> bool:
     """Signal a process group; False when nobody is left in it, or nobody that may be signalled."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+    return signal_process(-group, number)
 
 
 def signal_rank(pid: int, number: int) -> None:

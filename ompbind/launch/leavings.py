@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Collection, Mapping, Set
 
+from ompbind.cpuset import named
 from ompbind.launch.kin import (
     Process,
     adopt_orphans,
@@ -90,11 +91,7 @@ class Leavings:
         stuck = {pid for pid, owner in owners.items() if self.due[owner] + KILLED_S <= now}
         self.spared |= stuck
         self.due = {owner: at for owner, at in self.due.items() if at + KILLED_S > now}
-        return (
-            f"process {', '.join(map(str, sorted(stuck)))} cannot be killed and is left behind"
-            if stuck
-            else ""
-        )
+        return f"left behind, as it cannot be killed: {named('pid', stuck)}" if stuck else ""
 
     def _is_any(self, live: Mapping[int, int]) -> bool:
         """Tell whether anything may be left, which mostly nothing is, at little cost."""
