@@ -17,7 +17,7 @@ from ompbind.launch.claims import Claim, release
 from ompbind.launch.kin import adopt_orphans, end_children, read_children, signal_process
 from ompbind.launch.limits import WHAT_HELPS
 from ompbind.launch.terminal import Terminal, die_of_interrupt
-from ompbind.launch.wakeup import BACKGROUND, STOPPING, block_signals, find_unignored, handle_signals
+from ompbind.launch.wakeup import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
 from ompbind.record import Record
 
 NAME = b"rank-keeper"
@@ -93,8 +93,7 @@ def _stand(keeper: int, pipe: int, mask: frozenset[int], claim: Claim | None) ->
     try:
         let_go_of_files(0, 1)
         os.set_blocking(pipe, False)
-        handle_signals(lambda number, frame: _pass_on(number, keeper, pipe), mask)
-        status = _wait_for(keeper)
+        status = _wait_for(keeper, pipe, hold_signals(mask))
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, claim)
     finally:
         os._exit(code)
@@ -109,21 +108,28 @@ def _pass_on(number: int, keeper: int, pipe: int) -> None:
     except BrokenPipeError:
         if number in STOPPING:
             signal_process(keeper, signal.SIGKILL)
-            try:
-                _wait_for(keeper)
-            except ChildProcessError:
-                pass  # it has ended just now
+            os.waitpid(keeper, 0)
             if number == signal.SIGINT:
                 die_of_interrupt()
             os._exit(128 + number)
 
 
-def _wait_for(keeper: int) -> int:
-    """Wait for the keeper's end and return its status; what else ends here was nobody's child any more."""
+def _wait_for(keeper: int, pipe: int, heard: frozenset[int]) -> int:
+    """Pass signals on until the keeper ends, and return its status."""
     while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == keeper:
+        number = signal.sigwait(heard)
+        if number != signal.SIGCHLD:
+            _pass_on(number, keeper, pipe)
+        elif (status := _reap(keeper)) is not None:
             return status
+
+
+def _reap(keeper: int) -> int | None:
+    """Return the status of the keeper if it has ended; what else ends here was nobody's child any more."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in (0, keeper):
+            return status if pid else None
 
 
 def _mourn(keeper: int, status: int, claim: Claim | None) -> int:

@@ -1,8 +1,8 @@
-"""Signals as bytes in a pipe: handlers only note, a loop decides."""
+"""Signals without handlers that do anything: they wait, or are bytes in a pipe, until a loop decides."""
 
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that ask a run to end: they are passed on, and begin the ladder."""
@@ -19,31 +19,33 @@ BACKGROUND = (signal.SIGTTIN, signal.SIGTTOU)
 """Signals that must not stop the one who has to see all others through."""
 
 
-Handler = Callable[[int, object], None]
-
-
 def block_signals() -> frozenset[int]:
     """Block all signals, so that processes can be forked before any is handled; returns the mask before."""
     return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
 
 
-def handle_signals(handler: Handler, mask: frozenset[int], always: Iterable[int] = ()) -> None:
-    """Have a handler called for every signal that can be caught, and let them in.
+def hold_signals(mask: frozenset[int]) -> frozenset[int]:
+    """Keep signals that can be caught, ends of children among them, for `sigwait`, and return which.
 
-    Those that the caller had ignored stay so, but for `always`; `mask` is what the caller had blocked.
+    None gets lost so between a look and a sleep. Those that the caller had ignored stay so; `mask` is what
+    the caller had blocked.
     """
-    heard = (*find_unignored((*STOPPING, *PASSED_ON)), *always)
-    for number in heard:
-        signal.signal(number, handler)
+    heard = frozenset((*find_unignored((*STOPPING, *PASSED_ON)), signal.SIGCHLD))
     for number in BACKGROUND:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard})
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask | heard)
+    return heard
 
 
 def note_signals(pipe: int, mask: frozenset[int]) -> None:
-    """Note signals, ends of children among them, as bytes in a pipe from now on; its end must not block."""
+    """Note the same signals as bytes in a pipe from now on, and let them in; its end must not block."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    handle_signals(_note, mask, always=(signal.SIGCHLD,))
+    heard = (*find_unignored((*STOPPING, *PASSED_ON)), signal.SIGCHLD)
+    for number in heard:
+        signal.signal(number, _note)
+    for number in BACKGROUND:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard})
 
 
 def end_noting() -> None:
