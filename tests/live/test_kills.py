@@ -109,7 +109,7 @@ def wait_for_keeper(process):
     raise AssertionError("no keeper in 20 s")
 
 
-OURS = re.compile(r"""File "[^"]*/(ompbind/(?!__init__|__main__)|site-packages/)""")
+OURS = re.compile(r"""File "[^"]*/ompbind/((cli|launch|machine|report)/)?[a-z]\w*[.]py\"""")
 """What a traceback has in it that comes from ompbind or what it imports, not from how Python gets there."""
 
 CODES = {
