@@ -248,7 +248,9 @@ sleep()
     "a chain of daemons": Case("--grace 0.3", f"hide = os.setsid\n{CHAIN}deaf(); fork(chain)", 0),
     "terminates the front": Case("-n 2", "if rank: os.kill(front(), signal.SIGTERM)\nsleep()", 143),
     "interrupts the front": Case(
-        "-n 2", "signal.signal(2, signal.SIG_DFL)\nif rank: os.kill(front(), 2)\nsleep()", 130
+        "-n 2",
+        "signal.signal(2, 0)\nwrite(str(rank))\nif rank: wait('0'); os.kill(front(), 2)\nsleep()",
+        130,
     ),
     "stops and continues the front": Case(
         "-n 2",
