@@ -76,6 +76,8 @@ class Leavings:
         """
         now = time.monotonic()
         owners = self._find_owners(live) if self._is_any(live) else {}
+        if not owners:
+            self.groups = {}  # they are empty, and their numbers may become those of strangers
         kill_at = now if hurry else now + self.grace_s
         seen = set(owners.values())
         # what is about to end has no variables any more: the next one it started waits no longer than itself

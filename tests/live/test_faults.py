@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import time
 from typing import NamedTuple
 
@@ -310,6 +311,35 @@ def test_deaf_daemons_of_a_rank_that_has_ended_are_killed_while_another_runs(sce
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert scene.end(process)[0] == 143
+
+
+REUSE = """
+ompbind run -n 2 --share -- sh -c '
+    [ $RANK = 1 ] || { echo $$ >"$1/pid"; sleep 300 & mv "$1/pid" "$1/first"; exit 0; }
+    while [ ! -e "$1/go" ]; do sleep 0.02; done
+    (sleep 3 &); (sleep 0.3 &); sleep 1' "$@" &
+run=$!
+while [ ! -e "$2/first" ]; do sleep 0.02; done
+number=$(cat "$2/first")
+while kill -0 -- -$number; do sleep 0.02; done 2>/dev/null
+sleep 0.2
+echo $((number - 1)) >/proc/sys/kernel/ns_last_pid || exit 77
+setsid sleep 300 &
+[ $! = $number ] || exit 77
+touch "$2/go"
+wait $run
+kill $number && echo "the stranger lives"
+"""
+"""Give a stranger the number of a rank whose group was not empty when it ended, but is by now."""
+
+
+def test_strangers_that_get_the_number_of_an_ended_rank_live(scene):
+    own_numbers = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+    command = [*own_numbers, "bash", "-c", REUSE, "bash", scene.word, str(scene.folder)]
+    done = subprocess.run(command, env=scene.environment(), capture_output=True, text=True, timeout=30)
+    if done.returncode == 77 or "unshare: " in done.stderr:
+        pytest.skip(f"numbers of processes cannot be chosen here: {done.stderr}")
+    assert done.stdout == "the stranger lives\n", done.stderr
 
 
 def test_descendants_may_be_kept(scene):
