@@ -100,7 +100,11 @@ class Leavings:
         if not self.adopts:
             return bool(self.groups)
         children = read_children()
-        return children is None or bool(children - live.keys() - self.spared)
+        if children is None:
+            return True
+        # Daemons of ranks that run may be there for days: all processes are read only where there is more.
+        others = children - live.keys() - self.spared
+        return bool(others) and bool(self.groups or self._find_orphans(live, frozenset()))
 
     def _find_owners(self, live: Mapping[int, int]) -> dict[int, int]:
         """Return what is left, each process with the rank that it was left by.

@@ -342,6 +342,29 @@ def test_strangers_that_get_the_number_of_an_ended_rank_live(scene):
     assert done.stdout == "the stranger lives\n", done.stderr
 
 
+LOOKING = """
+import os, subprocess, sys
+from ompbind.launch.leavings import Leavings
+leavings = Leavings("run", 1.0, groups_only=False)
+leavings.adopt()
+rank = {"OMPBIND_RUN_ID": "run", "OMPBIND_RANK": "0"}
+one, daemon = (subprocess.Popen(["sleep", "300"], env={**os.environ, **rank}) for _ in range(2))
+seen = []
+sys.addaudithook(lambda event, args: seen.append(args) if event == "os.listdir" else None)
+for _ in range(3):
+    assert leavings.look({one.pid: 0}) == "" and daemon.poll() is None
+one.kill()
+daemon.kill()
+print(len(seen))
+"""
+
+
+def test_a_daemon_that_may_live_costs_no_look_at_all_processes(scene):
+    command = [*PYTHON[:1], "-c", LOOKING]
+    done = subprocess.run(command, env=scene.environment(), capture_output=True, text=True, timeout=30)
+    assert done.stdout == "0\n", done.stderr
+
+
 def test_descendants_may_be_kept(scene):
     """Those that have left the group live on, those in it do not; nor does anything once it is killed."""
     script = 'setsid sleep 300 & echo $! >"$1/kept"; sleep 300 & echo $! >"$1/not"; sleep 0.1; exit 3'
