@@ -36,10 +36,10 @@ _NOBODY = -1
 
 
 class Leavings:
-    """What ended ranks have left; `due` are, by rank, the times at which it is to be killed.
+    """What ended ranks have left; `due` are, by rank, the times at which it is to be, or was first, killed.
 
     `groups` are the process groups of ended ranks that were not empty, `asked` the processes that have had
-    SIGTERM, `spared` those that cannot be killed. With `groups_only` those that have left the group of
+    SIGTERM, `late` the ranks whose time was over, `spared` processes that cannot be killed. With `groups_only` those that have left the group of
     their rank may live. Times are seconds of a monotonic clock.
     """
 
@@ -50,6 +50,7 @@ class Leavings:
         self.adopts = False
         self.groups: dict[int, int] = {}
         self.due: dict[int, float] = {}
+        self.late: Set[int] = frozenset()
         self.asked: Collection[int] = ()
         self.spared: set[int] = set()
 
@@ -83,6 +84,9 @@ class Leavings:
         # what is about to end has no variables any more: the next one it started waits no longer than itself
         since = min([kill_at, *(at for owner, at in self.due.items() if owner not in seen)])
         self.due = {owner: min(self.due.get(owner, since), kill_at) for owner in seen}
+        late = {owner for owner, at in self.due.items() if at <= now}
+        self.due |= dict.fromkeys(late - self.late, now)  # this process may have been stopped meanwhile
+        self.late = late
         for pid, owner in owners.items():
             if self.due[owner] <= now:
                 signal_process(pid, signal.SIGKILL)

@@ -382,3 +382,16 @@ def test_a_keeper_that_is_stopped_goes_on_where_it_was(scene):
     assert process.poll() is None
     os.kill(keeper, signal.SIGCONT)
     assert scene.end(process)[0] == 124
+
+
+def test_a_keeper_that_was_stopped_while_it_waited_gives_time_to_be_killed(scene):
+    script = 'trap "" TERM; setsid sh -c "while :; do sleep 0.05; done" & touch "$1/left"; sleep 0.2'
+    process = scene.begin("--grace", "0.5", *scene.command("sh", "-c", script))
+    keeper = keeper_of(process)
+    scene.wait_for("left")
+    time.sleep(0.4)
+    os.kill(keeper, signal.SIGSTOP)
+    time.sleep(3)
+    os.kill(keeper, signal.SIGCONT)
+    code, said, _ = scene.end(process)
+    assert (code, said) == (0, "")
