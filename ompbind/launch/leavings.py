@@ -39,8 +39,9 @@ class Leavings:
     """What ended ranks have left; `due` are, by rank, the times at which it is to be, or was first, killed.
 
     `groups` are the process groups of ended ranks that were not empty, `asked` the processes that have had
-    SIGTERM, `late` the ranks whose time was over, `spared` processes that cannot be killed. With `groups_only` those that have left the group of
-    their rank may live. Times are seconds of a monotonic clock.
+    SIGTERM, `late` the ranks whose time was over, `spared` processes that cannot be killed. With
+    `groups_only` those that have left the group of their rank may live. Times are seconds of a monotonic
+    clock.
     """
 
     def __init__(self, run_id: str, grace_s: float, *, groups_only: bool) -> None:
