@@ -7,7 +7,7 @@ from resource import struct_rusage
 
 from ompbind.events import Exited, describe, make_usage
 from ompbind.launch.ears import has_reader
-from ompbind.launch.kin import read_caught_signals, signal_group, signal_rank
+from ompbind.launch.kin import read_caught_signals, signal_group, signal_process, signal_rank
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.terminal import ASKING
 from ompbind.launch.watch import Run
@@ -38,7 +38,8 @@ def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
         signal_rank(pid, signal.SIGCONT)
     elif (asks and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
-            run.terminal.stop_job()  # what continues the front continues the rank
+            run.terminal.stop_job(signal.SIGTTIN if asks else signal.SIGSTOP)
+            signal_process(run.watch.front.pid, signal.SIGSTOP)  # what continues it continues the rank
         else:
             signal_rank(pid, signal.SIGCONT)
 

@@ -57,10 +57,14 @@ class Terminal:
         here = os.getsid(0)
         return any(parent.group != self.job and parent.session == here for parent in parents if parent)
 
-    def stop_job(self) -> None:
-        """Stop all processes of the job, so that the shell sees it stop."""
+    def stop_job(self, number: signal.Signals) -> None:
+        """Stop the processes of the job by a signal, as the kernel would if the rank were one of them.
+
+        Those that must not be stopped for the terminal's sake ignore SIGTTIN, such as `timeout`; the front
+        does as well.
+        """
         try:
-            os.killpg(self.job, signal.SIGSTOP)
+            os.killpg(self.job, number)
         except ProcessLookupError:
             pass  # the front is gone: there is no shell to see it
 

@@ -269,6 +269,11 @@ def test_ctrl_z_stops_the_whole_job_of_a_pipe(shell):
     shell.read_until(b"prompt> ")
 
 
+def test_a_rank_that_asks_in_the_background_does_not_stop_who_limits_its_time(shell):
+    shell.type(f"sh -c 'timeout 1 {OMPBIND} run -- cat; echo code $?.'\n")
+    shell.read_until(b"code 124.")
+
+
 def test_several_ranks_are_told_that_they_cannot_have_the_terminal(terminal):
     screen = terminal(OMPBIND, "run", "-n", "2", "--", "sh", "-c", "read line </dev/tty")
     screen.read_until(b"only a single rank can have the")
