@@ -38,6 +38,11 @@ class Front(Record):
     mask: frozenset[int]
     unchanged: tuple[int, ...]
 
+    @property
+    def may_ask(self) -> bool:
+        """Tell whether ranks are stopped, as is usual, when they want the terminal in the background."""
+        return set(self.unchanged) == set(BACKGROUND) and self.mask.isdisjoint(BACKGROUND)
+
 
 def become_keeper(claim: Claim | None = None) -> Front:
     """Fork: returns in the keeper, with all signals blocked; the process that called it becomes the front.

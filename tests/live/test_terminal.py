@@ -274,6 +274,17 @@ def test_a_rank_that_asks_in_the_background_does_not_stop_who_limits_its_time(sh
     shell.read_until(b"code 124.")
 
 
+@pytest.mark.parametrize("command", ["{} cat", "echo x | {} sh -c 'cat; cat /dev/tty'"])
+def test_a_rank_reads_the_terminal_while_a_shell_takes_in_what_it_writes(shell, command):
+    """Shells let nothing be stopped there, so that nobody can ask."""
+    shell.type(f'it=$({command.format(f"{OMPBIND} run --")}); echo "[$it]"\n')
+    wait_until(lambda: shell.foreground()[:1] in (["cat"], ["sh"]), "the rank has the terminal")
+    shell.type("typed\n\x04")
+    shell.read_until(b"typed]")
+    shell.type("echo still here\n")
+    shell.read_until(b"still here\r\n")
+
+
 def test_several_ranks_are_told_that_they_cannot_have_the_terminal(terminal):
     screen = terminal(OMPBIND, "run", "-n", "2", "--", "sh", "-c", "read line </dev/tty")
     screen.read_until(b"only a single rank can have the")
