@@ -10,7 +10,7 @@ from ompbind.launch.ears import has_reader
 from ompbind.launch.kin import read_caught_signals, signal_group, signal_process, signal_rank
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.terminal import ASKING
-from ompbind.launch.watch import Run
+from ompbind.launch.watch import LiveRank, Run
 
 
 def reap(run: Run, pid: int) -> bool:
@@ -24,6 +24,15 @@ def reap(run: Run, pid: int) -> bool:
     elif found in run.live:
         _note_end(run, _make_exited(run, found, status, rusage))
     return found != 0
+
+
+def reap_ended(run: Run, pidfd: int) -> bool:
+    """Note how a rank has ended whose pidfd says so; whoever traces it may still keep that to himself."""
+    pid = run.by_pidfd[pidfd]
+    if reap(run, pid):
+        return True
+    _close_pidfd(run, run.live[pid])  # it would say so all the time, and SIGCHLD comes when it is told
+    return False
 
 
 def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
@@ -64,9 +73,7 @@ def _make_exited(run: Run, pid: int, status: int, rusage: struct_rusage) -> Exit
 def _note_end(run: Run, exited: Exited) -> None:
     one = run.live.pop(exited.pid)
     if one.pidfd >= 0:
-        del run.by_pidfd[one.pidfd]
-        run.ears.unregister(one.pidfd)  # a child that is just being born may still have a copy of it
-        os.close(one.pidfd)
+        _close_pidfd(run, one)
     run.exits.append(exited)
     had_terminal = run.terminal.take_back(exited.pid)
     if had_terminal and exited.signal == signal.SIGINT:
@@ -79,6 +86,13 @@ def _note_end(run: Run, exited: Exited) -> None:
         run.say(describe(exited))
     if run.watch.stop_on_failure and (run.live or run.waiting) and not run.ladder.begun:
         ask_to_stop(run, signal.SIGTERM)
+
+
+def _close_pidfd(run: Run, one: LiveRank) -> None:
+    del run.by_pidfd[one.pidfd]
+    run.ears.unregister(one.pidfd)  # a child that is just being born may still have a copy of it
+    os.close(one.pidfd)
+    one.pidfd = -1
 
 
 def _died_unread(run: Run, exited: Exited) -> bool:

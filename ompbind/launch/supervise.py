@@ -16,7 +16,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.events import KIB, Exited, Outcome
 from ompbind.launch.ears import READABLE
-from ompbind.launch.ends import reap
+from ompbind.launch.ends import reap, reap_ended
 from ompbind.launch.front import let_go_of_files
 from ompbind.launch.kin import end_children, signal_rank
 from ompbind.launch.limits import WHAT_HELPS, limit_as_before
@@ -222,7 +222,7 @@ def _turn(run: Run, patience_s: float | None) -> None:
     ended = 0
     for file, _ in run.ears.poll(patience_s, _AT_ONCE):
         if file in run.by_pidfd:
-            ended += reap(run, run.by_pidfd[file])
+            ended += reap_ended(run, file)
         elif run.outlet and file == run.outlet.fileno():
             _pump(run, run.outlet)
         else:

@@ -1,5 +1,6 @@
 """Ranks that misbehave: whatever they do, the run ends in time, with the right code, and leaves nothing."""
 
+import ctypes
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.live.conftest import is_alive, keeper_of, wait_until
+from tests.live.conftest import children_of, is_alive, keeper_of, wait_until
 from tests.live.scenes import PYTHON, Scene
 
 FOREVER = "while :; do sleep 0.05; done"
@@ -395,3 +396,28 @@ def test_a_keeper_that_was_stopped_while_it_waited_gives_time_to_be_killed(scene
     os.kill(keeper, signal.SIGCONT)
     code, said, _ = scene.end(process)
     assert (code, said) == (0, "")
+
+
+PTRACE_SEIZE = 0x4206
+
+
+def test_a_rank_whose_end_a_debugger_keeps_to_itself_costs_nothing(scene):
+    process = scene.begin(*scene.command("sh", "-c", 'touch "$1/up"; exec sleep 300'))
+    keeper = keeper_of(process)
+    scene.wait_for("up")
+    (rank,) = children_of(keeper)
+    if ctypes.CDLL(None).ptrace(PTRACE_SEIZE, rank, None, None) != 0:
+        pytest.skip("nobody may be traced here")
+    os.kill(rank, signal.SIGKILL)
+    time.sleep(0.2)
+    before = cpu_time_s(keeper)
+    time.sleep(0.5)
+    assert cpu_time_s(keeper) - before < 0.1
+    os.waitpid(rank, 0)
+    assert scene.end(process)[0] == 137
+
+
+def cpu_time_s(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        ticks = file.read().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
