@@ -33,6 +33,11 @@ EXAMPLES = (
         "ompbind run -n auto -s nodes --reserve 1 -- ./server",
     ),
     ("Two ranks on CPUs named by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
+    ("Every line with the number of its rank", "ompbind run -n 2 --output tag -- python serve.py"),
+    (
+        "A job: the output of each rank in files, and a report for programs",
+        "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job",
+    ),
     ("Show what would happen", "ompbind run -n 4 --dry-run -- ./app"),
 )
 
