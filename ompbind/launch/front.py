@@ -105,18 +105,17 @@ def _stand(keeper: int, pipe: int, mask: frozenset[int], claim: Claim | None) ->
 
 
 def _pass_on(number: int, keeper: int, pipe: int) -> None:
-    """Pass a signal on to the keeper, or end it when it listens no more: all it may still do is to write."""
+    """Pass a signal on to the keeper, or end it when it listens no more: all it may still do is to write.
+
+    A keeper that somebody has just killed listens no more either; what it leaves is dealt with afterwards.
+    """
     try:
         os.write(pipe, bytes((number,)))
     except BlockingIOError:
         pass  # thousands have come that it had no time for
     except BrokenPipeError:
         if number in STOPPING:
-            signal_process(keeper, signal.SIGKILL)
-            os.waitpid(keeper, 0)
-            if number == signal.SIGINT:
-                die_of_interrupt()
-            os._exit(128 + number)
+            signal_process(keeper, number)
 
 
 def _wait_for(keeper: int, pipe: int, heard: frozenset[int]) -> int:
@@ -142,6 +141,7 @@ def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
     number = os.WTERMSIG(status)
     if number == signal.SIGINT:
         die_of_interrupt()
+    if number in STOPPING:  # it catches them as long as it has ranks
         return 128 + number
     terminal = Terminal(os.getpgrp())
     ranks = read_children() or ()

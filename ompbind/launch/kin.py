@@ -33,7 +33,10 @@ def adopt_orphans() -> bool:
 
 
 def read_children() -> set[int] | None:
-    """Return the children of this process, of one thread; None where the kernel does not list them."""
+    """Return the children of this process, of one thread; None where the kernel does not list them.
+
+    While some of them end the kernel may miss others.
+    """
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return set(map(int, file.read().split()))
@@ -84,18 +87,18 @@ def find_descendants(processes: Mapping[int, Process], roots: Collection[int]) -
     return found
 
 
-def read_variables(pid: int, names: Collection[str]) -> dict[str, str]:
-    """Return some variables of the environment that a process was executed with, if that may be read."""
+def read_variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
+    """Return some variables of the environment that a process was executed with, if that may be read.
+
+    None when there are no variables at all, as of a process that is just executing a command.
+    """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = [pair.partition(b"=") for pair in file.read().split(b"\0")]
+            data = file.read()
     except OSError:
         return {}
-    return {
-        name.decode(): value.decode("utf-8", "surrogateescape")
-        for name, _, value in pairs
-        if name.decode("utf-8", "surrogateescape") in names
-    }
+    pairs = (pair.decode("utf-8", "surrogateescape").partition("=") for pair in data.split(b"\0"))
+    return {name: value for name, _, value in pairs if name in names} if data else None
 
 
 def read_caught_signals(pid: int) -> set[int]:
@@ -132,15 +135,27 @@ def signal_rank(pid: int, number: int) -> None:
     signal_group(pid, number)
 
 
+def has_children() -> bool:
+    """Tell whether this process has any child, also one that has ended; lists may miss some for a moment."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def end_children() -> None:
     """Kill every child of this process, and every one that it is given meanwhile, until there is none."""
-    while True:
+    while has_children():
         children = read_children()
-        for pid in children or ():
+        if children is None:
+            me = os.getpid()
+            children = {pid for pid, process in read_processes().items() if process.parent == me}
+            if not children:
+                return  # this system lists none: there is nobody that could be named
+        for pid in children:
             signal_process(pid, signal.SIGKILL)
         try:
             os.waitpid(-1, 0 if children else os.WNOHANG)
         except ChildProcessError:
             return
-        if not children:
-            return  # the kernel lists none: there is nobody that could be named

@@ -14,6 +14,7 @@ from ompbind.launch.kin import (
     Process,
     adopt_orphans,
     find_descendants,
+    has_children,
     read_children,
     read_group,
     read_processes,
@@ -31,29 +32,32 @@ KILLED_S = 2.0
 _SEARCH_S = 0.05
 """Seconds for which to look for what starts others and ends as fast as one can look."""
 
+_EXECUTED_S = 0.02
+"""Seconds that a process is given to have variables: none are there for the moment of executing a command."""
+
+_NAMES = ("OMPBIND_RUN_ID", "OMPBIND_RANK")
+
 _NOBODY = -1
 """The owner of processes that cannot be told to be any rank's."""
 
 
 class Leavings:
-    """What ended ranks have left; `due` are, by rank, the times at which it is to be, or was first, killed.
+    """What ended ranks have left; times are seconds of a monotonic clock.
 
-    `groups` are the process groups of ended ranks that were not empty, `asked` the processes that have had
-    SIGTERM, `late` the ranks whose time was over, `spared` processes that cannot be killed. With
-    `groups_only` those that have left the group of their rank may live. Times are seconds of a monotonic
-    clock.
+    With `groups_only` those that have left the group of their rank may live.
     """
 
     def __init__(self, run_id: str, grace_s: float, *, groups_only: bool) -> None:
         self.run_id = run_id
         self.grace_s = grace_s
         self.groups_only = groups_only
-        self.adopts = False
-        self.groups: dict[int, int] = {}
-        self.due: dict[int, float] = {}
-        self.late: Set[int] = frozenset()
-        self.asked: Collection[int] = ()
-        self.spared: set[int] = set()
+        self.adopts = False  # the kernel gives all orphans to this process
+        self.groups: dict[int, int] = {}  # the groups of ended ranks that were not empty, with these ranks
+        self.due: dict[int, float] = {}  # when what a rank left is to be, or was first, killed
+        self.late: Set[int] = frozenset()  # the ranks for which that time had come
+        self.asked: Collection[int] = ()  # the processes that have had SIGTERM
+        self.spared: set[int] = set()  # those that cannot be killed
+        self.nameless: set[int] = set()  # those that have no variables
 
     def adopt(self) -> None:
         """Have the kernel give all orphans of ranks to this process."""
@@ -109,7 +113,13 @@ class Leavings:
             return True
         # Daemons of ranks that run may be there for days: all processes are read only where there is more.
         others = children - live.keys() - self.spared
-        return bool(others) and bool(self.groups or self._find_orphans(live, frozenset()))
+        if not others:
+            return self._is_hidden(live)
+        return bool(self.groups or self._find_orphans(live, frozenset()))
+
+    def _is_hidden(self, live: Mapping[int, int]) -> bool:
+        """Tell whether there are children although no rank runs and nobody may live on, listed or not."""
+        return self.adopts and not (live or self.spared or self.groups_only) and has_children()
 
     def _find_owners(self, live: Mapping[int, int]) -> dict[int, int]:
         """Return what is left, each process with the rank that it was left by.
@@ -152,7 +162,7 @@ class Leavings:
             new = (read_children() or set()) - live.keys() - self.spared - known
             owners = {pid: self._find_owner(pid, read_group(pid), live) for pid in new}
             found = {pid: owner for pid, owner in owners.items() if not _is_over(pid)}
-            if found or not new:
+            if found or not (new or self._is_hidden(live)):
                 return {pid: owner for pid, owner in found.items() if owner is not None}
         return {}
 
@@ -160,9 +170,16 @@ class Leavings:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
 
     def _read_owner(self, pid: int) -> int:
-        found = read_variables(pid, ("OMPBIND_RUN_ID", "OMPBIND_RANK"))
-        rank = found.get("OMPBIND_RANK", "")
-        return int(rank) if found.get("OMPBIND_RUN_ID") == self.run_id and rank.isdecimal() else _NOBODY
+        found = read_variables(pid, _NAMES)
+        give_up_at = time.monotonic() + _EXECUTED_S
+        while found is None and pid not in self.nameless:
+            time.sleep(_EXECUTED_S / 20)
+            found = read_variables(pid, _NAMES)
+            if time.monotonic() > give_up_at:
+                self.nameless.add(pid)
+        rank = (found or {}).get("OMPBIND_RANK", "")
+        mine = found and found.get("OMPBIND_RUN_ID") == self.run_id and rank.isdecimal()
+        return int(rank) if mine else _NOBODY
 
 
 def _is_over(child: int) -> bool:

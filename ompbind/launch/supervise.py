@@ -57,7 +57,7 @@ def run_ranks(commands: Sequence[RankCommand], watch: Watch) -> Outcome:
             exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}", hint=hint)
         )
     finally:
-        end_noting()
+        end_noting(watch.front.mask)
         os.close(watch.front.pipe)
 
 

@@ -48,11 +48,15 @@ def note_signals(pipe: int, mask: frozenset[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard})
 
 
-def end_noting() -> None:
-    """Give all signals their usual effect again: there is nothing left to see through."""
+def end_noting(mask: frozenset[int]) -> None:
+    """Give all signals their usual effect again: there is nothing left to see through.
+
+    `mask` is what the caller had blocked; what asks to end is let in.
+    """
     for number in (*STOPPING, *PASSED_ON):
         if signal.getsignal(number) is _note:
             signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*STOPPING})
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:

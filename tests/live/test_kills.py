@@ -109,6 +109,20 @@ def wait_for_keeper(process):
     raise AssertionError("no keeper in 20 s")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_front_asked_to_end_while_it_kills_what_a_killed_keeper_left(scene, number):
+    for step in range(rounds(6)):
+        process = begin(scene, 32, FAMILY)
+        keeper = keeper_of(process)
+        wait_until(lambda keeper=keeper: len(children_of(keeper)) >= 32, "all ranks started")
+        os.kill(keeper, signal.SIGKILL)
+        time.sleep(step * 0.001)
+        process.send_signal(number)
+        code, said, _ = scene.end(process)
+        assert code == 125, said
+        scene.check_gone(f"SIGKILL of the keeper and {number.name}")
+
+
 OURS = re.compile(r"""File "[^"]*/ompbind/((cli|launch|machine|report)/)?[a-z]\w*[.]py\"""")
 """What a traceback has in it that comes from ompbind or what it imports, not from how Python gets there."""
 
