@@ -10,6 +10,7 @@ from ompbind.launch.ears import has_reader
 from ompbind.launch.kin import read_caught_signals, signal_group, signal_process, signal_rank
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.terminal import ASKING
+from ompbind.launch.wakeup import STOPPING
 from ompbind.launch.watch import LiveRank, Run
 
 
@@ -51,6 +52,9 @@ def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
             signal_process(run.watch.front.pid, signal.SIGSTOP)  # what continues it continues the rank
         else:
             signal_rank(pid, signal.SIGCONT)
+    elif asks:
+        signal_rank(pid, signal.SIGHUP)  # as the kernel does with what nobody is left to continue
+        signal_rank(pid, signal.SIGCONT)
 
 
 _BY_ITSELF = (signal.SIGSTOP, signal.SIGTSTP)
@@ -82,10 +86,16 @@ def _note_end(run: Run, exited: Exited) -> None:
     if exited.status == 0 or run.failures or run.front_is_gone:
         return
     run.unread = run.unread or _died_unread(run, exited)
-    if (len(run.exits) > 1 or run.live or run.waiting) and not run.unread:
+    several = len(run.exits) > 1 or run.live or run.waiting
+    if several and not (run.unread or _died_as_told(exited)):
         run.say(describe(exited))
     if run.watch.stop_on_failure and (run.live or run.waiting) and not run.ladder.begun:
         ask_to_stop(run, signal.SIGTERM)
+
+
+def _died_as_told(exited: Exited) -> bool:
+    """Tell whether what was sent to stop a rank has ended it, which was said already."""
+    return exited.stopped and exited.signal in (*STOPPING, signal.SIGKILL)
 
 
 def _close_pidfd(run: Run, one: LiveRank) -> None:

@@ -151,7 +151,7 @@ def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
     if claim:
         release(claim)
     by = signal_name(number)
-    text = f"process {keeper}, which held the ranks, was ended by {by}: all of them were killed"
+    text = f"process {keeper}, which held the ranks, was ended by {by}:\n  all of them were killed"
     os.write(2, f"ompbind: error: {text}\n".encode())
     return LaunchError.launch_code
 

@@ -51,6 +51,8 @@ def send_rung(run: Run, rung: signal.Signals | None) -> None:
     """Send a rung of the ladder to all that is left, then say so."""
     if rung is None or not (run.live or run.leavings.due):
         return
+    if not run.live:
+        rung = signal.SIGKILL  # what ranks left has had SIGTERM already, and is killed at the next look
     who = named("rank", run.ranks) if run.live else "what ranks left behind"
     signal_ranks(run, rung)
     signal_ranks(run, signal.SIGCONT)

@@ -180,14 +180,14 @@ def _reads_stdin(run: Run) -> bool:
 
 
 def _is_interactive(run: Run) -> bool:
-    """Tell whether the only rank reads and writes the terminal, and nobody else of the job may want it.
+    """Tell whether the only rank reads the terminal, and writes to no pipe: nobody else of the job wants it.
 
     One that is not to be stopped in the background could not ask for it later: what is in `$(...)` of an
     interactive shell.
     """
     if not (run.alone and run.watch.stdin_first and run.terminal.is_ours()):
         return False
-    return not run.watch.front.may_ask or (os.isatty(0) and os.isatty(1) and run.watch.output.inherited)
+    return not run.watch.front.may_ask or (os.isatty(0) and run.stdout < 0 and run.watch.output.inherited)
 
 
 def _note_start(run: Run, pid: int, rank: LiveRank) -> None:

@@ -1,6 +1,6 @@
 """Job control for a single rank: it gets the terminal as the shell would give it.
 
-Where both standard input and output are the terminal it has it from the start. Otherwise it starts in the
+Where it reads the terminal and does not write to a pipe it has it from the start. Otherwise it starts in the
 background. When it reads the terminal or sets it up, the kernel stops it with SIGTTIN or SIGTTOU; that is
 how it asks. So a rank that never asks leaves the terminal to what else runs in the foreground, such as the
 pager at the other end of its pipe. A *job* is what the shell has started: the process group of the front,

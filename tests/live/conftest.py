@@ -98,6 +98,11 @@ def wait_until(holds, what, timeout_s=20.0):
     raise AssertionError(f"not in {timeout_s} s: {what}")
 
 
+def state_of(pid):
+    """The state of a process as the kernel writes it, "T" for one that is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def is_alive(pid):
     """Tell whether a process runs; a zombie does not."""
     try:
@@ -158,6 +163,7 @@ __all__ = [
     "ranks_of",
     "required",
     "signal",
+    "state_of",
     "two_cpus",
     "wait_until",
 ]

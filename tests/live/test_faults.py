@@ -314,6 +314,20 @@ def test_deaf_daemons_of_a_rank_that_has_ended_are_killed_while_another_runs(sce
     assert scene.end(process)[0] == 143
 
 
+def test_ranks_that_end_as_they_were_told_are_one_line(scene):
+    """But those that end with a code of their own are told: it may be that of the run."""
+    rank = "import os, signal, sys, time\n"
+    rank += "os.environ['RANK'] == '3' and signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+    rank += "open(f'{sys.argv[2]}/{os.environ[\"RANK\"]}', 'w'); time.sleep(300)"
+    process = scene.begin("-n", "8", "--share", *scene.command(*PYTHON, rank))
+    scene.wait_for(*"01234567")
+    process.send_signal(signal.SIGTERM)
+    code, said, _ = scene.end(process)
+    assert code in (7, 143)
+    told = r"ompbind: stopping ranks 0-7 with SIGTERM ompbind: rank 3 \(pid \d+\) exited with 7"
+    assert re.fullmatch(told, said), said
+
+
 REUSE = """
 ompbind run -n 2 --share -- sh -c '
     [ $RANK = 1 ] || { echo $$ >"$1/pid"; sleep 300 & mv "$1/pid" "$1/first"; exit 0; }

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.live.conftest import children_of, is_alive, keeper_of, wait_until
+from tests.live.conftest import children_of, is_alive, keeper_of, state_of, wait_until
 from tests.live.scenes import PYTHON, Scene, rounds
 
 FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
@@ -107,6 +107,22 @@ def wait_for_keeper(process):
         if children := children_of(process.pid):
             return children[0]
     raise AssertionError("no keeper in 20 s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_front_asked_to_end_when_it_has_not_heard_yet_that_its_keeper_was_killed(scene, number):
+    process = begin(scene, 2, FAMILY)
+    keeper = keeper_of(process)
+    wait_until(lambda: len(children_of(keeper)) >= 2, "all ranks started")
+    process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(process.pid) == "T", "the front stopped")
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not is_alive(keeper), "the keeper ended")
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    code, said, _ = scene.end(process)
+    assert code == 125, said
+    scene.check_gone(f"SIGKILL of the keeper and {number.name}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

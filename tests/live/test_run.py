@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import allowed_list, is_alive, keeper_of, ranks_of, two_cpus, wait_until
+from tests.live.conftest import allowed_list, is_alive, keeper_of, ranks_of, state_of, two_cpus, wait_until
 
 SHOW = (
     "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
@@ -239,11 +239,6 @@ def test_where_nobody_could_continue_it_the_run_is_not_stopped(start):
     process.send_signal(signal.SIGTSTP)
     process.send_signal(signal.SIGUSR1)
     assert [process.stdout.readline() for _ in range(2)] == ["SIGUSR1\n"] * 2
-
-
-def state_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.parametrize("victim", ["front", "keeper"])

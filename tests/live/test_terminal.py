@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, state_of, wait_until
 
 
 class Terminal:
@@ -160,11 +160,6 @@ def test_a_job_without_a_shell_is_not_stopped(terminal):
 def parent_of(pid):
     with open(f"/proc/{pid}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
-
-
-def state_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
 
 
 def test_who_stops_a_rank_from_outside_keeps_it_stopped(shell, tmp_path):
