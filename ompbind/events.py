@@ -81,6 +81,11 @@ class Exited(Record):
         """The exit code as shells tell it: 128 + signal for a rank that a signal ended."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
+    @property
+    def failed(self) -> bool:
+        """Tell whether it failed by itself: how a rank ends that was asked to says nothing of the run."""
+        return self.status != 0 and not self.stopped
+
 
 class Outcome(Record):
     """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped.

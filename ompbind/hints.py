@@ -78,7 +78,7 @@ def find_hint(exited: Exited, outcome: Outcome) -> str:
 
     Nothing is said of a rank that ended well, nor of one that ompbind itself stopped.
     """
-    if exited.status == 0 or exited.stopped:
+    if not exited.failed:
         return ""
     rule = next((rule for rule in RULES if _holds(rule, exited, outcome)), None)
     if rule is None:

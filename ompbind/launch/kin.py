@@ -127,11 +127,8 @@ def signal_group(group: int, number: int) -> bool:
 
 def signal_rank(pid: int, number: int) -> None:
     """Signal a rank and its process group, once each: a rank may have gone into another group."""
-    try:
-        if os.getpgid(pid) != pid:
-            signal_process(pid, number)
-    except ProcessLookupError:
-        pass  # it has ended; its group may live on
+    if read_group(pid) not in (pid, 0):  # of one that has ended the group may live on
+        signal_process(pid, number)
     signal_group(pid, number)
 
 

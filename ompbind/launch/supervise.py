@@ -103,14 +103,13 @@ def _close(run: Run) -> Outcome:
 
 
 def _last_words(run: Run, exited: Exited) -> tuple[str, ...]:
-    wanted = exited.status != 0 and not exited.stopped and run.outlet
-    return run.outlet.last_words(exited.rank) if wanted and run.outlet else ()
+    return run.outlet.last_words(exited.rank) if exited.failed and run.outlet else ()
 
 
 def _count_oom_kills(run: Run) -> int:
     """Count what the kernel has killed for want of memory; nobody asks while all is well."""
     before = run.oom_kills
-    if before is None or all(exited.status == 0 or exited.stopped for exited in run.exits):
+    if before is None or not any(exited.failed for exited in run.exits):
         return 0
     return max(0, (read_oom_kills(FolderRoot("/")) or 0) - before)
 

@@ -10,7 +10,7 @@ and what else is in it.
 import os
 import signal
 
-from ompbind.launch.kin import read_processes
+from ompbind.launch.kin import read_processes, signal_group
 
 ASKING = (signal.SIGTTIN, signal.SIGTTOU)
 """The signals by which the kernel stops a process that wants the terminal from the background."""
@@ -63,10 +63,7 @@ class Terminal:
         Those that must not be stopped for the terminal's sake ignore SIGTTIN, such as `timeout`; the front
         does as well.
         """
-        try:
-            os.killpg(self.job, number)
-        except ProcessLookupError:
-            pass  # the front is gone: there is no shell to see it
+        signal_group(self.job, number)
 
     def _foreground(self) -> int | None:
         try:

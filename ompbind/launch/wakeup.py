@@ -30,9 +30,7 @@ def hold_signals(mask: frozenset[int]) -> frozenset[int]:
     None gets lost so between a look and a sleep. Those that the caller had ignored stay so; `mask` is what
     the caller had blocked.
     """
-    heard = frozenset((*find_unignored((*STOPPING, *PASSED_ON)), signal.SIGCHLD))
-    for number in BACKGROUND:
-        signal.signal(number, signal.SIG_IGN)
+    heard = _find_heard()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask | heard)
     return heard
 
@@ -40,12 +38,17 @@ def hold_signals(mask: frozenset[int]) -> frozenset[int]:
 def note_signals(pipe: int, mask: frozenset[int]) -> None:
     """Note the same signals as bytes in a pipe from now on, and let them in; its end must not block."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    heard = (*find_unignored((*STOPPING, *PASSED_ON)), signal.SIGCHLD)
+    heard = _find_heard()
     for number in heard:
         signal.signal(number, _note)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - heard)
+
+
+def _find_heard() -> frozenset[int]:
+    """Ignore what would stop this process in the background, and return the signals that are heard."""
     for number in BACKGROUND:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*heard})
+    return frozenset((*find_unignored((*STOPPING, *PASSED_ON)), signal.SIGCHLD))
 
 
 def end_noting(mask: frozenset[int]) -> None:

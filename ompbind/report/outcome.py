@@ -53,7 +53,7 @@ def render_failures(outcome: Outcome, *, seen: bool = True) -> str:
 
 def _groups(outcome: Outcome) -> Iterator[_Group]:
     """Yield ranks that failed by themselves, by how they ended; the same hint comes only once."""
-    failed = [one for one in outcome.exits if one.status != 0 and not one.stopped]
+    failed = [one for one in outcome.exits if one.failed]
     hints = {""}
     for end in dict.fromkeys((one.code, one.signal) for one in failed):
         ends = tuple(one for one in failed if (one.code, one.signal) == end)
