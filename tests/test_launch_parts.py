@@ -7,7 +7,7 @@ import pytest
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
 from ompbind.launch.confine import exec_error
 from ompbind.launch.ladder import Ladder
-from ompbind.launch.which import find_command
+from ompbind.machine.which import find_command
 
 
 def climb(first):

@@ -8,7 +8,7 @@ from typing import NoReturn
 from ompbind.command import RankCommand
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.launch.which import find_command
+from ompbind.machine.which import find_command
 
 TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start on; a command expects their default."""

@@ -24,9 +24,9 @@ from ompbind.launch.spawn import Wiring, start_rank
 from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
 from ompbind.launch.wakeup import end_noting, note_signals, read_noted
 from ompbind.launch.watch import ERROR, LiveRank, Run, Watch
-from ompbind.launch.which import find_command
 from ompbind.machine.cgroup import read_oom_kills
 from ompbind.machine.root import FolderRoot
+from ompbind.machine.which import find_command
 
 if TYPE_CHECKING:  # most runs have nothing to say
     from ompbind.launch.pump import Outlet

@@ -1,0 +1,130 @@
+"""Shared libraries that decide where threads run and how many there are, known by the names of their files.
+
+A *runtime* makes and binds the threads of OpenMP, a *BLAS* has threads of its own or those of a runtime, an
+*allocator* is what servers preload. Wheels put a number into the names of the copies that they carry, as in
+`libgomp-e985bcbb.so.1.0.0`.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from ompbind.record import Record
+
+
+class Role(StrEnum):
+    """What a library is for."""
+
+    RUNTIME = "runtime"
+    BLAS = "blas"
+    ALLOCATOR = "allocator"
+    POOL = "pool"
+
+
+class OmpRuntime(StrEnum):
+    """The families of OpenMP runtimes, which read the same variables in different ways."""
+
+    GOMP = "gomp"
+    LLVM = "llvm"
+    INTEL = "intel"
+
+
+class Kind(Record):
+    """One kind of library: what it is called, what its files are called before any number, and its role.
+
+    `name` is what options call it, `family` tells which OpenMP runtime it is, None for other libraries.
+    """
+
+    name: str
+    stems: tuple[str, ...]
+    role: Role
+    family: OmpRuntime | None = None
+
+    @property
+    def label(self) -> str:
+        """What people call it: the stem of its files."""
+        return self.stems[0]
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(name="gomp", stems=("libgomp",), role=Role.RUNTIME, family=OmpRuntime.GOMP),
+        Kind(name="omp", stems=("libomp", "libomp5"), role=Role.RUNTIME, family=OmpRuntime.LLVM),
+        Kind(name="iomp", stems=("libiomp5",), role=Role.RUNTIME, family=OmpRuntime.INTEL),
+        Kind(
+            name="openblas",
+            stems=(
+                "libopenblas",
+                "libscipy_openblas",
+                "libscipy_openblas64_",
+                "libopenblas64_",
+                "libopenblasp",
+            ),
+            role=Role.BLAS,
+        ),
+        Kind(name="blis", stems=("libblis", "libblis-mt"), role=Role.BLAS),
+        Kind(
+            name="mkl",
+            stems=(
+                "libmkl_rt",
+                "libmkl_intel_thread",
+                "libmkl_gnu_thread",
+                "libmkl_tbb_thread",
+                "libmkl_sequential",
+            ),
+            role=Role.BLAS,
+        ),
+        Kind(name="tbb", stems=("libtbb", "libtbb12"), role=Role.POOL),
+        Kind(name="tcmalloc", stems=("libtcmalloc", "libtcmalloc_minimal"), role=Role.ALLOCATOR),
+        Kind(name="jemalloc", stems=("libjemalloc",), role=Role.ALLOCATOR),
+        Kind(name="mimalloc", stems=("libmimalloc",), role=Role.ALLOCATOR),
+    )
+}
+"""Every kind of library that is known, by its name."""
+
+_BY_STEM = {stem: kind for kind in KINDS.values() for stem in kind.stems}
+_DELETED = " (deleted)"
+
+
+class Library(Record):
+    """One library: its file, its kind, and the version of the family where the path or the file tells it.
+
+    `version` is that of LLVM for "omp", None where nothing tells it.
+    """
+
+    path: str
+    kind: Kind
+    version: int | None = None
+
+    @property
+    def family(self) -> OmpRuntime | None:
+        """The OpenMP runtime that it is; None for other libraries."""
+        return self.kind.family
+
+
+def name_library(path: str) -> Library | None:
+    """Return which library a file is by its name, None for one that is none of these.
+
+    >>> name_library("/x/torch/lib/libgomp.so.1").kind.name
+    'gomp'
+    """
+    path = path.removesuffix(_DELETED)
+    stem, dot, _ = path.rpartition("/")[2].partition(".so")
+    plain, _, mark = stem.partition("-")
+    kind = _BY_STEM.get(stem) or (None if mark.startswith("plugin") else _BY_STEM.get(plain))
+    if not dot:
+        return None
+    return Library(path=path, kind=kind, version=_read_version(path)) if kind else None
+
+
+def _read_version(path: str) -> int | None:
+    """Return the version of LLVM that a path of its libraries names, as in /usr/lib/llvm-14/lib."""
+    _, found, rest = path.partition("/llvm-")
+    digits = rest.partition("/")[0]
+    return int(digits) if found and digits.isascii() and digits.isdigit() and len(digits) < 4 else None
+
+
+def name_libraries(paths: Iterable[str]) -> tuple[Library, ...]:
+    """Return those of some files that are known libraries, in their order, each file once."""
+    found = (name_library(path) for path in dict.fromkeys(paths))
+    return tuple(one for one in found if one)

@@ -1,0 +1,154 @@
+"""Finding shared libraries: where the dynamic linker would, and what a file of one really is."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from ompbind.libraries import KINDS, Library, OmpRuntime, name_library
+from ompbind.machine.elf import Elf, read_elf
+
+_DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+_CONFIGURATION = "/etc/ld.so.conf"
+_NESTING = 8
+"""Files of the linker's configuration that include each other, at most."""
+
+_NEWER = ((b"\0__kmpc_fork_call_if\0", 16), (b"\0omp_in_explicit_task\0", 15))
+"""Names that libomp has from a version of LLVM on: before 16 children that it forks crash when it has places,
+before 15 it has no KMP_AFFINITY=reset. What it says of itself is the same in all versions (measured)."""
+
+_OLDEST = 14
+_NAMES_END = 1 << 17
+"""Bytes at the beginning of a runtime in which the names are that it exports."""
+
+
+def identify_library(path: str) -> Library | None:
+    """Return what library a file is, None for one that is none of those that are known.
+
+    Some environments have a link named libgomp that leads to another runtime.
+    """
+    library = name_library(os.path.realpath(path)) or name_library(path)
+    if library is None or library.family is not OmpRuntime.LLVM or library.version is not None:
+        return library
+    return library.replace(version=_read_version(library.path))
+
+
+def _read_version(path: str) -> int | None:
+    """Return from which version of LLVM a runtime is, 14 for older and 16 for newer ones, too."""
+    try:
+        with open(path, "rb") as file:
+            names = file.read(_NAMES_END)
+    except OSError:
+        return None
+    if b"\0__kmpc_fork_call\0" not in names:
+        return None
+    return next((version for name, version in _NEWER if name in names), _OLDEST)
+
+
+def find_library(name: str, like: Elf | None, folders: Sequence[str]) -> str | None:
+    """Return the first file of a name in some folders; with `like`, that can be in one process with it."""
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and fits(path, like):
+            return path
+    return None
+
+
+def fits(path: str, like: Elf | None) -> bool:
+    """Tell whether a library can be in one process with another file; False when it cannot be read."""
+    try:
+        found = read_elf(path)
+    except OSError:
+        return False
+    return found is not None and (like is None or found.runs_with(like))
+
+
+def find_kind(name: str, like: Elf | None, folders: Sequence[str]) -> str | None:
+    """Return the first file of a kind of library in some folders, by its links that programs use."""
+    from glob import glob  # late, as below: ranks start without it, mostly
+
+    for folder in folders:
+        for stem in KINDS[name].stems:
+            for path in sorted(glob(os.path.join(glob_escape(folder), f"{stem}*.so*")), key=_newest_last):
+                found = name_library(path)
+                if found and found.kind.name == name and os.path.isfile(path) and fits(path, like):
+                    return path
+    return None
+
+
+def glob_escape(folder: str) -> str:
+    """Return a folder's name as a pattern that only it matches."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in folder)
+
+
+def _newest_last(path: str) -> tuple[int, str]:
+    """Sort shorter names first: `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, to which it leads."""
+    return len(os.path.basename(path)), path
+
+
+def linker_folders(env: Mapping[str, str]) -> list[str]:
+    """Return the folders in which the dynamic linker looks, after those that a file itself names."""
+    asked = [folder for folder in env.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":") if folder]
+    return list(dict.fromkeys([*asked, *_configured_folders(), *_DEFAULT_FOLDERS]))
+
+
+@cache
+def _configured_folders() -> tuple[str, ...]:
+    return tuple(_read_configuration(_CONFIGURATION, _NESTING))
+
+
+def _read_configuration(path: str, nesting: int) -> Iterator[str]:
+    from glob import glob
+
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = [line.partition("#")[0].strip() for line in file]
+    except OSError:
+        return
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "include" and nesting:
+            for pattern in rest.split():
+                for name in sorted(glob(os.path.join(os.path.dirname(path), pattern))):
+                    yield from _read_configuration(name, nesting - 1)
+        elif line.startswith("/"):
+            yield line
+
+
+def needed_libraries(path: str, elf: Elf, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files of all libraries that a program needs, and that these need, each once.
+
+    Of one that is not found the name is yielded. Libraries of the system that never need others are left out.
+    """
+    waiting: list[tuple[Elf, str, tuple[str, ...]]] = [(elf, os.path.dirname(os.path.realpath(path)), ())]
+    seen: set[str] = set()
+    while waiting:
+        one, origin, inherited = waiting.pop(0)
+        own = (*_own_folders(one, origin), *inherited)
+        for name in one.needed:
+            if name in seen or name.startswith(_PLAIN):
+                continue
+            seen.add(name)
+            found = name if "/" in name else find_library(name, elf, [*own, *linker_folders(env)])
+            yield found or name
+            below = _read(found) if found else None
+            if below and found:
+                waiting.append((below, os.path.dirname(os.path.realpath(found)), own))
+
+
+_PLAIN = (
+    "libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "libgcc_s.so", "ld-linux",
+    "ld64", "libz.so", "libexpat.so", "libtinfo.so", "libcrypt.so", "libresolv.so", "libselinux.so",
+)  # fmt: skip
+"""What names of libraries begin with that are everywhere and never need a thread pool."""
+
+
+def _read(path: str) -> Elf | None:
+    try:
+        return read_elf(path)
+    except OSError:
+        return None
+
+
+def _own_folders(elf: Elf, origin: str) -> Iterator[str]:
+    for folder in elf.folders:
+        yield folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)

@@ -1,0 +1,227 @@
+"""What a command would run, told from its files alone: nothing is imported and nothing is started.
+
+A script names its interpreter, a program the libraries that it needs, and the packages of a Python lie in
+folders of the one environment that it belongs to.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.errors import OmpbindError
+from ompbind.libraries import Role, name_library
+from ompbind.machine.elf import Elf, read_elf
+from ompbind.machine.libraries import find_library, fits, identify_library, linker_folders, needed_libraries
+from ompbind.machine.which import find_command
+from ompbind.record import Record
+from ompbind.workload import Found, How, Workload
+
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*t?$")
+_VERSION = re.compile(r"(?:python|pypy)([0-9]+\.[0-9]+)")
+_HEAD = 256
+"""Bytes of a script that may name its interpreter; Linux reads as many."""
+
+_WRAPPERS = (
+    "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
+    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec",
+)  # fmt: skip
+"""Programs that execute one which their arguments name."""
+
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel")
+"""Programs that execute whatever they are told to, which no file tells."""
+
+_DEPTH = 6
+"""Scripts and wrappers that lead to each other, at most."""
+
+
+class _Program(Record):
+    """What a command leads to: its file, whether it is a Python, and its header if it is a program."""
+
+    path: str
+    python: bool = False
+    elf: Elf | None = None
+
+
+def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
+    """Read what a command would run with an environment, LD_PRELOAD included; no argv is no command."""
+    program = _find_program(list(argv), env)
+    like = program.elf if program else None
+    preloaded, troubles = _read_preloaded(env, like)
+    if program is None:
+        return Workload(opaque=bool(argv), libraries=preloaded, troubles=troubles)
+    sites = find_sites(program.path, env) if program.python else []
+    own = _packaged(program.path, sites) if program.python else _needed(program, env)
+    return Workload(
+        program=program.path,
+        python=program.path if program.python else "",
+        site=sites[0] if sites else "",
+        opaque=_is_opaque(program),
+        libraries=(*preloaded, *own),
+        troubles=troubles,
+    )
+
+
+def _is_opaque(program: _Program) -> bool:
+    return not program.python and (program.elf is None or os.path.basename(program.path) in _SHELLS)
+
+
+def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
+    """Follow scripts and wrappers to what runs in the end; None when it is not found."""
+    for _ in range(_DEPTH):
+        path = _which(argv[0], env) if argv else None
+        if path is None:
+            return None
+        try:
+            with open(path, "rb") as file:
+                head = file.read(_HEAD)
+            elf = read_elf(path) if head.startswith(b"\x7fELF") else None
+        except OSError:
+            return None
+        if _PYTHON.match(os.path.basename(path)) and not head.startswith(b"#!"):
+            return _Program(path=path, python=True, elf=elf)
+        leads = _wrapped(path, argv[1:], env) or _interpreted(head, path)
+        if not leads:
+            return _Program(path=path, elf=elf)
+        argv = leads
+    return None
+
+
+def _which(name: str, env: Mapping[str, str]) -> str | None:
+    try:
+        return find_command(name, env)
+    except OmpbindError:
+        return None
+
+
+def _wrapped(path: str, arguments: list[str], env: Mapping[str, str]) -> list[str]:
+    """Return the command that a wrapper's arguments name: the first word that is one."""
+    if os.path.basename(path) not in _WRAPPERS:
+        return []
+    if arguments[:1] in (["-S"], ["--split-string"]):
+        arguments = " ".join(arguments[1:]).split()
+    words = enumerate(arguments)
+    found = (at for at, word in words if not word.startswith("-") and "=" not in word and _which(word, env))
+    at = next(found, None)
+    return [] if at is None else arguments[at:]
+
+
+def _interpreted(head: bytes, path: str) -> list[str]:
+    """Return the command line of a script's interpreter; that of a Python behind `#!/bin/sh`, too."""
+    if not head.startswith(b"#!"):
+        return []
+    lines = head.decode("utf-8", "surrogateescape").splitlines()
+    trampoline = re.match(r"'''exec' \"?([^\" ]+)\"? ", lines[1]) if len(lines) > 1 else None
+    words = [trampoline[1]] if trampoline else lines[0][2:].split()
+    python_or_env = words and (
+        _PYTHON.match(os.path.basename(words[0])) or os.path.basename(words[0]) == "env"
+    )
+    return [*words, path] if python_or_env else []
+
+
+def _read_preloaded(env: Mapping[str, str], like: Elf | None) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """Return the known libraries of LD_PRELOAD, and what is wrong with its entries."""
+    found: list[Found] = []
+    troubles: list[str] = []
+    for name in preload_entries(env):
+        path = name if "/" in name else find_library(name, like, linker_folders(env))
+        if path is None or not os.path.exists(path):
+            troubles.append(f"LD_PRELOAD names {name}, which does not exist: every process will say so")
+        elif not fits(path, like):
+            kind = f"is not for {like.architecture} programs" if like else "is no library"
+            troubles.append(f"LD_PRELOAD names {name}, which {kind}: it will not be loaded")
+        elif library := identify_library(path):
+            found.append(Found(library=library, how=How.PRELOADED, by="LD_PRELOAD"))
+    return tuple(found), tuple(troubles)
+
+
+def preload_entries(env: Mapping[str, str]) -> list[str]:
+    """Return the names in LD_PRELOAD, which colons or blanks separate."""
+    return env.get("LD_PRELOAD", "").replace(":", " ").split()
+
+
+def _needed(program: _Program, env: Mapping[str, str]) -> tuple[Found, ...]:
+    if program.elf is None:
+        return ()
+    files = needed_libraries(program.path, program.elf, env)
+    named = (identify_library(path) for path in files)
+    by = os.path.basename(program.path)
+    return tuple(Found(library=one, how=How.NEEDED, by=by) for one in named if one)
+
+
+def find_sites(python: str, env: Mapping[str, str]) -> list[str]:
+    """Return the folders in which a Python finds packages: those of its environment first."""
+    home = _venv_home(python)
+    prefix = os.path.dirname(os.path.dirname(python if home is not None else os.path.realpath(python)))
+    version = _VERSION.match(os.path.basename(os.path.realpath(python)))
+    series = f"python{version[1]}" if version else "python3*"
+    sites = [os.path.join(prefix, lib, series, "site-packages") for lib in ("lib", "lib64")]
+    if home is None or home:
+        base = prefix if home is None else os.path.dirname(home)
+        folders = (f"lib/{series}/site-packages", "lib/python3/dist-packages", f"lib/{series}/dist-packages",
+                   f"local/lib/{series}/dist-packages")  # fmt: skip
+        sites += [os.path.join(base, folder) for folder in folders]
+        if not env.get("PYTHONNOUSERSITE") and env.get("HOME"):
+            sites.append(os.path.join(env["HOME"], ".local/lib", series, "site-packages"))
+    asked = [folder for folder in env.get("PYTHONPATH", "").split(":") if folder]
+    return list(dict.fromkeys(os.path.realpath(site) for site in _existing([*asked, *sites])))
+
+
+def _venv_home(python: str) -> str | None:
+    """Return the folder of the Python that a virtual environment also takes packages from.
+
+    "" for one that takes none, None for a Python that is of no virtual environment.
+    """
+    try:
+        with open(
+            os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg"), encoding="utf-8"
+        ) as file:
+            pairs = [line.partition("=") for line in file]
+    except (OSError, UnicodeDecodeError):
+        return None
+    told = {key.strip().lower(): value.strip() for key, _, value in pairs}
+    shared = told.get("include-system-site-packages", "").lower() == "true"
+    return told.get("home", "") if shared else ""
+
+
+def _existing(folders: Sequence[str]) -> Iterator[str]:
+    from glob import glob  # late: most commands are no Python
+
+    for folder in folders:
+        if "*" in folder:
+            yield from sorted(glob(folder), reverse=True)
+        elif os.path.isdir(folder):
+            yield folder
+
+
+def _packaged(python: str, sites: Sequence[str]) -> tuple[Found, ...]:
+    """Return the known libraries that packages of a Python carry, and those of its environment."""
+    found: dict[str, Found] = {}
+    for folder, by in _library_folders(python, sites):
+        for name in sorted(_names(folder)):
+            if name_library(name) is None:
+                continue
+            library = identify_library(os.path.join(folder, name))
+            if library and library.kind.role in (Role.RUNTIME, Role.BLAS):
+                found.setdefault(library.path, Found(library=library, how=How.AVAILABLE, by=by))
+    return tuple(found.values())
+
+
+def _library_folders(python: str, sites: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the folders in which packages keep libraries, each with the name of the package."""
+    for site in sites:
+        names = _names(site)
+        if "torch" in names:
+            yield os.path.join(site, "torch", "lib"), "torch"
+        for name in names:
+            if name.endswith(".libs"):
+                yield os.path.join(site, name), name.removesuffix(".libs")
+    prefix = os.path.dirname(os.path.dirname(python))
+    if prefix not in ("/usr", "/"):
+        yield os.path.join(prefix, "lib"), prefix
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
