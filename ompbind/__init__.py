@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
     from ompbind.launch.claims import look_around
     from ompbind.launch.worker import make_environment, placed
+    from ompbind.libraries import OmpRuntime
+    from ompbind.machine.programs import read_workload
     from ompbind.machine.sources import read_machine
     from ompbind.mask import Mask, parse_mask
     from ompbind.placement import Placement, Plan
     from ompbind.plan import make_plan
     from ompbind.request import Bind, ProcBind, Request, Sharing
     from ompbind.topology import Level, Machine
+    from ompbind.workload import Workload
 
 __version__ = "0.1.0"
 
@@ -28,6 +31,7 @@ __all__ = [
     "MachineError",
     "Mask",
     "MaskError",
+    "OmpRuntime",
     "OmpbindError",
     "Placement",
     "Plan",
@@ -36,6 +40,7 @@ __all__ = [
     "Request",
     "RequestError",
     "Sharing",
+    "Workload",
     "__version__",
     "look_around",
     "make_environment",
@@ -43,6 +48,7 @@ __all__ = [
     "parse_mask",
     "placed",
     "read_machine",
+    "read_workload",
 ]
 
 _HOMES = {
@@ -50,12 +56,15 @@ _HOMES = {
     "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
     "launch.claims": "look_around",
     "launch.worker": "make_environment placed",
+    "libraries": "OmpRuntime",
+    "machine.programs": "read_workload",
     "machine.sources": "read_machine",
     "mask": "Mask parse_mask",
     "placement": "Placement Plan",
     "plan": "make_plan",
     "request": "Bind ProcBind Request Sharing",
     "topology": "Level Machine",
+    "workload": "Workload",
 }
 """The modules in which the names above are made."""
 

@@ -75,9 +75,15 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     return {
         **dict.fromkeys(name for name in job.consumed if name in job.base),
         **threads,
+        **_preloading(plan),
         **_identity(placement, seat, job),
         **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
     }
+
+
+def _preloading(plan: Plan) -> dict[str, str]:
+    preload = plan.request.workload.preload if plan.request.workload else ()
+    return {"LD_PRELOAD": ":".join(preload)} if preload else {}
 
 
 def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:

@@ -11,6 +11,7 @@ from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
 from ompbind.record import Record
 from ompbind.request import Bind, Request
+from ompbind.runtimes import Style, check_runtimes, choose_style
 from ompbind.shares import Share, make_shares
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving
 
@@ -35,6 +36,7 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
     asked = request
     if request.is_unbound:
         request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
+    check_runtimes(request)
     machine = leave_to_others(machine, request)
     try:
         ground = make_ground(machine, request)
@@ -86,7 +88,8 @@ def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:
 def _place(scene: _Scene, rank: int, share: Share) -> Placement:
     found = sorted({scene.node_of[cpu] for cpu in share.cpus if cpu in scene.node_of})
     nodes = tuple(number for at in found if (number := scene.nodes[at].os_id) is not None)
-    bind = scene.request.bind if scene.machine.bindable else Bind.NONE
+    told = scene.machine.bindable and choose_style(scene.request) is not Style.UNBOUND
+    bind = scene.request.bind if told else Bind.NONE
     places = make_places(share.cpus, _cores(scene, share), bind)
     return Placement(
         rank=rank,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.neighbours import explain_neighbours
 from ompbind.placement import Note, Plan
-from ompbind.request import Bind
+from ompbind.runtimes import Style, choose_style, explain_runtime
 from ompbind.strategies import STRATEGIES
 from ompbind.topology import Level, index_by_cpu, touched
 
@@ -142,7 +142,7 @@ def _explain_sharing(plan: Plan) -> list[Note]:
 
 
 def _explain_places(plan: Plan) -> list[Note]:
-    wanted = plan.request.bind is not Bind.NONE and plan.machine.bindable
+    wanted = choose_style(plan.request) is not Style.UNBOUND and plan.machine.bindable
     without = CpuSet(one.rank for one in plan.placements if not one.places)
     if not (wanted and without):
         return []
@@ -165,5 +165,6 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_sharing,
     explain_neighbours,
     _explain_places,
+    explain_runtime,
 )
 """Every question that the notes of a plan answer, in the order of its notes."""

@@ -82,6 +82,9 @@ KINDS: Mapping[str, Kind] = {
 }
 """Every kind of library that is known, by its name."""
 
+PRELOADABLE = ("tcmalloc", "jemalloc", "mimalloc", "iomp", "omp", "gomp")
+"""What can be preloaded by name."""
+
 _BY_STEM = {stem: kind for kind in KINDS.values() for stem in kind.stems}
 _DELETED = " (deleted)"
 
@@ -103,11 +106,7 @@ class Library(Record):
 
 
 def name_library(path: str) -> Library | None:
-    """Return which library a file is by its name, None for one that is none of these.
-
-    >>> name_library("/x/torch/lib/libgomp.so.1").kind.name
-    'gomp'
-    """
+    """Return which library a file is by its name, None for one that is none of these."""
     path = path.removesuffix(_DELETED)
     stem, dot, _ = path.rpartition("/")[2].partition(".so")
     plain, _, mark = stem.partition("-")

@@ -11,6 +11,7 @@ from ompbind.placement import Placement
 from ompbind.places import places_text
 from ompbind.record import Record
 from ompbind.request import Bind, ProcBind, Request
+from ompbind.runtimes import Style, choose_style, knows_reset
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",
@@ -24,8 +25,14 @@ THREAD_COUNTS = (
     "RAYON_NUM_THREADS",
     "LOKY_MAX_CPU_COUNT",
     "PYTHON_CPU_COUNT",
+    "GOMAXPROCS",
+    "VECLIB_MAXIMUM_THREADS",
 )
 """Variables that thread pools read their size from; each one gets the threads of the rank."""
+
+LIBUV = "UV_THREADPOOL_SIZE"
+LIBUV_LEAST = 4
+"""The pool of Node.js, whose threads mostly wait for files, and how many it has when nothing is said."""
 
 DEFEATING = (
     "GOMP_CPU_AFFINITY",
@@ -61,15 +68,28 @@ def make_openmp_variables(placement: Placement, request: Request) -> dict[str, s
     """Return every variable that decides threads and binding: its value, or None for "unset"."""
     variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
     variables.update(dict.fromkeys(THREAD_COUNTS, str(placement.threads)))
+    variables[LIBUV] = str(max(placement.threads, LIBUV_LEAST))
     places = places_text(placement.places) if placement.places else None
     if not places:
         return {**variables, "OMP_PROC_BIND": "false"}
+    reset = knows_reset(request)
+    if choose_style(request) is Style.LIST:
+        return {**variables, "KMP_AFFINITY": _listed(placement, reset=reset)}
     whole = request.bind is Bind.RANK
     variables["OMP_PLACES"] = places
     variables["OMP_PROC_BIND"] = "true" if whole else str(ProcBind(request.proc_bind))
-    if request.bind is Bind.EXACT:
+    if request.bind is Bind.EXACT and reset:
         variables["KMP_AFFINITY"] = "reset"
     return variables
+
+
+def _listed(placement: Placement, *, reset: bool) -> str:
+    """Write the CPUs of a rank as runtimes take them that read KMP_AFFINITY: one for each thread, in order.
+
+    Without `granularity=fine` each of them would stand for its whole core.
+    """
+    cpus = ",".join(map(str, placement.cpus))
+    return f"{'reset,' if reset else ''}granularity=fine,explicit,proclist=[{cpus}]"
 
 
 def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> tuple[Inherited, ...]:

@@ -9,9 +9,11 @@ from enum import StrEnum
 from typing import Literal
 
 from ompbind.errors import RequestError
+from ompbind.libraries import OmpRuntime
 from ompbind.mask import Mask, Word
 from ompbind.record import Record
 from ompbind.topology import KindName
+from ompbind.workload import Workload
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
@@ -62,6 +64,8 @@ class Request(Record):
     """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs".
 
     `nodes` is a mask of NUMA nodes: where no mask names CPUs, ranks get those of these nodes, in its order.
+    `workload` is what is known of the command, `omp_runtime` the runtime that it is said to have; with
+    `strict` a binding that cannot hold is an error.
     """
 
     ranks: int | None = 1
@@ -77,6 +81,9 @@ class Request(Record):
     core_kind: KindName | Literal["all"] = "all"
     sharing: Sharing = Sharing.WARN
     allow_partial: bool = False
+    strict: bool = False
+    omp_runtime: OmpRuntime | None = None
+    workload: Workload | None = None
     nodes: Mask | None = None
     compat: Compat | None = None
 
@@ -120,6 +127,8 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "nodes": (Mask, "parse_mask reads one from text"),
     "bind": (Bind, "as in bind=Bind.THREAD"),
     "proc_bind": (ProcBind, "as in proc_bind=ProcBind.SPREAD"),
+    "omp_runtime": (OmpRuntime, "as in omp_runtime=OmpRuntime.GOMP"),
+    "workload": (Workload, "read_workload reads one"),
 }
 _WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
 
@@ -128,7 +137,7 @@ def _check_kinds(request: Request) -> None:
     """Refuse words that a program has for values, and words that mean nothing; options never have them."""
     values = request.as_dict()
     for name, (kind, hint) in _KINDS.items():
-        missing = kind is Mask and values[name] is None
+        missing = kind in (Mask, OmpRuntime, Workload) and values[name] is None
         if not missing and not isinstance(values[name], kind):
             raise RequestError(f"{name}={values[name]!r} is not a {kind.__name__}", hint=hint)
     for name, words in _WORDS.items():

@@ -31,7 +31,8 @@ class Workload(Record):
     """A command as far as its files tell; `program` is the file that runs, "" where no command is given.
 
     `python` is the interpreter, "" for other programs, `site` the folder of its packages. `opaque` tells that
-    the file does not say what will run, as a shell script. `troubles` are warnings about what is preloaded.
+    the file does not say what will run, as a shell script. `preload` is what LD_PRELOAD is to become, empty
+    where it stays as it is; `troubles` are warnings about what is preloaded.
     """
 
     program: str = ""
@@ -39,13 +40,18 @@ class Workload(Record):
     site: str = ""
     opaque: bool = False
     libraries: tuple[Found, ...] = ()
+    preload: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
 
     def runtimes(self) -> Iterator[Found]:
-        """Yield the OpenMP runtimes among the libraries, surest first."""
+        """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
         order = list(How)
         found = (one for one in self.libraries if one.library.kind.role is Role.RUNTIME)
-        yield from sorted(found, key=lambda one: order.index(one.how))
+        seen: set[str] = set()
+        for one in sorted(found, key=lambda one: order.index(one.how)):
+            if one.library.path not in seen:
+                seen.add(one.library.path)
+                yield one
 
     def has(self, *families: OmpRuntime, how: How | None = None) -> bool:
         """Tell whether a runtime of one of these families is among the libraries, or is there in one way."""

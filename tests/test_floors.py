@@ -13,14 +13,13 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 TABLE = """
 words:   record errors cpuset
 values:  libraries workload liveruns topology kinds memories items mend mask request placement neighbours
-         places selection field fitting strategies crowd ground shares explain decide advice plan measures
-         reasons compat
-         openmp command outputs tagging events hints sight
+         runtimes places selection field fitting strategies crowd ground shares explain decide advice plan
+         measures reasons compat openmp command outputs tagging events hints sight
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux
          machine.hwloc_xml machine.lscpu machine.synthetic machine.own_json
          machine.sources machine.engines
-         machine.which machine.elf machine.libraries machine.programs
+         machine.which machine.elf machine.libraries machine.programs machine.preloads
 effects: launch.confine launch.claims launch.kin launch.ladder launch.terminal
          launch.ears launch.wakeup launch.limits launch.front launch.leavings launch.spawn
          launch.sinks launch.logs launch.ptys launch.lanes launch.pump
@@ -102,6 +101,8 @@ STANDARD = {
     "_locale",
     "resource",
     "_ctypes",
+    "struct",
+    "_struct",
     "ompbind",
     *(f"ompbind.{name}" for name in ORDER),
     *(f"ompbind.{r}" for r in ROOMS),

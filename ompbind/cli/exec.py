@@ -54,7 +54,8 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
         )
     machine = read_machine()
     found = find_engine(os.environ, os.getppid())
-    scene = _inside(found, machine, options) if found else _alone(options)
+    request = make_request(options, cmd)
+    scene = _inside(found, machine, request, options) if found else _alone(request, options)
     job = make_job(options, cmd, scene.run_id)
     claimed = claim_plan(machine, scene.request, _claimant(scene, job.run_id, in_engine=found is not None))
     if scene.seat.local_rank == 0 and not options["quiet"]:
@@ -88,17 +89,17 @@ class _Scene(Record):
     run_id: str
 
 
-def _alone(options: Mapping[str, Any]) -> _Scene:
+def _alone(request: Request, options: Mapping[str, Any]) -> _Scene:
     if options["ranks"] not in (None, 1):
         raise RequestError(
             f"-n {options['ranks']}: no engine has started this process, so it is a single rank",
             hint="'ompbind run' starts several; known engines are Slurm, Open MPI, MPICH, Flux, torchrun",
         )
     seat = Seat(slot=0, rank=0, size=1, local_rank=0, local_size=1)
-    return _Scene(seat=seat, request=make_request(options), run_id=f"exec-{os.getpid()}")
+    return _Scene(seat=seat, request=request, run_id=f"exec-{os.getpid()}")
 
 
-def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> _Scene:
+def _inside(found: EngineRank, machine: Machine, request: Request, options: Mapping[str, Any]) -> _Scene:
     """Make the scene of a rank of an engine: a share among the local ranks, or what it was bound to."""
     told, asked, here = found.seat.local_size, options["ranks"], found.seat.local_rank
     size = asked if isinstance(asked, int) else told
@@ -112,7 +113,7 @@ def _inside(found: EngineRank, machine: Machine, options: Mapping[str, Any]) -> 
             hint=f"say it with -n, which is at least {here + 1}",
         )
     seat = found.seat.replace(local_size=size)
-    request = make_request(options).replace(ranks=size)
+    request = request.replace(ranks=size)
     bound = size > 1 and is_bound_by_engine(FolderRoot("/"), os.getpid(), machine.allowed)
     if bound and request.mask is None:
         if not options["quiet"]:

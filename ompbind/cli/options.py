@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Literal, cast, get_args
 
@@ -11,10 +11,13 @@ from click.core import ParameterSource
 
 from ompbind.cli.verb import option
 from ompbind.command import Job, parse_assignment
+from ompbind.libraries import PRELOADABLE, OmpRuntime
+from ompbind.machine.programs import read_workload
 from ompbind.mask import parse_mask
 from ompbind.record import Record
 from ompbind.request import Bind, Family, ProcBind, Request, Sharing, Smt
 from ompbind.strategies import STRATEGIES
+from ompbind.workload import Workload
 
 PLANNING = "Planning options"
 RANKS = "Options for the ranks"
@@ -48,6 +51,19 @@ def complete_files(ctx: click.Context, param: click.Parameter, text: str) -> lis
     from click.shell_completion import CompletionItem  # late: only a Tab key needs it
 
     return [CompletionItem(text, type="file")]
+
+
+def library_names(text: str) -> tuple[str, ...]:
+    """Read names or paths of libraries for click, which commas separate."""
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not names:
+        raise click.BadParameter("the name of a library is missing")
+    return names
+
+
+def _complete_preloads(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
+    names = [name for name in PRELOADABLE if name.startswith(text)]
+    return names if names else complete_files(ctx, param, text)
 
 
 class Planned(Record):
@@ -101,6 +117,14 @@ _PLANNING_OPTIONS = (
     _planned("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
               show_default=True,
               help="How threads take their places, where --bind gives several."),
+    _planned("--omp-runtime", type=click.Choice(["auto", *(str(one) for one in OmpRuntime)]), default="auto",
+              show_default=True, metavar="NAME",
+              help="The OpenMP runtime of the command: auto (its files tell), gomp, llvm, intel."),
+    _planned("--preload", "preloads", type=library_names, multiple=True, metavar="NAME|PATH",
+             shell_complete=_complete_preloads,
+             help=f"Put a library first in LD_PRELOAD: {', '.join(PRELOADABLE)}, or a path; also several."),
+    _planned("--expect", type=library_names, multiple=True, metavar="NAMES",
+             help="Warn unless these libraries are preloaded, as in tcmalloc,iomp."),
     _planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
               show_default=True, metavar="KIND",
               help="Cores to use of a hybrid processor: performance, efficiency, all."),
@@ -110,6 +134,7 @@ _PLANNING_OPTIONS = (
     _planned("--exclusive", is_flag=True, help="Refuse to start on cores that another live run uses."),
     _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
+    _planned("--strict", is_flag=True, help="Make everything that cannot be bound as asked an error."),
     _planned("--compat", type=click.Choice(get_args(Family)),
               help="Read that program's own CPU variables where no option says otherwise."),
     TOPOLOGY,
@@ -133,8 +158,8 @@ def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda made, add: add(made), reversed(planned + _RANK_OPTIONS), function)
 
 
-def make_request(options: Mapping[str, Any]) -> Request:
-    """Make the placement request that the options ask for."""
+def make_request(options: Mapping[str, Any], argv: Sequence[str] = ()) -> Request:
+    """Make the placement request that the options ask for, for a command where one is given."""
     ranks = options["ranks"]
     request = Request(
         ranks=None if ranks == "auto" else ranks or 1,
@@ -150,8 +175,30 @@ def make_request(options: Mapping[str, Any]) -> Request:
         core_kind=options["core_kind"],
         sharing=_sharing(options),
         allow_partial=options["allow_partial"],
+        strict=options["strict"],
+        omp_runtime=None if options["omp_runtime"] == "auto" else OmpRuntime(options["omp_runtime"]),
+        workload=_make_workload(options, argv),
     )
     return _with_compat(request, options) if options["compat"] else request
+
+
+def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload | None:
+    """Read what a command would run with what is to be preloaded; None where neither is given."""
+    preloads = [name for names in options["preloads"] for name in names]
+    expected = [name for names in options["expect"] for name in names]
+    env = {**os.environ, **dict(map(parse_assignment, options["assignments"]))}
+    if not (argv or preloads or expected or env.get("LD_PRELOAD")):
+        return None
+    workload = read_workload(argv, env)
+    if not (preloads or expected):
+        return workload
+    from ompbind.machine.preloads import find_missing, find_preloads  # late: most commands preload nothing
+
+    preload = find_preloads(preloads, workload, env) if preloads else ()
+    if preload:
+        workload = read_workload(argv, {**env, "LD_PRELOAD": ":".join(preload)})
+    troubles = (*workload.troubles, *find_missing(expected, workload))
+    return workload.replace(preload=preload, troubles=troubles)
 
 
 def _with_compat(request: Request, options: Mapping[str, Any]) -> Request:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from ompbind.cli.options import make_job, make_request, planning_options
+from ompbind.cli.options import complete_files, make_job, make_request, planning_options
 from ompbind.cli.say import read_screen, say_notes
 from ompbind.cli.verb import Verb, option
 from ompbind.command import Variables, local_seats, make_variables
@@ -86,7 +86,11 @@ EXAMPLES = (
 
 
 @click.command(
-    "plan", cls=Verb, examples=EXAMPLES, short_help="Show which CPUs every rank would get, and why."
+    "plan",
+    cls=Verb,
+    examples=EXAMPLES,
+    context_settings={"allow_interspersed_args": False},
+    short_help="Show which CPUs every rank would get, and why.",
 )
 @planning_options
 @option(
@@ -116,10 +120,13 @@ EXAMPLES = (
     metavar="NAMES",
     help="Show the plans of several strategies side by side, as in balanced,compact,spread.",
 )
+@click.argument("cmd", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_files)
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
 
-    The same request on the same machine, with the same other runs on it, always prints the same plan.
+    With a command behind the options the plan is made for the OpenMP runtimes that the files of that
+    command tell of, as run does. The same request on the same machine, with the same other runs on it,
+    always prints the same plan.
     """
     if options["compare"]:
         return _compare(format_, explain or rank is not None, options)
@@ -129,7 +136,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     if rank is not None and chosen.ranks == "all":
         several = [name for name, one in FORMATS.items() if one.ranks != "all"]
         raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
-    request = make_request(options)
+    request = make_request(options, options["cmd"])
     made = make_plan(look_around(read_machine(options["topology"]), request), request)
     variables = _variables(made, options) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
@@ -146,7 +153,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
 
 
 def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
-    job = make_job(options, (), RUN_ID)
+    job = make_job(options, options["cmd"], RUN_ID)
     return [make_variables(made, seat, job) for seat in local_seats(made)]
 
 
@@ -156,7 +163,7 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
 
     if more or format_ not in ("table", "json"):
         raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
-    request = make_request(options)
+    request = make_request(options, options["cmd"])
     machine = look_around(read_machine(options["topology"]), request)
     if request.names_each_rank or request.is_unbound:
         raise click.UsageError(

@@ -60,7 +60,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     exactly these. The exit code is that of the first rank that fails; 124 after a timeout, 125 when
     ompbind itself fails, 126 and 127 when the command cannot be executed or found.
     """
-    request = make_request(options)
+    request = make_request(options, cmd)
     if options["topology"] != LIVE and not options["dry_run"]:
         raise RequestError(
             "ranks run on this machine, not on a recorded one", hint="add --dry-run, or leave --topology out"

@@ -15,6 +15,7 @@ from ompbind.report.machine import render_summary
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.request import Bind, Request
 from ompbind.topology import Level, index_by_cpu
+from ompbind.workload import Workload
 
 
 def render_plan(plan: Plan) -> str:
@@ -91,6 +92,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
             "bindable": plan.machine.bindable,
         },
         "request": _request_record(plan.request),
+        "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
         "ranks": [_rank_record(one, env) for one, env in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
@@ -124,8 +126,31 @@ def _request_record(request: Request) -> dict[str, object]:
         "share": request.share,
         "sharing": str(request.sharing),
         "allow_partial": request.allow_partial,
+        "strict": request.strict,
+        "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": _node_numbers(request.nodes),
         "compat": request.compat.family if request.compat else None,
+    }
+
+
+def _workload_record(workload: Workload) -> dict[str, object]:
+    found = workload.libraries
+    return {
+        "program": workload.program,
+        "python": workload.python or None,
+        "opaque": workload.opaque,
+        "preload": list(workload.preload),
+        "libraries": [
+            {
+                "name": one.library.kind.name,
+                "role": str(one.library.kind.role),
+                "path": one.library.path,
+                "version": one.library.version,
+                "how": str(one.how),
+                "by": one.by,
+            }
+            for one in found
+        ],
     }
 
 

@@ -1,0 +1,102 @@
+"""Finding a library to preload by what people call it, or by its path, and what LD_PRELOAD is to become."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.errors import RequestError
+from ompbind.libraries import KINDS, PRELOADABLE
+from ompbind.machine.elf import Elf, read_elf
+from ompbind.machine.libraries import find_kind, fits, linker_folders
+from ompbind.machine.programs import find_sites, preload_entries
+from ompbind.workload import How, Workload
+
+PACKAGES: Mapping[str, str] = {
+    "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools-libs (Fedora), gperftools (conda)",
+    "jemalloc": "libjemalloc2 (Debian, Ubuntu), jemalloc (Fedora, conda)",
+    "mimalloc": "libmimalloc2.0 (Debian, Ubuntu), mimalloc (Fedora, conda)",
+    "iomp": "intel-openmp (pip and conda; x86 only)",
+    "omp": "libomp5 (Debian, Ubuntu), libomp (Fedora), llvm-openmp (conda)",
+    "gomp": "libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
+}
+"""The packages in which each of them comes."""
+
+
+def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what LD_PRELOAD is to become: the libraries of some names or paths, then what it has already.
+
+    Raises RequestError for one that is not there, or not for the program of the workload.
+    """
+    like = _read_header(workload.program) or _read_header(sys.executable)
+    folders = list(dict.fromkeys(preload_folders(workload, env)))
+    found = (_find(name, like, folders) for name in names)
+    return tuple(dict.fromkeys([*found, *preload_entries(env)]))
+
+
+def _read_header(path: str) -> Elf | None:
+    try:
+        return read_elf(path) if path else None
+    except OSError:
+        return None
+
+
+def _find(name: str, like: Elf | None, folders: Sequence[str]) -> str:
+    if "/" in name:
+        return _checked(name, like)
+    if name not in PRELOADABLE:
+        raise RequestError(
+            f"--preload {name}: neither a path nor one of {', '.join(PRELOADABLE)}",
+            hint="a path has a '/', as in ./libmine.so",
+        )
+    path = find_kind(name, like, folders)
+    if path is None:
+        raise RequestError(
+            f"--preload {name}: no {KINDS[name].label} in {_several(folders)}",
+            hint=f"install {PACKAGES[name]}, or give its path",
+        )
+    return path
+
+
+def _several(folders: Sequence[str]) -> str:
+    told = [folder for folder in folders if os.path.isdir(folder)]
+    return f"{', '.join(told[:4])} and {len(told) - 4} more folders" if len(told) > 5 else ", ".join(told)
+
+
+def _checked(path: str, like: Elf | None) -> str:
+    """Return the whole path of a file that can be preloaded; LD_PRELOAD cannot hold every name."""
+    whole = os.path.abspath(path)
+    if not os.path.isfile(whole):
+        raise RequestError(f"--preload {path}: there is no such file")
+    if not fits(whole, like):
+        found = _read_header(whole)
+        kind = f"it is for {found.architecture}" if found else "it is no shared library"
+        wanted = f", the program for {like.architecture}" if like and found else ""
+        raise RequestError(f"--preload {path}: {kind}{wanted}", hint="such a file would not be loaded")
+    if ":" in whole or any(sign.isspace() for sign in whole):
+        raise RequestError(
+            f"--preload {path}: LD_PRELOAD can hold no name with blanks or colons", hint="make a link to it"
+        )
+    return whole
+
+
+def preload_folders(workload: Workload, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the folders to look in: those of the command's Python, of torch, of conda, and the linker's."""
+    if workload.python:
+        yield os.path.join(os.path.dirname(os.path.dirname(workload.python)), "lib")
+        for site in find_sites(workload.python, env):
+            yield os.path.join(site, "torch", "lib")
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if env.get(name):
+            yield os.path.join(env[name], "lib")
+    yield from linker_folders(env)
+
+
+def find_missing(expected: Sequence[str], workload: Workload) -> Iterator[str]:
+    """Yield what is wrong where libraries are expected to be preloaded: one text for each that is not."""
+    there = [one.library.kind.name for one in workload.libraries if one.how is How.PRELOADED]
+    for name in expected:
+        if name not in there:
+            remedy = (
+                f"--preload {name} adds it" if name in PRELOADABLE else "nothing is known of such a library"
+            )
+            yield f"{name} is expected in LD_PRELOAD and is not there: {remedy}"

@@ -1,0 +1,227 @@
+"""What a command would run is told by files alone: programs, scripts, wrappers, and Pythons with packages."""
+
+import os
+
+import pytest
+
+from ompbind.errors import RequestError
+from ompbind.libraries import OmpRuntime, name_libraries, name_library
+from ompbind.machine.libraries import identify_library
+from ompbind.machine.preloads import find_missing, find_preloads
+from ompbind.machine.programs import read_workload
+from ompbind.workload import How
+from tests.elves import make_elf
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "version"),
+    [
+        ("/x/torch/lib/libgomp.so.1", "gomp", None),
+        ("/x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0", "gomp", None),
+        ("/usr/lib/llvm-14/lib/libomp.so.5", "omp", 14),
+        ("/x/libomp-7ab2.so", "omp", None),
+        ("/x/lib/libiomp5.so", "iomp", None),
+        ("/x/numpy.libs/libscipy_openblas64_-32a4b2a6.so", "openblas", None),
+        ("/usr/lib/libopenblasp-r0.3.21.so", "openblas", None),
+        ("/x/libtcmalloc_minimal.so.4.5.9 (deleted)", "tcmalloc", None),
+        ("libjemalloc.so.2", "jemalloc", None),
+        ("/usr/lib/gcc/libgomp-plugin-nvptx.so.1", None, None),
+        ("/usr/lib/libomptarget.so.14", None, None),
+        ("/usr/lib/libompd.so", None, None),
+        ("/x/libgomp.a", None, None),
+        ("/x/libgomphosis.so", None, None),
+        ("", None, None),
+    ],
+)
+def test_libraries_are_known_by_their_names(path, name, version):
+    found = name_library(path)
+    assert (found and found.kind.name, found and found.version) == (name, version)
+
+
+def test_a_file_counts_once():
+    assert len(name_libraries(["/a/libgomp.so.1", "/a/libc.so.6", "/a/libgomp.so.1", "/b/libgomp.so.1"])) == 2
+
+
+def put(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    path.chmod(0o755)
+    return str(path)
+
+
+def found(workload):
+    return [(one.library.kind.name, str(one.how), one.by) for one in workload.libraries]
+
+
+def test_a_program_has_what_it_needs_and_what_that_needs(tmp_path):
+    put(tmp_path / "lib/libmine.so", make_elf(["libgomp.so.1"], folders="$ORIGIN/../other"))
+    put(tmp_path / "other/libgomp.so.1", make_elf())
+    app = put(tmp_path / "app", make_elf(["libc.so.6", "libmine.so"], folders="$ORIGIN/lib"))
+    workload = read_workload([app, "x"], {})
+    assert found(workload) == [("gomp", "needed", "app")]
+    assert (workload.program, workload.python, workload.opaque) == (app, "", False)
+    assert workload.libraries[0].library.path == str(tmp_path / "other/libgomp.so.1")
+
+
+def test_a_library_for_another_machine_is_passed_over(tmp_path):
+    put(tmp_path / "wrong/libomp.so.5", make_elf(machine=183))
+    put(tmp_path / "right/libomp.so.5", make_elf(names=["__kmpc_fork_call", "omp_in_explicit_task"]))
+    app = put(tmp_path / "app", make_elf(["libomp.so.5"], folders=f"{tmp_path}/wrong:{tmp_path}/right"))
+    (one,) = read_workload([app], {}).libraries
+    assert (one.library.path, one.library.version) == (str(tmp_path / "right/libomp.so.5"), 15)
+
+
+def test_a_library_that_is_nowhere_is_known_by_name(tmp_path):
+    app = put(tmp_path / "app", make_elf(["libiomp5.so"], machine=22, little=False))
+    assert found(read_workload([app], {})) == [("iomp", "needed", "app")]
+
+
+def test_libraries_that_need_each_other_come_to_an_end(tmp_path):
+    put(tmp_path / "liba.so", make_elf(["libb.so"], folders="$ORIGIN"))
+    put(tmp_path / "libb.so", make_elf(["liba.so", "libgomp.so.1"], folders="$ORIGIN"))
+    app = put(tmp_path / "app", make_elf(["liba.so"], folders="${ORIGIN}"))
+    assert [name for name, _, _ in found(read_workload([app], {}))] == ["gomp"]
+
+
+@pytest.mark.parametrize(
+    ("names", "version"),
+    [
+        (["__kmpc_fork_call"], 14),
+        (["__kmpc_fork_call", "omp_in_explicit_task"], 15),
+        (["__kmpc_fork_call", "omp_in_explicit_task", "__kmpc_fork_call_if"], 16),
+        (["something_else"], None),
+    ],
+)
+def test_the_version_of_libomp_is_told_by_what_it_exports(tmp_path, names, version):
+    path = put(tmp_path / "libomp.so", make_elf(names=names))
+    assert identify_library(path).version == version
+
+
+def test_a_link_is_what_it_leads_to(tmp_path):
+    real = put(tmp_path / "libiomp5.so", make_elf())
+    (tmp_path / "libgomp.so.1").symlink_to(real)
+    assert identify_library(str(tmp_path / "libgomp.so.1")).family is OmpRuntime.INTEL
+
+
+@pytest.fixture
+def python(tmp_path):
+    """A virtual environment with torch, scikit-learn and numpy, as far as files go."""
+    site = tmp_path / "venv/lib/python3.12/site-packages"
+    put(site / "torch/lib/libgomp.so.1", make_elf())
+    put(site / "torch/lib/libtorch.so", make_elf())
+    put(site / "scikit_learn.libs/libgomp-abc.so.1.0.0", make_elf())
+    put(site / "numpy.libs/libscipy_openblas64_-12.so", make_elf())
+    put(tmp_path / "venv/lib/libiomp5.so", make_elf())
+    put(tmp_path / "venv/pyvenv.cfg", "home = /nowhere\ninclude-system-site-packages = false\n")
+    return put(tmp_path / "venv/bin/python3.12", make_elf())
+
+
+EXPECTED = [
+    ("gomp", "available", "torch"),
+    ("iomp", "available", "venv"),
+    ("gomp", "available", "scikit_learn"),
+    ("openblas", "available", "numpy"),
+]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "{python} serve.py",
+        "{tool} serve",
+        "{env} -S {python} -u x",
+        "env A=1 nice -n 5 {python} x",
+        "taskset -c 0 {python} x",
+        "timeout 5 {python} x",
+        "{long} x",
+        "{by_env} x",
+    ],
+)
+def test_a_python_may_load_what_its_packages_carry(tmp_path, python, command):
+    words = {
+        "python": python,
+        "env": "env",
+        "tool": put(tmp_path / "tool", f"#!{python}\nimport torch\n"),
+        "long": put(tmp_path / "long", f"#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n"),
+        "by_env": put(tmp_path / "by_env", "#!/usr/bin/env python3.12\n"),
+    }
+    env = {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
+    workload = read_workload(command.format(**words).split(), env)
+    told = [(name, how, by if "/" not in by else "venv") for name, how, by in found(workload)]
+    assert sorted(told) == sorted(EXPECTED)
+    assert workload.python == python
+    assert not workload.opaque
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\nexec x\n", "#!/bin/bash\n", "no program", ""])
+def test_what_a_script_runs_is_not_known(tmp_path, text):
+    workload = read_workload([put(tmp_path / "script", text)], {})
+    assert workload.opaque
+    assert not workload.libraries
+
+
+@pytest.mark.parametrize("argv", [["bash", "-c", "x"], ["sh", "x"], ["nonesuch"], ["/nonesuch"]])
+def test_shells_and_what_is_not_there_are_not_known(argv):
+    assert read_workload(argv, os.environ).opaque
+
+
+def test_no_command_is_no_riddle():
+    assert not read_workload([], {}).opaque
+
+
+def test_preloaded_libraries_come_first_and_faults_are_told(tmp_path):
+    good = put(tmp_path / "libiomp5.so", make_elf())
+    other = put(tmp_path / "libomp.so", make_elf(machine=183))
+    text = put(tmp_path / "libtext.so", "hello")
+    app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
+    env = {"LD_PRELOAD": f"{good}:/nonesuch.so {other} {text}"}
+    workload = read_workload([app], env)
+    assert [(one.library.kind.name, one.how) for one in workload.libraries] == [
+        ("iomp", How.PRELOADED),
+        ("gomp", How.NEEDED),
+    ]
+    missing, foreign, none = workload.troubles
+    assert "/nonesuch.so, which does not exist" in missing
+    assert f"{other}, which is not for x86_64 programs" in foreign
+    assert text in none
+
+
+def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
+    workload = read_workload([python], {})
+    (path,) = find_preloads(["iomp"], workload, {})
+    assert path == str(tmp_path / "venv/lib/libiomp5.so")
+    gomp, mine = find_preloads(["gomp"], workload, {"LD_PRELOAD": "/x/libmine.so"})
+    assert gomp.endswith("torch/lib/libgomp.so.1")
+    assert mine == "/x/libmine.so"
+    assert find_preloads(["iomp"], workload, {"LD_PRELOAD": path}) == (path,)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("jemallok", "neither a path nor one of tcmalloc, jemalloc", "'/'"),
+        ("./none.so", "there is no such file", ""),
+        ("{folder}/foreign.so", "it is for aarch64, the program for x86_64", "not be loaded"),
+        ("{folder}/text.so", "no shared library", "not be loaded"),
+        ("{folder}/a b.so", "no name with blanks", "link"),
+        ("iomp", "no libiomp5 in", "install intel-openmp"),
+    ],
+)
+def test_what_cannot_be_preloaded_is_refused(tmp_path, name, message, hint):
+    put(tmp_path / "foreign.so", make_elf(machine=183))
+    put(tmp_path / "text.so", "hello")
+    put(tmp_path / "a b.so", make_elf())
+    app = put(tmp_path / "bin/app", make_elf())
+    with pytest.raises(RequestError) as caught:
+        find_preloads([name.format(folder=tmp_path)], read_workload([app], {}), {})
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_what_is_expected_and_not_there_is_told(tmp_path):
+    path = put(tmp_path / "libtcmalloc_minimal.so.4", make_elf())
+    workload = read_workload([], {"LD_PRELOAD": path})
+    assert list(find_missing(["tcmalloc"], workload)) == []
+    (text,) = find_missing(["tcmalloc", "iomp"], workload)
+    assert text.startswith("iomp is expected in LD_PRELOAD")
+    assert "--preload iomp" in text
