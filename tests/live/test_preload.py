@@ -1,0 +1,78 @@
+"""`--preload`, `--expect`, `--omp-runtime`, `--strict`: what ranks find, and what is said before start."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.conftest import required, two_cpus
+
+SHOW = [sys.executable, "-c", "import os; print(os.environ.get('LD_PRELOAD'), os.environ['OMP_PROC_BIND'])"]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """A shared library that can be preloaded."""
+    required("gcc")
+    path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
+    command = ["gcc", "-shared", "-o", str(path), "-x", "c", "-"]
+    subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
+    return str(path)
+
+
+def test_ranks_have_the_library_before_what_was_there(ompbind, library):
+    done = ompbind("run", "--share", "--preload", library, "--", *SHOW, env={"LD_PRELOAD": library})
+    assert done.stdout.split()[0] == library
+    other = os.path.join(os.path.dirname(library), "libother.so")
+    shutil.copy(library, other)
+    done = ompbind("run", "--share", "--preload", library, "--", *SHOW, env={"LD_PRELOAD": other})
+    assert done.stdout.split()[0] == f"{library}:{other}"
+
+
+def test_it_is_really_loaded(ompbind, library):
+    command = ["grep", "-c", "libtcmalloc", "/proc/self/maps"]
+    assert ompbind("run", "--share", "--preload", library, "--", *command).returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_what_is_expected_and_missing_is_a_warning_or_with_strict_an_error(ompbind, library, verb):
+    done = ompbind(verb, "--share", "--expect", "tcmalloc", "--", "true")
+    assert done.returncode == 0
+    assert "warning: tcmalloc is expected in LD_PRELOAD" in " ".join(done.stderr.split())
+    done = ompbind(verb, "--share", "--strict", "--expect", "tcmalloc", "--", "true")
+    assert done.returncode == 125
+    done = ompbind(verb, "--share", "--strict", "--preload", library, "--expect", "tcmalloc", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_inherited_library_that_is_not_there_is_told(ompbind, library):
+    done = ompbind("run", "--share", "--", "true", env={"LD_PRELOAD": f"{library} /nonesuch/lib.so"})
+    assert "LD_PRELOAD names /nonesuch/lib.so, which does not exist" in " ".join(done.stderr.split())
+
+
+def test_what_cannot_be_preloaded_starts_nothing(ompbind, tmp_path):
+    marker = tmp_path / "started"
+    done = ompbind("run", "--preload", "/nonesuch.so", "--", "touch", str(marker))
+    assert done.returncode == 125
+    assert "there is no such file" in done.stderr
+    assert not marker.exists()
+
+
+def test_a_plan_with_a_command_tells_its_program_to_programs(ompbind):
+    done = ompbind("plan", "--format", "json", "--", *SHOW)
+    workload = json.loads(done.stdout)["workload"]
+    assert workload["python"] == sys.executable
+    assert not workload["opaque"]
+    assert json.loads(ompbind("plan", "--format", "json").stdout)["workload"] is None
+
+
+def test_a_script_in_exact_mode_is_warned_about_unless_one_says_better(ompbind):
+    two_cpus()
+    command = ["--share", "--bind", "exact", "-m", "all", "--", "sh", "-c", "true"]
+    told = " ".join(ompbind("run", *command).stderr.split())
+    assert "bin/sh does not tell what it runs" in told
+    assert ompbind("run", "--omp-runtime", "gomp", *command).stderr == ""
+    assert ompbind("run", "--strict", *command).returncode == 125
