@@ -204,7 +204,6 @@ def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
         ("{folder}/foreign.so", "it is for aarch64, the program for x86_64", "not be loaded"),
         ("{folder}/text.so", "no shared library", "not be loaded"),
         ("{folder}/a b.so", "no name with blanks", "link"),
-        ("iomp", "no libiomp5 in", "install intel-openmp"),
     ],
 )
 def test_what_cannot_be_preloaded_is_refused(tmp_path, name, message, hint):
@@ -216,6 +215,18 @@ def test_what_cannot_be_preloaded_is_refused(tmp_path, name, message, hint):
         find_preloads([name.format(folder=tmp_path)], read_workload([app], {}), {})
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+def test_a_library_that_is_nowhere_is_refused_with_what_has_it(tmp_path):
+    app = put(tmp_path / "bin/app", make_elf(machine=22, little=False))
+    with pytest.raises(RequestError) as caught:
+        find_preloads(["iomp"], read_workload([app], {}), {})
+    assert "no libiomp5 in" in caught.value.message
+    assert "install intel-openmp" in caught.value.hint
+
+
+def test_what_the_linker_fills_in_is_not_judged():
+    assert read_workload([], {"LD_PRELOAD": "/usr/$LIB/libx.so"}).troubles == ()
 
 
 def test_what_is_expected_and_not_there_is_told(tmp_path):

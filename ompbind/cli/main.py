@@ -21,6 +21,7 @@ VERBS = {
     "plan": "ompbind.cli.plan:plan",
     "topo": "ompbind.cli.topo:topo",
     "probe": "ompbind.cli.probe:probe",
+    "doctor": "ompbind.cli.doctor:doctor",
     "ps": "ompbind.cli.ps:ps",
 }
 """Every verb and where its command is."""

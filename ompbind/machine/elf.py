@@ -86,6 +86,14 @@ def read_elf(path: str) -> Elf | None:
             return None
 
 
+def read_header(path: str) -> Elf | None:
+    """Read what an ELF file needs; None also when it cannot be read, or when no path is given."""
+    try:
+        return read_elf(path) if path else None
+    except OSError:
+        return None
+
+
 def _read(file: BinaryIO, head: bytes) -> Elf:
     wide, little = head[4] == 2, head[5] == 1
     mark = "<" if little else ">"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from ompbind.libraries import KINDS, Library, OmpRuntime, name_library
-from ompbind.machine.elf import Elf, read_elf
+from ompbind.machine.elf import Elf, read_header
 
 _DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
@@ -55,10 +55,7 @@ def find_library(name: str, like: Elf | None, folders: Sequence[str]) -> str | N
 
 def fits(path: str, like: Elf | None) -> bool:
     """Tell whether a library can be in one process with another file; False when it cannot be read."""
-    try:
-        found = read_elf(path)
-    except OSError:
-        return False
+    found = read_header(path)
     return found is not None and (like is None or found.runs_with(like))
 
 
@@ -130,7 +127,7 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str]) -> Iterator[st
             seen.add(name)
             found = name if "/" in name else find_library(name, elf, [*own, *linker_folders(env)])
             yield found or name
-            below = _read(found) if found else None
+            below = read_header(found) if found else None
             if below and found:
                 waiting.append((below, os.path.dirname(os.path.realpath(found)), own))
 
@@ -140,13 +137,6 @@ _PLAIN = (
     "ld64", "libz.so", "libexpat.so", "libtinfo.so", "libcrypt.so", "libresolv.so", "libselinux.so",
 )  # fmt: skip
 """What names of libraries begin with that are everywhere and never need a thread pool."""
-
-
-def _read(path: str) -> Elf | None:
-    try:
-        return read_elf(path)
-    except OSError:
-        return None
 
 
 def _own_folders(elf: Elf, origin: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
 from ompbind.libraries import KINDS, PRELOADABLE
-from ompbind.machine.elf import Elf, read_elf
+from ompbind.machine.elf import Elf, read_header
 from ompbind.machine.libraries import find_kind, fits, linker_folders
 from ompbind.machine.programs import find_sites, preload_entries
 from ompbind.workload import How, Workload
@@ -27,17 +27,10 @@ def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, st
 
     Raises RequestError for one that is not there, or not for the program of the workload.
     """
-    like = _read_header(workload.program) or _read_header(sys.executable)
+    like = read_header(workload.program) or read_header(sys.executable)
     folders = list(dict.fromkeys(preload_folders(workload, env)))
     found = (_find(name, like, folders) for name in names)
     return tuple(dict.fromkeys([*found, *preload_entries(env)]))
-
-
-def _read_header(path: str) -> Elf | None:
-    try:
-        return read_elf(path) if path else None
-    except OSError:
-        return None
 
 
 def _find(name: str, like: Elf | None, folders: Sequence[str]) -> str:
@@ -68,7 +61,7 @@ def _checked(path: str, like: Elf | None) -> str:
     if not os.path.isfile(whole):
         raise RequestError(f"--preload {path}: there is no such file")
     if not fits(whole, like):
-        found = _read_header(whole)
+        found = read_header(whole)
         kind = f"it is for {found.architecture}" if found else "it is no shared library"
         wanted = f", the program for {like.architecture}" if like and found else ""
         raise RequestError(f"--preload {path}: {kind}{wanted}", hint="such a file would not be loaded")
@@ -80,11 +73,13 @@ def _checked(path: str, like: Elf | None) -> str:
 
 
 def preload_folders(workload: Workload, env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the folders to look in: those of the command's Python, of torch, of conda, and the linker's."""
+    """Yield the folders to look in: those of a Python, of torch, of conda, and the linker's."""
     if workload.python:
         yield os.path.join(os.path.dirname(os.path.dirname(workload.python)), "lib")
         for site in find_sites(workload.python, env):
             yield os.path.join(site, "torch", "lib")
+    else:
+        yield os.path.join(sys.prefix, "lib")
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if env.get(name):
             yield os.path.join(env[name], "lib")

@@ -123,6 +123,8 @@ def _read_preloaded(env: Mapping[str, str], like: Elf | None) -> tuple[tuple[Fou
     found: list[Found] = []
     troubles: list[str] = []
     for name in preload_entries(env):
+        if "$" in name:
+            continue  # $LIB, $ORIGIN and $PLATFORM mean what the linker was built for
         path = name if "/" in name else find_library(name, like, linker_folders(env))
         if path is None or not os.path.exists(path):
             troubles.append(f"LD_PRELOAD names {name}, which does not exist: every process will say so")

@@ -1,0 +1,194 @@
+"""Checks of `ompbind doctor`: what a command would run, which thread pools that has, and what it lacks."""
+
+from collections.abc import Iterator
+
+from ompbind.findings import Finding, note, ok, problem
+from ompbind.libraries import KINDS, OmpRuntime
+from ompbind.surroundings import Command, Surroundings
+from ompbind.workload import Found, How
+
+FORKS_FROM = 16
+"""The version of LLVM from which on processes that libomp forks survive it having places."""
+
+PACKAGES = {
+    "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools (conda)",
+    "iomp": "intel-openmp (pip, conda)",
+}
+"""Where libraries come from that a command wants and that are not there."""
+
+_ALLOCATION = (
+    "operations of torch that make tensors of 64 MiB took 2-4 times as long with the allocator"
+    " of glibc as with tcmalloc"
+)
+_REGIONS = "small parallel regions took 1.6 times as long in libgomp as in libiomp5"
+_WANTED = {
+    "tcmalloc": ("vLLM's CPU workers want it", _ALLOCATION),
+    "iomp": ("vLLM's CPU workers want it", _REGIONS),
+}
+
+
+def check_command(here: Surroundings) -> Iterator[Finding]:
+    """Tell what a command would run, or why it would not."""
+    command, work = here.command, here.workload
+    if command is None:
+        return
+    name, arch = command.argv[0], here.machine.arch if here.machine else ""
+    if command.error:
+        yield problem("command", command.error, "no rank can be started", command.hint or "give its path")
+    elif not work.program:
+        yield ok("command", f"{name}: what it runs in the end its file does not tell")
+    elif command.arch and arch and not _runs_on(command.arch, arch):
+        why = f"this machine is {arch}: it runs only where an emulator is registered"
+        yield note("command", f"{work.program} is for {command.arch}", why, f"one that is built for {arch}")
+    else:
+        yield ok("command", f"runs {work.program}{_python(command, work.site)}")
+
+
+def _runs_on(arch: str, machine: str) -> bool:
+    """Tell whether programs for one architecture run on another; those of 32 bits mostly do."""
+    return arch == machine or (machine, arch) in (
+        ("x86_64", "i386"), ("x86_64", "x32"), ("aarch64", "arm"), ("ppc64", "ppc"), ("armv7l", "arm"),
+        ("i686", "i386"), ("i586", "i386"), ("armv8l", "arm"), ("mips64", "mips"),
+    ) or machine in ("unknown", "")  # fmt: skip
+
+
+def _python(command: Command, site: str) -> str:
+    if command.python is None:
+        return ""
+    major, minor = command.python
+    return (
+        f" (Python {major}.{minor}{', isolated' if command.isolated else ''}; packages in {site or 'none'})"
+    )
+
+
+def check_runtimes(here: Surroundings) -> Iterator[Finding]:
+    """Look for OpenMP runtimes that get in each other's way."""
+    runtimes = list(here.workload.runtimes())
+    if not runtimes:
+        if here.command is not None and not here.workload.opaque and here.workload.program:
+            yield ok("OpenMP runtimes", "none found")
+        return
+    told = ", ".join(_name(one) for one in runtimes)
+    found = [*_abort(runtimes), *_narrow(runtimes, told), *_fork(runtimes)]
+    yield from found
+    if not found:
+        yield ok("OpenMP runtimes", told)
+
+
+def _name(one: Found) -> str:
+    version = f" {one.library.version}" if one.library.version else ""
+    return f"{one.library.kind.label}{version} ({one.how}: {one.by})"
+
+
+def _abort(runtimes: list[Found]) -> Iterator[Finding]:
+    """Look for the runtimes of both LLVM and Intel, which end a process that loads them both."""
+    both = [
+        next((one for one in runtimes if one.library.family is family), None)
+        for family in (OmpRuntime.LLVM, OmpRuntime.INTEL)
+    ]
+    if None in both:
+        return
+    pair = [one for one in both if one is not None]
+    found, sure = " and ".join(map(_name, pair)), all(one.how is not How.AVAILABLE for one in pair)
+    make = problem if sure else note
+    why = "a process that starts both is ended by the second one (OMP: Error #15)"
+    yield make(
+        "OpenMP runtimes", found, why, "keep one of them: preload none, or the one that the program needs"
+    )
+
+
+def _narrow(runtimes: list[Found], told: str) -> Iterator[Finding]:
+    """Look for several runtimes, of which libgomp narrows what the others see."""
+    gomps = [one for one in runtimes if one.library.family is OmpRuntime.GOMP]
+    if len(runtimes) < 2 or not gomps:
+        return
+    why = (
+        "libgomp moves the initial thread to its first place when it is loaded, and another runtime"
+        " sees no more: with places of one CPU, all of its threads are on that CPU"
+    )
+    remedy = "--bind rank, the default, has one place with all CPUs of the rank; not --bind exact"
+    yield note("OpenMP runtimes", f"several: {told}", why, remedy)
+
+
+def _fork(runtimes: list[Found]) -> Iterator[Finding]:
+    old = [
+        one
+        for one in runtimes
+        if one.library.family is OmpRuntime.LLVM and 0 < (one.library.version or 0) < FORKS_FROM
+    ]
+    if old:
+        why = f"processes that it forks crash when OMP_PLACES names CPUs (before LLVM {FORKS_FROM})"
+        yield note(
+            "OpenMP runtimes", _name(old[0]), why, "--bind none where the program forks, or a newer libomp"
+        )
+
+
+def check_preloadable(here: Surroundings) -> Iterator[Finding]:
+    """Tell which libraries could be preloaded, and which of them the command wants."""
+    loaded = {one.library.kind.name for one in here.workload.libraries if one.how is How.PRELOADED}
+    wanted = _wanted(here)
+    for name, path in here.preloadable:
+        label = KINDS[name].label
+        if name in loaded:
+            yield ok(label, "is preloaded")
+        elif name in wanted:
+            who, why = _WANTED[name]
+            where = (
+                f"--preload {name} ({path})" if path else f"install {PACKAGES[name]}, and --preload {name}"
+            )
+            yield note(label, "is not preloaded" if path else "is not installed", f"{who}: {why}", where)
+        elif path:
+            yield ok(label, f"{path} (--preload {name})")
+    missing = [
+        KINDS[name].label for name, path in here.preloadable if not path and name not in {*loaded, *wanted}
+    ]
+    if missing:
+        yield ok("to preload", f"not found: {', '.join(missing)}")
+
+
+def _wanted(here: Surroundings) -> set[str]:
+    """Return what the command wants to have preloaded; Intel's runtime is for x86 alone."""
+    if here.command is None or "vllm" not in here.command.packages:
+        return set()
+    return {"tcmalloc", "iomp"} if here.machine and here.machine.arch in ("x86_64", "i686") else {"tcmalloc"}
+
+
+def check_pools(here: Surroundings) -> Iterator[Finding]:
+    """Tell of thread pools that neither the affinity mask nor a variable can size."""
+    command = here.command
+    if command is None or command.error:
+        return
+    found = list(_find_pools(here, command))
+    yield from found
+    if not found:
+        yield ok("thread pools", "none known that variables do not reach")
+
+
+_COUNT_ALL = "count all CPUs of the machine: with a mask of 1 CPU of 2 they took 2"
+_TOO_MANY = "each of n ranks has threads for all CPUs, n times too many"
+
+
+def _find_pools(here: Surroundings, command: Command) -> Iterator[Finding]:
+    if command.python and (command.python < (3, 13) or command.isolated):
+        series = f"Python {command.python[0]}.{command.python[1]}"
+        lacks = "being isolated" if command.python >= (3, 13) else "which 3.13 does"
+        found = f"multiprocessing.Pool, ThreadPoolExecutor and os.cpu_count() {_COUNT_ALL}"
+        why = f"{_TOO_MANY}; {series} does not read PYTHON_CPU_COUNT, {lacks}"
+        yield note("Python's pools", found, why, "give them len(os.sched_getaffinity(0)) workers")
+    if "duckdb" in command.packages:
+        remedy = "in SQL: SET threads = N, with the N of OMP_NUM_THREADS"
+        yield note("DuckDB", f"its threads {_COUNT_ALL}", _TOO_MANY, remedy)
+    if "torch" in command.packages:
+        remedy = "torch.set_num_interop_threads(1), where a program uses them at all"
+        yield note("torch", f"its inter-op threads {_COUNT_ALL}", _TOO_MANY, remedy)
+    if command.cpp:
+        found = f"threads by std::thread::hardware_concurrency() {_COUNT_ALL}"
+        yield note("C++", found, _TOO_MANY, "let the program count what sched_getaffinity tells")
+    if _is_java(here.workload.program):
+        yield ok("Java", "reads the affinity mask itself")
+    if here.workload.opaque and here.workload.program:
+        yield ok("nproc", "in scripts it answers OMP_NUM_THREADS, so the threads of the rank")
+
+
+def _is_java(program: str) -> bool:
+    return program.rpartition("/")[2] in ("java", "javaw")

@@ -1,0 +1,84 @@
+"""What `ompbind doctor` found, for people and for programs (JSON, schema ompbind-doctor/1)."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from ompbind.cpuset import count
+from ompbind.findings import UNKNOWN, Finding, Grade
+from ompbind.report.text import Column, plain, render_table, wrap_indented
+from ompbind.surroundings import Surroundings
+
+
+def render_findings(findings: Sequence[Finding]) -> str:
+    """Render findings: problems and notes with reason and remedy, then a line for each that is well."""
+    lines = [line for one in findings if one.level is not Grade.OK for line in _lines(one)]
+    well = [one for one in findings if one.level is Grade.OK]
+    told = [one for one in well if one.found != UNKNOWN]
+    if told:
+        columns = [
+            Column(title="ok", cells=[plain(one.subject) for one in told]),
+            Column(title="", cells=[plain(one.found) for one in told], grows=True),
+        ]
+        lines += [*([""] if lines else []), render_table(columns)]
+    silent = [one.subject for one in well if one.found == UNKNOWN]
+    if silent:
+        lines.append(wrap_indented(f"not known: {', '.join(silent)}"))
+    return "\n".join([*lines, "", _count(findings)])
+
+
+def _lines(one: Finding) -> Iterator[str]:
+    yield wrap_indented(plain(f"{one.level}: {one.subject}: {one.found}"))
+    yield wrap_indented(plain(f"  why: {one.why}"))
+    yield wrap_indented(plain(f"  remedy: {one.remedy}"))
+
+
+def _count(findings: Sequence[Finding]) -> str:
+    problems, notes, well = (sum(one.level is level for one in findings) for level in Grade)
+    return f"{count(problems, 'problem')}, {count(notes, 'note')}, {well} ok"
+
+
+def render_findings_json(findings: Sequence[Finding], here: Surroundings) -> str:
+    """Render findings and the command that they are about as JSON, schema ompbind-doctor/1."""
+    record = {
+        "schema": "ompbind-doctor/1",
+        "problems": sum(one.level is Grade.PROBLEM for one in findings),
+        "notes": sum(one.level is Grade.NOTE for one in findings),
+        "command": _command(here),
+        "findings": [_finding(one) for one in findings],
+    }
+    return json.dumps(record, indent=2)
+
+
+def _finding(one: Finding) -> dict[str, object]:
+    return {
+        "check": one.by,
+        "level": one.level,
+        "subject": one.subject,
+        "found": one.found,
+        "why": one.why or None,
+        "remedy": one.remedy or None,
+    }
+
+
+def _command(here: Surroundings) -> dict[str, object] | None:
+    command, work = here.command, here.workload
+    if command is None:
+        return None
+    return {
+        "argv": list(command.argv),
+        "program": work.program or None,
+        "python": work.python or None,
+        "python_version": ".".join(map(str, command.python)) if command.python else None,
+        "site": work.site or None,
+        "opaque": work.opaque,
+        "libraries": [
+            {
+                "path": one.library.path,
+                "kind": one.library.kind.name,
+                "version": one.library.version,
+                "how": one.how,
+                "by": one.by,
+            }
+            for one in work.libraries
+        ],
+    }

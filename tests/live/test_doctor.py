@@ -1,0 +1,210 @@
+"""`ompbind doctor` on this machine: clean, spoiled, narrowed, without rights and without an environment."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, required, two_cpus, wait_until
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such surroundings")
+
+
+@pytest.fixture
+def doctor(ompbind):
+    """Run it for a program, and return its findings by subject, and the exit code."""
+
+    def run(*command, code=0, **options):
+        done = ompbind("doctor", "--format", "json", *(["--", *command] if command else []), **options)
+        told = json.loads(done.stdout)
+        problems = [one for one in told["findings"] if one["level"] == "problem"]
+        assert (done.returncode, len(problems), told["problems"]) == (code, code, len(problems)), done.stdout
+        return {one["subject"]: one for one in told["findings"]}
+
+    return run
+
+
+def test_a_clean_environment_has_no_problem(doctor):
+    found = doctor()
+    assert found["variables"]["found"] == "none that would move or narrow threads"
+    assert found["sched_setaffinity"]["found"] == "is permitted"
+    assert found["kernel"]["found"] == os.uname().release
+
+
+def test_text_in_a_pipe_fits_and_counts(ompbind):
+    done = ompbind("doctor", env={"GOMP_CPU_AFFINITY": "0-1", "COLUMNS": "200"})
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(len(line) <= 80 and "\033" not in line for line in lines)
+    assert "note: GOMP_CPU_AFFINITY: is '0-1'" in lines
+    assert lines[-1].startswith("0 problems, ")
+
+
+def test_gomp_cpu_affinity_is_a_note_that_ranks_are_spared(doctor, ompbind):
+    found = doctor(env={"GOMP_CPU_AFFINITY": "0"})["GOMP_CPU_AFFINITY"]
+    assert (found["level"], found["check"]) == ("note", "variables")
+    assert "--keep-env" in found["remedy"]
+    done = ompbind("run", "--", "printenv", "GOMP_CPU_AFFINITY", env={"GOMP_CPU_AFFINITY": "0"})
+    assert (done.returncode, done.stdout) == (1, ""), "what the remedy says is so"
+
+
+def elf(machine, wide=True):
+    """The head of a shared library for some machine, and no more of it."""
+    head = b"\x7fELF" + bytes([2 if wide else 1, 1, 1]) + bytes(9) + struct.pack("<HHI", 3, machine, 1)
+    return head + (struct.pack("<QQQIHHHHHH", 0, 0, 0, 0, 64, 56, 0, 0, 0, 0) if wide else
+                   struct.pack("<IIIIHHHHHH", 0, 0, 0, 0, 52, 32, 0, 0, 0, 0))  # fmt: skip
+
+
+HERE = os.uname().machine
+STRANGERS = {"32 bits": elf(3, wide=False), "aarch64": elf(183), "x86_64": elf(62), "no library": b"hello\n"}
+STRANGERS.pop(HERE, None)
+
+
+@pytest.mark.parametrize("data", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize("command", [(), (sys.executable, "-c", "0")], ids=["none", "python"])
+def test_what_cannot_be_preloaded_is_a_problem(doctor, tmp_path, data, command):
+    library = tmp_path / "libstranger.so"
+    library.write_bytes(data)
+    found = doctor(*command, code=1, env={"LD_PRELOAD": str(library)})["LD_PRELOAD"]
+    assert found["found"].startswith(f"names {library}, which is ")
+    assert found["level"] == "problem"
+
+
+def test_what_is_not_there_to_be_preloaded_is_a_problem(doctor):
+    found = doctor(code=1, env={"LD_PRELOAD": "/no/such/lib.so"})["LD_PRELOAD"]
+    assert found["found"].startswith("names /no/such/lib.so, which does not exist")
+
+
+def test_one_cpu_by_taskset_is_a_problem(doctor):
+    cpu = two_cpus()[1]
+    found = doctor(code=1, before=[required("taskset"), "-c", str(cpu)])["CPUs"]
+    assert f"online CPUs may be used ({cpu}), because of the affinity mask" in found["found"]
+
+
+def test_a_rank_of_a_run_has_what_it_should(ompbind):
+    done = ompbind("run", "-n", "2", "--share", "-m", "all", "--", OMPBIND, "doctor", "--format", "json")
+    assert done.returncode == 0
+    assert done.stdout.count("of the run around it") >= 2
+
+
+def test_other_runs_are_told(doctor, start):
+    process = start("run", "-m", str(two_cpus()[0]), "--run-id", "elsewhere", "--", "sleep", "60")
+    folder = Path(os.environ[RUNTIME_DIR])
+    wait_until(lambda: list(folder.glob("*.run")), "the run has registered")
+    found = doctor()["other runs"]
+    assert (found["level"], found["found"].split(" (")[0]) == ("note", "elsewhere")
+    process.terminate()
+
+
+def test_a_command_that_is_not_there(doctor):
+    found = doctor("nosuch-command", code=1)["command"]
+    assert found["found"] == "command not found: nosuch-command"
+
+
+def test_a_python_is_told_with_its_packages(doctor):
+    found = doctor(sys.executable, "serve.py")
+    series = ".".join(map(str, sys.version_info[:2]))
+    assert f"Python {series}" in found["command"]["found"]
+    assert ("Python's pools" in found) == (sys.version_info < (3, 13))
+
+
+def test_nothing_of_the_command_runs(doctor, tmp_path):
+    script, trace = tmp_path / "script", tmp_path / "trace"
+    script.write_text(f"#!/bin/sh\ntouch {trace}\n")
+    script.chmod(0o755)
+    doctor(str(script), "--help")
+    assert not trace.exists()
+
+
+def test_an_empty_environment():
+    done = subprocess.run([OMPBIND, "doctor"], env={}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_shells_complete_it(ompbind):
+    for words, number, found in (("ompbind doc", "1", "doctor"), ("ompbind doctor --fo", "2", "--format")):
+        env = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": number}
+        assert found in ompbind(env=env).stdout
+
+
+def test_usage_errors_end_with_2(ompbind):
+    done = ompbind("doctor", "--format", "yaml")
+    assert done.returncode == 2
+    assert "yaml" in done.stderr
+
+
+@AS_ROOT
+def test_an_ordinary_user_without_rights():
+    before = [required("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    readable = subprocess.run([*before, sys.executable, "-c", "import ompbind"], capture_output=True, cwd="/")
+    if readable.returncode:
+        pytest.skip("nobody cannot read this installation")
+    command = [*before, sys.executable, "-m", "ompbind", "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={}, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def quota():
+    """A control group that may use half of one CPU."""
+    for top, name, value in (
+        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000"),
+        ("/sys/fs/cgroup", "cpu.max", "50000 100000"),
+    ):
+        folder = Path(top) / f"ompbind-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        try:
+            if (folder / name).exists():
+                (folder / name).write_text(value)
+                yield folder
+                return
+        finally:
+            wait_until(lambda at=folder: not (at / "cgroup.procs").read_text(), "the group is empty")
+            folder.rmdir()
+    pytest.skip("no group with a quota can be made here")
+
+
+def test_a_quota_is_told(doctor, quota):
+    found = doctor(before=["sh", "-c", f'echo $$ >{quota}/cgroup.procs; exec "$@"', "sh"])["CPU quota"]
+    assert found["found"].startswith("the control group may use 0.5 CPUs of time on ")
+    assert "OMP_NUM_THREADS=1" in found["remedy"]
+
+
+FILTER = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+code = lambda *words: struct.pack("<HBBI", *words)
+program = (code(0x20, 0, 0, 0) + code(0x15, 0, 1, int(sys.argv[1])) + code(6, 0, 0, 0x50001)
+           + code(6, 0, 0, 0x7FFF0000))
+text = ctypes.create_string_buffer(program)
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, struct.pack("<HxxxxxxQ", 4, ctypes.addressof(text))) == 0, ctypes.get_errno()
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Starts a command under a filter as that of containers, which answers EPERM to one system call."""
+
+
+@pytest.mark.skipif(HERE != "x86_64", reason="system calls have other numbers elsewhere")
+def test_a_sandbox_that_refuses_is_told(doctor):
+    before = [sys.executable, "-c", FILTER]
+    found = doctor(before=[*before, "238"])["set_mempolicy"]
+    assert found["found"].startswith("is refused")
+    found = doctor(code=1, before=[*before, "203"])["sched_setaffinity"]
+    assert (found["level"], found["found"]) == ("problem", "is refused to this process")
+
+
+def test_it_does_not_take_long(ompbind):
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        ompbind("doctor", "--", sys.executable, "serve.py")
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.3

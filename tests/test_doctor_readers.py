@@ -1,0 +1,244 @@
+"""What `ompbind doctor` reads: settings of machines, below a root, and commands, from their files."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.doctor import examine
+from ompbind.errors import MachineError
+from ompbind.machine.archive import ArchiveRoot
+from ompbind.machine.commands import find_preloadable, read_command, read_commands_workload
+from ompbind.machine.linux import read_recorded
+from ompbind.machine.root import FolderRoot
+from ompbind.machine.settings import read_kernel, read_memory, read_power
+from ompbind.observe.permissions import judge
+from ompbind.surroundings import Kernel, Memory, Permission, Power, Room, Surroundings
+from ompbind.workload import Workload
+from tests.machines import Shape, write_tree
+from tests.recordings import recorded
+
+CPU = "sys/devices/system/cpu"
+PAGES = "sys/kernel/mm/transparent_hugepage"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Write a machine of two nodes and four CPUs, with more files."""
+
+    def write(**files):
+        return FolderRoot(str(write_tree(tmp_path, Shape(packages=2, cores=2), files.pop("files", files))))
+
+    return write
+
+
+def test_kernel_and_its_settings(tree):
+    root = tree(
+        files={
+            "proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64\n",
+            "proc/sys/kernel/numa_balancing": "1\n",
+            "proc/stat": "cpu  10 10 10 50 0 0 10 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n",
+            f"{CPU}/smt/control": "forceoff\n",
+            f"{PAGES}/enabled": "always madvise [never]\n",
+            f"{PAGES}/defrag": "always defer [defer+madvise] madvise never\n",
+            "run/.containerenv": "",
+        }
+    )
+    assert read_kernel(root) == Kernel(
+        release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1,
+        huge_pages="never", defrag="defer+madvise", stolen=0.1,
+    )  # fmt: skip
+    assert read_kernel(root).version == (5, 14)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {
+            "proc/stat": "cpu 1 2 x 4 5 6 7 8\n",
+            "proc/sys/kernel/numa_balancing": "?",
+            f"{PAGES}/enabled": "no brackets",
+        },
+        {"proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0\n", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"},
+        {"proc/stat": "intr 1 2 3 4 5 6 7 8 9\n", "proc/meminfo": "\0\0"},
+    ],
+)
+def test_what_is_absent_or_odd_is_not_known(tree, files):
+    root = tree(files=files)
+    assert read_kernel(root) == Kernel()
+    assert read_power(root, CpuSet(range(4))) == Power()
+    assert read_memory(root) == Memory()
+
+
+@pytest.mark.parametrize(
+    ("files", "container"),
+    [
+        ({".dockerenv": ""}, "Docker"),
+        ({"proc/self/cgroup": "0::/kubepods/burstable/pod1\n", ".dockerenv": ""}, "Kubernetes"),
+        ({"proc/self/cgroup": "5:cpu:/lxc/box\n"}, "LXC"),
+        ({"proc/self/cgroup": "0::/user.slice\n"}, ""),
+    ],
+)
+def test_containers(tree, files, container):
+    assert read_kernel(tree(files=files)).container == container
+
+
+def test_governors_by_policy(tree):
+    files = {}
+    for policy, cpus, governor in (
+        (0, "0 1", "powersave"),
+        (2, "2 3", "performance"),
+        (4, "4 5", "ondemand"),
+    ):
+        folder = f"{CPU}/cpufreq/policy{policy}"
+        files |= {
+            f"{folder}/affected_cpus": f"{cpus}\n",
+            f"{folder}/scaling_governor": f"{governor}\n",
+            f"{folder}/scaling_driver": "intel_pstate\n",
+            f"{folder}/energy_performance_preference": "balance_power\n",
+        }
+    power = read_power(tree(files=files), CpuSet(range(4)))
+    assert power == Power(
+        driver="intel_pstate",
+        governors=(("powersave", CpuSet([0, 1])), ("performance", CpuSet([2, 3]))),
+        preferences=(("balance_power", CpuSet(range(4))),),
+    )
+
+
+def test_governors_that_old_kernels_tell_for_each_cpu(tree):
+    files = {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": "ondemand\n" for cpu in (1, 3)}
+    assert read_power(tree(files=files), CpuSet(range(4))).governors == (("ondemand", CpuSet([1, 3])),)
+
+
+def test_memory_of_machine_and_nodes(tree):
+    node = "Node {0} MemTotal: 1000 kB\nNode {0} MemFree: 10 kB\nNode {0} Inactive(file): 20 kB\n"
+    root = tree(
+        files={
+            "proc/meminfo": "MemTotal: 2000 kB\nMemFree: 9 kB\nMemAvailable: 30 kB\n"
+            "SwapTotal: 500 kB\nSwapFree: 100 kB\n",
+            **{f"sys/devices/system/node/node{i}/meminfo": node.format(i) for i in range(2)},
+        }
+    )
+    assert read_memory(root) == Memory(
+        machine=Room(total=2000 << 10, free=30 << 10),
+        nodes=tuple(Room(node=i, total=1000 << 10, free=30 << 10) for i in range(2)),
+        swap_total=500 << 10,
+        swap_used=400 << 10,
+    )
+
+
+@pytest.mark.parametrize("path", recorded("dumps/*.tar.gz"), ids=lambda path: path.name)
+def test_recordings_have_nothing_that_is_too_odd(path):
+    root = ArchiveRoot(path.read_bytes(), path.name)
+    try:
+        machine = read_recorded(root)
+    except MachineError as error:
+        pytest.skip(f"it cannot be read: {error}")
+    here = Surroundings(
+        env={},
+        machine=machine,
+        kernel=read_kernel(root),
+        power=read_power(root, machine.online),
+        memory=read_memory(root),
+    )
+    assert all(one.found for one in examine(here))
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """A folder that looks like the environment of a Python, which runs nothing."""
+    site = tmp_path / "lib/python3.12/site-packages"
+    for name in ("torch/lib", "duckdb", "vllm"):
+        (site / name).mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin/python3.12"
+    os.link(os.path.realpath(sys.executable), python) if _same_device(tmp_path) else python.symlink_to(
+        os.path.realpath(sys.executable)
+    )
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    return tmp_path
+
+
+def _same_device(path):
+    return os.stat(path).st_dev == os.stat(os.path.realpath(sys.executable)).st_dev
+
+
+def describe(argv, env):
+    work = read_commands_workload(argv, env)
+    return read_command(argv, env, work)
+
+
+def test_a_command_of_a_python(environment):
+    python = str(environment / "bin/python3.12")
+    command = describe((python, "-I", "serve.py"), {})
+    assert command.packages == ("duckdb", "torch", "vllm")
+    assert command.isolated
+    assert command.python is not None
+    assert command.error == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "isolated"),
+    [
+        (("-E",), True),
+        (("-sE", "x"), True),
+        (("-u", "-I", "x.py"), True),
+        (("x.py", "-I"), False),
+        (("-c", "-I"), False),
+        (("-m", "pkg", "-E"), False),
+        ((), False),
+    ],
+    ids=str,
+)
+def test_pythons_that_ignore_variables(environment, words, isolated):
+    assert describe((str(environment / "bin/python3.12"), *words), {}).isolated is isolated
+
+
+def test_a_command_that_is_not_there_says_what_would_help(tmp_path):
+    command = describe(("nosuch",), {"PATH": str(tmp_path)})
+    assert (command.error, command.hint) == (
+        "command not found: nosuch", "is it installed, and its folder in PATH?",
+    )  # fmt: skip
+    plain = tmp_path / "plain"
+    plain.write_text("#!/bin/sh\n")
+    command = describe((str(plain),), {})
+    assert (command.error, command.hint) == (
+        f"cannot execute {plain}: permission denied", f"chmod +x {plain}",
+    )  # fmt: skip
+
+
+def test_libraries_to_preload_are_looked_for_where_the_linker_does(tmp_path):
+    (tmp_path / "libtcmalloc_minimal.so.4").symlink_to(_any_library())
+    found = dict(find_preloadable(Workload(), {"LD_LIBRARY_PATH": str(tmp_path)}))
+    assert found["tcmalloc"] == str(tmp_path / "libtcmalloc_minimal.so.4")
+    assert set(found) <= {"tcmalloc", "jemalloc", "mimalloc", "iomp"}
+
+
+def _any_library():
+    """A file that programs like this Python can load."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return next(line.split()[5] for line in lines if "libc.so" in line or "ld-musl" in line)
+
+
+def test_without_a_command_only_what_is_preloaded_is_told():
+    assert read_commands_workload((), {}) == Workload()
+    assert read_commands_workload((), {"LD_PRELOAD": "/no/such.so"}).troubles
+
+
+@pytest.mark.parametrize(
+    ("status", "permission"),
+    [
+        (0, Permission.GRANTED),
+        (1 << 8, Permission.REFUSED),
+        (13 << 8, Permission.REFUSED),
+        (38 << 8, Permission.ABSENT),
+        (22 << 8, Permission.UNKNOWN),
+        (255 << 8, Permission.UNKNOWN),
+        (31, Permission.REFUSED),
+    ],
+)
+def test_what_the_end_of_a_try_tells(status, permission):
+    assert judge(status) is permission
