@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ompbind.mask import Mask, parse_mask
     from ompbind.placement import Placement, Plan
     from ompbind.plan import make_plan
-    from ompbind.request import Bind, ProcBind, Request, Sharing
+    from ompbind.request import Bind, Memory, ProcBind, Request, Sharing
     from ompbind.topology import Level, Machine
     from ompbind.workload import Workload
 
@@ -31,6 +31,7 @@ __all__ = [
     "MachineError",
     "Mask",
     "MaskError",
+    "Memory",
     "OmpRuntime",
     "OmpbindError",
     "Placement",
@@ -62,7 +63,7 @@ _HOMES = {
     "mask": "Mask parse_mask",
     "placement": "Placement Plan",
     "plan": "make_plan",
-    "request": "Bind ProcBind Request Sharing",
+    "request": "Bind Memory ProcBind Request Sharing",
     "topology": "Level Machine",
     "workload": "Workload",
 }

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.mempolicy import MemoryPolicy
 from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
 from ompbind.placement import Placement, Plan
 from ompbind.record import Record
@@ -48,12 +49,16 @@ class Job(Record):
 
 
 class RankCommand(Record):
-    """One rank, ready to start; `cpus` is None where the process is not to be confined."""
+    """One rank, ready to start; `cpus` is None where the process is not to be confined.
+
+    `memory` is the policy for its memory, None where it has the one that it inherits.
+    """
 
     rank: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cpus: CpuSet | None
+    memory: MemoryPolicy | None = None
 
 
 def local_seats(plan: Plan) -> list[Seat]:
@@ -94,8 +99,9 @@ def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
             env.pop(name, None)
         else:
             env[name] = value
-    cpus = plan.placements[seat.slot].cpuset if plan.machine.bindable else None
-    return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus)
+    placement = plan.placements[seat.slot]
+    cpus = placement.cpuset if plan.machine.bindable else None
+    return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus, memory=placement.memory)
 
 
 def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:

@@ -9,6 +9,7 @@ from ompbind.ground import make_ground
 from ompbind.neighbours import check_alone, in_use, leave_to_others
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
+from ompbind.policies import add_policies, check_strict
 from ompbind.record import Record
 from ompbind.request import Bind, Request
 from ompbind.runtimes import Style, check_runtimes, choose_style
@@ -60,7 +61,10 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
     )
     draft = draft.replace(idle=machine.free - draft.reserved - draft.used)
     check_alone(draft)
-    return draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
+    draft = add_policies(draft)
+    made = draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
+    check_strict(made)
+    return made
 
 
 def _among_others(error: PlanError, machine: Machine, request: Request) -> PlanError:

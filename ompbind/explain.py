@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.neighbours import explain_neighbours
 from ompbind.placement import Note, Plan
+from ompbind.policies import explain_memory
 from ompbind.runtimes import Style, choose_style, explain_runtime
 from ompbind.strategies import STRATEGIES
 from ompbind.topology import Level, index_by_cpu, touched
@@ -160,6 +161,7 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_apart,
     _explain_kinds,
     _explain_nodes,
+    explain_memory,
     _explain_threads,
     _explain_crowd,
     _explain_sharing,

@@ -5,6 +5,7 @@ placements, what is reserved, what stays idle, and a note on every choice that w
 """
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.mempolicy import MemoryPolicy
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
@@ -23,7 +24,8 @@ class Placement(Record):
 
     `reserved` are the CPUs kept free for this rank's helpers, `nodes` the NUMA nodes of its CPUs, and
     `memory_nodes` those that its memory should come from: of its nodes the ones that have memory, and for
-    each one that has none the nearest that do.
+    each one that has none the nearest that do. `memory` is the policy that it starts with, None where it has
+    the one that it inherits.
     """
 
     rank: int
@@ -34,6 +36,7 @@ class Placement(Record):
     memory_nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     reserved: CpuSet = EMPTY
+    memory: MemoryPolicy | None = None
 
     @property
     def cpuset(self) -> CpuSet:

@@ -11,7 +11,7 @@ from ompbind.mask import mask_text
 from ompbind.measures import Border, Measures
 from ompbind.placement import Plan
 from ompbind.record import Record
-from ompbind.request import Bind
+from ompbind.request import Bind, Memory
 from ompbind.strategies import STRATEGIES
 from ompbind.topology import Level, index_by_cpu, touched
 
@@ -203,8 +203,17 @@ _MODES = {
 }
 
 
+_POLICIES = {
+    Memory.BIND: "It comes from the NUMA nodes of a rank's own CPUs and from no others, as asked.",
+    Memory.PREFERRED: "It comes from the NUMA nodes of a rank's own CPUs while these have some, as asked.",
+    Memory.INTERLEAVE: "It comes from the NUMA nodes of a rank's own CPUs in turn, as asked.",
+}
+
+
 def _memory(made: _Made) -> Iterator[str]:
     plan = made.plan
+    if plan.request.memory is not Memory.LOCAL:
+        yield _POLICIES[plan.request.memory]
     lacking = sorted({node for one in plan.placements for node in one.nodes if node not in one.memory_nodes})
     if lacking:
         yield f"{named('NUMA node', lacking)} without memory: that of the nearest node is used."

@@ -36,6 +36,15 @@ class ProcBind(StrEnum):
     SPREAD = "spread"
 
 
+class Memory(StrEnum):
+    """Where memory comes from: as the kernel does by itself, or by a policy for the NUMA nodes of a rank."""
+
+    LOCAL = "local"
+    BIND = "bind"
+    PREFERRED = "preferred"
+    INTERLEAVE = "interleave"
+
+
 class Sharing(StrEnum):
     """What becomes of CPUs that other runs use: told, used in silence, left to them, or refused."""
 
@@ -78,6 +87,7 @@ class Request(Record):
     reserve_total: int = 0
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
+    memory: Memory = Memory.LOCAL
     core_kind: KindName | Literal["all"] = "all"
     sharing: Sharing = Sharing.WARN
     allow_partial: bool = False
@@ -129,6 +139,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "proc_bind": (ProcBind, "as in proc_bind=ProcBind.SPREAD"),
     "omp_runtime": (OmpRuntime, "as in omp_runtime=OmpRuntime.GOMP"),
     "workload": (Workload, "read_workload reads one"),
+    "memory": (Memory, "as in memory=Memory.BIND"),
 }
 _WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
 

@@ -90,6 +90,7 @@ class Machine(Record):
     strongest first, and empty where all cores are alike. `bindable` is False on systems that cannot
     confine a process to CPUs. `remarks` tell what the reader could not make sense of. `runs` are other
     runs that live here, `taken` the CPUs of their cores where these are to be left to them.
+    `memory_allowed` are the NUMA nodes whose memory may be used, None where nobody tells.
     """
 
     source: str
@@ -107,6 +108,7 @@ class Machine(Record):
     remarks: tuple[str, ...] = ()
     runs: tuple[LiveRun, ...] = ()
     taken: CpuSet = EMPTY
+    memory_allowed: CpuSet | None = None
 
     def at(self, level: Level) -> tuple[Domain, ...]:
         """Return the domains of one level by logical number; empty when the machine has no such level."""

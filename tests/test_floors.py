@@ -12,25 +12,25 @@ PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 TABLE = """
 words:   record errors cpuset
-values:  libraries workload liveruns topology kinds memories items mend mask request placement
-         neighbours runtimes places selection field fitting strategies crowd ground shares explain
-         decide advice plan measures reasons compat openmp command outputs tagging events hints
-         sight numa_maps findings surroundings checks_cpus checks_system checks_variables
-         checks_command doctor
+values:  libraries workload liveruns topology kinds memories items mend mask request mempolicy
+         placement neighbours policies runtimes places selection field fitting strategies crowd
+         ground shares explain decide advice plan measures reasons compat openmp command outputs
+         tagging events hints sight numa_maps findings surroundings checks_cpus checks_system
+         checks_variables checks_command doctor
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux machine.hwloc_xml machine.lscpu machine.synthetic
          machine.own_json machine.sources machine.engines machine.which machine.elf
          machine.libraries machine.programs machine.preloads machine.settings machine.commands
-effects: launch.confine launch.claims launch.kin launch.ladder launch.terminal launch.ears
-         launch.wakeup launch.limits launch.front launch.leavings launch.spawn launch.sinks
-         launch.logs launch.ptys launch.lanes launch.pump launch.watch launch.stopping launch.ends
-         launch.supervise launch.worker observe.runtimes observe.probe observe.processes
+effects: launch.memory launch.confine launch.claims launch.kin launch.ladder launch.terminal
+         launch.ears launch.wakeup launch.limits launch.front launch.leavings launch.spawn
+         launch.sinks launch.logs launch.ptys launch.lanes launch.pump launch.watch launch.stopping
+         launch.ends launch.supervise launch.worker observe.runtimes observe.probe observe.processes
          observe.numa_maps observe.permissions launch.reports
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps report.outcome report.run report.doctor
          report.overlay report.boxes report.layout report.picture report.blocks report.mosaic
-shell:   cli.verb cli.say cli.options cli.running cli.exec cli.plan cli.probe cli.doctor cli.ps
-         cli.run cli.topo cli.main __main__
+shell:   cli.verb cli.say cli.settle cli.options cli.running cli.exec cli.plan cli.probe cli.doctor
+         cli.ps cli.run cli.topo cli.main __main__
 """
 FLOORS = [floor.split() for floor in re.split(r"\w+:", TABLE)[1:]]
 """Every module in the one total order; a module imports only what stands before it."""

@@ -8,6 +8,7 @@ import click
 
 from ompbind.cli.options import QUIET, complete_files, make_job, make_request, planning_options
 from ompbind.cli.say import say, say_changed, say_claimed, say_notes
+from ompbind.cli.settle import settle
 from ompbind.cli.verb import Verb
 from ompbind.command import RankCommand, Seat, find_changed, make_command
 from ompbind.errors import RequestError
@@ -57,7 +58,8 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     request = make_request(options, cmd)
     scene = _inside(found, machine, request, options) if found else _alone(request, options)
     job = make_job(options, cmd, scene.run_id)
-    claimed = claim_plan(machine, scene.request, _claimant(scene, job.run_id, in_engine=found is not None))
+    claimant = _claimant(scene, job.run_id, in_engine=found is not None)
+    claimed = settle(claim_plan(machine, scene.request, claimant))
     if scene.seat.local_rank == 0 and not options["quiet"]:
         say_notes(claimed.plan)
         say_changed(find_changed(claimed.plan, job))

@@ -15,7 +15,7 @@ from ompbind.libraries import PRELOADABLE, OmpRuntime
 from ompbind.machine.programs import read_workload
 from ompbind.mask import parse_mask
 from ompbind.record import Record
-from ompbind.request import Bind, Family, ProcBind, Request, Sharing, Smt
+from ompbind.request import Bind, Family, Memory, ProcBind, Request, Sharing, Smt
 from ompbind.strategies import STRATEGIES
 from ompbind.workload import Workload
 
@@ -125,6 +125,10 @@ _PLANNING_OPTIONS = (
              help=f"Put a library first in LD_PRELOAD: {', '.join(PRELOADABLE)}, or a path; also several."),
     _planned("--expect", type=library_names, multiple=True, metavar="NAMES",
              help="Warn unless these libraries are preloaded, as in tcmalloc,iomp."),
+    _planned("--memory", type=click.Choice([str(one) for one in Memory]), default="local",
+              show_default=True, metavar="MODE",
+              help="Where memory comes from: local (as the kernel does); bind, preferred, interleave:"
+              " the NUMA nodes of the rank's CPUs."),
     _planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
               show_default=True, metavar="KIND",
               help="Cores to use of a hybrid processor: performance, efficiency, all."),
@@ -172,6 +176,7 @@ def make_request(options: Mapping[str, Any], argv: Sequence[str] = ()) -> Reques
         reserve_total=options["reserve_total"],
         bind=Bind(options["bind"]),
         proc_bind=ProcBind(options["proc_bind"]),
+        memory=Memory(options["memory"]),
         core_kind=options["core_kind"],
         sharing=_sharing(options),
         allow_partial=options["allow_partial"],

@@ -10,6 +10,7 @@ import click
 from ompbind.cli.options import complete_files, make_job, make_request, planning_options
 from ompbind.cli.running import fill_paths, make_output, make_watch, running_options
 from ompbind.cli.say import say_changed, say_claimed, say_notes, tell
+from ompbind.cli.settle import settle
 from ompbind.cli.verb import Verb
 from ompbind.command import Job, find_changed, local_seats, make_command, make_variables
 from ompbind.errors import LaunchError, RequestError
@@ -72,7 +73,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
         return 0
     options = fill_paths(options, job.run_id)
     file = _prepare_report(options["report"], options["log_dir"])
-    claimed = claim_plan(read_machine(), request, make_claimant(job.run_id))
+    claimed = settle(claim_plan(read_machine(), request, make_claimant(job.run_id)))
     if not options["quiet"]:
         _tell(claimed, job, verbose=options["verbose"])
     return _start(claimed, job, options, file)

@@ -48,6 +48,10 @@ def exec_command(command: RankCommand) -> NoReturn:
     path = find_command(command.argv[0], command.env)
     if command.cpus is not None:
         confine(command.cpus)
+    if command.memory is not None:
+        from ompbind.launch.memory import take_policy  # late: few ranks have memory policies
+
+        take_policy(command.memory)
     restore_signals()
     try:
         os.execve(path, command.argv, command.env)

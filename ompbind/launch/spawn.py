@@ -1,9 +1,9 @@
 """Starting one rank: this process takes what the rank is to inherit, and spawns it.
 
-A process is born with the CPUs of the thread that starts it. So the keeper confines itself to the CPUs of a
-rank, reads back that it holds, and spawns the rank by `posix_spawn`: that copies no memory, as a fork does,
-and returns when the command runs, or with the reason why it cannot. Only a rank that is to have the terminal
-from its first moment on is forked.
+A process is born with the CPUs and the memory policy of the thread that starts it. So the keeper confines
+itself to the CPUs of a rank, reads back that it holds, takes its memory policy for a moment, and spawns the
+rank by `posix_spawn`: that copies no memory, as a fork does, and returns when the command runs, or with the
+reason why it cannot. Only a rank that is to have the terminal from its first moment on is forked.
 """
 
 import errno
@@ -51,21 +51,30 @@ def start_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
     try:
         if command.cpus is not None:
             confine(command.cpus)
-        if wiring.terminal:
-            return _fork(command, path, wiring)
-        return os.posix_spawn(
-            path,
-            command.argv,
-            command.env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in wiring.connections],
-            setpgroup=0,
-            setsigmask=wiring.front.mask,
-            setsigdef=wiring.unignored,
-        )
+        if command.memory is None:
+            return _spawn(command, path, wiring)
+        from ompbind.launch.memory import having_policy  # late: few runs have memory policies
+
+        with having_policy(command.memory):
+            return _spawn(command, path, wiring)
     except LaunchError as error:
         raise _of_rank(command.rank, error) from error
     except OSError as error:
         raise _of_rank(command.rank, _spawn_error(path, error.errno or 0)) from error
+
+
+def _spawn(command: RankCommand, path: str, wiring: Wiring) -> int:
+    if wiring.terminal:
+        return _fork(command, path, wiring)
+    return os.posix_spawn(
+        path,
+        command.argv,
+        command.env,
+        file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in wiring.connections],
+        setpgroup=0,
+        setsigmask=wiring.front.mask,
+        setsigdef=wiring.unignored,
+    )
 
 
 def _fork(command: RankCommand, path: str, wiring: Wiring) -> int:

@@ -45,14 +45,16 @@ def make_environment(
 def placed(plan: Plan, rank: int, *, run_id: str = "") -> Iterator[Placement]:
     """Start processes as one rank of a plan: what the body of this `with` starts has its CPUs and variables.
 
-    Inside, the calling thread is confined to the CPUs of the rank, os.environ is what `make_environment`
-    makes of it, and the default start method of multiprocessing is spawn. However the body ends, the thread
-    may then run where it could before, and the start method and every variable that ompbind decides are as
-    they were; other variables stay as the body leaves them. One thread at a time is inside, others wait.
+    Inside, the calling thread is confined to the CPUs of the rank and has its memory policy, os.environ is
+    what `make_environment` makes of it, and the default start method of multiprocessing is spawn. However the
+    body ends, the thread may then run where it could before, with the memory policy that it had, and the
+    start method and every variable that ompbind decides are as they were; other variables stay as the body
+    leaves them. One thread at a time is inside, others wait.
 
     Raises RequestError when the plan has no such rank or is for a recorded machine, LaunchError when the CPUs
-    cannot be bound to, or when the calling thread is inside already. Warns (RuntimeWarning) of workers that
-    multiprocessing did not spawn, and when nothing is left of the CPUs that the thread had.
+    cannot be bound to, or memory cannot and the request is strict, or when the calling thread is inside
+    already. Warns (RuntimeWarning) of workers that multiprocessing did not spawn, of memory that does not
+    come from where it should, and when nothing is left of the CPUs that the thread had.
     """
     seat = _seat(plan, rank)
     if plan.machine.source != LIVE:
@@ -63,7 +65,7 @@ def placed(plan: Plan, rank: int, *, run_id: str = "") -> Iterator[Placement]:
     placement = plan.placements[rank]
     variables = make_variables(plan, seat, _job({}, run_id))
     cpus = placement.cpuset if plan.machine.bindable else None
-    with _taking_turns(), _spawning(), _having(variables), _confined(cpus):
+    with _taking_turns(), _spawning(), _having(variables), _confined(cpus), _remembering(plan, placement):
         yield placement
 
 
@@ -185,6 +187,38 @@ def _confined(cpus: CpuSet | None) -> Iterator[None]:
     finally:
         # An ExitStack may be closed by another thread; 0 is right even in a process that the body forked.
         _give_back(0 if threading.get_ident() == ident else number, before)
+
+
+@contextmanager
+def _remembering(plan: Plan, placement: Placement) -> Iterator[None]:
+    """Have the memory policy of a rank for a while; a thread can only be given one by itself."""
+    if placement.memory is None:
+        yield
+        return
+    from ompbind.launch.memory import (
+        put_back,
+        read_policy,
+        settle_memory,
+        take_policy,
+    )  # late: as few need it
+
+    settled = settle_memory(plan.replace(placements=(placement,), notes=()))
+    for note in settled.notes:
+        warnings.warn(note.text, RuntimeWarning, _CALLER - 1)
+    policy = settled.placements[0].memory
+    if policy is None:
+        yield
+        return
+    ident, before = threading.get_ident(), read_policy()
+    try:
+        take_policy(policy)
+        yield
+    finally:
+        if threading.get_ident() == ident:
+            put_back(before)
+        else:
+            kept = f"the thread that began to place a worker keeps its memory policy, {policy}"
+            warnings.warn(f"{kept}: another one has ended that", RuntimeWarning, _CALLER)
 
 
 def _give_back(thread: int, before: set[int]) -> None:

@@ -15,9 +15,13 @@ _KINDS = ("cgroup", "cgroup2", "cpuset")
 
 
 class Limits(Record):
-    """The cpuset of the process, None where no group tells one, and its quota in CPUs, None if free."""
+    """The cpuset of the process, None where no group tells one, and its quota in CPUs, None if free.
+
+    `mems` are the NUMA nodes whose memory its cpuset allows, None where no group tells them.
+    """
 
     cpuset: CpuSet | None = None
+    mems: CpuSet | None = None
     quota: float | None = None
 
 
@@ -34,12 +38,14 @@ def read_limits(root: Root) -> Limits:
     """Read the limits of the process that reads, from `proc/self` and the mounted hierarchies."""
     groups = dict(_groups(root))
     cpuset: CpuSet | None = None
+    mems: CpuSet | None = None
     quotas: list[float] = []
     for mount in _mounts(root):
         for folder in _folders(mount, _path_in(mount, groups)):
-            cpuset = _cpuset(root, folder) if cpuset is None else cpuset
+            cpuset = _set(root, folder, "cpus") if cpuset is None else cpuset
+            mems = _set(root, folder, "mems") if mems is None else mems
             quotas.extend(_quota(root, folder))
-    return Limits(cpuset=cpuset, quota=min(quotas, default=None))
+    return Limits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
 
 
 def read_oom_kills(root: Root) -> int | None:
@@ -124,15 +130,18 @@ def _path_in(mount: _Mount, groups: dict[str, str]) -> str | None:
     return groups[min(named)] if named else None
 
 
-def _cpuset(root: Root, folder: str) -> CpuSet | None:
-    """Read the first cpuset file of a group that holds a set; an empty one means "as the parent"."""
-    for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"):
+def _set(root: Root, folder: str, what: str) -> CpuSet | None:
+    """Read the first cpuset file of a group that holds a set; an empty one means "as the parent".
+
+    `what` is "cpus", or "mems" for NUMA nodes.
+    """
+    for name in (f"cpuset.{what}.effective", f"cpuset.effective_{what}", f"cpuset.{what}", what):
         try:
-            cpus = CpuSet.from_list(root.read(f"{folder}/{name}") or "")
+            found = CpuSet.from_list(root.read(f"{folder}/{name}") or "")
         except ValueError:
             continue
-        if cpus:
-            return cpus
+        if found:
+            return found
     return None
 
 

@@ -5,7 +5,7 @@ import sys
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine.cgroup import read_limits
+from ompbind.machine.cgroup import Limits, read_limits
 from ompbind.machine.corekinds import read_kinds
 from ompbind.machine.numa import read_nodes
 from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
@@ -71,6 +71,7 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         isolated=isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
+        memory_allowed=_memory_allowed(root, limits, is_live=affinity is not None),
         remarks=(*cpus.remarks, *reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
     )
 
@@ -87,6 +88,15 @@ def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
     """
     others = usable - isolated
     return affinity | isolated if others and others <= affinity else affinity
+
+
+def _memory_allowed(root: Root, limits: Limits, *, is_live: bool) -> CpuSet | None:
+    """Return the nodes whose memory may be used, as the kernel tells a live process, or else its cpuset."""
+    if is_live:
+        for key, value in keyed_lines(root.read("proc/self/status")):
+            if key == "Mems_allowed_list":
+                return CpuSet.from_list(value)
+    return limits.mems
 
 
 def _online(root: Root, affinity: CpuSet | None) -> OnlineReading:

@@ -62,6 +62,7 @@ def _make(data: Data, source: str) -> Machine:
         quota=quota,
         bindable=data.get("bindable", True) is True,
         remarks=tuple(str(remark) for remark in data.get("remarks", ())),
+        memory_allowed=None if data.get("memory_allowed") is None else _set(data, "memory_allowed"),
     )
 
 

@@ -90,6 +90,7 @@ def machine_record(machine: Machine) -> dict[str, object]:
         "isolated": str(machine.isolated),
         "nohz_full": str(machine.nohz_full),
         "quota_cpus": machine.quota,
+        "memory_allowed": None if machine.memory_allowed is None else str(machine.memory_allowed),
         "cpus": list(_cpu_records(machine)),
         "nodes": [
             {

@@ -13,7 +13,7 @@ from ompbind.placement import Placement, Plan
 from ompbind.reasons import make_reasons
 from ompbind.report.machine import render_summary
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
-from ompbind.request import Bind, Request
+from ompbind.request import Bind, Memory, Request
 from ompbind.topology import Level, index_by_cpu
 from ompbind.workload import Workload
 
@@ -36,6 +36,8 @@ def render_plan(plan: Plan) -> str:
         columns.insert(
             -1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True)
         )
+    if plan.request.memory is not Memory.LOCAL:
+        columns.insert(4, Column(title="memory", cells=[str(one.memory or "-") for one in ranks]))
     return "\n".join([f"{render_heading(plan)}\n", render_table(columns), *_remarks(plan)])
 
 
@@ -122,6 +124,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "reserve_total": request.reserve_total,
         "bind": str(request.bind),
         "proc_bind": str(request.proc_bind),
+        "memory": str(request.memory),
         "core_kind": request.core_kind,
         "share": request.share,
         "sharing": str(request.sharing),
@@ -168,6 +171,7 @@ def _rank_record(one: Placement, env: Variables) -> dict[str, object]:
         "threads": one.threads,
         "nodes": list(one.nodes),
         "memory_nodes": list(one.memory_nodes),
+        "memory": {"mode": str(one.memory.mode), "nodes": list(one.memory.nodes)} if one.memory else None,
         "devices": list(one.devices),
         "reserved": str(one.reserved),
         "env": dict(sorted(env.items())),

@@ -2,8 +2,8 @@
 
 Nothing is judged here; the tests outside compare what the kernel, lscpu, hwloc and ompbind say. Only the
 standard library is used. The one argument is the order as JSON, options of ompbind are one text each in it:
-lists `placed` and `refused` of options, a list `held` of [options, changes], and `toggled`, null or [file,
-texts to write into it, options, runs].
+lists `placed`, `remembered` and `refused` of options, a list `held` of [options, changes], and `toggled`,
+null or [file, texts to write into it, options, runs].
 """
 
 import fcntl
@@ -29,8 +29,8 @@ devices/system/cpu/cpu*/topology/*_cpus_list devices/system/cpu/cpu*/cache/index
 devices/system/cpu/cpu*/cache/index*/shared_cpu_list devices/system/node/node*/cpulist
 devices/system/node/node*/distance devices/system/node/node*/meminfo
 """
-SHOW = 'exec cat /proc/self/environ /proc/self/status >"$0/$OMPBIND_RANK"'
-"""A rank: writes down its own environment and status, in a file of its own so that lines never mix."""
+SHOW = 'exec cat /proc/self/environ /proc/self/status /proc/self/numa_maps >"$0/$OMPBIND_RANK"'
+"""A rank: writes down its environment, status and memory, in a file of its own so that lines never mix."""
 
 INHERITED = {**os.environ, "GOMP_CPU_AFFINITY": "0"}
 """One variable that every plan clears: ranks must not see it, and each run has something to say about it."""
@@ -45,6 +45,7 @@ def main():
         "lscpu": output("lscpu", "--online", "-p=CPU,NODE,SOCKET,CORE"),
         "topo": output(OMPBIND, "topo", "--format", "json"),
         "placed": {options: place(options) for options in order["placed"]},
+        "remembered": {options: bind(options) for options in order["remembered"]},
         "refused": {options: bind(options) for options in order["refused"]},
         "held": [hold(options, changes) for options, changes in order["held"]],
         "toggled": toggle(*order["toggled"]) if order["toggled"] else [],
@@ -107,7 +108,8 @@ def read_ranks(folder):
         if "Cpus_allowed_list" not in status:
             continue
         env = dict(item.split("=", 1) for item in environ.split("\0"))
-        ranks[path.name] = {"env": env, "allowed": told_by(status, "Cpus_allowed_list")}
+        memory = [line.split(" ", 1)[1] for line in status.splitlines() if " stack " in line]
+        ranks[path.name] = {"env": env, "allowed": told_by(status, "Cpus_allowed_list"), "memory": memory}
     return ranks
 
 

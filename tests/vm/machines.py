@@ -37,12 +37,14 @@ class Toggled(NamedTuple):
 class Vm(NamedTuple):
     """Options of the tool, and options of ompbind → CPU sets of its ranks, or a pattern of its refusal.
 
-    A command in front, up to a colon, is what starts ompbind.
+    `remembered` are options → the memory policies of ranks, as the kernel writes them, with bars between. A
+    command in front, up to a colon, is what starts ompbind.
     """
 
     options: tuple[str, ...]
     placed: dict[str, str]
     refused: Mapping[str, str] = MappingProxyType({})
+    remembered: Mapping[str, str] = MappingProxyType({})
     held: tuple[Held, ...] = ()
     toggled: Toggled | None = None
 
@@ -62,6 +64,16 @@ MACHINES = {
             "-n 2 -s spread -t 2 --bind none": "0,2|8,10",
         },
         refused={"-m 16": "CPU 16 does not exist"},
+        remembered={
+            "-n 2": "default|default",
+            "-n 2 --memory bind": "bind:0|bind:1",
+            "-n 2 --memory preferred": "prefer:0|prefer:1",
+            "-n 3 --memory preferred": "prefer:0|prefer (many):0-1|prefer:1",
+            "-n 3 --memory bind --strict": "bind:0|bind:0-1|bind:1",
+            "-n 1 --memory interleave": "interleave:0-1",
+            "numactl --interleave=all : -n 2": "interleave:0-1|interleave:0-1",
+            "numactl --preferred=1 : -n 2 --memory bind": "bind:0|bind:1",
+        },
     ),
     "unplugged": Vm(
         ("--topology", DUAL),
@@ -87,6 +99,7 @@ MACHINES = {
         ("--topology", f"{DUAL},memonly=1"),
         placed={"-n auto -s nodes": "0,2,4,6|8,10,12,14", "-n 4 --smt all": "0-3|4-7|8-11|12-15"},
         refused={"-m node:#2": "NUMA node 2 has no CPU"},
+        remembered={"-n 2 --memory bind": "bind:0|bind:1", "--memory interleave": "interleave:0-1"},
     ),
     "hbm": Vm(
         ("--topology", "snc4hbm"),
@@ -94,6 +107,10 @@ MACHINES = {
             "-n 2": "0-7|8-15",
             "-n auto -s nodes --smt all": "0-3,16-19|4-7,20-23|8-11,24-27|12-15,28-31",
             "-n auto -s l3 --sibling last": "16-23|24-31",
+        },
+        remembered={
+            "-n 2 --memory bind": "bind:0-1|bind:2-3",
+            "-n 3 -m 1|9-10|all,^1,^9-10 --memory preferred": "prefer:0|prefer:2|prefer (many):0-3",
         },
     ),
     "cgroup": Vm(
@@ -103,7 +120,11 @@ MACHINES = {
             "-n 2 --smt all": "0-3|8-11",
             "-n 2 -m 1-2|9": "1-2|9",
         },
-        refused={"-m 3-4": "CPU 4 is not allowed"},
+        refused={
+            "-m 3-4": "CPU 4 is not allowed",
+            "-n 2 --memory bind --strict": r"memory of NUMA node 1 is not allowed here \(cpuset.mems: 0\)",
+        },
+        remembered={"-n 2 --memory bind": "bind:0|default", "--memory interleave": "interleave:0"},
         held=(
             Held("-n 2 --smt all", {CPUSET: ("0-1,8-11", "0-3,8-11")}, 125, "CPUs 0-3, .* gave only 0-1 "),
             Held("-m 8-9", {CPUSET: ("0-3", "0-3,8-11")}, 125, "rank 0: cannot bind to CPUs 8-9: "),
@@ -149,6 +170,7 @@ def make_order(name):
     vm = MACHINES[name]
     return {
         "placed": list(vm.placed),
+        "remembered": list(vm.remembered),
         "refused": list(vm.refused),
         "held": [(one.options, one.changes) for one in vm.held],
         "toggled": vm.toggled,

@@ -199,6 +199,23 @@ def test_threads_are_those_of_the_quota(name, seen):
         assert {rank["env"]["OMP_NUM_THREADS"] for rank in ranks.values()} == {threads}
 
 
+@each("remembered")
+def test_memory_comes_from_where_it_should(name, seen, options, expected):
+    done = seen["remembered"][options]
+    assert done["code"] == 0, done["said"]
+    policies = [
+        re.match(r"(.*?) stack ", *done["ranks"][rank]["memory"])[1] for rank in sorted(done["ranks"])
+    ]
+    assert policies == expected.split("|")
+
+
+@pytest.mark.parametrize("name", ["cgroup"])
+def test_memory_that_is_not_allowed_is_told(name, seen):
+    bind, interleave = (" ".join(one["said"].split()) for one in seen["remembered"].values())
+    assert "no --memory bind for rank 1: memory of NUMA node 1 is not allowed here (cpuset.mems: 0)" in bind
+    assert "not allowed here (cpuset.mems: 0): none from there for rank 0" in interleave
+
+
 @each("refused")
 def test_what_cannot_be_is_refused(name, seen, options, expected):
     done = seen["refused"][options]

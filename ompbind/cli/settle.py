@@ -1,0 +1,22 @@
+"""Finding out, before any rank starts, whether what was planned for memory can be had."""
+
+from ompbind.errors import LaunchError
+from ompbind.launch.claims import Claimed, release
+from ompbind.request import Memory
+
+
+def settle(claimed: Claimed) -> Claimed:
+    """Return a claimed plan with the memory policies that can be had here, and notes on all others.
+
+    Raises LaunchError when a strict request is not met; the claim is taken back then.
+    """
+    if claimed.plan.request.memory is Memory.LOCAL:
+        return claimed
+    from ompbind.launch.memory import settle_memory  # late: few runs have memory policies
+
+    try:
+        return claimed.replace(plan=settle_memory(claimed.plan))
+    except LaunchError:
+        if claimed.claim:
+            release(claimed.claim)
+        raise

@@ -1,0 +1,222 @@
+"""Taking the memory policy of a rank: the calling thread has it, and so has every process that it starts.
+
+Whether policies can be had at all is found out before any rank starts. Nothing here is loaded unless a
+policy is asked for.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from ompbind.cpuset import CpuSet, named
+from ompbind.errors import LaunchError
+from ompbind.mempolicy import (
+    DEFAULT,
+    MAXNODE,
+    PREFERRED_MANY,
+    Abi,
+    Dialect,
+    MemoryPolicy,
+    find_abi,
+    make_nodemask,
+    parse_nodemask,
+)
+from ompbind.placement import Note, Placement, Plan
+from ompbind.policies import NARROWED, unset_note
+from ompbind.record import Record
+
+_NODES = "/sys/devices/system/node"
+_CONTAINERS = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
+
+
+class Before(Record):
+    """The policy that a thread had: its mode, with flags, and its mask of nodes as the kernel wrote it."""
+
+    mode: int
+    mask: bytes
+
+
+class _Kernel(Record):
+    """How to call the kernel here; `call` takes the number of a system call and its arguments.
+
+    It returns 0, or the number of the error.
+    """
+
+    abi: Abi
+    call: Callable[..., int]
+
+
+@cache
+def _find_kernel() -> _Kernel:
+    """Find out how to call the kernel; raises LaunchError where that is not known."""
+    try:
+        import ctypes  # late: few runs have memory policies
+    except ImportError as error:
+        raise LaunchError(
+            "this Python has no ctypes to set memory policies with", hint="numactl can"
+        ) from error
+    library = ctypes.CDLL(None, use_errno=True)
+    # What follows the first argument is variable, and every one is a long or a pointer.
+    library.syscall.argtypes, library.syscall.restype = (ctypes.c_long,), ctypes.c_long
+    dialect = Dialect(
+        machine=os.uname().machine,
+        word_bytes=ctypes.sizeof(ctypes.c_long),
+        is_big_endian=sys.byteorder == "big",
+        triplet=getattr(sys.implementation, "_multiarch", ""),
+    )
+    abi = find_abi(dialect)
+    if abi is None:
+        raise LaunchError(
+            f"ompbind does not know the system calls for memory policies on {dialect.machine}",
+            hint="numactl may know them",
+        )
+
+    def call(number: int, *arguments: "int | bytes | ctypes.Array[ctypes.c_char]") -> int:
+        longs = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
+        return ctypes.get_errno() if library.syscall(number, *longs) == -1 else 0
+
+    return _Kernel(abi=abi, call=call)
+
+
+def read_policy() -> Before | None:
+    """Return the memory policy of the calling thread; None where it cannot be read."""
+    kernel = _find_kernel()
+    import ctypes  # here it is there
+
+    mode, mask = ctypes.c_int(), ctypes.create_string_buffer(MAXNODE // 8)
+    failed = kernel.call(kernel.abi.get, ctypes.addressof(mode), mask, MAXNODE, 0, 0)
+    return None if failed else Before(mode=mode.value, mask=mask.raw)
+
+
+def put_back(before: Before | None) -> None:
+    """Give the calling thread the policy back that it had, the kernel's default where that cannot be."""
+    kernel = _find_kernel()
+    number, nothing = kernel.abi.set, (DEFAULT, 0, 0)
+    if before is not None:
+        mask = (before.mask, MAXNODE) if any(before.mask) else (0, 0)
+        if kernel.call(number, before.mode, *mask) == 0:
+            return
+    kernel.call(number, *nothing)
+
+
+def take_policy(policy: MemoryPolicy) -> None:
+    """Have a memory policy in the calling thread, and read back that it holds; raises LaunchError.
+
+    The kernel takes a mask of which only some nodes are allowed, and uses fewer without a word.
+    """
+    kernel = _find_kernel()
+    mask = make_nodemask(CpuSet(policy.nodes), kernel.abi)
+    failed = kernel.call(kernel.abi.set, policy.kernel_mode, mask, MAXNODE)
+    if failed:
+        raise _refused(policy, failed)
+    now = read_policy()
+    if now is not None:
+        given = parse_nodemask(now.mask, kernel.abi)
+        if given != CpuSet(policy.nodes):
+            raise LaunchError(
+                f"asked for memory of {_nodes(policy)}, the kernel gave only {given}", hint=_allowed()
+            )
+
+
+@contextmanager
+def having_policy(policy: MemoryPolicy) -> Iterator[None]:
+    """Have a memory policy for a while: what is started then keeps it. Raises LaunchError."""
+    before = read_policy()
+    try:
+        take_policy(policy)
+        yield
+    finally:
+        put_back(before)
+
+
+class _UnknownError(LaunchError):
+    """No node of a policy may be used, or the kernel does not know its mode: it tells the same of both."""
+
+
+def _refused(policy: MemoryPolicy, number: int) -> LaunchError:
+    """Return what it means that the kernel refuses a policy."""
+    if number == errno.ENOSYS and not os.path.exists(_NODES):
+        return LaunchError("this kernel knows no NUMA nodes, and so no memory policies")
+    if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        why = os.strerror(number)
+        return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINERS)
+    if number == errno.EINVAL:
+        return _UnknownError(f"no memory can be had of {_nodes(policy)}", hint=_allowed())
+    return LaunchError(f"no memory policy for {_nodes(policy)}: {os.strerror(number)}")
+
+
+def _nodes(policy: MemoryPolicy) -> str:
+    return named("NUMA node", CpuSet(policy.nodes))
+
+
+def _allowed() -> str:
+    """Tell which nodes this process may have memory of."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            told = next(line.split()[1] for line in file if line.startswith("Mems_allowed_list:"))
+    except (OSError, StopIteration, IndexError):
+        return ""
+    return f"allowed here: {named('NUMA node', CpuSet.from_list(told))}"
+
+
+def settle_memory(plan: Plan) -> Plan:
+    """Try the policies of a plan in this process, and return the plan with those that can be had.
+
+    Notes tell of ranks that get another one, or none. Raises LaunchError when a strict request is not met.
+    This process has the policy that it had.
+    """
+    found: dict[MemoryPolicy, MemoryPolicy | LaunchError] = {}
+    for one in plan.placements:
+        if one.memory is not None and one.memory not in found:
+            found[one.memory] = _try(one.memory)
+    troubles = [result for result in found.values() if isinstance(result, LaunchError)]
+    if plan.request.strict and troubles:
+        raise troubles[0]
+    changed = [one for one in plan.placements if one.memory and found[one.memory] != one.memory]
+    notes = tuple(_explain(plan, changed, found))
+    if plan.request.strict and notes:
+        raise LaunchError(notes[0].text, hint="leave --strict out, or use --memory bind")
+    settled = {one.rank: found[one.memory] for one in changed if one.memory}
+    placements = (
+        one.replace(memory=_policy(settled[one.rank])) if one.rank in settled else one
+        for one in plan.placements
+    )
+    return plan.replace(placements=tuple(placements), notes=plan.notes + notes)
+
+
+def _policy(result: "MemoryPolicy | LaunchError") -> MemoryPolicy | None:
+    return result if isinstance(result, MemoryPolicy) else None
+
+
+def _try(policy: MemoryPolicy) -> "MemoryPolicy | LaunchError":
+    """Return the policy that can be had: this one, or one for fewer nodes, or why none can be."""
+    try:
+        with having_policy(policy):
+            return policy
+    except LaunchError as error:
+        if policy.kernel_mode == PREFERRED_MANY and isinstance(error, _UnknownError):
+            fewer = _try(policy.narrowed)
+            return error if isinstance(fewer, LaunchError) else fewer
+        return error
+
+
+def _explain(
+    plan: Plan, changed: list[Placement], found: dict[MemoryPolicy, "MemoryPolicy | LaunchError"]
+) -> Iterator[Note]:
+    """Yield a note for each reason why policies are not those of the plan."""
+    narrowed = [one for one in changed if one.memory and isinstance(found[one.memory], MemoryPolicy)]
+    if narrowed:
+        told = ", ".join(f"rank {one.rank}: {one.memory.first}" for one in narrowed if one.memory)
+        text = f"this kernel prefers one NUMA node only, from Linux 5.15 on several: {told}"
+        yield Note(code=NARROWED, text=text, warning=True)
+    reasons: dict[str, list[Placement]] = {}
+    for one in changed:
+        result = found[one.memory] if one.memory else None
+        if isinstance(result, LaunchError):
+            why = f"{result.message}; {result.hint}" if result.hint else result.message
+            reasons.setdefault(why, []).append(one)
+    for why, ranks in reasons.items():
+        yield unset_note(plan.request.memory, ranks, why)

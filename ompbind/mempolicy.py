@@ -1,0 +1,128 @@
+"""The memory policy of a rank: from which NUMA nodes its memory comes, and how the kernel is told that.
+
+A policy is a mode and a mask of nodes. The system calls that set and read it have other numbers on each
+architecture, and the mask is made of words of the size and the byte order that programs there have.
+"""
+
+import re
+
+from ompbind.cpuset import CpuSet
+from ompbind.record import Record
+from ompbind.request import Memory
+from ompbind.topology import NODES
+
+DEFAULT = 0
+"""The kernel's mode of a process that has no policy."""
+
+PREFERRED = 1
+"""The mode that prefers one node; kernels before 5.15 know none for several."""
+
+PREFERRED_MANY = 5
+"""The mode that prefers several nodes."""
+
+_MODES = {Memory.BIND: (2, "bind"), Memory.INTERLEAVE: (3, "interleave")}
+
+MAXNODE = NODES + 1
+"""What the kernel is told of the size of every mask: it takes one off before it counts bits."""
+
+
+class MemoryPolicy(Record):
+    """Where the memory of a rank comes from: `nodes` by number, of which `first` has the most of its CPUs."""
+
+    mode: Memory
+    nodes: tuple[int, ...]
+    first: int
+
+    @property
+    def narrowed(self) -> "MemoryPolicy":
+        """The policy for the first node alone."""
+        return self.replace(nodes=(self.first,))
+
+    @property
+    def kernel_mode(self) -> int:
+        """The number by which the kernel knows the mode."""
+        if self.mode is Memory.PREFERRED:
+            return PREFERRED_MANY if len(self.nodes) > 1 else PREFERRED
+        return _MODES[self.mode][0]
+
+    @property
+    def kernel_text(self) -> str:
+        """The policy as the kernel writes it in /proc/PID/numa_maps."""
+        word = {PREFERRED: "prefer", PREFERRED_MANY: "prefer (many)"}.get(self.kernel_mode)
+        return f"{word or _MODES[self.mode][1]}:{CpuSet(self.nodes)}"
+
+    def __str__(self) -> str:
+        return f"{self.mode} {CpuSet(self.nodes)}"
+
+
+class Abi(Record):
+    """How programs here call the kernel: numbers of get_mempolicy and set_mempolicy, words of masks."""
+
+    get: int
+    set: int
+    word_bytes: int
+    is_big_endian: bool
+
+
+class Dialect(Record):
+    """What tells programs of one kind from others on a machine.
+
+    `machine` is what uname tells, which may be of a kernel with longer words. `triplet` is the
+    multiarch name of the interpreter, "" where it has none: two kinds of programs on one processor that have
+    words of one size have nothing else to tell them apart.
+    """
+
+    machine: str
+    word_bytes: int
+    is_big_endian: bool = False
+    triplet: str = ""
+
+
+_X32 = 1 << 30
+_X86, _ARM, _GENERIC = r"x86_64|i[3-6]86", r"arm.*|aarch64.*", r"riscv.*|loongarch.*"
+_CALLS: tuple[tuple[str, int, str, tuple[int, int]], ...] = (
+    (_X86, 8, "", (239, 238)),
+    (_X86, 4, "x32", (_X32 + 239, _X32 + 238)),
+    (_X86, 4, "", (275, 276)),
+    (_ARM, 8, "", (236, 237)),
+    (_ARM, 4, "", (320, 321)),
+    (_GENERIC, 8, "", (236, 237)),
+    (_GENERIC, 4, "", (236, 237)),
+    (r"ppc.*", 8, "", (260, 261)),
+    (r"ppc.*", 4, "", (260, 261)),
+    (r"s390x?", 8, "", (269, 270)),
+    (r"s390x?", 4, "", (269, 270)),
+    (r"mips.*", 8, "", (5228, 5229)),
+    (r"mips.*", 4, "abin32", (6232, 6233)),
+    (r"mips.*", 4, "", (4269, 4270)),
+    (r"sparc.*", 8, "", (304, 305)),
+    (r"sparc.*", 4, "", (304, 305)),
+)
+"""Machines, bytes of a word, end of the triplet → get_mempolicy, set_mempolicy; the first row counts."""
+
+
+def find_abi(dialect: Dialect) -> Abi | None:
+    """Return how programs of a kind call the kernel; None where nobody has written it down here."""
+    for machines, word_bytes, end, (get, set_) in _CALLS:
+        is_here = re.fullmatch(machines, dialect.machine) and dialect.triplet.endswith(end)
+        if is_here and word_bytes == dialect.word_bytes:
+            return Abi(get=get, set=set_, word_bytes=word_bytes, is_big_endian=dialect.is_big_endian)
+    return None
+
+
+def make_nodemask(nodes: CpuSet, abi: Abi) -> bytes:
+    """Write nodes as the kernel reads them: words of bits, the first word for the lowest nodes."""
+    return _swapped(nodes.bits.to_bytes(NODES // 8, "little"), abi)
+
+
+def parse_nodemask(mask: bytes, abi: Abi) -> CpuSet:
+    """Read nodes as the kernel writes them."""
+    return CpuSet.from_bits(int.from_bytes(_swapped(mask, abi), "little"))
+
+
+def _swapped(mask: bytes, abi: Abi) -> bytes:
+    """Turn the bytes of each word around where the highest comes first."""
+    if not abi.is_big_endian:
+        return mask
+    words = range(0, len(mask), abi.word_bytes)
+    return b"".join(mask[at : at + abi.word_bytes][::-1] for at in words)

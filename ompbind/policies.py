@@ -1,0 +1,119 @@
+"""Deciding the memory policies of ranks, and what there is to say of them."""
+
+from collections.abc import Iterable, Mapping
+
+from ompbind.cpuset import CpuSet, named
+from ompbind.errors import PlanError
+from ompbind.mempolicy import MemoryPolicy
+from ompbind.placement import Note, Placement, Plan
+from ompbind.request import Memory
+from ompbind.topology import Machine
+
+UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
+"""Codes of the notes on ranks whose memory does not come from where it was asked for."""
+
+_LESS = (UNSET, LIMITED, NARROWED)
+
+
+def add_policies(plan: Plan) -> Plan:
+    """Give every rank the memory policy that was asked for, for those of its nodes that may be used."""
+    if plan.request.memory is Memory.LOCAL or not plan.machine.bindable:
+        return plan
+    node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
+    placements: list[Placement] = []
+    for one in plan.placements:
+        last = placements[-1] if placements else None
+        same = last is not None and last.cpus is one.cpus
+        policy = last.memory if last is not None and same else _make_policy(plan, one, node_of)
+        placements.append(one.replace(memory=policy))
+    return plan.replace(placements=tuple(placements))
+
+
+def _make_policy(plan: Plan, one: Placement, node_of: Mapping[int, int]) -> MemoryPolicy | None:
+    nodes = usable(plan.machine, one)
+    if not nodes:
+        return None
+    cpus = [node_of.get(cpu) for cpu in one.cpus]
+    first = max(nodes, key=lambda node: (cpus.count(node), -node))
+    return MemoryPolicy(mode=plan.request.memory, nodes=tuple(nodes), first=first)
+
+
+def usable(machine: Machine, one: Placement) -> CpuSet:
+    """Return those nodes that a rank's memory should come from which this process may have memory of."""
+    nodes = CpuSet(one.memory_nodes)
+    return nodes if machine.memory_allowed is None else nodes & machine.memory_allowed
+
+
+def explain_memory(plan: Plan) -> list[Note]:
+    """Say from where memory comes, as far as it is not plainly the one node of each rank."""
+    if plan.request.memory is Memory.LOCAL:
+        return []
+    return [*_explain_lacking(plan), *_explain_limits(plan), *_explain_several(plan), *_explain_unset(plan)]
+
+
+def _explain_lacking(plan: Plan) -> list[Note]:
+    """Tell of nodes that have CPUs of ranks but no memory."""
+    served = [one for one in plan.placements if one.memory]
+    lacking = CpuSet(node for one in served for node in one.nodes if node not in one.memory_nodes)
+    if not lacking:
+        return []
+    which = _ranks(one for one in served if not lacking.isdisjoint(CpuSet(one.nodes)))
+    text = f"{named('NUMA node', lacking)} without memory: that of {which} comes from the nearest that have"
+    return [Note(code="memory-nearest", text=f"{text} some")]
+
+
+def _explain_limits(plan: Plan) -> list[Note]:
+    """Tell of nodes that would have memory for ranks, but not for this process."""
+    allowed = plan.machine.memory_allowed
+    short = [one for one in plan.placements if one.memory and len(one.memory.nodes) < len(one.memory_nodes)]
+    if allowed is None or not short:
+        return []
+    refused = CpuSet(node for one in short for node in one.memory_nodes) - allowed
+    text = f"memory of {named('NUMA node', refused)} is not allowed here (cpuset.mems: {allowed or 'none'}):"
+    return [Note(code=LIMITED, text=f"{text} none from there for {_ranks(short)}", warning=True)]
+
+
+def _explain_several(plan: Plan) -> list[Note]:
+    mode = plan.request.memory
+    policies = [(one, one.memory) for one in plan.placements if one.memory]
+    several = [one for one, policy in policies if len(policy.nodes) > 1]
+    single = [one for one, policy in policies if len(policy.nodes) == 1]
+    notes = []
+    if several and mode is not Memory.INTERLEAVE:
+        text = f"memory of {_ranks(several)} may come from several NUMA nodes: from the one among them"
+        notes.append(Note(code="memory-several", text=f"{text} that is nearest to the CPU that asks first"))
+    if single and mode is Memory.INTERLEAVE:
+        text = f"memory of {_ranks(single)} comes from one NUMA node: there is nothing to interleave"
+        notes.append(Note(code="memory-single", text=text))
+    return notes
+
+
+def _explain_unset(plan: Plan) -> list[Note]:
+    without = [one for one in plan.placements if one.memory is None]
+    if not without:
+        return []
+    nodes = CpuSet(node for one in without for node in one.memory_nodes)
+    if not plan.machine.bindable:
+        why = "this system cannot bind memory"
+    elif nodes:
+        allowed = plan.machine.memory_allowed or "none"
+        why = f"memory of {named('NUMA node', nodes)} is not allowed here (cpuset.mems: {allowed})"
+    else:
+        why = "no NUMA node with memory is known for their CPUs"
+    return [unset_note(plan.request.memory, without, why)]
+
+
+def unset_note(mode: Memory, ranks: Iterable[Placement], why: str) -> Note:
+    """Say which ranks start without the policy that was asked for, and why."""
+    return Note(code=UNSET, text=f"no --memory {mode} for {_ranks(ranks)}: {why}", warning=True)
+
+
+def check_strict(plan: Plan) -> None:
+    """Refuse a plan whose memory does not come from where a strict request wants it; raises PlanError."""
+    less = next((note for note in plan.notes if note.code in _LESS), None)
+    if plan.request.strict and less:
+        raise PlanError(less.text, hint=f"leave --strict out, or --memory {plan.request.memory}")
+
+
+def _ranks(placements: Iterable[Placement]) -> str:
+    return named("rank", CpuSet(one.rank for one in placements))

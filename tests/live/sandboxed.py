@@ -1,0 +1,43 @@
+"""Run a command under a seccomp filter that answers one system call with an error, as containers do.
+
+`python sandboxed.py ERRNO NUMBER[=MODE] -- COMMAND…`: with MODE only where the first argument is that.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER = 38, 22, 2
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+ALLOW, ERROR = 0x7FFF0000, 0x00050000
+
+
+def instruction(code, value, if_true=0, if_false=0):
+    return struct.pack("HBBI", code, if_true, if_false, value)
+
+
+def make_filter(error, number, mode):
+    """Instructions that compare the number, and the first argument if there is a mode, and answer."""
+    program = [instruction(LOAD, 0), instruction(EQUAL, number, 0, 1 if mode is None else 3)]
+    if mode is not None:
+        program += [instruction(LOAD, 16), instruction(EQUAL, mode, 0, 1)]
+    return b"".join([*program, instruction(RETURN, ERROR | error), instruction(RETURN, ALLOW)])
+
+
+def main():
+    error, call, _, *command = sys.argv[1:]
+    number, _, mode = call.partition("=")
+    program = make_filter(int(error), int(number), int(mode) if mode else None)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HP", len(program) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    word = ctypes.c_ulong
+    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, FILTER, header, 0, 0)):
+        if libc.prctl(*(one if isinstance(one, bytes) else word(one) for one in arguments)):
+            sys.exit(f"no filter can be set here: {os.strerror(ctypes.get_errno())}")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

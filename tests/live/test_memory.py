@@ -1,0 +1,256 @@
+"""`--memory`: what the kernel says of the memory of real ranks, also where a container forbids policies."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import ompbind as package
+from ompbind.launch.memory import having_policy, put_back, read_policy, settle_memory
+from ompbind.mempolicy import MemoryPolicy
+from ompbind.numa_maps import parse_numa_maps
+from ompbind.observe.numa_maps import read_memory
+from ompbind.request import Memory
+from tests.live.conftest import OMPBIND, keeper_of, ranks_of, required, two_cpus, wait_until
+
+if not os.path.exists("/proc/self/numa_maps"):
+    pytest.skip("this kernel knows no NUMA nodes", allow_module_level=True)
+
+SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
+SHOW = ("cat", "/proc/self/numa_maps")
+NODE = json.loads(
+    subprocess.run([OMPBIND, "plan", "--format", "json"], capture_output=True, check=True, timeout=60).stdout
+)["ranks"][0]["memory_nodes"]
+SINGLE = pytest.mark.skipif(len(NODE) != 1, reason="the machine has several NUMA nodes")
+NUMBER = NODE[0] if NODE else 0
+IS_X86 = os.uname().machine == "x86_64" and sys.maxsize > 1 << 32
+FILTERED = pytest.mark.skipif(not IS_X86, reason="the filter has the numbers of x86-64")
+
+
+def policy_of(done):
+    assert done.returncode == 0, done.stderr
+    return parse_numa_maps(done.stdout).policy
+
+
+@SINGLE
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("bind", "bind"), ("preferred", "prefer"), ("interleave", "interleave")],
+)
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_the_memory_of_a_rank_has_its_policy(ompbind, verb, mode, expected):
+    done = ompbind(verb, "--memory", mode, "--strict", "--", *SHOW)
+    assert policy_of(done) == f"{expected}:{NUMBER}"
+    memory = parse_numa_maps(done.stdout)
+    assert memory.policies == (f"{expected}:{NUMBER}",)
+    assert [node for node, _ in memory.own_nodes] == [NUMBER]
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_by_default_nothing_is_set(ompbind, verb):
+    assert policy_of(ompbind(verb, "--", *SHOW)) == "default"
+    required("numactl")
+    inherited = ompbind(verb, "--", *SHOW, before=("numactl", "--interleave=0"))
+    assert policy_of(inherited) == "interleave:0"
+
+
+@SINGLE
+def test_the_variable_says_the_same(ompbind):
+    assert policy_of(ompbind("run", "--", *SHOW, env={"OMPBIND_MEMORY": "bind"})) == f"bind:{NUMBER}"
+
+
+@SINGLE
+@pytest.mark.parametrize("before", [None, "interleave"])
+def test_ompbind_itself_keeps_what_it_had(start, before):
+    options = {}
+    if before:
+        required("numactl")
+        options["preexec_fn"] = lambda: set_by_hand(before)
+    process = start("run", "-n", "2", "--memory", "bind", "--", "sleep", "60", **options)
+    wait_until(lambda: len(ranks_of(process)) == 2, "two ranks")
+    own = f"{before}:{NUMBER}" if before else "default"
+    seen = [read_memory(pid).policy for pid in (process.pid, keeper_of(process), *ranks_of(process))]
+    assert seen == [own, own, f"bind:{NUMBER}", f"bind:{NUMBER}"]
+
+
+def set_by_hand(mode):
+    from ompbind.launch.memory import take_policy
+
+    take_policy(MemoryPolicy(mode=Memory(mode), nodes=(NUMBER,), first=NUMBER))
+
+
+@SINGLE
+def test_a_rank_with_the_terminal_has_its_policy_too(tmp_path):
+    required("script")
+    typed = tmp_path / "typed"
+    command = f"{OMPBIND} run --share --memory bind -- cat /proc/self/numa_maps"
+    done = subprocess.run(
+        ["script", "-qec", command, str(typed)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert parse_numa_maps(done.stdout.replace("\r", "")).policy == f"bind:{NUMBER}"
+
+
+def filtered(error, call):
+    """What goes before a command so that a system call fails in it; skipped where no filter can be set."""
+    before = (sys.executable, SANDBOX, str(error), call, "--")
+    done = subprocess.run([*before, "true"], capture_output=True, text=True, timeout=60)
+    if done.returncode and not os.environ.get("OMPBIND_TEST_ALL"):
+        pytest.skip(done.stderr)
+    return before
+
+
+@FILTERED
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(errno.EPERM, "Operation not permitted"), (errno.ENOSYS, "Function not implemented")],
+)
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_where_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why):
+    before = filtered(error, "238")
+    done = ompbind(verb, "--memory", "bind", "--", *SHOW, before=before)
+    said = " ".join(done.stderr.split())
+    assert policy_of(done) == "default"
+    assert said.count(f"forbidden here (set_mempolicy: {why})") == 1
+    assert "no --memory bind for rank" in said
+    assert "--cap-add SYS_NICE" in said
+    strict = ompbind(verb, "--strict", "--memory", "bind", "--", "echo", "started", before=before)
+    assert (strict.returncode, strict.stdout) == (125, "")
+    assert f"(set_mempolicy: {why})" in " ".join(strict.stderr.split())
+
+
+@FILTERED
+def test_the_report_tells_what_ranks_really_had(ompbind, tmp_path):
+    file = tmp_path / "run.json"
+    options = ("--memory", "bind", "--report", str(file))
+    ompbind("run", *options, "--", "true", before=filtered(errno.EPERM, "238"))
+    plan = json.loads(file.read_text())["plan"]
+    assert plan["ranks"][0]["memory"] is None
+    assert "memory-unset" in {note["code"] for note in plan["notes"]}
+    ompbind("run", *options, "--", "true")
+    assert json.loads(file.read_text())["plan"]["ranks"][0]["memory"] == {"mode": "bind", "nodes": NODE}
+
+
+@SINGLE
+@FILTERED
+def test_policies_that_cannot_be_read_are_set_nevertheless(ompbind):
+    before = filtered(errno.EPERM, "239")
+    assert policy_of(ompbind("run", "--memory", "bind", "--", *SHOW, before=before)) == f"bind:{NUMBER}"
+
+
+NARROW = """
+import ompbind
+from ompbind.launch.memory import settle_memory
+from ompbind.mempolicy import MemoryPolicy
+from ompbind.request import Memory, Request
+policy = MemoryPolicy(mode=Memory.PREFERRED, nodes=({node}, {node} + 1), first={node})
+plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=Memory.PREFERRED, strict={strict}))
+plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
+settled = settle_memory(plan)
+print(settled.placements[0].memory.kernel_text, *(note.code for note in settled.notes))
+"""
+
+
+@SINGLE
+@FILTERED
+def test_kernels_that_prefer_one_node_only_prefer_the_first():
+    before = filtered(errno.EINVAL, "238=5")
+    for strict in (False, True):
+        code = NARROW.format(node=NUMBER, strict=strict)
+        done = subprocess.run(
+            [*before, sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        )
+        if strict:
+            assert "this kernel prefers one NUMA node only" in done.stderr
+        else:
+            assert done.stdout.split() == [f"prefer:{NUMBER}", "memory-narrowed"], done.stderr
+
+
+@SINGLE
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [((NUMBER, NUMBER + 1), "the kernel gave only"), ((NUMBER + 1,), "no memory can be had of NUMA node")],
+)
+def test_less_than_asked_is_told_and_leaves_nothing_set(nodes, message):
+    before = read_policy()
+    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND))
+    policy = MemoryPolicy(mode=Memory.BIND, nodes=nodes, first=nodes[0])
+    plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
+    settled = settle_memory(plan)
+    assert settled.placements[0].memory is None
+    assert message in settled.notes[0].text
+    assert "allowed here: NUMA node" in settled.notes[0].text
+    assert read_policy() == before
+    with pytest.raises(package.LaunchError, match=message):
+        settle_memory(plan.replace(request=plan.request.replace(strict=True)))
+
+
+@SINGLE
+@pytest.mark.parametrize("mode", [Memory.BIND, Memory.PREFERRED, Memory.INTERLEAVE])
+def test_whatever_policy_there_was_is_put_back(mode):
+    first = read_policy()
+    outer = MemoryPolicy(mode=mode, nodes=(NUMBER,), first=NUMBER)
+    with having_policy(outer):
+        mine = read_policy()
+        assert mine.mode == outer.kernel_mode
+        with having_policy(outer.replace(mode=Memory.BIND)):
+            assert read_policy().mode == 2
+        assert read_policy() == mine
+    assert read_policy() == first
+    put_back(None)
+    assert read_policy().mode == 0
+
+
+def spawned_policy():
+    return policy_of(subprocess.run(SHOW, capture_output=True, text=True, timeout=60))
+
+
+@SINGLE
+def test_workers_of_python_programs_have_the_policy():
+    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND, strict=True))
+    before = read_policy()
+    with package.placed(plan, 0):
+        assert spawned_policy() == f"bind:{NUMBER}"
+    assert read_policy() == before
+    assert spawned_policy() == "default"
+    with pytest.raises(ZeroDivisionError), package.placed(plan, 0):
+        raise ZeroDivisionError
+    assert read_policy() == before
+
+
+@SINGLE
+def test_workers_without_the_policy_are_warned_of():
+    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND))
+    policy = MemoryPolicy(mode=Memory.BIND, nodes=(NUMBER + 1,), first=NUMBER + 1)
+    plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),))
+    with pytest.warns(RuntimeWarning, match="no --memory bind for rank 0") as caught, package.placed(plan, 0):
+        assert spawned_policy() == "default"
+    assert {Path(one.filename).name for one in caught} == {Path(__file__).name}
+
+
+@SINGLE
+def test_a_thread_that_did_not_begin_it_cannot_give_the_policy_back():
+    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND))
+    assert two_cpus()
+    left = []
+
+    def begin():
+        inside = package.placed(plan, 0)
+        inside.__enter__()
+        left.append(inside)
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    before = read_policy()
+    with pytest.warns(RuntimeWarning, match="keeps its memory policy, bind"):
+        left[0].__exit__(None, None, None)
+    assert read_policy() == before

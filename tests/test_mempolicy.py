@@ -1,0 +1,300 @@
+"""Memory policies: who gets which, what is said of it, and what the kernel is told."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import PlanError, RequestError
+from ompbind.machine.own_json import make_described
+from ompbind.machine.sources import read_machine
+from ompbind.mask import parse_mask
+from ompbind.mempolicy import Abi, Dialect, MemoryPolicy, find_abi, make_nodemask, parse_nodemask
+from ompbind.plan import make_plan
+from ompbind.report import exports
+from ompbind.report.machine import machine_record
+from ompbind.report.plan import plan_record, render_plan
+from ompbind.request import Memory, Request
+from ompbind.topology import with_nearest
+from tests.machines import Shape, make_machine, write_tree
+
+DUAL = make_machine(Shape(packages=2, cores=4))
+HEADERS = Path("/usr/include")
+
+
+def planned(machine=DUAL, mask=None, **options):
+    request = {"ranks": 2, "memory": Memory.BIND, **options}
+    return make_plan(machine, Request(mask=parse_mask(mask) if mask else None, **request))
+
+
+def policies(plan):
+    return [one.memory.kernel_text if one.memory else None for one in plan.placements]
+
+
+def told(plan):
+    return {note.code: note for note in plan.notes if note.code.startswith("memory")}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"memory": Memory.LOCAL}, [None, None]),
+        ({}, ["bind:0", "bind:1"]),
+        ({"memory": Memory.PREFERRED}, ["prefer:0", "prefer:1"]),
+        ({"memory": Memory.INTERLEAVE}, ["interleave:0", "interleave:1"]),
+        ({"ranks": 1}, ["bind:0-1"]),
+        ({"ranks": 1, "memory": Memory.PREFERRED}, ["prefer (many):0-1"]),
+        ({"ranks": 1, "memory": Memory.INTERLEAVE}, ["interleave:0-1"]),
+        ({"strategy": "all"}, ["bind:0-1", "bind:0-1"]),
+        ({"mask": "none"}, ["bind:0-1", "bind:0-1"]),
+    ],
+)
+def test_ranks_have_the_nodes_of_their_cpus(options, expected):
+    assert policies(planned(**options)) == expected
+
+
+def test_the_first_node_has_the_most_cpus():
+    (one,) = planned(mask="3-6", ranks=1, memory=Memory.PREFERRED).placements
+    assert (one.memory.nodes, one.memory.first, one.memory.narrowed.kernel_text) == ((0, 1), 1, "prefer:1")
+    (one,) = planned(mask="2-5", ranks=1).placements
+    assert one.memory.first == 0
+
+
+def without_memory(*numbers):
+    nodes = [
+        node.replace(memory_bytes=0, distances=(20, 10) if node.number else (10, 20))
+        if node.number in numbers
+        else node
+        for node in DUAL.nodes
+    ]
+    return DUAL.replace(nodes=with_nearest(nodes, {}))
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "expected", "codes"),
+    [
+        (DUAL, {}, ["bind:0", "bind:1"], {}),
+        (DUAL, {"ranks": 1}, ["bind:0-1"], {"memory-several": "memory of rank 0 may come from several"}),
+        (DUAL, {"ranks": 1, "memory": Memory.INTERLEAVE}, ["interleave:0-1"], {}),
+        (
+            DUAL,
+            {"memory": Memory.INTERLEAVE},
+            ["interleave:0", "interleave:1"],
+            {"memory-single": "memory of ranks 0-1 comes from one NUMA node: there is nothing"},
+        ),
+        (
+            without_memory(1),
+            {},
+            ["bind:0", "bind:0"],
+            {"memory-nearest": "NUMA node 1 without memory: that of rank 1 comes from the nearest"},
+        ),
+        (
+            DUAL.replace(memory_allowed=CpuSet((0, 7))),
+            {},
+            ["bind:0", None],
+            {"memory-unset": "no --memory bind for rank 1: memory of NUMA node 1 is not allowed"},
+        ),
+        (
+            DUAL.replace(memory_allowed=CpuSet((1,))),
+            {"ranks": 1},
+            ["bind:1"],
+            {"memory-limited": "node 0 is not allowed here (cpuset.mems: 1): none from there for rank 0"},
+        ),
+        (
+            DUAL.replace(nodes=(), domains=tuple(one for one in DUAL.domains if one.level != "node")),
+            {},
+            [None, None],
+            {"memory-unset": "ranks 0-1: no NUMA node with memory is known"},
+        ),
+        (
+            DUAL.replace(bindable=False),
+            {},
+            [None, None],
+            {"memory-unset": "ranks 0-1: this system cannot bind memory"},
+        ),
+    ],
+)
+def test_what_is_decided_is_told(machine, options, expected, codes):
+    plan = planned(machine, **options)
+    assert policies(plan) == expected
+    notes = told(plan)
+    assert set(notes) == set(codes)
+    assert all(text in notes[code].text for code, text in codes.items())
+    less = {"memory-unset", "memory-limited"}
+    assert {code for code, note in notes.items() if note.warning} == less & set(codes)
+    if less & set(codes):
+        with pytest.raises(PlanError, match="memory"):
+            planned(machine, strict=True, **options)
+    else:
+        assert policies(planned(machine, strict=True, **options)) == expected
+
+
+def test_tables_and_json_have_policies_only_where_they_are_asked_for():
+    assert "bind 1" in render_plan(planned())
+    assert "memory" not in render_plan(planned(memory=Memory.LOCAL)).replace("memory of", "")
+    ranks = plan_record(planned(ranks=1), [{}])["ranks"]
+    assert ranks[0]["memory"] == {"mode": "bind", "nodes": [0, 1]}
+    assert plan_record(planned(ranks=1, memory=Memory.LOCAL), [{}])["ranks"][0]["memory"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("numactl", {"memory": Memory.LOCAL}, "--membind=0\n.*--membind=1"),
+        ("numactl", {}, "--membind=0\n.*--membind=1"),
+        ("numactl", {"memory": Memory.PREFERRED}, "--preferred=0\n.*--preferred=1"),
+        ("numactl", {"memory": Memory.PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
+        ("numactl", {"memory": Memory.INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
+        ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
+        ("slurm", {"memory": Memory.INTERLEAVE}, None),
+        ("slurm", {"memory": Memory.PREFERRED}, None),
+        ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
+        ("docker", {"memory": Memory.INTERLEAVE}, None),
+        ("systemd", {"memory": Memory.LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
+        (
+            "systemd",
+            {"memory": Memory.INTERLEAVE, "ranks": 1},
+            "NUMAPolicy=interleave\nNUMAMask=\nNUMAMask=0-1",
+        ),
+        ("systemd", {"memory": Memory.PREFERRED, "ranks": 1}, None),
+        ("taskset", {}, None),
+        ("vllm", {}, None),
+        ("rankfile", {"memory": Memory.PREFERRED}, None),
+    ],
+)
+def test_other_launchers_are_told_what_they_know(name, options, expected):
+    plan = planned(**options)
+    render = getattr(exports, f"render_{name}")
+    variables = [{} for _ in plan.placements]
+    if expected:
+        assert re.search(f"{expected}$" if name != "docker" else expected, render(plan, variables))
+    else:
+        with pytest.raises(RequestError):
+            render(plan, variables)
+
+
+def test_without_a_policy_numactl_is_told_nothing_of_memory():
+    plan = planned(DUAL.replace(memory_allowed=CpuSet((0,))))
+    assert exports.render_numactl(plan, [{}, {}]).splitlines()[1] == "numactl --physcpubind=4-7"
+
+
+ARCHITECTURES = [
+    ("x86_64", 8, "x86_64-linux-gnu", (239, 238)),
+    ("i686", 8, "x86_64-linux-gnu", (239, 238)),  # under setarch
+    ("x86_64", 4, "i386-linux-gnu", (275, 276)),
+    ("i686", 4, "", (275, 276)),
+    ("x86_64", 4, "x86_64-linux-gnux32", (0x40000000 + 239, 0x40000000 + 238)),
+    ("aarch64", 8, "", (236, 237)),
+    ("aarch64", 4, "arm-linux-gnueabihf", (320, 321)),
+    ("armv7l", 4, "", (320, 321)),
+    ("riscv64", 8, "", (236, 237)),
+    ("loongarch64", 8, "", (236, 237)),
+    ("ppc64le", 8, "", (260, 261)),
+    ("ppc64", 4, "", (260, 261)),
+    ("s390x", 8, "", (269, 270)),
+    ("mips64", 8, "mips64el-linux-gnuabi64", (5228, 5229)),
+    ("mips64", 4, "mips64el-linux-gnuabin32", (6232, 6233)),
+    ("mips", 4, "", (4269, 4270)),
+    ("sparc64", 8, "", (304, 305)),
+]
+
+
+@pytest.mark.parametrize(("machine", "word_bytes", "triplet", "numbers"), ARCHITECTURES)
+def test_numbers_of_system_calls(machine, word_bytes, triplet, numbers):
+    abi = find_abi(Dialect(machine=machine, word_bytes=word_bytes, triplet=triplet))
+    assert (abi.get, abi.set) == numbers
+
+
+@pytest.mark.parametrize(("machine", "word_bytes"), [("m68k", 4), ("x86_64", 16), ("alpha", 8), ("", 8)])
+def test_nothing_is_called_by_a_number_that_is_not_known(machine, word_bytes):
+    assert find_abi(Dialect(machine=machine, word_bytes=word_bytes)) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "dialect"),
+    [
+        ("*/asm/unistd_64.h", Dialect(machine="x86_64", word_bytes=8)),
+        ("*/asm/unistd_32.h", Dialect(machine="x86_64", word_bytes=4)),
+        ("asm-generic/unistd.h", Dialect(machine="riscv64", word_bytes=8)),
+    ],
+)
+def test_numbers_are_those_of_the_headers(pattern, dialect):
+    header = next((one for one in HEADERS.glob(pattern) if "x86" in str(one) or "generic" in str(one)), None)
+    if header is None:
+        pytest.skip(f"no {pattern} here")
+    found = dict(re.findall(r"#define __NR_([gs]et)_mempolicy\s+(\d+)", header.read_text()))
+    abi = find_abi(dialect)
+    assert found == {"get": str(abi.get), "set": str(abi.set)}
+
+
+def abi(word_bytes, *, is_big_endian):
+    return Abi(get=1, set=2, word_bytes=word_bytes, is_big_endian=is_big_endian)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "word_bytes", "is_big_endian", "expected"),
+    [
+        ((0, 9), 8, False, {0: 1, 1: 2}),
+        ((0, 9), 8, True, {7: 1, 6: 2}),
+        ((0, 9), 4, True, {3: 1, 2: 2}),
+        ((64,), 8, False, {8: 1}),
+        ((64,), 8, True, {15: 1}),
+        ((33,), 4, True, {7: 2}),
+        ((1023,), 8, False, {127: 128}),
+        ((1023,), 8, True, {120: 128}),
+    ],
+)
+def test_masks_are_words_of_bits(nodes, word_bytes, is_big_endian, expected):
+    mask = make_nodemask(CpuSet(nodes), abi(word_bytes, is_big_endian=is_big_endian))
+    assert len(mask) == 128
+    assert {place: byte for place, byte in enumerate(mask) if byte} == expected
+
+
+@given(st.frozensets(st.integers(0, 1023)), st.sampled_from((4, 8)), st.booleans())
+def test_masks_are_read_as_they_are_written(nodes, word_bytes, is_big_endian):
+    form = abi(word_bytes, is_big_endian=is_big_endian)
+    assert parse_nodemask(make_nodemask(CpuSet(nodes), form), form) == CpuSet(nodes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "nodes", "number"),
+    [
+        (Memory.PREFERRED, (3,), 1),
+        (Memory.PREFERRED, (0, 3), 5),
+        (Memory.BIND, (0, 3), 2),
+        (Memory.INTERLEAVE, (3,), 3),
+    ],
+)
+def test_modes_are_numbers_of_the_kernel(mode, nodes, number):
+    assert MemoryPolicy(mode=mode, nodes=nodes, first=nodes[0]).kernel_mode == number
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"cpuset.mems.effective": "1\n"}, CpuSet((1,))),
+        ({"cpuset.mems.effective": "\n", "cpuset.mems": "0\n"}, CpuSet((0,))),
+    ],
+)
+def test_recordings_tell_what_memory_a_cpuset_allows(tmp_path, files, expected):
+    groups = {
+        "proc/self/cgroup": "0::/pod\n",
+        "proc/self/mountinfo": "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        "proc/self/status": "Mems_allowed_list:\t0\n",  # of the process that recorded, whoever that was
+        **{f"sys/fs/cgroup/pod/{name}": text for name, text in files.items()},
+    }
+    tree = write_tree(tmp_path / "machine", Shape(packages=2, cores=4), groups)
+    machine = read_machine(str(tree))
+    assert machine.memory_allowed == expected
+    again = make_described(machine_record(machine), machine.source)
+    assert again == machine
+
+
+def test_a_live_machine_tells_what_memory_this_process_may_use():
+    status = Path("/proc/self/status").read_text()
+    told_here = re.search(r"^Mems_allowed_list:\s*(\S+)$", status, re.MULTILINE)
+    assert read_machine().memory_allowed == (CpuSet.from_list(told_here[1]) if told_here else None)
