@@ -172,13 +172,10 @@ def settle_memory(plan: Plan) -> Plan:
     for one in plan.placements:
         if one.memory is not None and one.memory not in found:
             found[one.memory] = _try(one.memory)
-    troubles = [result for result in found.values() if isinstance(result, LaunchError)]
-    if plan.request.strict and troubles:
-        raise troubles[0]
     changed = [one for one in plan.placements if one.memory and found[one.memory] != one.memory]
     notes = tuple(_explain(plan, changed, found))
     if plan.request.strict and notes:
-        raise LaunchError(notes[0].text, hint="leave --strict out, or use --memory bind")
+        raise LaunchError(notes[0].text, hint=f"leave --strict out, or --memory {plan.request.memory}")
     settled = {one.rank: found[one.memory] for one in changed if one.memory}
     placements = (
         one.replace(memory=_policy(settled[one.rank])) if one.rank in settled else one
