@@ -9,11 +9,12 @@ from ompbind.ground import make_ground
 from ompbind.neighbours import check_alone, in_use, leave_to_others
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
-from ompbind.policies import add_policies, check_strict
+from ompbind.policies import add_policies
 from ompbind.record import Record
 from ompbind.request import Bind, Request
 from ompbind.runtimes import Style, check_runtimes, choose_style
 from ompbind.shares import Share, make_shares
+from ompbind.strictness import check_strict
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving
 
 

@@ -1,15 +1,11 @@
 """`make_plan`: machine × request → plan, without touching the world."""
 
 from ompbind.decide import decide_plan
-from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
+from ompbind.errors import MaskError, OmpbindError, RequestError
 from ompbind.placement import Plan
 from ompbind.request import Request
-from ompbind.runtimes import CONFLICT
 from ompbind.strategies import STRATEGIES
 from ompbind.topology import Machine
-
-CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT)
-"""The codes of notes on what cannot be bound as asked, which --strict makes errors."""
 
 
 def make_plan(machine: Machine, request: Request) -> Plan:
@@ -27,7 +23,7 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         known = f"known are {', '.join(STRATEGIES)}"
         raise RequestError(f"there is no strategy {request.strategy!r}", hint=known)
     try:
-        plan = decide_plan(machine, request)
+        return decide_plan(machine, request)
     except OmpbindError as error:
         if isinstance(error, MaskError):
             from ompbind.advice import suggest_mask  # late: most masks fit
@@ -36,13 +32,3 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         if request.compat is not None and request.compat.read:
             error.hint += f" ({'; '.join(request.compat.read)})"
         raise
-    if request.strict:
-        _check_binding(plan)
-    return plan
-
-
-def _check_binding(plan: Plan) -> None:
-    """Refuse a plan that says itself that its binding will not hold; raises PlanError."""
-    faults = [note.text for note in plan.notes if note.code in CANNOT_BIND]
-    if faults:
-        raise PlanError("; ".join(faults), hint="without --strict this is a warning")

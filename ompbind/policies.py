@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.errors import PlanError
 from ompbind.mempolicy import MemoryPolicy
 from ompbind.placement import Note, Placement, Plan
 from ompbind.request import Memory
@@ -11,8 +10,6 @@ from ompbind.topology import Machine
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 """Codes of the notes on ranks whose memory does not come from where it was asked for."""
-
-_LESS = (UNSET, LIMITED, NARROWED)
 
 
 def add_policies(plan: Plan) -> Plan:
@@ -106,13 +103,6 @@ def _explain_unset(plan: Plan) -> list[Note]:
 def unset_note(mode: Memory, ranks: Iterable[Placement], why: str) -> Note:
     """Say which ranks start without the policy that was asked for, and why."""
     return Note(code=UNSET, text=f"no --memory {mode} for {_ranks(ranks)}: {why}", warning=True)
-
-
-def check_strict(plan: Plan) -> None:
-    """Refuse a plan whose memory does not come from where a strict request wants it; raises PlanError."""
-    less = next((note for note in plan.notes if note.code in _LESS), None)
-    if plan.request.strict and less:
-        raise PlanError(less.text, hint=f"leave --strict out, or --memory {plan.request.memory}")
 
 
 def _ranks(placements: Iterable[Placement]) -> str:

@@ -14,7 +14,7 @@ TABLE = """
 words:   record errors cpuset
 values:  libraries workload liveruns topology kinds memories items mend mask request mempolicy
          placement neighbours policies runtimes places selection field fitting strategies crowd
-         ground shares explain decide advice plan measures reasons compat openmp command outputs
+         ground shares explain strictness decide advice plan measures reasons compat openmp command outputs
          tagging events hints sight numa_maps findings surroundings checks_cpus checks_system
          checks_variables checks_command doctor
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds

@@ -1,0 +1,16 @@
+"""What `--strict` refuses: plans that say themselves that their binding will not hold."""
+
+from ompbind.errors import PlanError
+from ompbind.placement import Plan
+from ompbind.policies import LIMITED, NARROWED, UNSET
+from ompbind.runtimes import CONFLICT
+
+CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT, UNSET, LIMITED, NARROWED)
+"""The codes of notes on what cannot be bound as asked."""
+
+
+def check_strict(plan: Plan) -> None:
+    """Refuse a plan of a strict request that has a note on what cannot be bound; raises PlanError."""
+    faults = [note.text for note in plan.notes if note.code in CANNOT_BIND]
+    if plan.request.strict and faults:
+        raise PlanError("; ".join(faults), hint="without --strict this is a warning")
