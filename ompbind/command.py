@@ -38,6 +38,7 @@ class Job(Record):
 
     `extra` are the (NAME, value) pairs of --env, `keep` tells to leave inherited variables alone,
     `consumed` are the variables that gave options to this run, and so are not for what ranks start.
+    `freeze` is the folder to put first in PYTHONPATH, whose Pythons keep their thread counts; "" is none.
     """
 
     argv: tuple[str, ...]
@@ -46,6 +47,7 @@ class Job(Record):
     extra: tuple[tuple[str, str], ...] = ()
     keep: bool = False
     consumed: tuple[str, ...] = ()
+    freeze: str = ""
 
 
 class RankCommand(Record):
@@ -77,13 +79,17 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     if job.keep:
         kept = _PAIR if _PAIR & job.base.keys() else set()
         threads = {name: value for name, value in threads.items() if name not in job.base.keys() | kept}
-    return {
+    variables = {
         **dict.fromkeys(name for name in job.consumed if name in job.base),
         **threads,
         **_preloading(plan),
         **_identity(placement, seat, job),
         **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
     }
+    if job.freeze:  # the value may be the user's: what is put before it takes nothing from it
+        given = variables.get("PYTHONPATH", job.base.get("PYTHONPATH"))
+        variables["PYTHONPATH"] = _put_first(job.freeze, given or "")
+    return variables
 
 
 def _preloading(plan: Plan) -> dict[str, str]:
@@ -137,6 +143,12 @@ def _identity(placement: Placement, seat: Seat, job: Job) -> dict[str, str | Non
         "OMPBIND_RESERVED_CPUS": str(placement.reserved),
         "OMPBIND_WORKER_NAME": f"{job.run_id}-rank-{seat.rank}",
     }
+
+
+def _put_first(folder: str, path: str) -> str:
+    """Put a folder first in a list of folders, once; an empty list names none, an empty item does."""
+    others = [one for one in path.split(":") if one != folder] if path else []
+    return ":".join([folder, *others])
 
 
 def _in_order(placement: Placement) -> str:

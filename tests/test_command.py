@@ -62,6 +62,25 @@ def test_options_given_by_variables_are_not_for_ranks():
     assert "OMPBIND_MASK" not in commands({"OMPBIND_MASK": "0"}, consumed=("OMPBIND_MASK",))[0].env
 
 
+@pytest.mark.parametrize(
+    ("base", "extra", "path"),
+    [
+        ({}, (), "/f"),
+        ({"PYTHONPATH": ""}, (), "/f"),
+        ({"PYTHONPATH": "/a:/b"}, (), "/f:/a:/b"),
+        ({"PYTHONPATH": ":/a"}, (), "/f::/a"),
+        ({"PYTHONPATH": "/f:/a"}, (), "/f:/a"),
+        ({"PYTHONPATH": "/a:/f"}, (), "/f:/a"),
+        ({"PYTHONPATH": "/a"}, (("PYTHONPATH", "/x{rank}"), ("PYTHONPATH", "/c{rank}")), "/f:/c1"),
+        ({"PYTHONPATH": "/a"}, (("PYTHONPATH", ""),), "/f"),
+    ],
+)
+@pytest.mark.parametrize("keep", [False, True])
+def test_freezing_puts_a_folder_before_those_of_the_user(base, extra, path, keep):
+    assert commands(base, extra=extra, keep=keep, freeze="/f")[1].env["PYTHONPATH"] == path
+    assert commands(base, keep=keep)[1].env.get("PYTHONPATH") == base.get("PYTHONPATH")
+
+
 def test_values_are_filled_in_and_other_braces_stay():
     extra = (
         ("PORT", "800{rank}"),

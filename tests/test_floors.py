@@ -14,18 +14,18 @@ TABLE = """
 words:   record errors cpuset
 values:  libraries workload liveruns topology kinds memories items mend mask request mempolicy
          placement neighbours policies runtimes places selection field fitting strategies crowd
-         ground shares explain strictness decide advice plan measures reasons compat openmp command outputs
-         tagging events hints sight numa_maps findings surroundings checks_cpus checks_system
-         checks_variables checks_command doctor
+         ground shares explain strictness decide advice plan measures reasons compat openmp command
+         outputs tagging events hints sight numa_maps findings surroundings checks_cpus
+         checks_system checks_variables checks_command doctor
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux machine.hwloc_xml machine.lscpu machine.synthetic
          machine.own_json machine.sources machine.engines machine.which machine.elf
          machine.libraries machine.programs machine.preloads machine.settings machine.commands
-effects: launch.memory launch.confine launch.claims launch.kin launch.ladder launch.terminal
-         launch.ears launch.wakeup launch.limits launch.front launch.leavings launch.spawn
-         launch.sinks launch.logs launch.ptys launch.lanes launch.pump launch.watch launch.stopping
-         launch.ends launch.supervise launch.worker observe.runtimes observe.probe observe.processes
-         observe.numa_maps observe.permissions launch.reports
+effects: freeze.sitecustomize launch.memory launch.confine launch.claims launch.kin launch.ladder
+         launch.terminal launch.ears launch.wakeup launch.limits launch.front launch.leavings
+         launch.spawn launch.sinks launch.logs launch.ptys launch.lanes launch.pump launch.watch
+         launch.stopping launch.ends launch.supervise launch.worker observe.runtimes observe.probe
+         observe.processes observe.numa_maps observe.permissions launch.reports
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps report.outcome report.run report.doctor
          report.overlay report.boxes report.layout report.picture report.blocks report.mosaic
@@ -77,6 +77,12 @@ def test_modules_import_only_what_stands_before_them(name):
 def test_reports_know_values_only(name):
     for target in imports(MODULES[name]):
         assert not target.startswith(("ompbind.machine", "ompbind.launch", "ompbind.observe")), target
+
+
+def test_what_runs_in_the_pythons_of_ranks_needs_nothing_that_may_not_be_there():
+    """It has its place in the table, but nobody imports it, and it only what every Python has loaded."""
+    assert set(imports(MODULES["freeze.sitecustomize"])) == {"os", "sys", "typing"}
+    assert not [name for name, tree in MODULES.items() if any("freeze" in one for one in imports(tree))]
 
 
 def loaded_by(code):

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from ompbind.cli.verb import option
 from ompbind.command import Job, parse_assignment
+from ompbind.errors import RequestError
 from ompbind.libraries import PRELOADABLE, OmpRuntime
 from ompbind.machine.programs import read_workload
 from ompbind.mask import parse_mask
@@ -152,6 +153,8 @@ _RANK_OPTIONS = (
            help="Set a variable; {rank} {local_rank} {size} {cpus} {run_id} are filled in."),
     option(RANKS, "--keep-env", is_flag=True,
            help="Leave inherited OpenMP and thread variables as they are."),
+    option(RANKS, "--freeze-threads", is_flag=True,
+           help="In Python: a warning instead of what torch.set_num_threads would change."),
     option(RANKS, "--run-id", metavar="TEXT", help="The name of the run [default: made from time and pid]."),
 )  # fmt: skip
 
@@ -238,7 +241,17 @@ def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> 
         consumed=CONSUMED + lost,
         extra=found + tuple(parse_assignment(text) for text in options["assignments"]),
         keep=options["keep_env"],
+        freeze=_find_freezer() if options["freeze_threads"] else "",
     )
+
+
+def _find_freezer() -> str:
+    """Return the folder whose sitecustomize freezes thread counts; nothing is imported from it."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "freeze")
+    if ":" in folder:
+        hint = "install ompbind in a folder without a colon, or leave --freeze-threads out"
+        raise RequestError(f"PYTHONPATH cannot name {folder}", hint=hint)
+    return folder
 
 
 def _compat_variables(family: Family | None) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:

@@ -153,6 +153,16 @@ def required(*names):
     return found
 
 
+def python_with_torch():
+    """A Python that has torch, this one or the system's; without any the test is skipped, or fails in CI."""
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    for path in (sys.executable, "/usr/bin/python3"):
+        if Path(path).exists() and subprocess.run([path, "-c", look], timeout=60).returncode == 0:
+            return path
+    assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install python3-torch"
+    return pytest.skip("no Python here has torch")
+
+
 __all__ = [
     "OMPBIND",
     "allowed_list",
@@ -160,6 +170,7 @@ __all__ = [
     "clean_environment",
     "is_alive",
     "keeper_of",
+    "python_with_torch",
     "ranks_of",
     "required",
     "signal",
