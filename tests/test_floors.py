@@ -23,9 +23,10 @@ machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa 
          machine.libraries machine.programs machine.preloads machine.settings machine.commands
 effects: freeze.sitecustomize launch.memory launch.confine launch.claims launch.kin launch.ladder
          launch.terminal launch.ears launch.wakeup launch.limits launch.front launch.leavings
-         launch.spawn launch.sinks launch.logs launch.ptys launch.lanes launch.pump launch.watch
-         launch.stopping launch.ends launch.supervise launch.worker observe.runtimes observe.probe
-         observe.processes observe.numa_maps observe.permissions launch.reports
+         launch.spawn launch.rendezvous launch.sinks launch.logs launch.ptys launch.lanes
+         launch.pump launch.watch launch.stopping launch.ends launch.supervise launch.worker
+         observe.runtimes observe.probe observe.processes observe.numa_maps observe.permissions
+         launch.reports
 reports: report.text report.machine report.tree report.listing report.plan report.measures
          report.exports report.probe report.ps report.outcome report.run report.doctor
          report.overlay report.boxes report.layout report.picture report.blocks report.mosaic

@@ -3,12 +3,13 @@
 import os
 import signal
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ompbind.cli.options import complete_files, make_job, make_request, planning_options
-from ompbind.cli.running import fill_paths, make_output, make_watch, running_options
+from ompbind.cli.running import fill_paths, invite_ranks, make_output, make_watch, running_options
 from ompbind.cli.say import say_changed, say_claimed, say_notes, tell
 from ompbind.cli.settle import settle
 from ompbind.cli.verb import Verb
@@ -69,31 +70,37 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     make_output(options)  # what it refuses needs no machine
     job = make_job(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     if options["dry_run"]:
-        _show(make_plan(look_around(read_machine(options["topology"]), request), request), job)
+        plan = make_plan(look_around(read_machine(options["topology"]), request), request)
+        _show(plan, invite_ranks(options, job), options)
         return 0
     options = fill_paths(options, job.run_id)
     file = _prepare_report(options["report"], options["log_dir"])
+    job = invite_ranks(options, job)
     claimed = settle(claim_plan(read_machine(), request, make_claimant(job.run_id)))
     if not options["quiet"]:
-        _tell(claimed, job, verbose=options["verbose"])
+        _tell(claimed, job, options)
     return _start(claimed, job, options, file)
 
 
-def _tell(claimed: Claimed, job: Job, *, verbose: bool) -> None:
-    if verbose:
-        _show(claimed.plan, job, err=True)
+def _tell(claimed: Claimed, job: Job, options: Mapping[str, Any]) -> None:
+    if options["verbose"]:
+        _show(claimed.plan, job, options, err=True)
     else:
         say_notes(claimed.plan)
         say_changed(find_changed(claimed.plan, job))
-    say_claimed(claimed, verbose=verbose)
+    say_claimed(claimed, verbose=options["verbose"])
 
 
-def _show(plan: Plan, job: Job, *, err: bool = False) -> None:
+def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False) -> None:
     import shlex
 
     from ompbind.report.plan import render_plan
 
     text = f"{render_plan(plan)}\n\ncommand of every rank: {shlex.join(job.argv)}"
+    if options["rendezvous"]:
+        from ompbind.launch.rendezvous import meeting_point
+
+        text += f"\nranks meet at: {meeting_point(dict(job.extra))}"
     (tell if err else click.echo)(text)
     say_changed(find_changed(plan, job))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ompbind.cli.options import QUIET, RUNNING, seconds
-from ompbind.cli.say import make_message, shows_colours
+from ompbind.cli.say import make_message, say, shows_colours
 from ompbind.cli.verb import option
 from ompbind.command import Job
 from ompbind.events import Outcome, exit_code
@@ -59,6 +59,8 @@ _OPTIONS = (
            help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL."),
     option(RUNNING, "--keep-descendants", is_flag=True,
            help="Let daemons live that have left the process group of their rank, when the rank ends."),
+    option(RUNNING, "--rendezvous", is_flag=True,
+           help="Give all ranks a MASTER_ADDR and a free MASTER_PORT to meet at, as torch.distributed does."),
     option(RUNNING, "--report", type=click.Path(), metavar="FILE",
            help="Write what ran, how it ended and what it used to a file, as JSON."),
     option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing."),
@@ -77,6 +79,19 @@ def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     """Return the options with the name of the run filled in where they name files that it writes."""
     named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
     return {**options, **{name: path.replace("{run_id}", run_id) for name, path in named.items()}}
+
+
+def invite_ranks(options: Mapping[str, Any], job: Job) -> Job:
+    """Tell the ranks of a job where they meet, if they are to; the port is held from now on."""
+    if not options["rendezvous"]:
+        return job
+    from ompbind.launch.rendezvous import find_replaced, invite, open_rendezvous  # late: few runs need it
+
+    invited = invite(job, None if options["dry_run"] else open_rendezvous())
+    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced(job, invited))
+    if replaced and not options["quiet"]:
+        say(f"inherited variables that --rendezvous replaces: {replaced}")
+    return invited
 
 
 def make_output(options: Mapping[str, Any]) -> Output:

@@ -1,0 +1,92 @@
+"""Which ports ranks may meet at, and what they are told."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ompbind.command import Job, local_seats, make_command
+from ompbind.launch.rendezvous import Rendezvous, find_replaced, invite, make_pools, read_pools
+from ompbind.plan import make_plan
+from ompbind.request import Request
+from tests.machines import Shape, make_machine
+
+PLACE = Rendezvous(port=61000, ident="abc")
+
+
+@pytest.mark.parametrize(
+    ("outgoing", "reserved", "first", "above", "below"),
+    [
+        ("32768\t60999", "", 1024, (61000, 65535, 4536), (1024, 32767, 31744)),
+        ("32768 60999", "61000-61999,65535", 0, (62000, 65534, 3535), (1024, 32767, 31744)),
+        ("32768 60999", "8080", 5000, (61000, 65535, 4536), (5000, 32767, 27767)),
+        ("32768 60999", "", 62000, (62000, 65535, 3536), None),
+        ("1024 65535", "", 1024, None, None),
+        ("15000 65535", "", 1024, None, (1024, 14999, 13976)),
+        ("1024 60999", "", 1024, (61000, 65535, 4536), None),
+    ],
+)
+def test_pools(outgoing, reserved, first, above, below):
+    pools = make_pools(outgoing, reserved, first)
+    assert [(pool[0], pool[-1], len(pool)) if pool else None for pool in pools] == [above, below]
+
+
+PORTS = st.integers(1, 65535)
+
+
+@settings(max_examples=20)
+@given(st.tuples(PORTS, PORTS).map(sorted), st.lists(st.tuples(PORTS, PORTS).map(sorted), max_size=4), PORTS)
+def test_no_pool_has_ports_of_others(outgoing, reserved, first):
+    text = ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in reserved)
+    drawn = {port for pool in make_pools("{}\t{}".format(*outgoing), text, first) for port in pool}
+    others = [range(low, high + 1) for low, high in [outgoing, *reserved]] + [range(max(first, 1024))]
+    assert drawn == set(range(65536)) - {port for ports in others for port in ports}
+
+
+def test_kernels_that_say_nothing_leave_the_choice_to_themselves(tmp_path):
+    assert read_pools(str(tmp_path)) == ()
+    (tmp_path / "ip_local_port_range").write_text("2000\t65000\n")
+    assert [len(pool) for pool in read_pools(str(tmp_path))] == [535, 976]
+    (tmp_path / "ip_local_reserved_ports").write_text("65001,65003-65004\n")
+    (tmp_path / "ip_unprivileged_port_start").write_text("1100\n")
+    assert [len(pool) for pool in read_pools(str(tmp_path))] == [532, 900]
+
+
+def environment(job):
+    plan = make_plan(make_machine(Shape(cores=2)), Request(ranks=2))
+    envs = [make_command(plan, seat, job).env for seat in local_seats(plan)]
+    names = ("MASTER_ADDR", "MASTER_PORT", "VLLM_DIST_IDENT", "TORCHELASTIC_USE_AGENT_STORE")
+    return [[env.get(name) for name in names] for env in envs]
+
+
+def make_job(base=None, **fields):
+    return Job(argv=("x",), run_id="r", base=base or {}, **fields)
+
+
+def test_all_ranks_are_told_the_same():
+    inherited = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for keep in (False, True):
+        told = environment(invite(make_job(inherited, keep=keep), PLACE))
+        assert told == [["127.0.0.1", "61000", "abc", None]] * 2
+
+
+def test_assignments_of_the_user_have_precedence():
+    extra = (("MASTER_PORT", "500{rank}"), ("TORCHELASTIC_USE_AGENT_STORE", "1"))
+    told = environment(invite(make_job(extra=extra), PLACE))
+    assert told == [["127.0.0.1", "5000", "abc", "1"], ["127.0.0.1", "5001", "abc", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("base", "extra", "names"),
+    [
+        ({}, (), []),
+        ({"MASTER_PORT": "1", "MASTER_ADDR": "h", "HOME": "/"}, (), ["MASTER_ADDR", "MASTER_PORT"]),
+        ({"MASTER_ADDR": "127.0.0.1"}, (), []),
+        ({"MASTER_PORT": "1"}, (("MASTER_PORT", "2"),), []),
+        ({"VLLM_DIST_IDENT": "x"}, (("MASTER_PORT", "2"),), ["VLLM_DIST_IDENT"]),
+        ({"TORCHELASTIC_USE_AGENT_STORE": "True"}, (), ["TORCHELASTIC_USE_AGENT_STORE"]),
+        ({"MASTER_PORT": "1", "OMPBIND_RANK": "0"}, (), []),
+    ],
+)
+def test_inherited_variables_that_are_replaced(base, extra, names):
+    job = make_job(base, extra=extra)
+    assert find_replaced(job, invite(job, PLACE)) == tuple((name, base[name]) for name in names)
