@@ -159,7 +159,7 @@ def python_with_torch():
     for path in (sys.executable, "/usr/bin/python3"):
         if Path(path).exists() and subprocess.run([path, "-c", look], timeout=60).returncode == 0:
             return path
-    assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install python3-torch"
+    assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install torch"
     return pytest.skip("no Python here has torch")
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ompbind.libraries import KINDS
 from tests.live.conftest import required, two_cpus
 
 SHOW = [sys.executable, "-c", "import os; print(os.environ.get('LD_PRELOAD'), os.environ['OMP_PROC_BIND'])"]
@@ -76,3 +77,16 @@ def test_a_script_in_exact_mode_is_warned_about_unless_one_says_better(ompbind):
     assert "bin/sh does not tell what it runs" in told
     assert ompbind("run", "--omp-runtime", "gomp", *command).stderr == ""
     assert ompbind("run", "--strict", *command).returncode == 125
+
+
+@pytest.mark.parametrize("name", ["tcmalloc", "jemalloc", "mimalloc", "gomp", "omp", "iomp"])
+def test_libraries_are_found_by_name_and_loaded(ompbind, name):
+    label = KINDS[name].label
+    command = ["sh", "-c", 'echo "$LD_PRELOAD"; exec cat /proc/self/maps']
+    done = ompbind("run", "--share", "--preload", name, "--expect", name, "--strict", "--", *command)
+    if done.returncode == 125 and f"no {label} in" in done.stderr and not os.environ.get("OMPBIND_TEST_ALL"):
+        pytest.skip(f"{label} is not installed")
+    assert (done.returncode, done.stderr) == (0, "")
+    path, *maps = done.stdout.splitlines()
+    assert os.path.basename(path).startswith(label)
+    assert any(os.path.realpath(path) in line for line in maps)
