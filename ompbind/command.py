@@ -5,10 +5,10 @@ A *seat* is where a rank sits in the whole job: its global and local number, and
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.mempolicy import MemoryPolicy
 from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
 from ompbind.placement import Placement, Plan
 from ompbind.record import Record
@@ -31,6 +31,10 @@ class Seat(Record):
     size: int
     local_rank: int
     local_size: int
+
+
+if TYPE_CHECKING:  # few ranks have one
+    from ompbind.mempolicy import MemoryPolicy
 
 
 class Job(Record):
@@ -60,7 +64,7 @@ class RankCommand(Record):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cpus: CpuSet | None
-    memory: MemoryPolicy | None = None
+    memory: "MemoryPolicy | None" = None
 
 
 def local_seats(plan: Plan) -> list[Seat]:

@@ -9,12 +9,10 @@ from ompbind.ground import make_ground
 from ompbind.neighbours import check_alone, in_use, leave_to_others
 from ompbind.placement import Placement, Plan
 from ompbind.places import make_places, places_text
-from ompbind.policies import add_policies
 from ompbind.record import Record
-from ompbind.request import Bind, Request
+from ompbind.request import Bind, Memory, Request
 from ompbind.runtimes import Style, check_runtimes, choose_style
 from ompbind.shares import Share, make_shares
-from ompbind.strictness import check_strict
 from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving
 
 
@@ -62,9 +60,15 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
     )
     draft = draft.replace(idle=machine.free - draft.reserved - draft.used)
     check_alone(draft)
-    draft = add_policies(draft)
+    if request.memory is not Memory.LOCAL:
+        from ompbind.policies import add_policies  # late: few requests say anything of memory
+
+        draft = add_policies(draft)
     made = draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
-    check_strict(made)
+    if request.strict:
+        from ompbind.strictness import check_strict  # late: few requests are
+
+        check_strict(made)
     return made
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.neighbours import explain_neighbours
 from ompbind.placement import Note, Plan
-from ompbind.policies import explain_memory
+from ompbind.request import Memory
 from ompbind.runtimes import Style, choose_style, explain_runtime
 from ompbind.strategies import STRATEGIES
 from ompbind.topology import Level, index_by_cpu, touched
@@ -142,6 +142,14 @@ def _explain_sharing(plan: Plan) -> list[Note]:
     return [Note(code="shared", text="ranks share CPUs, as asked", warning=False)]
 
 
+def _explain_memory(plan: Plan) -> list[Note]:
+    if plan.request.memory is Memory.LOCAL:
+        return []
+    from ompbind.policies import explain_memory  # late: few requests say anything of memory
+
+    return explain_memory(plan)
+
+
 def _explain_places(plan: Plan) -> list[Note]:
     wanted = choose_style(plan.request) is not Style.UNBOUND and plan.machine.bindable
     without = CpuSet(one.rank for one in plan.placements if not one.places)
@@ -161,7 +169,7 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_apart,
     _explain_kinds,
     _explain_nodes,
-    explain_memory,
+    _explain_memory,
     _explain_threads,
     _explain_crowd,
     _explain_sharing,

@@ -4,11 +4,15 @@ A *placement* is what one rank gets: CPUs in order, places, threads, nodes, devi
 placements, what is reserved, what stays idle, and a note on every choice that was made.
 """
 
+from typing import TYPE_CHECKING
+
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.mempolicy import MemoryPolicy
 from ompbind.record import Record
 from ompbind.request import Request
 from ompbind.topology import Machine
+
+if TYPE_CHECKING:  # few ranks have one
+    from ompbind.mempolicy import MemoryPolicy
 
 
 class Note(Record):
@@ -36,7 +40,7 @@ class Placement(Record):
     memory_nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     reserved: CpuSet = EMPTY
-    memory: MemoryPolicy | None = None
+    memory: "MemoryPolicy | None" = None
 
     @property
     def cpuset(self) -> CpuSet:

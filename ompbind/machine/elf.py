@@ -5,9 +5,7 @@ does so. Layouts are those of the System V ABI, chapters 4 and 5; all offsets ar
 """
 
 from collections.abc import Iterator, Mapping
-from struct import error as StructError  # noqa: N812 - it is one, whatever its name
-from struct import unpack_from
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from ompbind.record import Record
 
@@ -24,6 +22,12 @@ ARCHITECTURES: Mapping[int, str] = {
     258: "loongarch64",
 }
 """Names of the machines that files are for, by their number there (e_machine)."""
+
+PLAIN = (
+    "libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "libgcc_s.so", "ld-linux",
+    "ld64", "libz.so", "libexpat.so", "libtinfo.so", "libcrypt.so", "libresolv.so", "libselinux.so",
+)  # fmt: skip
+"""What names of libraries begin with that are everywhere and never need a thread pool."""
 
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29
@@ -59,12 +63,17 @@ class Elf(Record):
         return (self.machine, self.bits, self.little) == (other.machine, other.bits, other.little)
 
 
-class _Layout(Record):
-    """How the numbers of a file are written, and where its tables are: offset, size of an entry, entries."""
+class _Numbers(Record):
+    """The numbers of a piece of a file, which has them in one byte order."""
 
-    mark: str
-    wide: bool
-    headers: tuple[int, int, int]
+    data: bytes
+    order: Literal["little", "big"]
+
+    def at(self, offset: int, size: int) -> int:
+        """Return the number of `size` bytes at an offset; raises ValueError past the end."""
+        if len(self.data) < offset + size:
+            raise ValueError("a file cut short")
+        return int.from_bytes(self.data[offset : offset + size], self.order)
 
 
 class _Segment(Record):
@@ -82,7 +91,7 @@ def read_elf(path: str) -> Elf | None:
             return None
         try:
             return _read(file, head)
-        except (StructError, ValueError, IndexError):
+        except ValueError:
             return None
 
 
@@ -94,20 +103,16 @@ def read_header(path: str) -> Elf | None:
         return None
 
 
-def _read(file: BinaryIO, head: bytes) -> Elf:
-    wide, little = head[4] == 2, head[5] == 1
-    mark = "<" if little else ">"
-    (machine,) = unpack_from(f"{mark}H", head, 18)
-    (offset,) = unpack_from(f"{mark}{'Q' if wide else 'I'}", head, 32 if wide else 28)
-    size, entries = unpack_from(f"{mark}HH", head, 54 if wide else 42)
-    layout = _Layout(mark=mark, wide=wide, headers=(offset, size, entries))
-    segments = list(_read_segments(file, layout))
-    tags = list(_read_dynamic(file, layout, segments))
+def _read(file: BinaryIO, data: bytes) -> Elf:
+    wide, little = data[4:5] == b"\2", data[5:6] == b"\1"
+    head = _Numbers(data=data, order="little" if little else "big")
+    segments = list(_read_segments(file, head, wide=wide))
+    tags = list(_read_dynamic(file, head.order, segments, wide=wide))
     start = _find_strings(segments, dict(tags).get(_STRINGS))
     texts = [(tag, _read_text(file, start + at)) for tag, at in tags if tag in (_NEEDED, _RPATH, _RUNPATH)]
     paths = dict(texts)
     return Elf(
-        machine=machine,
+        machine=head.at(18, 2),
         bits=64 if wide else 32,
         little=little,
         needed=tuple(text for tag, text in texts if tag == _NEEDED),
@@ -115,30 +120,30 @@ def _read(file: BinaryIO, head: bytes) -> Elf:
     )
 
 
-def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
-    file.seek(offset)
-    return file.read(size)
+def _read_segments(file: BinaryIO, head: _Numbers, *, wide: bool) -> Iterator[_Segment]:
+    """Yield the segments, whose numbers stand at other places in files of 64 and of 32 bits."""
+    start, length, count = (head.at(32, 8), head.at(54, 2), head.at(56, 2)) if wide else (
+        head.at(28, 4), head.at(42, 2), head.at(44, 2))  # fmt: skip
+    word, first = (8, 8) if wide else (4, 4)
+    file.seek(start)
+    table = head.replace(data=file.read(min(length * count, _HEADERS)))
+    for at in range(0, len(table.data), length or 1):
+        offset, address, _, size = (table.at(at + first + word * i, word) for i in range(4))
+        yield _Segment(kind=table.at(at, 4), offset=offset, address=address, size=size)
 
 
-def _read_segments(file: BinaryIO, layout: _Layout) -> Iterator[_Segment]:
-    offset, size, entries = layout.headers
-    table = _read_at(file, offset, min(size * entries, _HEADERS))
-    for at in range(0, len(table), size or len(table)):
-        (kind,) = unpack_from(f"{layout.mark}I", table, at)
-        form, skip = ("QQQQ", 8) if layout.wide else ("IIII", 4)
-        where, address, _, length = unpack_from(f"{layout.mark}{form}", table, at + skip)
-        yield _Segment(kind=kind, offset=where, address=address, size=length)
-
-
-def _read_dynamic(file: BinaryIO, layout: _Layout, segments: list[_Segment]) -> Iterator[tuple[int, int]]:
+def _read_dynamic(
+    file: BinaryIO, order: Literal["little", "big"], segments: list[_Segment], *, wide: bool
+) -> Iterator[tuple[int, int]]:
     """Yield the tags of the dynamic section, each with its value; a static program has none."""
     section = next((one for one in segments if one.kind == _DYNAMIC), None)
     if section is None:
         return
-    form, step = (f"{layout.mark}QQ", 16) if layout.wide else (f"{layout.mark}II", 8)
-    table = _read_at(file, section.offset, min(section.size, _HEADERS))
-    for at in range(0, len(table) - step + 1, step):
-        tag, value = unpack_from(form, table, at)
+    word = 8 if wide else 4
+    file.seek(section.offset)
+    table = _Numbers(data=file.read(min(section.size, _HEADERS)), order=order)
+    for at in range(0, len(table.data) - 2 * word + 1, 2 * word):
+        tag, value = table.at(at, word), table.at(at + word, word)
         if tag == 0:
             return
         yield tag, value

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from ompbind.libraries import KINDS, Library, OmpRuntime, name_library
-from ompbind.machine.elf import Elf, read_header
+from ompbind.machine.elf import PLAIN, Elf, read_header
 
 _DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
@@ -122,7 +122,7 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str]) -> Iterator[st
         one, origin, inherited = waiting.pop(0)
         own = (*_own_folders(one, origin), *inherited)
         for name in one.needed:
-            if name in seen or name.startswith(_PLAIN):
+            if name in seen or name.startswith(PLAIN):
                 continue
             seen.add(name)
             found = name if "/" in name else find_library(name, elf, [*own, *linker_folders(env)])
@@ -130,13 +130,6 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str]) -> Iterator[st
             below = read_header(found) if found else None
             if below and found:
                 waiting.append((below, os.path.dirname(os.path.realpath(found)), own))
-
-
-_PLAIN = (
-    "libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "libgcc_s.so", "ld-linux",
-    "ld64", "libz.so", "libexpat.so", "libtinfo.so", "libcrypt.so", "libresolv.so", "libselinux.so",
-)  # fmt: skip
-"""What names of libraries begin with that are everywhere and never need a thread pool."""
 
 
 def _own_folders(elf: Elf, origin: str) -> Iterator[str]:

@@ -5,19 +5,15 @@ folders of the one environment that it belongs to.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import OmpbindError
 from ompbind.libraries import Role, name_library
-from ompbind.machine.elf import Elf, read_elf
-from ompbind.machine.libraries import find_library, fits, identify_library, linker_folders, needed_libraries
+from ompbind.machine.elf import PLAIN, Elf, read_elf
 from ompbind.machine.which import find_command
 from ompbind.record import Record
 from ompbind.workload import Found, How, Workload
 
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*t?$")
-_VERSION = re.compile(r"(?:python|pypy)([0-9]+\.[0-9]+)")
 _HEAD = 256
 """Bytes of a script that may name its interpreter; Linux reads as many."""
 
@@ -26,6 +22,9 @@ _WRAPPERS = (
     "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec",
 )  # fmt: skip
 """Programs that execute one which their arguments name."""
+
+_TRAMPOLINE = "'''exec' "
+"""What comes after `#!/bin/sh` in scripts whose Python has too long a path: text to it, a command to sh."""
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel")
 """Programs that execute whatever they are told to, which no file tells."""
@@ -77,13 +76,23 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
             elf = read_elf(path) if head.startswith(b"\x7fELF") else None
         except OSError:
             return None
-        if _PYTHON.match(os.path.basename(path)) and not head.startswith(b"#!"):
+        if _is_python(path) and not head.startswith(b"#!"):
             return _Program(path=path, python=True, elf=elf)
         leads = _wrapped(path, argv[1:], env) or _interpreted(head, path)
         if not leads:
             return _Program(path=path, elf=elf)
         argv = leads
     return None
+
+
+def _is_python(path: str) -> bool:
+    return not _version(path).removesuffix("t").replace(".", "").strip("0123456789")
+
+
+def _version(path: str) -> str:
+    """Return what comes behind the name of a Python: "3.11"; the whole name of anything else."""
+    name = os.path.basename(path)
+    return name.removeprefix("python") if name.startswith("python") else name.removeprefix("pypy")
 
 
 def _which(name: str, env: Mapping[str, str]) -> str | None:
@@ -110,19 +119,22 @@ def _interpreted(head: bytes, path: str) -> list[str]:
     if not head.startswith(b"#!"):
         return []
     lines = head.decode("utf-8", "surrogateescape").splitlines()
-    trampoline = re.match(r"'''exec' \"?([^\" ]+)\"? ", lines[1]) if len(lines) > 1 else None
-    words = [trampoline[1]] if trampoline else lines[0][2:].split()
-    python_or_env = words and (
-        _PYTHON.match(os.path.basename(words[0])) or os.path.basename(words[0]) == "env"
-    )
+    trampoline = len(lines) > 1 and lines[1].startswith(_TRAMPOLINE)
+    words = lines[1].replace('"', " ").split()[1:2] if trampoline else lines[0][2:].split()
+    python_or_env = words and (_is_python(words[0]) or os.path.basename(words[0]) == "env")
     return [*words, path] if python_or_env else []
 
 
 def _read_preloaded(env: Mapping[str, str], like: Elf | None) -> tuple[tuple[Found, ...], tuple[str, ...]]:
     """Return the known libraries of LD_PRELOAD, and what is wrong with its entries."""
+    entries = preload_entries(env)
+    if not entries:
+        return (), ()
+    from ompbind.machine.libraries import find_library, fits, identify_library, linker_folders  # late: mostly
+
     found: list[Found] = []
     troubles: list[str] = []
-    for name in preload_entries(env):
+    for name in entries:
         if "$" in name:
             continue  # $LIB, $ORIGIN and $PLATFORM mean what the linker was built for
         path = name if "/" in name else find_library(name, like, linker_folders(env))
@@ -142,8 +154,10 @@ def preload_entries(env: Mapping[str, str]) -> list[str]:
 
 
 def _needed(program: _Program, env: Mapping[str, str]) -> tuple[Found, ...]:
-    if program.elf is None:
+    if program.elf is None or all(name.startswith(PLAIN) for name in program.elf.needed):
         return ()
+    from ompbind.machine.libraries import identify_library, needed_libraries
+
     files = needed_libraries(program.path, program.elf, env)
     named = (identify_library(path) for path in files)
     by = os.path.basename(program.path)
@@ -154,8 +168,8 @@ def find_sites(python: str, env: Mapping[str, str]) -> list[str]:
     """Return the folders in which a Python finds packages: those of its environment first."""
     home = _venv_home(python)
     prefix = os.path.dirname(os.path.dirname(python if home is not None else os.path.realpath(python)))
-    version = _VERSION.match(os.path.basename(os.path.realpath(python)))
-    series = f"python{version[1]}" if version else "python3*"
+    version = _version(os.path.realpath(python))
+    series = f"python{version}" if "." in version else "python3*"
     sites = [os.path.join(prefix, lib, series, "site-packages") for lib in ("lib", "lib64")]
     if home is None or home:
         base = prefix if home is None else os.path.dirname(home)
@@ -197,6 +211,8 @@ def _existing(folders: Sequence[str]) -> Iterator[str]:
 
 def _packaged(python: str, sites: Sequence[str]) -> tuple[Found, ...]:
     """Return the known libraries that packages of a Python carry, and those of its environment."""
+    from ompbind.machine.libraries import identify_library
+
     found: dict[str, Found] = {}
     for folder, by in _library_folders(python, sites):
         for name in sorted(_names(folder)):
