@@ -1,0 +1,141 @@
+"""Why threads are not where a plan has them, as far as masks, libraries and variables of a process tell.
+
+The causes are measured: an OpenMP runtime narrows the thread that begins with it to its first place (libgomp
+when it is loaded, the others when they are first used), and all that this thread makes inherits that; a
+second runtime in the process then sees that one place only. With one place for the whole rank, or with
+OMP_PROC_BIND=false, none narrows anything.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.libraries import OmpRuntime
+from ompbind.request import Bind
+from ompbind.threads import Expected, ProcessState, parse_places
+
+_NEWER = (OmpRuntime.LLVM, OmpRuntime.INTEL)
+_KMP_BINDS = ("compact", "scatter", "balanced", "explicit", "proclist", "physical", "logical")
+"""Words in KMP_AFFINITY that bind threads; others only say how."""
+
+
+def explain_escape(process: ProcessState) -> str:
+    """Say what lets threads leave the CPUs of their rank."""
+    env = process.env
+    if "GOMP_CPU_AFFINITY" in env and process.has(OmpRuntime.GOMP):
+        value = env["GOMP_CPU_AFFINITY"]
+        return f"libgomp obeys GOMP_CPU_AFFINITY={value}, whatever the process itself may use"
+    kmp = env.get("KMP_AFFINITY", "")
+    if "norespect" in kmp and process.has(*_NEWER):
+        return f"KMP_AFFINITY={kmp} tells an OpenMP runtime not to respect what the process may use"
+    return (
+        f"the program, or somebody else, moved them (sched_setaffinity, as taskset -p does){_blind(process)}"
+    )
+
+
+def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
+    """Say which variables let an OpenMP runtime of a process narrow threads to these masks; "" if none."""
+    return next(_explain(process, masks), "")
+
+
+def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
+    env = process.env
+    obeyed = "an OpenMP runtime obeys {}={} of the process"
+    if process.has(*_NEWER):
+        kmp = env.get("KMP_AFFINITY", "")
+        if any(word in kmp for word in _KMP_BINDS):
+            yield obeyed.format("KMP_AFFINITY", kmp)
+        if env.get("KMP_HW_SUBSET"):
+            yield obeyed.format("KMP_HW_SUBSET", env["KMP_HW_SUBSET"])
+    if "GOMP_CPU_AFFINITY" in env and process.runtimes and not _only_gomp_is_told_else(process):
+        yield obeyed.format("GOMP_CPU_AFFINITY", env["GOMP_CPU_AFFINITY"])
+    if _binds(process, masks):
+        told = " ".join(f"{name}={env[name]}" for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env)
+        if process.main and process.main.cpus in masks:
+            yield f"{_runtime(process)} bound the initial thread to its first place, which it hands on ({told})"
+        else:
+            yield f"{_runtime(process)} bound its own threads to places ({told})"
+
+
+def _only_gomp_is_told_else(process: ProcessState) -> bool:
+    """Tell whether all runtimes are libgomp, in which the variables of OpenMP win over its own."""
+    return not process.has(*_NEWER) and bool(process.env.keys() & {"OMP_PLACES", "OMP_PROC_BIND"})
+
+
+def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
+    """Tell whether OMP_PLACES and OMP_PROC_BIND make a runtime bind threads to such masks.
+
+    Where places are named in words, or not at all, a runtime must be seen; one that is built into the
+    program is not, but only it would make masks of just these places.
+    """
+    env = process.env
+    if not env.keys() & {"OMP_PLACES", "OMP_PROC_BIND"} or env.get("OMP_PROC_BIND", "").lower() == "false":
+        return False
+    places = parse_places(env.get("OMP_PLACES", ""))
+    if places is None:
+        return bool(process.runtimes)
+    return len(places) > 1 and any(mask in places for mask in masks)
+
+
+def _runtime(process: ProcessState) -> str:
+    names = list(dict.fromkeys(one.kind.label for one in process.runtimes))
+    return names[0] if len(names) == 1 else "an OpenMP runtime"
+
+
+def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], kin: Sequence[ProcessState]) -> str:
+    """Say from which other process, whose initial thread a runtime narrowed, masks come; "" if from none."""
+    by_pid = {one.pid: one for one in kin}
+    parent, seen = by_pid.get(process.parent), {process.pid}
+    while parent and parent.pid not in seen:
+        seen.add(parent.pid)
+        main = parent.main
+        if main and set(masks) == {main.cpus} and explain_narrowing(parent, [main.cpus]):
+            return f"inherited from {parent.name}, whose initial thread {_runtime(parent)} had bound"
+        parent = by_pid.get(parent.parent)
+    return ""
+
+
+def explain_own(process: ProcessState, masks: Sequence[CpuSet]) -> str:
+    """Say who narrowed threads where no variable tells an OpenMP runtime to."""
+    if len(masks) == len(process.threads) and len(set(masks)) == 1:
+        return f"the process has confined itself, or what started it has, as taskset does{_blind(process)}"
+    if process.runtimes:
+        return f"the program did, or an OpenMP runtime that it told to once it ran{_blind(process)}"
+    return f"the program did that itself{_blind(process)}"
+
+
+def _blind(process: ProcessState) -> str:
+    return "; its environment may not be read" if "environment" in process.unread else ""
+
+
+def advise(plan: Expected) -> str:
+    """Say what would leave threads alone, after what narrowed them."""
+    if plan.rank is not None and plan.bind in (Bind.RANK, Bind.NONE):
+        return "these variables are not of ompbind: the command sets them, or --env or --keep-env does"
+    if plan.rank is not None and plan.bind is Bind.EXACT:
+        return "use --bind thread, or --bind rank"
+    return "use --bind rank"
+
+
+def guess_expected(processes: Sequence[ProcessState], around: CpuSet = EMPTY) -> Expected:
+    """Return what to expect of processes of which no plan is known: that all may use all CPUs of all.
+
+    Masks that are parts of these, and places that a process was told, are taken for places, and the mode
+    for "exact"; without any it is "none". `around` is what their parent may use: where an OpenMP runtime
+    has narrowed whole processes, they could have had that.
+    """
+    masks = {thread.cpus for process in processes for thread in process.threads}
+    told = [place for one in processes for place in _told_places(one, masks)]
+    cpus = union([*masks, *told])
+    if len(masks) == 1 and any(explain_narrowing(one, list(masks)) for one in processes):
+        cpus |= around
+    parts = sorted(
+        (mask for mask in masks if mask != cpus), key=lambda mask: (mask.bits & -mask.bits, mask.bits)
+    )
+    places = tuple(place for place in dict.fromkeys([*told, *parts]) if place != cpus) if parts else ()
+    return Expected(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
+
+
+def _told_places(process: ProcessState, masks: set[CpuSet]) -> tuple[CpuSet, ...]:
+    """Return the places that a process was told, if its threads have some of them."""
+    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
+    return places if explain_narrowing(process, list(masks)) and masks & set(places) else ()

@@ -1,0 +1,142 @@
+"""The threads of running processes as the kernel tells of them, and what a plan says of a rank's threads.
+
+A *mask* of a thread is the set of CPUs that it may run on. A thread is *narrowed* when that is less than
+what its rank has, and *outside* when it is something else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.cpuset import CpuSet
+from ompbind.libraries import Library, OmpRuntime, Role
+from ompbind.placement import Placement
+from ompbind.record import Record
+from ompbind.request import Bind
+
+RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
+            "POLARS_MAX", "RAYON_NUM", "LOKY_MAX", "PYTHON_CPU", "TBB_", "VECLIB_", "OMPBIND_", "LD_PRELOAD",
+            "GOMAXPROCS")  # fmt: skip
+"""What the names of those variables begin with that decide where threads run and how many there are."""
+
+
+class ThreadState(Record):
+    """One thread: its mask, the CPU it ran on last, and its state as one letter, as `ps` has them.
+
+    `cpu`, `policy` ("other", "fifo", …) and `busy_s` (CPU time so far, in seconds) are None where only
+    masks were read.
+    """
+
+    tid: int
+    name: str
+    cpus: CpuSet
+    state: str = "S"
+    cpu: int | None = None
+    policy: str | None = None
+    busy_s: float | None = None
+
+
+class ProcessState(Record):
+    """One process: its threads, lowest number first, and what it was executed with.
+
+    `command` is empty for threads of the kernel. `libraries` are the runtimes, BLAS libraries and allocators
+    in its memory, each file once; `variables` those of its environment at its start that matter to threads.
+    `unread` names what may not be read of it: "libraries", "environment".
+    """
+
+    pid: int
+    parent: int
+    name: str
+    threads: tuple[ThreadState, ...]
+    command: tuple[str, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The variables by name."""
+        return dict(self.variables)
+
+    @property
+    def runtimes(self) -> tuple[Library, ...]:
+        """The OpenMP runtimes among the libraries."""
+        return tuple(one for one in self.libraries if one.kind.role is Role.RUNTIME)
+
+    @property
+    def main(self) -> ThreadState | None:
+        """The thread that the process began with; None when it has ended before the others."""
+        return next((one for one in self.threads if one.tid == self.pid), None)
+
+    def has(self, *families: OmpRuntime) -> bool:
+        """Tell whether a runtime of one of these families is in its memory."""
+        return any(one.family in families for one in self.libraries)
+
+
+class Expected(Record):
+    """What a plan says of the threads of one rank; `rank` is None where no plan does, and it is guessed."""
+
+    rank: int | None
+    cpus: CpuSet
+    places: tuple[CpuSet, ...]
+    bind: Bind
+
+    @property
+    def masks(self) -> frozenset[CpuSet]:
+        """The masks that threads of the rank may have: all of it, or one of its places."""
+        return frozenset((self.cpus, *self.places))
+
+
+def is_relevant(name: str) -> bool:
+    """Tell whether a variable decides where threads run or how many there are."""
+    return name.startswith(RELEVANT) or name.endswith("_NUM_THREADS")
+
+
+def expect_placement(placement: Placement, bind: Bind) -> Expected:
+    """Return what is expected of the threads of a rank that has a placement."""
+    return Expected(rank=placement.rank, cpus=placement.cpuset, places=placement.places, bind=bind)
+
+
+def expect_variables(env: Mapping[str, str]) -> Expected | None:
+    """Return what ompbind's own variables say is expected of a process; None when it has not started it."""
+    try:
+        rank, cpus = int(env["OMPBIND_RANK"]), CpuSet.from_list(env["OMPBIND_CPUS"])
+    except (KeyError, ValueError):
+        return None
+    places = parse_places(env.get("OMP_PLACES", "")) or ()
+    if env.get("OMP_PROC_BIND", "false").lower() == "false":
+        places = ()
+    return Expected(rank=rank, cpus=cpus, places=places, bind=_mode(places, cpus)) if cpus else None
+
+
+def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
+    """Return the binding mode that makes such places."""
+    if not places:
+        return Bind.NONE
+    if places[0] != cpus:
+        return Bind.EXACT
+    if len(places) == 1:
+        return Bind.RANK
+    return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE
+
+
+def parse_places(text: str) -> tuple[CpuSet, ...] | None:
+    """Read OMP_PLACES as far as it is braces with numbers or `start:length` in them; None for other forms."""
+    text = "".join(text.split())
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        return tuple(CpuSet(_numbers(place)) for place in text[1:-1].split("},{"))
+    except ValueError:
+        return None
+
+
+def _numbers(place: str) -> Iterator[int]:
+    for item in place.split(","):
+        start, colon, length = item.partition(":")
+        first = _number(start)
+        yield from range(first, first + (_number(length) if colon else 1))
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise ValueError(f"{text!r} is not a CPU number")
+    return int(text)

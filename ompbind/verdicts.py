@@ -1,0 +1,239 @@
+"""Whether the threads of a rank, or of any other processes, may run where they should, in words.
+
+A *finding* is one thing that is not as the plan has it, with its cause as far as that can be told. A
+*verdict* is all findings on one rank, worst first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from ompbind.causes import (
+    advise,
+    explain_escape,
+    explain_inheriting,
+    explain_narrowing,
+    explain_own,
+    guess_expected,
+)
+from ompbind.cpuset import CpuSet, count, named
+from ompbind.record import Record
+from ompbind.request import Bind
+from ompbind.threads import Expected, ProcessState
+
+
+class Level(StrEnum):
+    """How bad a finding is: a note is what a program may well mean to do."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+class Finding(Record):
+    """One thing that is not as planned: what kind it is, how many threads it is about, and words.
+
+    `code` is "outside", "narrowed" (by an OpenMP runtime), "confined" (by the program itself), "stacked"
+    (on a place with others while places are free) or "crowded" (there are more threads than places).
+    """
+
+    code: str
+    level: Level
+    threads: int
+    text: str
+
+
+class Verdict(Record):
+    """What is to be said of the threads of one rank, worst finding first, and how many there are.
+
+    `outside` may run on CPUs that are not the rank's, `narrowed` on some of its CPUs although no place says
+    so, `bound` on one of its places; `stacked` share a single CPU with another thread of their process.
+    `runtimes` are the OpenMP runtimes of the process that has most of them, by their usual names.
+    """
+
+    findings: tuple[Finding, ...]
+    summary: str
+    processes: int = 0
+    threads: int = 0
+    outside: int = 0
+    narrowed: int = 0
+    bound: int = 0
+    stacked: int = 0
+    runtimes: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """The level of the worst finding."""
+        return self.findings[0].level if self.findings else Level.OK
+
+    @property
+    def text(self) -> str:
+        """All findings in words; what is right where there is none."""
+        return "; ".join(one.text for one in self.findings) or self.summary
+
+
+class _Part(Record):
+    """What is found in one process; the same in several processes is told once."""
+
+    code: str
+    level: Level
+    process: ProcessState
+    masks: tuple[CpuSet, ...]
+    cause: str
+
+
+_WORST_FIRST = (Level.PROBLEM, Level.NOTE, Level.OK)
+_SHOWN = 3
+"""Different masks that a text names."""
+
+
+def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -> Verdict:
+    """Judge the processes of one rank against its plan; without one, whether they are in their own way."""
+    kin = tuple(processes)
+    plan = expected or guess_expected(kin)
+    masks = [thread.cpus for process in kin for thread in process.threads]
+    parts = [part for process in kin for part in _look_at(process, plan, kin)]
+    runtimes = max((process.runtimes for process in kin), key=len, default=())
+    many = len(plan.cpus) > 1
+    return Verdict(
+        findings=_tell_all(parts, kin, plan),
+        summary=_summarize(masks, plan),
+        processes=len(kin),
+        threads=len(masks),
+        outside=sum(not mask <= plan.cpus for mask in masks),
+        narrowed=sum(mask < plan.cpus and mask not in plan.masks for mask in masks),
+        bound=sum(mask < plan.cpus and mask in plan.masks for mask in masks),
+        stacked=sum(sum(_stacks(process).values()) for process in kin) if many else 0,
+        runtimes=tuple(one.kind.label for one in runtimes),
+    )
+
+
+def _stacks(process: ProcessState) -> Mapping[CpuSet, int]:
+    """Count the threads on each single CPU that several threads of a process have for their own."""
+    masks = Counter(thread.cpus for thread in process.threads)
+    return {mask: number for mask, number in masks.items() if len(mask) == 1 and number > 1}
+
+
+def _look_at(process: ProcessState, plan: Expected, kin: Sequence[ProcessState]) -> Iterator[_Part]:
+    masks = [thread.cpus for thread in process.threads]
+    outside = tuple(mask for mask in masks if not mask <= plan.cpus)
+    narrowed = tuple(mask for mask in masks if mask < plan.cpus and mask not in plan.masks)
+    if outside:
+        cause = explain_escape(process)
+        yield _Part(code="outside", level=Level.PROBLEM, process=process, masks=outside, cause=cause)
+    if narrowed:
+        cause = explain_narrowing(process, narrowed) or explain_inheriting(process, narrowed, kin)
+        if cause or _looks_trapped(process, plan):
+            cause = f"{cause}; {advise(plan)}" if cause else explain_own(process, narrowed)
+            yield _Part(code="narrowed", level=Level.PROBLEM, process=process, masks=narrowed, cause=cause)
+        else:
+            cause = explain_own(process, narrowed)
+            yield _Part(code="confined", level=Level.NOTE, process=process, masks=narrowed, cause=cause)
+    if plan.bind not in (Bind.RANK, Bind.NONE):
+        yield from _look_at_places(process, plan)
+
+
+def _looks_trapped(process: ProcessState, plan: Expected) -> bool:
+    """Tell whether a runtime seems to have narrowed the initial thread and some others, but not all."""
+    main = process.main
+    trapped = main is not None and main.cpus < plan.cpus and _stacks(process).get(main.cpus, 0) > 1
+    return bool(trapped and process.runtimes and len({thread.cpus for thread in process.threads}) > 1)
+
+
+def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
+    """Find places with too many threads: one for each runtime is meant, and on the first the initial one."""
+    first = plan.places[0] if plan.bind is Bind.EXACT else None
+    places = [place for place in dict.fromkeys(plan.places) if place != plan.cpus]
+    here = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
+    room = max(1, len(process.runtimes))
+    crowds = [place for place in places if here[place] > (1 if place == first else room)]
+    if not crowds:
+        return
+    masks = tuple(place for place in crowds for _ in range(here[place]))
+    free = [place for place in places if not here[place]]
+    trapped = first in crowds and (
+        plan.rank is not None or bool(explain_narrowing(process, [plan.places[0]]))
+    )
+    level = Level.PROBLEM if free or (trapped and plan.rank is None) else Level.NOTE
+    cause = _explain_crowd(process, plan, trapped=trapped)
+    if free:
+        cause = f"{cause}; no thread is bound to {_names(free)}"
+    yield _Part(
+        code="stacked" if level is Level.PROBLEM else "crowded",
+        level=level,
+        process=process,
+        masks=masks,
+        cause=cause,
+    )
+
+
+def _explain_crowd(process: ProcessState, plan: Expected, *, trapped: bool) -> str:
+    if trapped:
+        cause = explain_narrowing(process, [plan.places[0]]) or "they inherit the place of the initial thread"
+        if len(process.runtimes) > 1:
+            cause += f", and the second of {len(process.runtimes)} OpenMP runtimes sees that place only"
+        return f"{cause}; {advise(plan)}"
+    if not process.runtimes:
+        return explain_own(process, ())
+    return "there are more threads than places, or several threads open parallel regions; use --bind rank"
+
+
+def _tell_all(parts: Iterable[_Part], kin: Sequence[ProcessState], plan: Expected) -> tuple[Finding, ...]:
+    groups: dict[tuple[str, str, frozenset[CpuSet]], list[_Part]] = {}
+    for part in parts:
+        groups.setdefault((part.code, part.cause, frozenset(part.masks)), []).append(part)
+    found = [_tell(group, kin, plan) for group in groups.values()]
+    return tuple(sorted(found, key=lambda one: (_WORST_FIRST.index(one.level), -one.threads)))
+
+
+def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -> Finding:
+    """Say what one or several processes have in common."""
+    masks = [mask for part in parts for mask in part.masks]
+    process = parts[0].process
+    total = sum(len(part.process.threads) for part in parts)
+    whose = ""
+    if len(parts) > 1:
+        whose = f" of {len(parts)} processes"
+    elif len(kin) > 1:
+        whose = f" of {process.name} ({process.pid})"
+    who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
+    head, part = f"{who} may", parts[0]
+    if part.code == "outside":
+        away = _names([mask - plan.cpus for mask in masks])
+        text = f"{head} run on {away}, outside {named('CPU', plan.cpus)}: {part.cause}"
+    elif len(set(masks)) == 1:
+        text = f"{head} only run on {named('CPU', masks[0])} of {plan.cpus}: {part.cause}"
+    else:
+        text = f"{head} only run on parts of {named('CPU', plan.cpus)} ({_shares(masks)}): {part.cause}"
+    return Finding(code=part.code, level=part.level, threads=len(masks), text=text)
+
+
+def _names(masks: Iterable[CpuSet]) -> str:
+    """Name masks, those that most threads have first: "CPU 0", "CPUs 0-1, or CPU 3"."""
+    found = [mask for mask, _ in Counter(masks).most_common()]
+    shown = [named("CPU", mask) for mask in found[:_SHOWN]]
+    if len(found) > _SHOWN:
+        shown.append(f"{len(found) - _SHOWN} others")
+    return ", or ".join(shown)
+
+
+def _shares(masks: Iterable[CpuSet]) -> str:
+    """Say how many threads have which mask: "6 on CPU 0, 1 on CPU 1"."""
+    found = Counter(masks).most_common()
+    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_SHOWN]]
+    rest = sum(number for _, number in found[_SHOWN:])
+    return ", ".join([*shown, *([f"{rest} on others"] if rest else [])])
+
+
+def _summarize(masks: Sequence[CpuSet], plan: Expected) -> str:
+    """Say how threads are bound where nothing is wrong."""
+    if not masks:
+        return "no thread is left"
+    whole = sum(mask == plan.cpus for mask in masks)
+    where = named("CPU", plan.cpus)
+    if whole == len(masks):
+        return (
+            f"all {whole} threads may run on {where}" if whole > 1 else f"the only thread may run on {where}"
+        )
+    bound = f"{count(len(masks) - whole, 'thread')} bound to places"
+    return f"{bound}, {whole} free on {where}" if whole else f"{bound} of {where}"
