@@ -51,7 +51,8 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
     if _binds(process, masks):
         told = " ".join(f"{name}={env[name]}" for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env)
         if process.main and process.main.cpus in masks:
-            yield f"{_runtime(process)} bound the initial thread to its first place, which it hands on ({told})"
+            bound = f"{_runtime(process)} bound the initial thread to its first place"
+            yield f"{bound}, which what it makes inherits ({told})"
         else:
             yield f"{_runtime(process)} bound its own threads to places ({told})"
 

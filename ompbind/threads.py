@@ -72,12 +72,16 @@ class ProcessState(Record):
 
 
 class Expected(Record):
-    """What a plan says of the threads of one rank; `rank` is None where no plan does, and it is guessed."""
+    """What a plan says of the threads of one rank; `rank` is None where no plan does, and it is guessed.
+
+    Processes of the rank that belong to another run than `run_id`, one inside it, have a plan of their own.
+    """
 
     rank: int | None
     cpus: CpuSet
     places: tuple[CpuSet, ...]
     bind: Bind
+    run_id: str = ""
 
     @property
     def masks(self) -> frozenset[CpuSet]:
@@ -90,9 +94,10 @@ def is_relevant(name: str) -> bool:
     return name.startswith(RELEVANT) or name.endswith("_NUM_THREADS")
 
 
-def expect_placement(placement: Placement, bind: Bind) -> Expected:
+def expect_placement(placement: Placement, bind: Bind, run_id: str = "") -> Expected:
     """Return what is expected of the threads of a rank that has a placement."""
-    return Expected(rank=placement.rank, cpus=placement.cpuset, places=placement.places, bind=bind)
+    cpus, places = placement.cpuset, placement.places
+    return Expected(rank=placement.rank, cpus=cpus, places=places, bind=bind, run_id=run_id)
 
 
 def expect_variables(env: Mapping[str, str]) -> Expected | None:
@@ -104,7 +109,10 @@ def expect_variables(env: Mapping[str, str]) -> Expected | None:
     places = parse_places(env.get("OMP_PLACES", "")) or ()
     if env.get("OMP_PROC_BIND", "false").lower() == "false":
         places = ()
-    return Expected(rank=rank, cpus=cpus, places=places, bind=_mode(places, cpus)) if cpus else None
+    if not cpus:
+        return None
+    run_id = env.get("OMPBIND_RUN_ID", "")
+    return Expected(rank=rank, cpus=cpus, places=places, bind=_mode(places, cpus), run_id=run_id)
 
 
 def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:

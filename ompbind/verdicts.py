@@ -88,8 +88,11 @@ _SHOWN = 3
 
 
 def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -> Verdict:
-    """Judge the processes of one rank against its plan; without one, whether they are in their own way."""
-    kin = tuple(processes)
+    """Judge the processes of one rank against its plan; without one, whether they are in their own way.
+
+    Those that belong to a run inside the rank are left out: they have plans of their own.
+    """
+    kin = tuple(process for process in processes if _is_of(process, expected))
     plan = expected or guess_expected(kin)
     masks = [thread.cpus for process in kin for thread in process.threads]
     parts = [part for process in kin for part in _look_at(process, plan, kin)]
@@ -106,6 +109,10 @@ def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -
         stacked=sum(sum(_stacks(process).values()) for process in kin) if many else 0,
         runtimes=tuple(one.kind.label for one in runtimes),
     )
+
+
+def _is_of(process: ProcessState, plan: Expected | None) -> bool:
+    return not plan or plan.run_id in ("", process.env.get("OMPBIND_RUN_ID", plan.run_id))
 
 
 def _stacks(process: ProcessState) -> Mapping[CpuSet, int]:
