@@ -149,7 +149,7 @@ def _looks_trapped(process: ProcessState, plan: Expected) -> bool:
 
 def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
     """Find places with too many threads: one for each runtime is meant, and on the first the initial one."""
-    first = plan.places[0] if plan.bind is Bind.EXACT else None
+    first = _first_place(process, plan)
     places = [place for place in dict.fromkeys(plan.places) if place != plan.cpus]
     here = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
     room = max(1, len(process.runtimes))
@@ -158,11 +158,9 @@ def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
         return
     masks = tuple(place for place in crowds for _ in range(here[place]))
     free = [place for place in places if not here[place]]
-    trapped = first in crowds and (
-        plan.rank is not None or bool(explain_narrowing(process, [plan.places[0]]))
-    )
+    trapped = first if first in crowds and (plan.rank is not None or process.runtimes) else None
     level = Level.PROBLEM if free or (trapped and plan.rank is None) else Level.NOTE
-    cause = _explain_crowd(process, plan, trapped=trapped)
+    cause = _explain_crowd(process, plan, trapped)
     if free:
         cause = f"{cause}; no thread is bound to {_names(free)}"
     yield _Part(
@@ -174,9 +172,19 @@ def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
     )
 
 
-def _explain_crowd(process: ProcessState, plan: Expected, *, trapped: bool) -> str:
+def _first_place(process: ProcessState, plan: Expected) -> CpuSet | None:
+    """Return the place of the initial thread, where it is not all of the rank."""
+    if plan.bind is not Bind.EXACT:
+        return None
+    if plan.rank is None:
+        return process.main.cpus if process.main else None
+    return plan.places[0]
+
+
+def _explain_crowd(process: ProcessState, plan: Expected, trapped: CpuSet | None) -> str:
+    """Say why places have many threads; `trapped` is the initial thread's, where it is one of them."""
     if trapped:
-        cause = explain_narrowing(process, [plan.places[0]]) or "they inherit the place of the initial thread"
+        cause = explain_narrowing(process, [trapped]) or "they inherit the place of the initial thread"
         if len(process.runtimes) > 1:
             cause += f", and the second of {len(process.runtimes)} OpenMP runtimes sees that place only"
         return f"{cause}; {advise(plan)}"
@@ -207,7 +215,7 @@ def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -
     head, part = f"{who} may", parts[0]
     if part.code == "outside":
         away = _names([mask - plan.cpus for mask in masks])
-        text = f"{head} run on {away}, outside {named('CPU', plan.cpus)}: {part.cause}"
+        text = f"{head} run on {away}, outside the rank's {named('CPU', plan.cpus)}: {part.cause}"
     elif len(set(masks)) == 1:
         text = f"{head} only run on {named('CPU', masks[0])} of {plan.cpus}: {part.cause}"
     else:

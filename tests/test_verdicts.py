@@ -1,0 +1,342 @@
+"""Verdicts on threads: tables of what was seen of real programs, each under every plan that it may have had.
+
+A process is written as its masks, main thread first: "0*5 1 0-1*2" are five threads on CPU 0, one on CPU 1
+and two on both. All were seen with the libraries and variables that stand beside them.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.causes import guess_expected
+from ompbind.cpuset import CpuSet
+from ompbind.libraries import name_library
+from ompbind.places import places_text
+from ompbind.request import Bind
+from ompbind.threads import Expected, ProcessState, ThreadState, expect_variables, parse_places
+from ompbind.verdicts import Level, judge
+
+GOMP = "/usr/lib/libgomp.so.1.0.0"
+TORCH = "/v/torch/lib/libgomp.so.1"
+SKLEARN = "/v/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0"
+BLAS = "/v/numpy.libs/libscipy_openblas64_-32a4b2a6.so"
+LLVM = "/usr/lib/llvm-14/lib/libomp.so.5"
+INTEL = "/v/lib/libiomp5.so"
+ONE_EACH = {"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "close"}
+WORKERS = {"OMP_PLACES": "{0,1},{1}", "OMP_PROC_BIND": "close"}
+WHOLE = {"OMP_PLACES": "{0,1}", "OMP_PROC_BIND": "true"}
+WORDS = {"OMP_PLACES": "cores", "OMP_PROC_BIND": "close"}
+
+
+def cpus(text):
+    return CpuSet.from_list(text)
+
+
+def process(masks, *libraries, pid=100, parent=1, unread=(), name="python", **env):
+    each = [
+        mask for item in masks.split() for mask in [item.partition("*")[0]] * int(item.partition("*")[2] or 1)
+    ]
+    return ProcessState(
+        pid=pid,
+        parent=parent,
+        name=name,
+        threads=tuple(ThreadState(tid=pid + i, name=name, cpus=cpus(mask)) for i, mask in enumerate(each)),
+        libraries=tuple(name_library(path) for path in libraries),
+        variables=tuple(sorted(env.items())),
+        unread=unread,
+    )
+
+
+def plan(bind, text="0-1", rank=0):
+    whole = cpus(text)
+    singles = [CpuSet((cpu,)) for cpu in whole]
+    places = {
+        Bind.RANK: [whole],
+        Bind.THREAD: [whole, *singles[1:]],
+        Bind.EXACT: singles,
+        Bind.NONE: [],
+    }
+    return Expected(rank=rank, cpus=whole, places=tuple(places[bind]), bind=bind)
+
+
+SEEN = [
+    # what was seen, the plan, level and code, words that the verdict has
+    (process("0-1*8", TORCH, BLAS, **WHOLE), plan(Bind.RANK), "ok", "", "all 8 threads may run on CPUs 0-1"),
+    (process("0-1*8", TORCH, BLAS), None, "ok", "", "all 8 threads may run on CPUs 0-1"),
+    (
+        process("0-1*2 1 0-1*5", TORCH, BLAS, **WORKERS),
+        plan(Bind.THREAD),
+        "ok",
+        "",
+        "1 thread bound to places, 7 free",
+    ),
+    (process("0-1*2 1 0-1*5", TORCH, BLAS, **WORKERS), None, "ok", "", "1 thread bound to places, 7 free"),
+    (
+        process("0 1 0*5", TORCH, BLAS, **ONE_EACH),
+        plan(Bind.RANK),
+        "problem",
+        "narrowed",
+        "7 of 7 threads may only run on parts of CPUs 0-1 (6 on CPU 0, 1 on CPU 1): libgomp",
+    ),
+    (
+        process("0 1 0*5", TORCH, **ONE_EACH),
+        None,
+        "problem",
+        "stacked",
+        "6 of 7 threads may only run on CPU 0 of 0-1: libgomp bound",
+    ),
+    (
+        process("0 1 0*5", TORCH, **WORDS),
+        None,
+        "problem",
+        "stacked",
+        "(OMP_PLACES=cores OMP_PROC_BIND=close); use --bind rank",
+    ),
+    (
+        process("0 1 0*5", TORCH, **ONE_EACH),
+        plan(Bind.EXACT),
+        "note",
+        "crowded",
+        "use --bind thread, or --bind rank",
+    ),
+    (
+        process("0*6", TORCH, **ONE_EACH),
+        plan(Bind.EXACT),
+        "problem",
+        "stacked",
+        "no thread is bound to CPU 1",
+    ),
+    (process("0*6", TORCH, **ONE_EACH), None, "problem", "stacked", "no thread is bound to CPU 1"),
+    (
+        process("0 1", GOMP, name="solver", **ONE_EACH),
+        plan(Bind.EXACT),
+        "ok",
+        "",
+        "2 threads bound to places of CPUs 0-1",
+    ),
+    (
+        process("0 1", GOMP, name="solver", **ONE_EACH),
+        None,
+        "ok",
+        "",
+        "2 threads bound to places of CPUs 0-1",
+    ),
+    (
+        process("0-1", LLVM, name="solver", **ONE_EACH),
+        plan(Bind.EXACT),
+        "ok",
+        "",
+        "the only thread may run on CPUs 0-1",
+    ),
+    (
+        process("0*7", BLAS, TORCH, INTEL, LD_PRELOAD=INTEL, **ONE_EACH),
+        plan(Bind.EXACT),
+        "problem",
+        "stacked",
+        "the second of 2 OpenMP runtimes sees that place only",
+    ),
+    (
+        process("0 1 0*5", SKLEARN, TORCH, **ONE_EACH),
+        None,
+        "problem",
+        "stacked",
+        "the second of 2 OpenMP runtimes",
+    ),
+    (process("0-1*2 1 0-1*5", TORCH, INTEL, **WORKERS), plan(Bind.THREAD), "ok", "", "1 thread bound"),
+    (process("0-1*2 1*2 0-1", TORCH, SKLEARN, **WORKERS), plan(Bind.THREAD), "ok", "", "2 threads bound"),
+    (
+        process("0-1 1 0-1*5 1*3", GOMP, **WORKERS),
+        plan(Bind.THREAD),
+        "note",
+        "crowded",
+        "several threads open parallel regions",
+    ),
+    (
+        process("0-3 1*3", GOMP, **WORKERS),
+        plan(Bind.THREAD, "0-3"),
+        "problem",
+        "stacked",
+        "no thread is bound to CPU 2, or CPU 3",
+    ),
+    (
+        process("0 1 0*3", GOMP, GOMP_CPU_AFFINITY="0 1"),
+        plan(Bind.RANK, "1"),
+        "problem",
+        "outside",
+        "4 of 5 threads may run on CPU 0, outside the rank's CPU 1: libgomp obeys GOMP_CPU_AFFINITY=0 1",
+    ),
+    (
+        process("0 1 0*3", INTEL, KMP_AFFINITY="norespect,granularity=fine,compact"),
+        plan(Bind.RANK, "1"),
+        "problem",
+        "outside",
+        "KMP_AFFINITY=norespect,granularity=fine,compact tells an OpenMP runtime not to respect",
+    ),
+    (process("0-1*3"), plan(Bind.NONE, "1"), "problem", "outside", "somebody else, moved them"),
+    (
+        process("0*5", INTEL, KMP_HW_SUBSET="1c", OMP_PROC_BIND="false"),
+        plan(Bind.NONE),
+        "problem",
+        "narrowed",
+        "KMP_HW_SUBSET=1c",
+    ),
+    (
+        process("0 1", INTEL, KMP_AFFINITY="compact", **WHOLE),
+        plan(Bind.RANK),
+        "problem",
+        "narrowed",
+        "KMP_AFFINITY=compact",
+    ),
+    (process("0-1*2", INTEL, KMP_AFFINITY="reset", **WHOLE), plan(Bind.RANK), "ok", "", "all 2 threads"),
+    (
+        process("0 1 0*5", TORCH, BLAS, **WHOLE),
+        plan(Bind.RANK),
+        "problem",
+        "narrowed",
+        "an OpenMP runtime that it told to once it ran",
+    ),
+    (
+        process("0 1 0*5", TORCH, BLAS),
+        None,
+        "problem",
+        "stacked",
+        "they inherit the place of the initial thread",
+    ),
+    (process("0*6", TORCH, **WHOLE), plan(Bind.RANK), "note", "confined", "the process has confined itself"),
+    (
+        process("0", name="sleep", **WHOLE),
+        plan(Bind.RANK),
+        "note",
+        "confined",
+        "the only thread may only run on CPU 0 of 0-1",
+    ),
+    (process("0-1 0 1", name="database"), plan(Bind.RANK), "note", "confined", "the program did that itself"),
+    (process("0-1 0*2 1", name="database"), None, "note", "crowded", "the program did that itself"),
+    (
+        process("0*3", name="app", unread=("environment",)),
+        plan(Bind.RANK),
+        "note",
+        "confined",
+        "its environment may not be read",
+    ),
+    (
+        process("0*3", name="static", **ONE_EACH),
+        plan(Bind.RANK),
+        "problem",
+        "narrowed",
+        "an OpenMP runtime bound the initial thread",
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected", "level", "code", "words"), SEEN)
+def test_what_was_seen_of_real_programs(seen, expected, level, code, words):
+    verdict = judge([seen], expected)
+    assert (verdict.level, verdict.findings[0].code if code else "") == (level, code), verdict.text
+    assert words in verdict.text
+
+
+def test_counts_add_up():
+    verdict = judge([process("0-3 0 0 1 4 0-1", TORCH, SKLEARN)], plan(Bind.EXACT, "0-3"))
+    assert (verdict.processes, verdict.threads, verdict.outside) == (1, 6, 1)
+    assert (verdict.narrowed, verdict.bound, verdict.stacked) == (1, 3, 2)
+    assert verdict.runtimes == ("libgomp", "libgomp")
+
+
+def test_children_inherit_what_a_runtime_did_to_their_parent():
+    server = process("0 1 0*3", TORCH, **ONE_EACH)
+    children = [process("0", pid=200 + i, parent=100, name="loader") for i in range(3)]
+    verdict = judge([server, *children], plan(Bind.RANK))
+    assert [finding.code for finding in verdict.findings] == ["narrowed", "narrowed"]
+    assert "5 of 5 threads of python (100)" in verdict.text
+    assert "3 of 3 threads of 3 processes may only run on CPU 0 of 0-1: inherited from python" in verdict.text
+
+
+def test_children_of_a_process_that_is_free_have_narrowed_themselves():
+    shell = process("0-1", name="bash")
+    child = process("0", pid=200, parent=100, name="sleep")
+    verdict = judge([shell, child], plan(Bind.RANK))
+    assert (verdict.level, verdict.text[:43]) == ("note", "the only thread of sleep (200) may only run")
+
+
+def test_a_run_inside_a_rank_has_a_plan_of_its_own():
+    outer, inner = (
+        process("0-3", OMPBIND_RUN_ID="outer"),
+        process("0", pid=200, parent=100, OMPBIND_RUN_ID="inner"),
+    )
+    expected = plan(Bind.RANK, "0-3").replace(run_id="outer")
+    assert judge([outer, inner], expected).processes == 1
+    assert judge([outer, inner], expected.replace(run_id="")).level is Level.NOTE
+
+
+def test_whole_processes_on_the_first_place_could_have_had_what_is_around_them():
+    alone = process("0*3", TORCH, OMP_PROC_BIND="close")
+    assert judge([alone]).level is Level.OK
+    assert judge([alone], guess_expected([alone], cpus("0-3"))).level is Level.PROBLEM
+    free = process("0*3", TORCH)
+    assert judge([free], guess_expected([free], cpus("0-3"))).level is Level.OK
+
+
+def test_no_process_is_no_problem():
+    assert judge([], plan(Bind.RANK)).text == "no thread is left"
+    assert judge([]).level is Level.OK
+
+
+RANKS = [
+    ({"OMP_PLACES": "{0,1,2,3}", "OMP_PROC_BIND": "true"}, Bind.RANK),
+    ({"OMP_PLACES": "{0:4},{1},{2},{3}", "OMP_PROC_BIND": "close"}, Bind.THREAD),
+    ({"OMP_PLACES": "{0,1,2,3},{2,3}", "OMP_PROC_BIND": "spread"}, Bind.CORE),
+    ({"OMP_PLACES": "{0},{1},{2},{3}", "OMP_PROC_BIND": "close", "KMP_AFFINITY": "reset"}, Bind.EXACT),
+    ({"OMP_PROC_BIND": "false"}, Bind.NONE),
+    ({"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "false"}, Bind.NONE),
+]
+
+
+@pytest.mark.parametrize(("env", "bind"), RANKS)
+def test_the_mode_of_a_rank_is_told_by_its_variables(env, bind):
+    expected = expect_variables({"OMPBIND_RANK": "3", "OMPBIND_CPUS": "0-3", "OMPBIND_RUN_ID": "a", **env})
+    assert (expected.rank, expected.cpus, expected.bind, expected.run_id) == (3, cpus("0-3"), bind, "a")
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"OMPBIND_RANK": "0"},
+        {"OMPBIND_RANK": "x", "OMPBIND_CPUS": "0"},
+        {"OMPBIND_RANK": "0", "OMPBIND_CPUS": ""},
+    ],
+)
+def test_without_variables_of_ompbind_nothing_is_expected(env):
+    assert expect_variables(env) is None
+
+
+SETS = st.lists(st.sets(st.integers(0, 200), min_size=1).map(CpuSet), min_size=1, max_size=8)
+
+
+@given(SETS)
+def test_places_that_are_written_can_be_read(places):
+    assert parse_places(places_text(places)) == tuple(places)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cores", "0,1", "{0-3}", "{0}:4", "{0},!{1}", "{a}", "{0:2:4}", "{99999999}"]
+)
+def test_other_forms_of_places_are_not_guessed(text):
+    assert parse_places(text) is None
+
+
+MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)
+
+
+@given(MASKS, st.sampled_from([Bind.RANK, Bind.THREAD, Bind.EXACT, Bind.NONE, None]))
+def test_every_thread_is_counted_once_and_what_is_wrong_is_told(masks, bind):
+    seen = process(" ".join(map(str, masks)), TORCH)
+    verdict = judge([seen], plan(bind, "0-3") if bind else None)
+    whole = cpus("0-3") if bind else guess_expected([seen]).cpus
+    assert verdict.threads == len(masks)
+    assert verdict.outside + verdict.narrowed + verdict.bound + sum(mask == whole for mask in masks) == len(
+        masks
+    )
+    assert (verdict.level is Level.OK) <= (verdict.outside == verdict.narrowed == 0)
+    assert all(1 <= finding.threads <= len(masks) for finding in verdict.findings)
