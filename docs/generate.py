@@ -33,8 +33,8 @@ def render_reference() -> str:
 
 def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"## ompbind {verb.name}\n"
-    takes_command = any(isinstance(param, click.Argument) for param in verb.params)
-    yield f"    ompbind {verb.name} {verb.options_metavar}{' CMD...' if takes_command else ''}\n"
+    words = [one.metavar or "CMD..." for one in verb.params if isinstance(one, click.Argument)]
+    yield f"    ompbind {' '.join([verb.name or '', verb.options_metavar or '', *words])}\n"
     yield f"{' '.join((verb.help or '').split())}\n"
     sections: dict[str, list[click.Option]] = {}
     for param in verb.params:

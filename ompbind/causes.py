@@ -52,7 +52,7 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
         told = " ".join(f"{name}={env[name]}" for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env)
         if process.main and process.main.cpus in masks:
             bound = f"{_runtime(process)} bound the initial thread to its first place"
-            yield f"{bound}, which what it makes inherits ({told})"
+            yield f"{bound}, and what it starts inherits that ({told})"
         else:
             yield f"{_runtime(process)} bound its own threads to places ({told})"
 

@@ -63,3 +63,7 @@ class CommandNotFoundError(LaunchError):
     """There is no such command."""
 
     launch_code = 127
+
+
+class InspectError(OmpbindError):
+    """There are no such processes or runs to look at."""

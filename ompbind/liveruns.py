@@ -31,6 +31,7 @@ class LiveRun(Record):
     `ranks` are (rank, its CPUs), `held` all CPUs that are not for others. `avoided` are those that it left
     to others when it was planned, `inside` is the name of the run that it was started in, "" if in none.
     `pid_space` is the kernel's number of the space (container) in which `pid` means something, 0 if unknown.
+    `bind` is the binding mode of its ranks, "" where it is not told.
     """
 
     run_id: str
@@ -42,6 +43,7 @@ class LiveRun(Record):
     avoided: CpuSet = EMPTY
     inside: str = ""
     pid_space: int = 0
+    bind: str = ""
 
 
 class Claimant(Record):
@@ -80,6 +82,7 @@ def make_text(run: LiveRun) -> str:
         f"inside {run.inside}",
         f"held {run.held}",
         f"avoided {run.avoided}",
+        f"bind {run.bind}",
     ]
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
@@ -104,6 +107,7 @@ def parse_text(text: str, uid: int) -> LiveRun | None:
             avoided=_cpus(told.get("avoided", "")),
             inside=tidy(told.get("inside", "")),
             pid_space=_number(told.get("pid_space", "0")),
+            bind=tidy(told.get("bind", "")),
         )
     except (KeyError, ValueError):
         return None

@@ -101,4 +101,5 @@ def make_live_run(plan: Plan, me: Claimant) -> LiveRun:
         avoided=plan.machine.taken,
         inside=tidy(me.inside),
         pid_space=me.pid_space,
+        bind=str(plan.request.bind),
     )

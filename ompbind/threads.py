@@ -39,7 +39,8 @@ class ProcessState(Record):
 
     `command` is empty for threads of the kernel. `libraries` are the runtimes, BLAS libraries and allocators
     in its memory, each file once; `variables` those of its environment at its start that matter to threads.
-    `unread` names what may not be read of it: "libraries", "environment".
+    `unread` names what may not be read of it: "libraries", "environment"; `kernel` tells that it is one of
+    the threads of the kernel.
     """
 
     pid: int
@@ -50,6 +51,7 @@ class ProcessState(Record):
     libraries: tuple[Library, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     unread: tuple[str, ...] = ()
+    kernel: bool = False
 
     @property
     def env(self) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ VERBS = {
     "probe": "ompbind.cli.probe:probe",
     "doctor": "ompbind.cli.doctor:doctor",
     "ps": "ompbind.cli.ps:ps",
+    "inspect": "ompbind.cli.inspect:inspect",
 }
 """Every verb and where its command is."""
 

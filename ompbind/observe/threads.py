@@ -20,9 +20,12 @@ POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline"
 FORBIDDEN = ("libraries", "environment")
 """What only the owner of a process may read of it, as `ProcessState.unread` names it."""
 
+_KERNEL = 0x00200000
+"""The flag of the kernel's own threads (PF_KTHREAD)."""
+
 _GONE = (b"Z", b"X", b"x")
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PARENT, _USER, _SYSTEM, _CPU, _POLICY = 1, 11, 12, 36, 38
+_PARENT, _FLAGS, _USER, _SYSTEM, _CPU, _POLICY = 1, 6, 11, 12, 36, 38
 """Where fields of a stat file are, counted from the state, which follows the name."""
 
 
@@ -145,6 +148,7 @@ def _read_process(pid: int, folder: int) -> ProcessState | None:
         command=_read_command(folder, task),
         libraries=libraries or (),
         variables=variables or (),
+        kernel=bool(int(fields[_FLAGS]) & _KERNEL),
         unread=tuple(
             name for name, what in zip(FORBIDDEN, (libraries, variables), strict=True) if what is None
         ),

@@ -1,0 +1,222 @@
+"""Crews: processes that are looked at together, which are those of one rank, or one process of no rank.
+
+A process belongs to the rank whose number it has in its environment, or, where it shows none, to that of its
+parent. The processes of ompbind itself, a run's front and its keeper, belong to none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.causes import explain_narrowing, guess_expected
+from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.liveruns import LiveRun, tidy
+from ompbind.numa_maps import MemorySight
+from ompbind.record import Record
+from ompbind.request import Bind
+from ompbind.threads import Expected, ProcessState, expect_variables
+from ompbind.verdicts import Finding, Level, Verdict, judge
+
+KEEPER = "rank-keeper"
+"""What the parent of all ranks of a run is called."""
+
+
+class Crew(Record):
+    """The processes of one rank, first its own and then what it started, or one process of no rank.
+
+    `rank` and `run_id` are None where the processes are of none; `expected` is None where no plan is known.
+    `memory` has what is known of the memory of some processes, by their numbers.
+    """
+
+    run_id: str | None
+    rank: int | None
+    processes: tuple[ProcessState, ...]
+    expected: Expected | None
+    verdict: Verdict
+    memory: tuple[tuple[int, MemorySight], ...] = ()
+
+    @property
+    def first(self) -> ProcessState:
+        """The process that the others descend from."""
+        return self.processes[0]
+
+    @property
+    def cpus(self) -> CpuSet:
+        """All CPUs that any of its threads may run on."""
+        return union(thread.cpus for process in self.processes for thread in process.threads)
+
+
+class Inspection(Record):
+    """All crews that were looked at, and what is to be said of several of them together."""
+
+    crews: tuple[Crew, ...]
+    together: tuple[Finding, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """The worst level of all."""
+        levels = {one.verdict.level for one in self.crews} | {one.level for one in self.together}
+        return next((level for level in (Level.PROBLEM, Level.NOTE) if level in levels), Level.OK)
+
+
+class Seen(Record):
+    """What there is to make crews of: processes by their numbers, live runs, and the masks of parents."""
+
+    processes: Mapping[int, ProcessState]
+    runs: tuple[LiveRun, ...] = ()
+    around: Mapping[int, CpuSet] = {}
+
+
+_Home = tuple[str | None, int | None, int]
+"""The run and the rank of a process, and the keeper of the run, since two runs may have one name; 0 for none.
+
+Where the rank is not known, it is the first process of the rank instead.
+"""
+
+
+def make_inspection(seen: Seen) -> Inspection:
+    """Make and judge the crews of all processes that were seen, ranks first and in their order."""
+    crews: dict[_Home, list[ProcessState]] = {}
+    own = _find_own(seen)
+    for pid in sorted(seen.processes.keys() - own, key=lambda pid: (_depth(pid, seen.processes), pid)):
+        process = seen.processes[pid]
+        crews.setdefault(_find_home(process, seen), []).append(process)
+    made = [_make_crew(home, tuple(kin), seen) for home, kin in crews.items()]
+    made.sort(key=_by_rank)
+    return Inspection(crews=tuple(made), together=tuple(_judge_together(made, seen)))
+
+
+def _by_rank(crew: Crew) -> tuple[bool, str, bool, int, int]:
+    return crew.run_id is None, crew.run_id or "", crew.rank is None, crew.rank or 0, crew.first.pid
+
+
+def _depth(pid: int, processes: Mapping[int, ProcessState]) -> int:
+    """Count the ancestors of a process that were seen too."""
+    depth = 0
+    while (process := processes.get(pid)) and process.parent in processes and depth < len(processes):
+        pid, depth = process.parent, depth + 1
+    return depth
+
+
+def _find_own(seen: Seen) -> set[int]:
+    """Return the keepers of runs, and the fronts that they descend from."""
+    keepers = [one for one in seen.processes.values() if one.name == KEEPER]
+    return {pid for one in keepers for pid in (one.pid, one.parent)}
+
+
+def _find_home(process: ProcessState, seen: Seen) -> _Home:
+    """Return the crew of a process: its own words, or its parent's where it has none."""
+    own, visited = process.pid, set[int]()
+    while process.pid not in visited:
+        visited.add(process.pid)
+        env = process.env
+        if "OMPBIND_RUN_ID" in env and env.get("OMPBIND_RANK", "").isdecimal():
+            return env["OMPBIND_RUN_ID"], int(env["OMPBIND_RANK"]), _find_keeper(process, seen)
+        parent = seen.processes.get(process.parent)
+        if parent is None:
+            break
+        if parent.name == KEEPER:
+            run = next((run for run in seen.runs if run.pid == parent.parent), None)
+            return (run.run_id if run else None), None, process.pid
+        process = parent
+    return None, None, own
+
+
+def _find_keeper(process: ProcessState, seen: Seen) -> int:
+    """Return the keeper that a process descends from, 0 where none was seen."""
+    visited: set[int] = set()
+    while process.parent in seen.processes and process.pid not in visited:
+        visited.add(process.pid)
+        process = seen.processes[process.parent]
+        if process.name == KEEPER:
+            return process.pid
+    return 0
+
+
+def _make_crew(home: _Home, kin: tuple[ProcessState, ...], seen: Seen) -> Crew:
+    run_id, rank, _ = home
+    told = expect_variables(kin[0].env)
+    expected = _as_planned(told, seen.runs) if told else _expect_run(run_id, kin, seen)
+    around = seen.around.get(kin[0].pid, EMPTY)
+    plan = expected or guess_expected(kin, around)
+    return Crew(
+        run_id=run_id,
+        rank=expected.rank if expected and rank is None else rank,
+        processes=kin,
+        expected=expected,
+        verdict=judge(kin, plan),
+    )
+
+
+def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
+    """Put the binding mode of a rank's run in place of what the variables of its process make of it.
+
+    A command may have changed these before it began, as `env` does; a single CPU looks alike in all modes.
+    """
+    own = ((run.bind, rank) for run in runs if run.run_id == tidy(told.run_id) for rank in run.ranks)
+    bind = next((bind for bind, rank in own if rank == (told.rank, told.cpus)), told.bind)
+    if bind in (Bind.RANK, Bind.NONE):
+        return told.replace(bind=Bind(bind), places=(told.cpus,))
+    if bind == Bind.THREAD and bind != told.bind:
+        return told.replace(bind=Bind.THREAD, places=(told.cpus, *(CpuSet((cpu,)) for cpu in told.cpus)))
+    return told.replace(bind=Bind(bind)) if len(told.cpus) == 1 and bind in set(Bind) else told
+
+
+def _expect_run(run_id: str | None, kin: tuple[ProcessState, ...], seen: Seen) -> Expected | None:
+    """Return what a live run tells of the rank whose CPUs these processes have; None unless one fits.
+
+    Of a rank whose environment may not be read this is all that is known: not its places.
+    """
+    told = [rank for run in seen.runs if run.run_id == run_id for rank in run.ranks]
+    whole = union(thread.cpus for process in kin for thread in process.threads)
+    fitting = [(rank, cpus) for rank, cpus in told if whole <= cpus]
+    if len(fitting) != 1:
+        return None
+    rank, cpus = fitting[0]
+    return guess_expected(kin).replace(rank=rank, cpus=cpus, run_id=run_id or "")
+
+
+def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
+    """Find ranks that may run where only another one should, and processes that share a single CPU."""
+    yield from _tell_strays([one for one in crews if one.expected])
+    alone: dict[CpuSet, list[Crew]] = {}
+    for one in crews:
+        cpus = one.cpus
+        alike = one.expected is None and not one.first.kernel
+        if alike and len(cpus) == 1 and cpus < seen.around.get(one.first.pid, EMPTY):
+            alone.setdefault(cpus, []).append(one)
+    yield from (_tell_alone(cpus, group) for cpus, group in alone.items() if len(group) > 1)
+
+
+def _tell_strays(crews: Sequence[Crew]) -> Iterator[Finding]:
+    """Tell which ranks may run on CPUs that the plan gives to another one."""
+    strays = [one for one in crews if one.verdict.outside]
+    others = [one for one in crews if not one.verdict.outside]
+    for place, one in enumerate(strays):
+        for other in (*others, *strays[place + 1 :]):
+            yield from _tell_both(one, other)
+
+
+def _tell_both(one: Crew, other: Crew) -> Iterator[Finding]:
+    """Tell on which CPUs two ranks of one run may both run, against the plan."""
+    if not one.expected or not other.expected or one.run_id != other.run_id:
+        return
+    both = (one.cpus & other.cpus) - (one.expected.cpus & other.expected.cpus)
+    if both:
+        ranks = " and ".join(map(str, sorted((one.rank or 0, other.rank or 0))))
+        text = f"ranks {ranks} may both run on {named('CPU', both)}, against the plan"
+        yield Finding(code="shared", level=Level.PROBLEM, threads=one.verdict.threads, text=text)
+
+
+def _tell_alone(cpus: CpuSet, crews: Sequence[Crew]) -> Finding:
+    """Say which processes share a single CPU although more are around."""
+    shown = ", ".join(f"{one.first.name} ({one.first.pid})" for one in crews[:4])
+    if len(crews) > 4:
+        shown += f" and {len(crews) - 4} more"
+    causes = (explain_narrowing(one.first, [cpus]) for one in crews)
+    cause = next(filter(None, causes), "")
+    text = f"{len(crews)} processes may run on {named('CPU', cpus)} alone: {shown}"
+    return Finding(
+        code="shared",
+        level=Level.PROBLEM if cause else Level.NOTE,
+        threads=sum(one.verdict.threads for one in crews),
+        text=f"{text}; {cause}; give each one CPUs of its own" if cause else text,
+    )

@@ -1,0 +1,135 @@
+"""Finding and reading the processes that somebody asks for: by number, by run, or all runs there are."""
+
+import os
+from collections.abc import Sequence
+
+from ompbind.cpuset import CpuSet
+from ompbind.crews import Crew, Inspection, Seen, make_inspection
+from ompbind.errors import InspectError
+from ompbind.launch.claims import find_folder, read_live_runs, read_pid_space
+from ompbind.launch.kin import Process, find_descendants, read_processes, read_variables
+from ompbind.liveruns import LiveRun, tidy
+from ompbind.observe.numa_maps import read_memory
+from ompbind.observe.threads import read_process
+from ompbind.record import Record
+
+_NODES = "/sys/devices/system/node/has_memory"
+_NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
+
+
+class Target(Record):
+    """What to look at: processes with all that descends from them, and runs with all their ranks."""
+
+    pids: tuple[int, ...] = ()
+    runs: tuple[LiveRun, ...] = ()
+
+
+def find_target(words: Sequence[str]) -> Target:
+    """Find the processes and runs that words name: numbers of processes, names of runs or their beginnings.
+
+    Raises InspectError for a word that names nothing, or several runs.
+    """
+    live = read_runs_here()
+    pids: list[int] = []
+    runs: list[LiveRun] = []
+    for word in words:
+        found = find_runs(word, live)
+        pid = _find_process(word, named_run=bool(found))
+        if pid:
+            pids.append(pid)
+        elif found:
+            runs.extend(found)
+        else:
+            raise InspectError(f"no live run is called {word!r}", hint=_NO_SUCH)
+    return Target(pids=tuple(pids), runs=tuple(runs))
+
+
+def read_runs_here() -> tuple[LiveRun, ...]:
+    """Read the live runs whose processes have numbers that mean something here; none where that fails."""
+    try:
+        runs = read_live_runs(find_folder(os.environ))
+    except OSError:
+        return ()
+    here = read_pid_space()
+    return tuple(run for run in runs if run.pid_space in (0, here))
+
+
+def find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
+    """Return the run of a name, or the only one whose name begins so; an engine's job has several ranks.
+
+    Raises InspectError when several runs have names that begin so.
+    """
+    exact = tuple(run for run in live if run.run_id == word)
+    begun = exact or tuple(run for run in live if word and run.run_id.startswith(word))
+    names = dict.fromkeys(run.run_id for run in begun)
+    if len(names) > 1:
+        raise InspectError(f"several runs begin with {word!r}", hint=f"one of {', '.join(names)}")
+    return begun
+
+
+def _find_process(word: str, *, named_run: bool) -> int | None:
+    """Return the process of a number, also of one of its threads; None where only a run can be meant."""
+    if not (word.isascii() and word.isdigit() and len(word) < 10):
+        return None
+    try:
+        with open(f"/proc/{int(word)}/status", "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError as error:
+        if named_run:
+            return None
+        raise InspectError(f"there is no process {word}, or it is hidden from you", hint=_NO_SUCH) from error
+    except OSError as error:
+        raise InspectError(f"process {word} cannot be read: {error.strerror}") from error
+    told = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+    if told[b"State"].startswith((b"Z", b"X")) and told[b"Threads"] == b"1":
+        parent = told[b"PPid"].decode()
+        raise InspectError(f"process {word} has ended, and waits for its parent ({parent}) to take notice")
+    return int(told[b"Tgid"])
+
+
+def inspect(target: Target, *, memory: bool = True) -> Inspection:
+    """Read and judge all processes of a target, as far as they still live; `memory` adds where theirs lies.
+
+    The kernel looks at every page for that, so it is read only where there are several NUMA nodes.
+    """
+    everybody = read_processes()
+    pids = find_descendants(everybody, [*target.pids, *(run.pid for run in target.runs)])
+    pids |= find_descendants(everybody, _find_strays(everybody, {run.run_id for run in target.runs}))
+    found = {pid: state for pid in sorted(pids) if (state := read_process(pid))}
+    around = {pid: _read_mask(state.parent) for pid, state in found.items()}
+    inspection = make_inspection(Seen(processes=found, runs=read_runs_here(), around=around))
+    return _add_memory(inspection) if memory and _has_nodes() else inspection
+
+
+def _find_strays(everybody: dict[int, Process], run_ids: set[str]) -> list[int]:
+    """Find processes of runs that descend from them no more, as far as their variables may be read."""
+    if not run_ids:
+        return []
+    names = ("OMPBIND_RUN_ID",)
+    told = ((pid, (read_variables(pid, names) or {}).get(names[0], "")) for pid in everybody)
+    return [pid for pid, run_id in told if tidy(run_id) in run_ids]
+
+
+def _read_mask(pid: int) -> CpuSet:
+    try:
+        return CpuSet(os.sched_getaffinity(pid)) if pid else CpuSet()
+    except OSError:
+        return CpuSet()
+
+
+def _has_nodes() -> bool:
+    """Tell whether memory lies on several NUMA nodes."""
+    try:
+        with open(_NODES, encoding="ascii") as file:
+            return len(CpuSet.from_list(file.read())) > 1
+    except (OSError, ValueError):
+        return False
+
+
+def _add_memory(inspection: Inspection) -> Inspection:
+    return inspection.replace(crews=tuple(map(_with_memory, inspection.crews)))
+
+
+def _with_memory(crew: Crew) -> Crew:
+    read = ((process.pid, read_memory(process.pid)) for process in crew.processes)
+    return crew.replace(memory=tuple((pid, memory) for pid, memory in read if memory))

@@ -1,0 +1,250 @@
+"""What was seen of running processes, for people (tables) and for programs (schema ompbind-inspect/1)."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from ompbind.cpuset import CpuSet, count, named
+from ompbind.crews import Crew, Inspection
+from ompbind.libraries import Library
+from ompbind.numa_maps import MemorySight
+from ompbind.openmp import DEFEATING
+from ompbind.record import Record
+from ompbind.report.text import (
+    Column,
+    plain,
+    render_bytes,
+    render_cpus,
+    render_paragraph,
+    render_table,
+    wrap_indented,
+)
+from ompbind.threads import ProcessState, ThreadState
+from ompbind.verdicts import Finding, Level
+
+NOBODY = "no process is left to look at"
+COMMAND_LIMIT = 64
+"""Characters of a command line that people are shown."""
+
+_SHOWN = {*DEFEATING, "OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
+"""Variables that people are always shown; most others only repeat the number of threads."""
+
+
+class _Row(Record):
+    """Threads of one process that look alike."""
+
+    name: str
+    cpus: CpuSet
+    policy: str
+    threads: tuple[ThreadState, ...]
+
+
+def render_inspection(inspection: Inspection, *, each: bool = False) -> str:
+    """Render all crews, each with its verdict and a table of its threads; `each` does not group them."""
+    if not inspection.crews:
+        return NOBODY
+    blocks = ["\n".join(_render_crew(crew, each=each)) for crew in inspection.crews]
+    if inspection.together:
+        blocks.append("\n".join(map(render_finding, inspection.together)))
+    if len(inspection.crews) > 1:
+        blocks.append(_sum_up(inspection))
+    return "\n\n".join(blocks)
+
+
+def render_finding(finding: Finding) -> str:
+    """Render one finding as a paragraph."""
+    return render_paragraph(str(finding.level), finding.text)
+
+
+def _sum_up(inspection: Inspection) -> str:
+    crews = inspection.crews
+    ranks = sum(one.rank is not None for one in crews)
+    others = sum(len(one.processes) for one in crews if one.rank is None)
+    who = [count(ranks, "rank")] if ranks else []
+    who += [f"{others} {'process' if others == 1 else 'processes'}"] if others else []
+    threads = count(sum(one.verdict.threads for one in crews), "thread")
+    bad = [one.verdict.level for one in crews] + [one.level for one in inspection.together]
+    problems = bad.count(Level.PROBLEM)
+    return f"{' and '.join(who)} with {threads}: {count(problems, 'problem') if problems else 'no problem'}"
+
+
+def _render_crew(crew: Crew, *, each: bool) -> Iterator[str]:
+    yield wrap_indented(plain(make_title(crew)))
+    if crew.verdict.findings:
+        yield from (_indent(render_finding(one)) for one in crew.verdict.findings)
+    else:
+        yield _indent(render_paragraph("ok", crew.verdict.text))
+    memory = dict(crew.memory)
+    told: Mapping[str, str] = {}
+    for group in [(one,) for one in crew.processes] if each else _alike(crew.processes):
+        yield from _render_process(group, memory.get(group[0].pid), (told, each))
+        told = told or group[0].env
+
+
+def make_title(crew: Crew) -> str:
+    """Say what a crew is: "rank 0 of run NAME: CPUs 0-3, bind rank", "process 12"."""
+    if crew.rank is None or crew.expected is None:
+        run = f" of run {crew.run_id}" if crew.run_id else ""
+        return f"process {crew.first.pid}{run}"
+    plan = crew.expected
+    places = f", {count(len(plan.places), 'place')}" if len(plan.places) > 1 else ""
+    return f"rank {crew.rank} of run {crew.run_id}: {named('CPU', plan.cpus)}, bind {plan.bind}{places}"
+
+
+def _alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
+    """Group processes that look alike from outside."""
+    groups: dict[object, list[ProcessState]] = {}
+    for one in processes:
+        rows = frozenset((row.name, row.cpus, row.policy, len(row.threads)) for row in _rows(one, each=False))
+        groups.setdefault((one.name, one.command[:2], rows, one.libraries, one.unread), []).append(one)
+    return [tuple(group) for group in groups.values()]
+
+
+def _render_process(
+    group: tuple[ProcessState, ...], memory: MemorySight | None, how: tuple[Mapping[str, str], bool]
+) -> Iterator[str]:
+    """Render one process, or several that look alike, below its crew."""
+    told, each = how
+    process = group[0]
+    more = f" and {len(group) - 1} more like it" if len(group) > 1 else ""
+    yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"))
+    for line in _render_threads(process, each=each).split("\n"):
+        yield f"    {line}"
+    yield from (f"    {one.kind.role}: {_clip(plain(_library(one)), 60)}" for one in process.libraries)
+    variables = {name: value for name, value in process.variables if each or name in _SHOWN}
+    if variables and any(told.get(name) != value for name, value in variables.items()):
+        words = " ".join(f"{name}={_quote(value)}" for name, value in variables.items())
+        yield wrap_indented(plain(f"    environment: {words}"))
+    if memory is not None and (memory.own_nodes or memory.policy):
+        yield wrap_indented(f"    memory: {_memory(memory)}")
+    if process.unread:
+        yield f"    {' and '.join(process.unread)}: may not be read, the process is not yours"
+
+
+def _render_threads(process: ProcessState, *, each: bool) -> str:
+    rows = _rows(process, each=each)
+    first = [str(row.threads[0].tid) if each else str(len(row.threads)) for row in rows]
+    return render_table(
+        [
+            Column(title="thread" if each else "threads", cells=first, right=True),
+            Column(title="name", cells=[plain(row.name) for row in rows]),
+            Column(title="may run on", cells=[render_cpus(row.cpus) for row in rows], grows=True),
+            Column(title="ran on", cells=[_last(row.threads) for row in rows], grows=True),
+            Column(title="policy", cells=[row.policy for row in rows]),
+            Column(
+                title="state", cells=["".join(sorted({one.state for one in row.threads})) for row in rows]
+            ),
+            Column(title="CPU time", cells=[_busy(row.threads) for row in rows], right=True),
+        ]
+    )
+
+
+def _rows(process: ProcessState, *, each: bool) -> list[_Row]:
+    """Return the threads of a process, those that look alike together unless each is asked for."""
+    groups: dict[object, list[ThreadState]] = {}
+    for one in process.threads:
+        groups.setdefault(one.tid if each else (one.name, one.cpus, one.policy), []).append(one)
+    return [
+        _Row(name=group[0].name, cpus=group[0].cpus, policy=group[0].policy or "-", threads=tuple(group))
+        for group in groups.values()
+    ]
+
+
+def _last(threads: Sequence[ThreadState]) -> str:
+    return render_cpus(CpuSet(one.cpu for one in threads if one.cpu is not None)) or "-"
+
+
+def _busy(threads: Sequence[ThreadState]) -> str:
+    return f"{sum(one.busy_s or 0 for one in threads):.1f} s"
+
+
+def make_command(process: ProcessState) -> str:
+    """Write the command line of a process on one line; its name for threads of the kernel."""
+    if not process.command:
+        return f"[{process.name}], no command line" + (" (of the kernel)" if process.kernel else "")
+    return _clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
+
+
+def _clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _quote(value: str) -> str:
+    """Quote a value where it would not be seen where it ends."""
+    return shlex.quote(value) if not value or value.split() != [value] else value
+
+
+def _library(library: Library) -> str:
+    """Write the end of a library's path, which tells copies in wheels apart."""
+    return "/".join(library.path.split("/")[-3:])
+
+
+def _memory(memory: MemorySight) -> str:
+    nodes = ", ".join(f"{render_bytes(size)} on node {node}" for node, size in memory.own_nodes)
+    policy = f"policy {memory.policy}" if memory.policy else ""
+    return ", ".join(filter(None, (nodes, policy)))
+
+
+def _indent(text: str) -> str:
+    """Put a paragraph two columns further in, within the same width."""
+    return wrap_indented(f"  {' '.join(text.split())}")
+
+
+def render_inspection_json(inspection: Inspection) -> str:
+    """Render an inspection as JSON, schema ompbind-inspect/1."""
+    return json.dumps(
+        {
+            "schema": "ompbind-inspect/1",
+            "level": str(inspection.level),
+            "crews": [_crew_record(one) for one in inspection.crews],
+            "together": [_finding_record(one) for one in inspection.together],
+        },
+        indent=2,
+    )
+
+
+def _crew_record(crew: Crew) -> dict[str, object]:
+    plan, verdict = crew.expected, crew.verdict
+    memory = dict(crew.memory)
+    return {
+        "run_id": crew.run_id,
+        "rank": crew.rank,
+        "planned": plan
+        and {"cpus": str(plan.cpus), "places": list(map(str, plan.places)), "bind": str(plan.bind)},
+        "verdict": {
+            "level": str(verdict.level),
+            "text": verdict.text,
+            "findings": [_finding_record(one) for one in verdict.findings],
+            "threads": verdict.threads,
+            "outside": verdict.outside,
+            "narrowed": verdict.narrowed,
+            "bound": verdict.bound,
+            "stacked": verdict.stacked,
+        },
+        "processes": [_process_record(one, memory.get(one.pid)) for one in crew.processes],
+    }
+
+
+def _finding_record(finding: Finding) -> dict[str, object]:
+    return {**finding.as_dict(), "level": str(finding.level)}
+
+
+def _process_record(process: ProcessState, memory: MemorySight | None) -> dict[str, object]:
+    return {
+        "pid": process.pid,
+        "parent": process.parent,
+        "name": process.name,
+        "command": list(process.command),
+        "kernel": process.kernel,
+        "libraries": [
+            {"path": one.path, "kind": one.kind.name, "role": str(one.kind.role)} for one in process.libraries
+        ],
+        "environment": dict(process.variables),
+        "unread": list(process.unread),
+        "memory": memory
+        and {
+            "policy": memory.policy,
+            "nodes": [{"node": node, "bytes": size} for node, size in memory.own_nodes],
+        },
+        "threads": [{**one.as_dict(), "cpus": str(one.cpus)} for one in process.threads],
+    }

@@ -1,0 +1,126 @@
+"""A glance at running processes for a screen: how busy CPUs, ranks and threads are, and who moves around."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ompbind.cpuset import CpuSet, union
+from ompbind.looks import CpuUse, CrewUse, Glance, ThreadUse
+from ompbind.record import Record
+from ompbind.report.text import plain, render_cpus
+from ompbind.verdicts import Level
+
+_STEPS = " ▁▂▃▄▅▆▇█"
+_FEW = 16
+"""CPUs that are shown with numbers; more are shown as one sign each."""
+
+_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
+
+
+class Room(Record):
+    """What a screen has room for: characters in a line, lines, and whether it shows more than ASCII."""
+
+    width: int = 80
+    height: int = 24
+    draws: bool = True
+
+
+def make_view(glance: Glance, head: str, room: Room) -> RenderableType:
+    """Make what a screen shows of a glance, no higher than it is."""
+    cpus = _draw_cpus(glance, room)
+    rows = max(room.height - len(cpus) - 4, 4)
+    crews = min(len(glance.crews), max(rows // 2, rows - len(glance.threads)))
+    parts: list[RenderableType] = [Text(head, style="dim", no_wrap=True), *cpus]
+    parts.append(_draw_crews(glance.crews, crews))
+    parts.append(_draw_threads(glance.threads, max(rows - crews - 1, 1)))
+    return Group(*parts)
+
+
+def _draw_cpus(glance: Glance, room: Room) -> list[Text]:
+    """Draw the CPUs that the threads may use: bars with numbers for few, a sign for each of many."""
+    mine = union(one.crew.cpus for one in glance.crews) | _last_cpus(glance)
+    uses = [one for one in glance.cpus if one.cpu in mine]
+    cells = [_bar(one, room) for one in uses] if len(uses) <= _FEW else _signs(uses, room)
+    across = max(room.width // 20, 1) if len(uses) <= _FEW else 1
+    lines = ["".join(cell.ljust(20) for cell in cells[i : i + across]) for i in range(0, len(cells), across)]
+    return [Text(line.rstrip(), no_wrap=True) for line in lines[: max(room.height // 3, 1)]]
+
+
+def _last_cpus(glance: Glance) -> CpuSet:
+    return CpuSet(one.thread.cpu for one in glance.threads if one.thread.cpu is not None)
+
+
+def _bar(use: CpuUse, room: Room) -> str:
+    full = round(use.share * 5)
+    bar = ("█" if room.draws else "#") * full + ("·" if room.draws else ".") * (5 - full)
+    return f"CPU {use.cpu:<3} {bar} {use.share:>4.0%}"
+
+
+def _signs(uses: list[CpuUse], room: Room) -> list[str]:
+    """Draw one sign for each CPU, lines of 64 with the number of the first in front."""
+    steps = _STEPS if room.draws else " 12345678"
+    each = min(64, room.width - 8)
+    return [
+        f"{uses[i].cpu:>5} |"
+        + "".join(steps[min(round(one.share * 8), 8)] for one in uses[i : i + each])
+        + "|"
+        for i in range(0, len(uses), each)
+    ]
+
+
+def _draw_crews(crews: tuple[CrewUse, ...], rows: int) -> Table:
+    """Draw a line for each crew, problems first where not all of them fit."""
+    shown = crews if rows >= len(crews) else tuple(sorted(crews, key=_by_level))[: max(rows - 1, 1)]
+    table = _table("rank", "pid", "threads", "may run on", "use", "moves/s", "verdict")
+    for one in shown:
+        crew, verdict = one.crew, one.crew.verdict
+        table.add_row(
+            "-" if crew.rank is None else str(crew.rank),
+            str(crew.first.pid),
+            str(verdict.threads),
+            _short(crew.cpus),
+            f"{one.share:.0%}",
+            f"{one.moves_per_s:.0f}",
+            Text(f"{verdict.level}: {plain(verdict.text)}", style=_STYLES[verdict.level]),
+        )
+    if len(shown) < len(crews):
+        table.add_row("...", "", f"{len(crews) - len(shown)} more")
+    return table
+
+
+def _by_level(use: CrewUse) -> tuple[int, float]:
+    return list(_STYLES).index(use.crew.verdict.level) * -1, -use.share
+
+
+def _draw_threads(threads: tuple[ThreadUse, ...], rows: int) -> Table:
+    table = _table("rank", "thread", "name", "may run on", "on", "use", "moves/s")
+    for one in threads[:rows]:
+        table.add_row(
+            "-" if one.crew.rank is None else str(one.crew.rank),
+            str(one.thread.tid),
+            plain(one.thread.name),
+            _short(one.thread.cpus),
+            "-" if one.thread.cpu is None else str(one.thread.cpu),
+            f"{one.share:.0%}",
+            f"{one.moves_per_s:.0f}",
+        )
+    return table
+
+
+def _short(cpus: CpuSet) -> str:
+    """Write CPUs in few characters: the first and how many, where the list is long."""
+    text = render_cpus(cpus)
+    return text if len(text) <= 15 else f"{cpus.first}...({len(cpus)})"
+
+
+def _table(*titles: str) -> Table:
+    wide = "verdict" in titles
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, expand=wide)
+    right = {"rank", "pid", "threads", "use", "moves/s", "thread", "on"}
+    for title in titles:
+        grows = title == "verdict"
+        table.add_column(
+            title, justify="right" if title in right else "left", no_wrap=True, overflow="ellipsis",
+            ratio=1 if grows else None,
+        )  # fmt: skip
+    return table

@@ -1,0 +1,366 @@
+"""`ompbind inspect` and the reading beneath it, with real processes: runtimes, daemons, odd names."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.crews import Seen, make_inspection
+from ompbind.observe.looks import read_cpu_times
+from ompbind.observe.threads import read_libraries, read_masks, read_process, read_threads, read_variables
+from ompbind.report.inspect import render_inspection
+from tests.live.conftest import (
+    OMPBIND,
+    allowed_list,
+    clean_environment,
+    is_alive,
+    ranks_of,
+    two_cpus,
+    wait_until,
+)
+
+WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
+THREADS = """
+import os, threading, time
+for i in range(4): threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+"""
+REGION = """
+import ctypes, os
+library = ctypes.CDLL({library!r})
+part = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+library.GOMP_parallel(part, None, 2, 0)
+"""
+PR_SET_DUMPABLE = 4
+NOBODY = 65534
+
+
+@pytest.fixture
+def child():
+    """Start a Python program that has written "up", and end it after the test."""
+    started = []
+
+    def begin(code, before=(), **env):
+        process = subprocess.Popen(
+            [*before, sys.executable, "-c", code + WAIT], env=clean_environment(**env), stdout=subprocess.PIPE
+        )
+        started.append(process)
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def libgomp():
+    """A program with a region in libgomp, which is tried elsewhere: to load it could bind this process."""
+    code = REGION.format(library="libgomp.so.1")
+    if subprocess.run([sys.executable, "-c", code], capture_output=True, env=clean_environment()).returncode:
+        assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install libgomp1"
+        pytest.skip("libgomp.so.1 is not installed")
+    return code
+
+
+def said(done):
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_threads_are_read_as_the_kernel_tells_them(child):
+    one, other = two_cpus()
+    narrow, widen = (f"import os\nos.sched_setaffinity(0, {{{cpus}}})\n" for cpus in (one, f"{one}, {other}"))
+    process = child(narrow + THREADS + widen, OMP_NUM_THREADS="3", SOMETHING="else")
+    state = read_process(process.pid)
+    assert [str(thread.cpus) for thread in state.threads] == [
+        allowed_list(process.pid, thread.tid) for thread in state.threads
+    ]
+    assert len(state.threads) == 5
+    assert [str(thread.cpus) for thread in state.threads] == [str(CpuSet((one, other))), *[str(one)] * 4]
+    assert {thread.policy for thread in state.threads} == {"other"}
+    assert (state.parent, state.env["OMP_NUM_THREADS"], state.unread) == (os.getpid(), "3", ())
+    assert "SOMETHING" not in state.env
+    assert [one.cpus for one in read_masks(process.pid)] == [one.cpus for one in state.threads]
+    assert [one.tid for one in read_threads(process.pid)] == [one.tid for one in state.threads]
+    assert state.command == (sys.executable, "-c", narrow + THREADS + widen + WAIT)
+
+
+NAMES = [b"a) R 1 (b", b"new\nline", b"\xff\xfe", b"(((", b") S 1 1 1", b"", b" "]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_confuses_the_reading(child, name):
+    rename = f"import ctypes\nctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)\n"
+    state = read_process(child(rename).pid)
+    assert len(state.threads) == 1
+    assert state.parent == os.getpid()
+    assert state.name.isprintable()
+    assert state.name.encode("ascii", "replace").replace(b"?", b"") in name.replace(b"\n", b"")
+
+
+def test_a_process_whose_first_thread_has_ended_is_read_by_another(child):
+    code = f"import ctypes, threading, time\n{libgomp()}\nimport threading\n" + (
+        "def stay():\n    time.sleep(.3)\n    os.write(1, b'up\\n')\n    time.sleep(300)\n"
+        "threading.Thread(target=stay).start()\nctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    process = child(code, OMP_NUM_THREADS="2")
+    state = read_process(process.pid)
+    assert process.pid not in [thread.tid for thread in state.threads]
+    assert state.main is None
+    assert [one.kind.name for one in state.libraries] == ["gomp"]
+    assert state.env["OMP_NUM_THREADS"] == "2"
+    assert process.pid not in [one.tid for one in read_masks(process.pid)]
+
+
+def test_nothing_is_read_of_what_has_ended(child):
+    process = child("")
+    process.kill()
+    wait_until(lambda: not is_alive(process.pid), "the child ends")
+    assert (read_process(process.pid), read_threads(process.pid), read_masks(process.pid)) == (None, (), ())
+    process.wait()
+    assert (read_process(process.pid), read_threads(process.pid), read_masks(process.pid)) == (None, (), ())
+    assert (read_libraries(process.pid), read_variables(process.pid)) == ((), ())
+
+
+def test_threads_that_come_and_go_do_no_harm(child):
+    busy = "import threading\ndef go():\n    while True:\n"
+    busy += "        one = threading.Thread(target=int); one.start(); one.join()\n"
+    busy += "for _ in range(3): threading.Thread(target=go, daemon=True).start()\n"
+    process = child(busy)
+    for _ in range(50):
+        assert process.pid in [one.tid for one in read_process(process.pid).threads]
+        assert process.pid in [one.tid for one in read_masks(process.pid)]
+
+
+def test_two_copies_of_a_library_are_two_and_a_deleted_one_is_still_there(child, tmp_path):
+    code = libgomp()
+    found = next(one for one in read_libraries(child(code).pid) if one.kind.name == "gomp")
+    for copy in ("libgomp-0123abcd.so.1", "libgomp.so.1"):
+        (tmp_path / copy).write_bytes(Path(found.path).read_bytes())
+    load = f"import ctypes, os\nctypes.CDLL({str(tmp_path / 'libgomp-0123abcd.so.1')!r})\n"
+    load += (
+        f"ctypes.CDLL({str(tmp_path / 'libgomp.so.1')!r})\nos.unlink({str(tmp_path / 'libgomp.so.1')!r})\n"
+    )
+    libraries = read_libraries(child(load).pid)
+    assert sorted(one.path for one in libraries if one.kind.name == "gomp") == [
+        str(tmp_path / "libgomp-0123abcd.so.1"),
+        str(tmp_path / "libgomp.so.1"),
+    ]
+
+
+def as_nobody(call):
+    """Call something as a user who has no rights, and return the text of what it returns."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.write(write_end, repr(call()).encode())
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as told:
+        text = told.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+def test_what_may_not_be_read_is_said(child):
+    process = child(f"import ctypes\nctypes.CDLL(None).prctl({PR_SET_DUMPABLE}, 0, 0, 0, 0)\n")
+    mine = allowed_list(process.pid)
+
+    def look():
+        state = read_process(process.pid)
+        text = render_inspection(make_inspection(Seen(processes={process.pid: state})))
+        private = read_libraries(process.pid), read_variables(process.pid)
+        return state.unread, str(state.threads[0].cpus), private, "environment: may not be read" in text
+
+    assert as_nobody(look) == repr((("libraries", "environment"), mine, (None, None), True))
+
+
+def test_the_trap_is_found_in_a_process_that_ompbind_did_not_start(child, ompbind):
+    one, other = two_cpus()
+    places = {"OMP_PLACES": f"{{{one}}},{{{other}}}", "OMP_PROC_BIND": "close"}
+    done = ompbind("inspect", str(child(libgomp() + THREADS, **places).pid))
+    assert done.returncode == 1, done.stdout
+    assert f"5 of 6 threads may only run on CPU {one} of {one}-{other}: libgomp bound the initial" in said(
+        done
+    )
+    free = {"OMP_PLACES": f"{{{one},{other}}}", "OMP_PROC_BIND": "true"}
+    done = ompbind("inspect", str(child(libgomp() + THREADS, **free).pid))
+    assert (done.returncode, "ok: all 6 threads may run on" in said(done)) == (0, True)
+
+
+@pytest.mark.parametrize("mode", ["rank", "thread", "exact", "none"])
+def test_a_run_is_judged_by_its_mode(start, ompbind, mode):
+    one, other = two_cpus()
+    code = libgomp() + WAIT
+    run = start("run", "-m", f"{one},{other}", "--bind", mode, "--share", "--", sys.executable, "-c", code)
+    assert run.stdout.readline() == "up\n"
+    done = ompbind("inspect", "--all", "--format", "json")
+    told = json.loads(done.stdout)
+    crew = told["crews"][0]
+    assert (done.returncode, told["level"], crew["rank"], crew["planned"]["bind"]) == (0, "ok", 0, mode)
+    masks = [thread["cpus"] for thread in crew["processes"][0]["threads"]]
+    whole = str(CpuSet((one, other)))
+    expected = {"thread": [whole, str(other)], "exact": [str(one), str(other)]}.get(mode, [whole, whole])
+    assert masks == expected
+    assert [one["kind"] for one in crew["processes"][0]["libraries"]] == ["gomp"]
+
+
+def test_a_command_that_undoes_its_binding_is_found(start, ompbind):
+    one, other = two_cpus()
+    undo = ["env", f"OMP_PLACES={{{one}}},{{{other}}}", "OMP_PROC_BIND=close"]
+    code = libgomp() + THREADS + WAIT
+    run = start("run", "-m", f"{one},{other}", "--share", "--", *undo, sys.executable, "-c", code)
+    assert run.stdout.readline() == "up\n"
+    done = ompbind("inspect", str(run.pid))
+    assert done.returncode == 1, said(done)
+    assert "these variables are not of ompbind" in said(done)
+
+
+def test_threads_that_leave_their_rank_are_found(start, ompbind):
+    one, other = two_cpus()
+    code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); " + WAIT
+    run = start(
+        "run", "-n", "2", "-m", f"{one}|{other}", "--share", "--", sys.executable, "-c", code, str(one)
+    )
+    assert [run.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    done = ompbind("inspect", "--all")
+    assert done.returncode == 1
+    assert f"may run on CPU {one}, outside the rank's CPU {other}" in said(done)
+    assert f"ranks 0 and 1 may both run on CPU {one}, against the plan" in said(done)
+
+
+def test_daemons_belong_to_their_rank(start, ompbind):
+    daemon = "setsid sleep 300 & echo $!; exec sleep 300"
+    run = start("run", "--run-id", "with-daemon", "--share", "--", "sh", "-c", f"({daemon})")
+    pid = int(run.stdout.readline())
+    told = json.loads(ompbind("inspect", "with-d", "--format", "json").stdout)
+    assert [one["rank"] for one in told["crews"]] == [0]
+    assert pid in [one["pid"] for one in told["crews"][0]["processes"]]
+    assert ranks_of(run)[0] == told["crews"][0]["processes"][0]["pid"]
+
+
+def test_runs_are_named_by_how_their_names_begin(start, ompbind):
+    for name in ("one-a", "one-b", "two"):
+        run = start("run", "--run-id", name, "--share", "--", sys.executable, "-c", WAIT)
+        assert run.stdout.readline() == "up\n"
+    assert "rank 0 of run two" in ompbind("inspect", "t").stdout
+    several = ompbind("inspect", "one")
+    assert (several.returncode, "one of one-a, one-b" in said(several)) == (2, True)
+    assert "rank 0 of run one-b" in ompbind("inspect", "one-b").stdout
+    assert ompbind("inspect", "--all").stdout.count("rank 0 of run") == 3
+
+
+def test_without_runs_all_of_them_are_none(ompbind):
+    done = ompbind("inspect", "--all")
+    assert (done.returncode, done.stdout) == (0, "no run of ompbind is live on this machine\n")
+
+
+REFUSED = [
+    ((), "name processes or runs, or give --all"),
+    (("--all", "1"), "--all already means every run"),
+    (("999999999",), "there is no process 999999999"),
+    (("nothing",), "no live run is called 'nothing'"),
+    (("--all", "--watch", "--format", "json"), "--watch is for people"),
+    (("--watch", "4711"), "every 0.1 to 3600 seconds"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), REFUSED)
+def test_what_cannot_be_is_refused(ompbind, words, text):
+    done = ompbind("inspect", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in said(done)
+
+
+def test_a_process_that_waits_for_its_parent_is_told_from_none(ompbind, child):
+    process = child("")
+    process.kill()
+    wait_until(lambda: not is_alive(process.pid), "the child ends")
+    done = ompbind("inspect", str(process.pid))
+    assert (done.returncode, f"waits for its parent ({os.getpid()})" in said(done)) == (2, True)
+
+
+def test_a_number_of_a_thread_means_its_process(ompbind, child):
+    process = child(THREADS)
+    thread = read_threads(process.pid)[-1].tid
+    assert f"pid {process.pid}: " in ompbind("inspect", str(thread), "-v").stdout
+
+
+def test_names_of_runs_are_completed(start, ompbind):
+    run = start("run", "--run-id", "complete-me", "--share", "--", sys.executable, "-c", WAIT)
+    assert run.stdout.readline() == "up\n"
+    env = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind inspect comp", "COMP_CWORD": "2"}
+    assert "complete-me" in ompbind(env=env).stdout
+
+
+def test_times_of_cpus_go_on():
+    before = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in read_cpu_times()}
+    time.sleep(0.2)
+    for cpu, busy_s, all_s in read_cpu_times():
+        assert before[cpu][0] <= busy_s <= all_s
+        assert before[cpu][1] <= all_s
+
+
+SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
+
+
+def test_watching_what_is_no_terminal_prints_one_view_after_the_other(start, ompbind):
+    run = start(
+        "run", "--run-id", "spin", "--share", "-m", str(two_cpus()[0]), "--", sys.executable, "-c", SPIN
+    )
+    assert run.stdout.readline() == "up\n"
+    watch = start("inspect", "spin", "--watch", "0.2")
+    views = [watch.stdout.readline() for _ in range(24)]
+    assert sum("every 0.2 s" in line for line in views) >= 2
+    assert "\x1b" not in "".join(views)
+    uses = [int(found[1]) for line in views if (found := re.search(r"python\S* +\d+ +\d+ +(\d+)%", line))]
+    assert max(uses) > 5, views  # the machine may be busy, but this thread never rests
+    run.terminate()
+    run.wait()
+    assert (watch.wait(20), watch.stderr.read()) == (0, "ompbind: no process is left to watch\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_watching_puts_the_screen_back(start, number):
+    run = start("run", "--run-id", "seen", "--share", "--", sys.executable, "-c", WAIT)
+    assert run.stdout.readline() == "up\n"
+    environment = {**clean_environment(), "TERM": "xterm"}
+    pid, screen = pty.fork()
+    if pid == 0:
+        os.execve(OMPBIND, ["ompbind", "inspect", "--watch", "seen"], environment)
+    ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    try:
+        seen = read_screen(screen, lambda data: b"rank" in data)
+        assert b"\x1b[?1049h" in seen
+        os.kill(pid, number)
+        rest = read_screen(screen, lambda data: b"\x1b[?1049l" in data)
+        assert b"\x1b[?25h" in rest
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        os.close(screen)
+
+
+def read_screen(screen, holds):
+    """Read a terminal until something is there."""
+    data, deadline = b"", time.monotonic() + 30
+    while not holds(data):
+        assert time.monotonic() < deadline, data
+        if select.select([screen], [], [], 0.1)[0]:
+            data += os.read(screen, 1 << 16)
+    return data

@@ -1,0 +1,53 @@
+"""What `ompbind inspect --watch` draws fits its screen, whatever there is to draw."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ompbind.looks import Look, compare_looks
+from ompbind.report.watch import Room, make_view
+from tests.test_crews import look_at
+from tests.test_verdicts import cpus, process
+
+
+def draw(cpu_count, processes, threads, room):
+    each = cpu_count // processes
+    kin = [
+        process(f"{each * i}-{each * (i + 1) - 1}*{threads}", pid=1000 * (i + 1), name="python3.11\x1b")
+        for i in range(processes)
+    ]
+    seen = look_at(*kin, around="")
+    now = Look(at_s=2.0, inspection=seen, cpus=tuple((cpu, cpu / cpu_count, 2.0) for cpu in range(cpu_count)))
+    before = now.replace(at_s=0.0, cpus=tuple((cpu, 0.0, 0.0) for cpu in range(cpu_count)))
+    screen = io.StringIO()
+    console = Console(file=screen, width=room.width, height=room.height, force_terminal=False)
+    console.print(make_view(compare_looks(before, now), "head", room))
+    return screen.getvalue().rstrip("\n").split("\n")
+
+
+@pytest.mark.parametrize(
+    "room", [Room(), Room(width=40, height=12), Room(width=200, height=60), Room(draws=False)]
+)
+@pytest.mark.parametrize(
+    ("cpu_count", "processes", "threads"), [(2, 1, 1), (8, 2, 40), (128, 64, 3), (1024, 4, 300)]
+)
+def test_views_fit(cpu_count, processes, threads, room):
+    lines = draw(cpu_count, processes, threads, room)
+    assert len(lines) <= room.height
+    assert max(map(len, lines)) <= room.width
+    assert room.draws or "█" not in "".join(lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_cpus_have_bars_and_what_does_not_fit_is_counted():
+    lines = draw(4, 2, 2, Room())
+    assert lines[1].split("CPU")[1:] == [
+        " 0   ·····   0%  ",
+        " 1   █····  12%  ",
+        " 2   █····  25%  ",
+        " 3   ██···  38%",
+    ]
+    many = draw(64, 32, 3, Room())
+    assert any("more" in line and "..." in line for line in many)
+    assert str(cpus("0-1")) in "".join(many)
