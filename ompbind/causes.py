@@ -74,7 +74,7 @@ def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
     places = parse_places(env.get("OMP_PLACES", ""))
     if places is None:
         return bool(process.runtimes)
-    return len(places) > 1 and any(mask in places for mask in masks)
+    return any(mask in places for mask in masks)
 
 
 def _runtime(process: ProcessState) -> str:
@@ -127,13 +127,19 @@ def guess_expected(processes: Sequence[ProcessState], around: CpuSet = EMPTY) ->
     masks = {thread.cpus for process in processes for thread in process.threads}
     told = [place for one in processes for place in _told_places(one, masks)]
     cpus = union([*masks, *told])
-    if len(masks) == 1 and any(explain_narrowing(one, list(masks)) for one in processes):
+    if len(cpus) == 1 and any(_is_put_first(one, masks) for one in processes):
         cpus |= around
     parts = sorted(
         (mask for mask in masks if mask != cpus), key=lambda mask: (mask.bits & -mask.bits, mask.bits)
     )
     places = tuple(place for place in dict.fromkeys([*told, *parts]) if place != cpus) if parts else ()
     return Expected(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
+
+
+def _is_put_first(process: ProcessState, masks: set[CpuSet]) -> bool:
+    """Tell whether a runtime chose the only CPU of a process: no single place, made for it, names it."""
+    places = parse_places(process.env.get("OMP_PLACES", "")) or ()
+    return len(places) != 1 and bool(explain_narrowing(process, list(masks)))
 
 
 def _told_places(process: ProcessState, masks: set[CpuSet]) -> tuple[CpuSet, ...]:

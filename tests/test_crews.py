@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cpuset import CpuSet
 from ompbind.crews import KEEPER, Seen, make_inspection
 from ompbind.liveruns import LiveRun, make_text, parse_text
 from ompbind.looks import Look, compare_looks
@@ -100,6 +99,8 @@ def test_ranks_on_cpus_of_others_are_told_together():
     assert [one.text for one in found.together] == [
         "ranks 0 and 1 may both run on CPUs 0-1, against the plan"
     ]
+    partly = look_at(*OWN, rank(0, "0-1", pid=12), rank(1, "0-2", pid=13, OMPBIND_CPUS="1-2"))
+    assert [one.text for one in partly.together] == ["ranks 0 and 1 may both run on CPU 0, against the plan"]
     planned = {"OMPBIND_CPUS": "0-3"}
     shared = look_at(*OWN, rank(0, "0-3", pid=12, **planned), rank(1, "0-3", pid=13, **planned))
     assert (shared.together, shared.level) == ((), Level.OK)
@@ -145,23 +146,23 @@ def test_live_runs_tell_their_mode_and_older_ones_do_not():
 def test_two_looks_tell_who_was_busy_and_who_moved():
     def at(at_s, busy_s, cpu, moves):
         state = process("0-1*2", pid=5)
-        first, second = state.threads
-        state = state.replace(
-            threads=(first.replace(busy_s=busy_s, cpu=cpu), second.replace(busy_s=0.0, cpu=1))
-        )
+        idle, busy = state.threads
+        threads = (idle.replace(busy_s=0.0, cpu=1), busy.replace(busy_s=busy_s, cpu=cpu))
+        state = state.replace(threads=threads)
         times = ((0, busy_s, at_s), (1, 0.0, at_s))
         return Look(at_s=at_s, inspection=look_at(state, around=""), cpus=times, moves=moves)
 
     glance = compare_looks(at(10.0, 1.0, 0, ()), at(12.0, 2.5, 1, ()))
     assert [(one.cpu, one.share) for one in glance.cpus] == [(0, 0.75), (1, 0.0)]
     assert [(one.thread.tid, one.share, one.moves_per_s) for one in glance.threads] == [
-        (5, 0.75, 0.5),
-        (6, 0.0, 0.0),
+        (6, 0.75, 0.5),
+        (5, 0.0, 0.0),
     ]
     assert (glance.crews[0].share, glance.crews[0].moves_per_s) == (0.75, 0.5)
-    counted = compare_looks(at(10.0, 1.0, 0, ((5, 7),)), at(12.0, 1.0, 0, ((5, 17),)))
+    counted = compare_looks(at(10.0, 1.0, 0, ((6, 7),)), at(12.0, 1.0, 0, ((6, 17),)))
     assert [one.moves_per_s for one in counted.threads] == [5.0, 0.0]
-    assert CpuSet((1,)) <= counted.crews[0].crew.cpus
+    both = compare_looks(at(10.0, 1.0, 0, ((5, 1), (6, 1))), at(12.0, 2.0, 0, ((5, 9), (6, 1))))
+    assert [(one.thread.tid, one.moves_per_s) for one in both.threads] == [(6, 0.0), (5, 4.0)]
 
 
 def test_the_page_shows_what_is_printed():

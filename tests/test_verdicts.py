@@ -226,6 +226,20 @@ SEEN = [
         "narrowed",
         "an OpenMP runtime bound the initial thread",
     ),
+    (process("0*2 1", TORCH, SKLEARN, **ONE_EACH), plan(Bind.EXACT), "note", "crowded", "2 of 3 threads"),
+    (process("0*2 0-1", name="database"), plan(Bind.RANK), "note", "confined", "the program did that itself"),
+    (process("0*2", GOMP, GOMP_CPU_AFFINITY="0", **WHOLE), plan(Bind.RANK), "note", "confined", "as taskset"),
+    (
+        process("0*2", LLVM, GOMP_CPU_AFFINITY="0", **WHOLE),
+        plan(Bind.RANK),
+        "problem",
+        "narrowed",
+        "GOMP_CPU",
+    ),
+    (process("0*6", INTEL, KMP_AFFINITY="reset", **WHOLE), plan(Bind.RANK), "note", "confined", "as taskset"),
+    (process("0 1 2-3", TORCH, **ONE_EACH), plan(Bind.RANK, "0-3"), "problem", "narrowed", "libgomp bound"),
+    (process("0-1*3", TORCH, **WHOLE), plan(Bind.RANK, "0-3"), "problem", "narrowed", "(OMP_PLACES={0,1}"),
+    (process("0-1*3", TORCH, **WHOLE), None, "ok", "", "all 3 threads may run on CPUs 0-1"),
 ]
 
 
@@ -252,6 +266,16 @@ def test_children_inherit_what_a_runtime_did_to_their_parent():
     assert "3 of 3 threads of 3 processes may only run on CPU 0 of 0-1: inherited from python" in verdict.text
 
 
+def test_children_that_are_elsewhere_than_their_parent_did_not_inherit_that():
+    server = process("0 1 0*3", TORCH, **ONE_EACH)
+    verdict = judge([server, process("1", pid=200, parent=100, name="loader")], plan(Bind.RANK))
+    assert [finding.code for finding in verdict.findings] == ["narrowed", "confined"]
+
+
+def test_who_has_one_cpu_is_not_stacked_on_it():
+    assert judge([process("0*5")], plan(Bind.RANK, "0")).stacked == 0
+
+
 def test_children_of_a_process_that_is_free_have_narrowed_themselves():
     shell = process("0-1", name="bash")
     child = process("0", pid=200, parent=100, name="sleep")
@@ -273,6 +297,10 @@ def test_whole_processes_on_the_first_place_could_have_had_what_is_around_them()
     alone = process("0*3", TORCH, OMP_PROC_BIND="close")
     assert judge([alone]).level is Level.OK
     assert judge([alone], guess_expected([alone], cpus("0-3"))).level is Level.PROBLEM
+    placed = process("0*3", TORCH, OMP_PROC_BIND="close", OMP_PLACES="{0}")
+    assert judge([placed], guess_expected([placed], cpus("0-3"))).level is Level.OK
+    pinned = process("0 1", TORCH, OMP_PROC_BIND="close")
+    assert guess_expected([pinned], cpus("0-3")).cpus == cpus("0-1")
     free = process("0*3", TORCH)
     assert judge([free], guess_expected([free], cpus("0-3"))).level is Level.OK
 

@@ -87,11 +87,11 @@ def _refuse(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
 
 def _show(target: "Target | None", format_: str, *, each: bool) -> int:
     """Look once at a target, or at all runs, and print what is seen."""
-    from ompbind.observe.inspect import Target, inspect, read_runs_here
+    from ompbind.observe.inspect import find_all, inspect
     from ompbind.report.inspect import render_inspection, render_inspection_json
     from ompbind.report.ps import NONE_LIVE
 
-    target = target or Target(runs=read_runs_here())
+    target = target or find_all()
     seen = inspect(target)
     if format_ == "json":
         click.echo(render_inspection_json(seen))

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from ompbind.cli.say import NARROW, say
 from ompbind.looks import Glance, Look, compare_looks
-from ompbind.observe.inspect import Target, read_runs_here
+from ompbind.observe.inspect import Target, find_all
 from ompbind.observe.looks import take_look
 from ompbind.report.watch import Room, make_view
 from ompbind.verdicts import Level
@@ -72,7 +72,7 @@ def _watch(
 
 
 def _look(target: Target | None) -> Look:
-    return take_look(target if target is not None else Target(runs=read_runs_here()))
+    return take_look(target or find_all())
 
 
 def _make_view(glance: Glance, interval_s: float, console: Console) -> RenderableType:

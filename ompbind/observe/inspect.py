@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.crews import Crew, Inspection, Seen, make_inspection
 from ompbind.errors import InspectError
-from ompbind.launch.claims import find_folder, read_live_runs, read_pid_space
+from ompbind.launch.claims import VARIABLE, find_folder, read_live_runs, read_pid_space
 from ompbind.launch.kin import Process, find_descendants, read_processes, read_variables
 from ompbind.liveruns import LiveRun, tidy
 from ompbind.observe.numa_maps import read_memory
@@ -39,6 +39,8 @@ def find_target(words: Sequence[str]) -> Target:
             pids.append(pid)
         elif found:
             runs.extend(found)
+        elif word and any(run.run_id.startswith(word) for run in _read_runs()):
+            raise InspectError(f"run {word} is in another container: its processes have no numbers here")
         else:
             raise InspectError(f"no live run is called {word!r}", hint=_NO_SUCH)
     return Target(pids=tuple(pids), runs=tuple(runs))
@@ -46,12 +48,26 @@ def find_target(words: Sequence[str]) -> Target:
 
 def read_runs_here() -> tuple[LiveRun, ...]:
     """Read the live runs whose processes have numbers that mean something here; none where that fails."""
-    try:
-        runs = read_live_runs(find_folder(os.environ))
-    except OSError:
-        return ()
     here = read_pid_space()
-    return tuple(run for run in runs if run.pid_space in (0, here))
+    try:
+        return tuple(run for run in _read_runs() if run.pid_space in (0, here))
+    except InspectError:
+        return ()
+
+
+def find_all() -> Target:
+    """Find all live runs whose processes can be told; raises InspectError when none can."""
+    _read_runs()
+    return Target(runs=read_runs_here())
+
+
+def _read_runs() -> tuple[LiveRun, ...]:
+    folder = find_folder(os.environ)
+    try:
+        return read_live_runs(folder)
+    except OSError as error:
+        hint = f"it is where runs register; {VARIABLE} names another one"
+        raise InspectError(f"cannot read {folder}: {error.strerror}", hint=hint) from error
 
 
 def find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:

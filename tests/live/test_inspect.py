@@ -11,13 +11,14 @@ import subprocess
 import sys
 import termios
 import time
-from fcntl import ioctl
+from fcntl import LOCK_EX, flock, ioctl
 from pathlib import Path
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.crews import Seen, make_inspection
+from ompbind.liveruns import LiveRun, make_text
 from ompbind.observe.looks import read_cpu_times
 from ompbind.observe.threads import read_libraries, read_masks, read_process, read_threads, read_variables
 from ompbind.report.inspect import render_inspection
@@ -269,6 +270,23 @@ def test_runs_are_named_by_how_their_names_begin(start, ompbind):
 def test_without_runs_all_of_them_are_none(ompbind):
     done = ompbind("inspect", "--all")
     assert (done.returncode, done.stdout) == (0, "no run of ompbind is live on this machine\n")
+
+
+def test_runs_that_cannot_be_told_are_no_none(ompbind, tmp_path):
+    done = ompbind("inspect", "--all", env={"OMPBIND_RUNTIME_DIR": str(tmp_path / "gone")})
+    assert (done.returncode, "cannot read" in said(done)) == (2, True)
+    assert ompbind("inspect", str(os.getpid()), env={"OMPBIND_RUNTIME_DIR": str(tmp_path / "gone")}).stdout
+
+
+def test_a_run_of_another_container_is_told_from_none(ompbind, claims):
+    run = LiveRun(run_id="far", pid=1, uid=0, started=1, ranks=(), held=CpuSet((0,)), pid_space=1)
+    with open(claims / "ompbind-0-1-far.run", "w", encoding="utf-8") as file:
+        file.write(make_text(run))
+        file.flush()
+        flock(file, LOCK_EX)
+        done = ompbind("inspect", "far")
+        assert (done.returncode, "in another container" in said(done)) == (2, True)
+        assert "far" in ompbind("ps").stdout
 
 
 REFUSED = [
