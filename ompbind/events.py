@@ -5,10 +5,13 @@ A supervisor only notes events; the functions here decide what they mean.
 
 from collections.abc import Sequence
 from signal import Signals
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
+
+if TYPE_CHECKING:  # few runs are verified
+    from ompbind.verified import Verified
 
 KIB = 1024
 """Bytes in a unit of `ru_maxrss`, as Linux counts it."""
@@ -93,6 +96,7 @@ class Outcome(Record):
     `cut_short` is the signal that ended the run before all ranks were started.
     `oom_kills` is how many processes of its cgroup the kernel has killed meanwhile because memory ran out.
     With `error` ompbind itself had to give up; `troubles` are what it could not do and went on without.
+    `verified` is what was seen of the threads of ranks, None where nobody asked for it.
     """
 
     exits: tuple[Exited, ...]
@@ -101,6 +105,7 @@ class Outcome(Record):
     oom_kills: int = 0
     error: OmpbindError | None = None
     troubles: tuple[str, ...] = ()
+    verified: "Verified | None" = None
 
 
 TIMED_OUT = 124

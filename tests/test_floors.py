@@ -14,23 +14,24 @@ TABLE = """
 words:   record errors cpuset
 values:  libraries workload liveruns topology kinds memories items mend mask request mempolicy
          placement neighbours policies runtimes places selection field fitting strategies crowd
-         ground shares explain strictness decide advice plan measures reasons compat openmp command
-         outputs tagging events hints sight threads causes verdicts crews looks numa_maps findings
-         surroundings checks_cpus checks_system checks_variables checks_command doctor
+         ground shares explain strictness decide advice plan measures reasons compat numa_maps
+         threads causes verdicts verified openmp command outputs tagging events hints sight crews
+         looks findings surroundings checks_cpus checks_system checks_variables checks_command
+         doctor
 machine: machine.root machine.archive machine.cgroup machine.sysfs machine.numa machine.corekinds
          machine.fallback machine.linux machine.hwloc_xml machine.lscpu machine.synthetic
          machine.own_json machine.sources machine.engines machine.which machine.elf
          machine.libraries machine.programs machine.preloads machine.settings machine.commands
-effects: freeze.sitecustomize launch.memory launch.confine launch.claims launch.kin launch.ladder
-         launch.terminal launch.ears launch.wakeup launch.limits launch.front launch.leavings
-         launch.spawn launch.rendezvous launch.sinks launch.logs launch.ptys launch.lanes
-         launch.pump launch.watch launch.stopping launch.ends launch.supervise launch.worker
-         observe.runtimes observe.probe observe.processes observe.threads observe.inspect
-         observe.looks observe.numa_maps observe.permissions launch.reports
+effects: freeze.sitecustomize observe.numa_maps observe.threads launch.memory launch.confine
+         launch.claims launch.kin launch.ladder launch.terminal launch.ears launch.wakeup
+         launch.limits launch.front launch.leavings launch.spawn launch.rendezvous launch.settling
+         launch.sinks launch.logs launch.ptys launch.lanes launch.pump launch.watch launch.stopping
+         launch.verifying launch.ends launch.supervise launch.worker observe.runtimes observe.probe
+         observe.processes observe.inspect observe.looks observe.permissions launch.reports
 reports: report.text report.machine report.tree report.listing report.plan report.measures
-         report.exports report.probe report.ps report.inspect report.watch report.outcome report.run
-         report.doctor report.overlay report.boxes report.layout report.picture report.blocks
-         report.mosaic
+         report.exports report.probe report.ps report.inspect report.watch report.outcome
+         report.verified report.run report.doctor report.overlay report.boxes report.layout
+         report.picture report.blocks report.mosaic
 shell:   cli.verb cli.say cli.settle cli.options cli.running cli.exec cli.plan cli.probe cli.doctor
          cli.ps cli.run cli.watch cli.inspect cli.topo cli.main __main__
 """

@@ -17,6 +17,7 @@ from ompbind.report.run import Run, render_run
 from ompbind.request import Request
 from tests.machines import Shape, make_machine
 from tests.test_outcome import outcomes
+from tests.test_verified import bad, seen
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
 JOB = Job(argv=("./app", "a b"), run_id="night", base={})
@@ -101,7 +102,13 @@ def documented_fields():
 
 
 def test_the_page_on_formats_has_every_field_and_no_other():
-    record = json.loads(render_run(run_of(Exited(rank=0, pid=1, code=0))))
+    ended = run_of(Exited(rank=0, pid=1, code=0), verified=seen(bad()))
+    record = json.loads(render_run(ended))
     fields = set(record) - {"ranks", "schema"}
     fields |= {f"ranks[].{name}" for name in record["ranks"][0]}
+    (rank,) = record["verified"].pop("ranks")
+    fields |= {f"verified.{name}" for name in record["verified"]}
+    fields |= {f"verified.ranks[].{name}" for name in rank}
+    fields |= {f"verified.ranks[].findings[].{name}" for name in rank["findings"][0]}
+    fields.remove("verified.ranks[].findings")
     assert sorted(documented_fields()) == sorted(fields)

@@ -40,6 +40,10 @@ EXAMPLES = (
         "A job: the output of each rank in files, and a report for programs",
         "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job",
     ),
+    (
+        "Stop unless every thread stays on the CPUs of its rank",
+        "ompbind run -n 2 --verify=strict -- python serve.py",
+    ),
     ("Show what would happen", "ompbind run -n 4 --dry-run -- ./app"),
 )
 

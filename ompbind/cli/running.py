@@ -11,13 +11,16 @@ from ompbind.cli.options import QUIET, RUNNING, seconds
 from ompbind.cli.say import make_message, say, shows_colours
 from ompbind.cli.verb import option
 from ompbind.command import Job
+from ompbind.errors import LaunchError
 from ompbind.events import Outcome, exit_code
 from ompbind.outputs import Output
 from ompbind.placement import Plan
 
 if TYPE_CHECKING:  # what only shows help or a plan needs none of it
     from ompbind.launch.front import Front
+    from ompbind.launch.settling import Verify
     from ompbind.launch.watch import Watch
+    from ompbind.verified import Verified
 
 MODES = ("inherit", "tag", "files")
 
@@ -35,6 +38,22 @@ def output_modes(text: str) -> tuple[str, ...]:
 
 def _complete_modes(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     return [modes for modes in (*MODES, "tag,files") if modes.startswith(text)]
+
+
+STRICT = "strict"
+
+
+def verifying(text: str) -> str:
+    """Read the optional value of --verify for click; "" where none is given."""
+    if text in ("", STRICT):
+        return text
+    raise click.BadParameter(
+        f"{text!r} is not {STRICT}; before a command write --verify --", param_hint="'--verify'"
+    )
+
+
+def _complete_verifying(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+    return [STRICT] if STRICT.startswith(text) else []
 
 
 _OPTIONS = (
@@ -61,6 +80,11 @@ _OPTIONS = (
            help="Let daemons live that have left the process group of their rank, when the rank ends."),
     option(RUNNING, "--rendezvous", is_flag=True,
            help="Give all ranks a MASTER_ADDR and a free MASTER_PORT to meet at, as torch.distributed does."),
+    option(RUNNING, "--verify", type=verifying, is_flag=False, flag_value="", metavar="[=strict]",
+           shell_complete=_complete_verifying,
+           help="Look at all threads of all ranks until they have settled, and say whether they run where"
+                " they should; with =strict the run ends, with exit code 125, where they do not. Only run can"
+                " do this: exec leaves nobody who could look."),
     option(RUNNING, "--report", type=click.Path(), metavar="FILE",
            help="Write what ran, how it ended and what it used to a file, as JSON."),
     option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing."),
@@ -144,6 +168,30 @@ def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front")
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],
+        verify=None if options["verify"] is None else _make_verify(options, plan, job),
+    )
+
+
+def _make_verify(options: Mapping[str, Any], plan: Plan, job: Job) -> "Verify":
+    """Make what is expected of the threads of every rank; raises LaunchError where they cannot be seen."""
+    from ompbind.launch.settling import Verify  # late, as all that follows: few runs are verified
+    from ompbind.threads import expect_placement
+
+    if not plan.machine.bindable:
+        raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
+
+    def word(verified: "Verified") -> str:
+        from ompbind.report.verified import render_verified
+
+        return render_verified(verified, plan, quiet=options["quiet"])
+
+    return Verify(
+        expected={
+            one.rank: (expect_placement(one, plan.request.bind, job.run_id), one.threads)
+            for one in plan.placements
+        },
+        word=word,
+        strict=options["verify"] == STRICT,
     )
 
 

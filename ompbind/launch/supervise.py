@@ -87,14 +87,16 @@ def _see_through(run: Run) -> Outcome:
 def _close(run: Run) -> Outcome:
     """All ranks have ended: write what is left to be written, and what there is to say of the whole run."""
     _drain(run)
+    _conclude(run)
     exits = tuple(exited.replace(last_words=_last_words(run, exited)) for exited in run.exits)
     outcome = Outcome(
         exits=exits,
         timed_out=run.timed_out,
         cut_short=run.cut_short,
         oom_kills=_count_oom_kills(run),
-        error=run.failures[0] if run.failures else None,
+        error=run.failures[0] if run.failures else run.unverified,
         troubles=run.outlet.troubles if run.outlet else (),
+        verified=run.verified,
     )
     if not (run.unread or run.front_is_gone):
         run.write(run.watch.close(outcome))
@@ -104,6 +106,13 @@ def _close(run: Run) -> Outcome:
 
 def _last_words(run: Run, exited: Exited) -> tuple[str, ...]:
     return run.outlet.last_words(exited.rank) if exited.failed and run.outlet else ()
+
+
+def _conclude(run: Run) -> None:
+    if run.settling:
+        from ompbind.launch.verifying import conclude  # late: few runs are verified
+
+        conclude(run, run.settling)
 
 
 def _count_oom_kills(run: Run) -> int:
@@ -213,6 +222,10 @@ def _settle(run: Run) -> None:
         except OSError:
             pass  # none of them is left: any other CPU is as good
     let_go_of_files(*((0,) if run.watch.output.tag else (0, 1)))
+    if run.watch.verify:
+        from ompbind.launch.settling import Settling  # late: few runs are verified
+
+        run.settling = Settling(run.watch.verify, run.watch.run_id, time.monotonic())
 
 
 def _turn(run: Run, patience_s: float | None) -> None:
@@ -240,7 +253,8 @@ def _patience_s(run: Run) -> float | None:
     """Return how long the loop may sleep: to the next deadline, or until something happens."""
     now = time.monotonic()
     reader = run.patience[1] if run.patience else None
-    times = (run.ladder.due_at, run.timeout_at, run.leavings.next_look_at(now), reader)
+    threads = run.settling.due_at if run.settling else None
+    times = (run.ladder.due_at, run.timeout_at, run.leavings.next_look_at(now), reader, threads)
     deadlines = [at for at in times if at is not None]
     if not deadlines:
         return None
@@ -288,6 +302,10 @@ def _look_at_clock(run: Run) -> None:
             ask_to_stop(run, signal.SIGTERM)
     if run.ladder.due_at is not None and now >= run.ladder.due_at:
         send_rung(run, run.ladder.step(now))
+    if run.settling and run.settling.due_at is not None and now >= run.settling.due_at:
+        from ompbind.launch.verifying import look_at_threads  # late: few runs are verified
+
+        look_at_threads(run, run.settling)
 
 
 def _look_at_leavings(run: Run) -> None:

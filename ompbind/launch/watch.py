@@ -19,6 +19,8 @@ from ompbind.record import Record
 
 if TYPE_CHECKING:  # ranks start without it
     from ompbind.launch.pump import Outlet
+    from ompbind.launch.settling import Settling, Verify
+    from ompbind.verified import Verified
 
 
 ERROR = "error: "
@@ -43,6 +45,7 @@ class Watch(Record):
     stop_on_failure: bool = True
     stdin_first: bool = True
     keep_descendants: bool = False
+    verify: "Verify | None" = None
 
 
 class LiveRank:
@@ -89,6 +92,11 @@ class Run:
         self.patience: tuple[int, float] | None = None  # bytes written, and when there have to be more
         self.given_up = False  # nobody waits any longer for output that is still to be written
         self.troubles = 0  # how many of the outlet's were told
+
+        self.settling: Settling | None = None  # what was seen of threads so far, where that is wanted
+        self.verified: Verified | None = None  # what that means
+        self.told: frozenset[tuple[int, str]] = frozenset()  # the problems that were told
+        self.unverified: LaunchError | None = None  # why ompbind ends the run for it
 
         self.floor_bytes = 0  # the most memory that ompbind had while it started ranks
         self.oom_kills: int | None = None  # how many there had been when all ranks were started

@@ -9,6 +9,7 @@ from ompbind.hints import find_hint
 from ompbind.placement import Plan
 from ompbind.record import Record
 from ompbind.report.plan import plan_record
+from ompbind.report.verified import verified_record
 
 
 class Run(Record):
@@ -40,7 +41,7 @@ def render_run(run: Run) -> str:
         "oom_kills": run.outcome.oom_kills,
         "error": run.outcome.error.message if run.outcome.error else None,
         "troubles": list(run.outcome.troubles),
-        "verified": None,
+        "verified": verified_record(run.outcome.verified),
     }
     return json.dumps(record, indent=2)
 

@@ -310,6 +310,7 @@ def test_shell_completion_is_there(ompbind, name):
         ("--log-dir", ["dir,"]),
         ("--report", ["file,"]),
         ("--stdin", ["plain,first", "plain,none"]),
+        ("--verify", ["plain,strict"]),
     ],
 )
 def test_values_of_running_options_are_completed(ompbind, words, found):

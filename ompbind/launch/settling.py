@@ -1,0 +1,182 @@
+"""Looks at the threads of ranks after their start, ever more seldom, until these have settled.
+
+A *glimpse* is cheap: how many threads of a rank, in all of its processes, may run on which CPUs. What /proc
+tells besides is read only where a glimpse is another one than before. The numbers of threads do not matter:
+a program may end threads and start others all the time.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from ompbind.cpuset import CpuSet
+from ompbind.launch.kin import Process, find_descendants, read_processes, read_variables
+from ompbind.numa_maps import parse_numa_maps
+from ompbind.observe.threads import read_process
+from ompbind.record import Record
+from ompbind.threads import Expected, ProcessState
+from ompbind.verified import Verified
+
+FIRST_S = 0.1
+"""Seconds from the start of the last rank to the first look; from then on each wait is twice as long."""
+
+CALM_S = 2.0
+"""Seconds over which looks have to see the same for threads to have settled."""
+
+FEW_CALM_S = 10.0
+"""The same as long as a rank has fewer threads than planned: libraries start theirs when they have work."""
+
+LONGEST_S = 60.0
+"""Seconds after which nobody waits any longer for threads to settle."""
+
+_LINE = 160
+"""Bytes that are read of a list of areas of memory: the policy in the first line is among them."""
+
+_NAMES = ("OMPBIND_RUN_ID", "OMPBIND_RANK")
+
+Glimpse = Mapping[CpuSet, int]
+"""How many threads may run on which CPUs."""
+
+
+class Verify(Record):
+    """How to verify where threads run: what is `expected` of each rank, and how many threads it is to have.
+
+    `word` makes of what was seen the text to write; "" is nothing. With `strict` a problem ends the run.
+    """
+
+    expected: Mapping[int, tuple[Expected, int]]
+    word: Callable[[Verified], str]
+    strict: bool = False
+
+
+class Picture(Record):
+    """All processes of a rank, the memory policy of the first, and seconds since the start of the last rank.
+
+    The policy is as the kernel writes it, None where it knows no NUMA nodes or does not tell.
+    """
+
+    seen_s: float
+    processes: tuple[ProcessState, ...]
+    memory: str | None
+
+
+class Settling:
+    """What was seen of the threads of a run; times are seconds of a monotonic clock.
+
+    `due_at` is when to look again, None when there is no need to: the run ends, or threads have `settled`,
+    and were `calm` unless time was up. `pictures` are the last ones of all ranks that were seen. `strays`
+    are the ranks of which, in two looks one after the other, threads had the same mask with CPUs that are
+    not the rank's.
+    """
+
+    def __init__(self, verify: Verify, run_id: str, now: float) -> None:
+        """Begin when all ranks have started."""
+        self.verify = verify
+        self.run_id = run_id
+        self.began_at = now
+        self.wait_s = FIRST_S
+        self.seen_s = 0.0
+        self.due_at: float | None = now + FIRST_S
+        self.calm_since = now
+        self.calm = False
+        self.settled = False
+        self.pictures: dict[int, Picture] = {}
+        self.strays: frozenset[int] = frozenset()
+        self._glimpses: dict[int, Glimpse] = {}
+        self._stray_masks: frozenset[tuple[int, CpuSet]] = frozenset()
+
+    def look(self, live: Mapping[int, int], now: float) -> None:
+        """Look at all that ranks run; `live` are these, by pid."""
+        self.seen_s = now - self.began_at
+        families = find_families(read_processes(), live, self.run_id)
+        glimpses = {rank: found for rank, pids in families.items() if (found := glimpse(pids))}
+        changed = [rank for rank, found in glimpses.items() if found != self._glimpses.get(rank)]
+        self._glimpses.update(glimpses)
+        if changed:
+            self.calm_since = now
+        self._note_strays(glimpses)
+        self._set_next(glimpses, now)
+        news = self._glimpses.keys() if self.settled else {*changed, *self.strays}
+        for pid, rank in live.items():
+            if rank in news:
+                self._read(rank, pid, families[rank])
+
+    def _note_strays(self, glimpses: Mapping[int, Glimpse]) -> None:
+        masks = frozenset(
+            (rank, mask)
+            for rank, found in glimpses.items()
+            for mask in found
+            if not mask <= self.verify.expected[rank][0].cpus
+        )
+        self.strays = frozenset(rank for rank, _ in masks & self._stray_masks)
+        self._stray_masks = masks
+
+    def _set_next(self, glimpses: Mapping[int, Glimpse], now: float) -> None:
+        """Find out whether threads have settled, and when to look again if not."""
+        few = any(sum(found.values()) < self.verify.expected[rank][1] for rank, found in glimpses.items())
+        self.calm = now - self.calm_since >= (FEW_CALM_S if few else CALM_S)
+        longest = self.began_at + LONGEST_S
+        self.settled = self.calm or now >= longest
+        self.wait_s *= 2
+        self.due_at = None if self.settled else min(now + self.wait_s, longest)
+
+    def _read(self, rank: int, first: int, pids: Iterable[int]) -> None:
+        found = tuple(process for process in map(read_process, sorted(pids)) if process)
+        if found:  # the last picture of one that has ended by now stays
+            self.pictures[rank] = Picture(seen_s=self.seen_s, processes=found, memory=read_policy(first))
+
+
+def read_policy(pid: int) -> str | None:
+    """Return the memory policy of a process: that of its program's text, which has none of its own.
+
+    The kernel looks at no more of the memory than it is asked to write of; all of it can take seconds.
+    """
+    try:
+        file = os.open(f"/proc/{pid}/numa_maps", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            line = os.read(file, _LINE).partition(b"\n")[0]
+        finally:
+            os.close(file)
+    except OSError:
+        return None
+    return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
+
+
+def find_families(
+    processes: Mapping[int, Process], live: Mapping[int, int], run_id: str
+) -> dict[int, set[int]]:
+    """Return the processes of every rank: its own, what descends from it, and what this process adopted."""
+    me, families = os.getpid(), {rank: {pid} for pid, rank in live.items()}
+    for pid, process in processes.items():
+        if process.parent == me and pid not in live:
+            rank = _read_owner(pid, run_id)
+            if rank in families:
+                families[rank].add(pid)
+    return {rank: find_descendants(processes, pids) & processes.keys() for rank, pids in families.items()}
+
+
+def _read_owner(pid: int, run_id: str) -> int | None:
+    """Return the rank in whose environment a daemon was started; None where that cannot be told."""
+    found = read_variables(pid, _NAMES) or {}
+    rank = found.get("OMPBIND_RANK", "")
+    return int(rank) if found.get("OMPBIND_RUN_ID") == run_id and rank.isdecimal() else None
+
+
+def glimpse(pids: Collection[int]) -> Glimpse:
+    """Return how many threads of some processes may run on which CPUs; nothing of what has ended."""
+    return Counter(mask for pid in pids for tid in _list_threads(pid) if (mask := _read_mask(tid)))
+
+
+def _list_threads(pid: int) -> list[int]:
+    try:
+        return list(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
+
+
+def _read_mask(tid: int) -> CpuSet | None:
+    """Return where a thread may run as a system call tells it, which takes a tenth of reading its status."""
+    try:
+        return CpuSet(os.sched_getaffinity(tid))
+    except OSError:
+        return None

@@ -1,0 +1,134 @@
+"""What was seen of the threads of a run's ranks: one line when all is well, else a table and the reasons."""
+
+from collections.abc import Iterator, Sequence
+
+from ompbind.cpuset import count, named
+from ompbind.placement import Plan
+from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
+from ompbind.verdicts import Level, Verdict
+from ompbind.verified import RankVerified, Verified
+
+MOST = 10
+"""Rows of the table, and reasons, that are shown; the rest are counted."""
+
+UNSEEN = "ended before it could be looked at; it was confined, and that read back, before it started"
+"""What is said of a rank that nobody has seen."""
+
+_UNSEEN_RANKS = (
+    "ended before they could be looked at; they were confined, and that read back, before they started"
+)
+
+
+def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> str:
+    """Render what was seen of all ranks, or of those that were told of at once.
+
+    With `quiet` that is "" unless there is a problem.
+    """
+    bad = [one for one in verified.ranks if one.level is Level.PROBLEM]
+    if bad:
+        return "\n".join(_problems(verified, bad, plan))
+    if quiet:
+        return ""
+    notes = [one for one in verified.ranks if one.level is Level.NOTE]
+    return "\n".join((render_paragraph("ompbind", _line(verified)), *_reasons(notes, "note: ")))
+
+
+def _line(verified: Verified) -> str:
+    """Say in one sentence that all is well."""
+    seen = [one.verdict for one in verified.ranks if one.verdict]
+    unseen = [one.rank for one in verified.ranks if not one.verdict]
+    gone = f"{named('rank', unseen)} {UNSEEN if len(unseen) == 1 else _UNSEEN_RANKS}"
+    if not seen:
+        return f"not verified: {gone}"
+    bound = sum(one.bound for one in seen)
+    where = f"each on the CPUs of its rank{f', {bound} of them bound to places' if bound else ''}"
+    return f"verified: {_counts(seen)}, {where}{_when(verified)}{f'; {gone}' if unseen else ''}"
+
+
+def _when(verified: Verified) -> str:
+    """Say how far threads had come where they had not settled by themselves."""
+    if verified.calm:
+        return ""
+    if verified.settled:
+        return f"; after {verified.seen_s:.0f} s threads still come and go"
+    return " when last seen"
+
+
+def _counts(seen: Sequence[Verdict]) -> str:
+    runtimes = sorted({name for one in seen for name in one.runtimes})
+    told = f" ({', '.join(runtimes)})" if runtimes else ""
+    return f"{count(len(seen), 'rank')}, {count(sum(one.threads for one in seen), 'thread')}{told}"
+
+
+def _problems(verified: Verified, bad: Sequence[RankVerified], plan: Plan) -> Iterator[str]:
+    ranks = named("rank", (one.rank for one in bad))
+    yield render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned")
+    yield render_table(_columns(bad[:MOST], plan))
+    yield from _reasons(bad)
+
+
+def _columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
+    cpus = {one.rank: render_cpus(one.cpuset) for one in plan.placements}
+    seen = [(one.rank, one.verdict) for one in ranks if one.verdict]
+    return [
+        Column(title="rank", cells=[str(rank) for rank, _ in seen], right=True),
+        Column(title="cpus", cells=[cpus.get(rank, "") for rank, _ in seen], grows=True),
+        *(
+            Column(title=title, cells=[str(getattr(verdict, title)) for _, verdict in seen], right=True)
+            for title in ("threads", "outside", "narrowed", "stacked")
+        ),
+        Column(
+            title="runtimes", cells=[", ".join(verdict.runtimes) or "-" for _, verdict in seen], grows=True
+        ),
+    ]
+
+
+def _reasons(ranks: Sequence[RankVerified], head: str = "") -> Iterator[str]:
+    """Yield what was found, ranks of which the same is to be said together."""
+    found: dict[str, list[int]] = {}
+    for one in ranks:
+        for finding in one.verdict.findings if one.verdict else ():
+            if finding.level is not Level.OK:
+                found.setdefault(finding.text, []).append(one.rank)
+    for text, numbers in list(found.items())[:MOST]:
+        yield render_paragraph("ompbind", f"{head}{named('rank', numbers)}: {text}")
+    if len(found) > MOST:
+        rest = named("rank", {number for numbers in list(found.values())[MOST:] for number in numbers})
+        yield render_paragraph("ompbind", f"{head}{rest}: {count(len(found) - MOST, 'other reason')}")
+
+
+def verified_record(verified: Verified | None) -> dict[str, object] | None:
+    """Return what was seen as it stands in the report of a run, None where nobody asked for it."""
+    if verified is None:
+        return None
+    return {
+        "level": str(verified.level),
+        "settled": verified.settled,
+        "calm": verified.calm,
+        "seen_s": round(verified.seen_s, 3),
+        "strict": verified.strict,
+        "ranks": [_rank_record(one) for one in verified.ranks],
+    }
+
+
+def _rank_record(one: RankVerified) -> dict[str, object]:
+    verdict = one.verdict
+    counts = ("processes", "threads", "outside", "narrowed", "bound", "stacked")
+    return {
+        "rank": one.rank,
+        "seen_s": None if one.seen_s is None else round(one.seen_s, 3),
+        "level": None if verdict is None else str(verdict.level),
+        **{name: None if verdict is None else getattr(verdict, name) for name in counts},
+        "runtimes": list(verdict.runtimes) if verdict else [],
+        "memory": one.memory,
+        "findings": [
+            {
+                "code": finding.code,
+                "level": str(finding.level),
+                "threads": finding.threads,
+                "text": finding.text,
+            }
+            for finding in (verdict.findings if verdict else ())
+        ],
+        "text": verdict.text if verdict else UNSEEN,
+    }

@@ -1,0 +1,457 @@
+"""`ompbind run --verify` with real children: those that stay where they should, and those that do not."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.launch.kin import read_processes
+from ompbind.launch.settling import (
+    CALM_S,
+    FEW_CALM_S,
+    LONGEST_S,
+    Settling,
+    Verify,
+    find_families,
+    glimpse,
+    read_policy,
+)
+from ompbind.request import Bind
+from ompbind.threads import Expected
+from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
+
+LIMIT = ("--timeout", "30")
+"""For runs of which a line is waited for that may not come."""
+
+PYTHON = (sys.executable, "-I", "-S", "-c")
+
+WIDENS = """
+import os, sys, time
+own, other = sys.argv[1:3]
+if os.environ["RANK"] == "1":
+    os.sched_setaffinity(0, {int(own), int(other)})
+time.sleep(float(sys.argv[3]))
+"""
+"""A rank 1 that lets itself run on the CPU of rank 0 too."""
+
+NARROWS = """
+import os, threading, time
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+for _ in range(2):
+    threading.Thread(target=time.sleep, args=(1.5,)).start()
+"""
+"""A program that confines itself, and so all threads that it makes."""
+
+TRAP = """
+#include <pthread.h>
+#include <unistd.h>
+static void *plain(void *_) { sleep(60); return _; }
+int main(void) {
+    pthread_t made;
+#pragma omp parallel
+    { usleep(1000); }
+    pthread_create(&made, 0, plain, 0);
+    usleep(1500000);
+    return 0;
+}
+"""
+"""An OpenMP program with a plain thread besides."""
+
+
+def parts(count=2):
+    """A mask with one CPU for each of two ranks."""
+    return "|".join(map(str, two_cpus()[:count]))
+
+
+def words(text):
+    """What was said, whatever lines it was broken into."""
+    return " ".join(text.split())
+
+
+def widens(seconds):
+    first, second = two_cpus()
+    return (*PYTHON, WIDENS, str(second), str(first), str(seconds))
+
+
+def test_ranks_that_behave_are_one_line(start, tmp_path):
+    report, over = tmp_path / "run.json", tmp_path / "over"
+    waits = f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.05)"
+    verify = ("run", "--verify", *LIMIT, "-n", "2", "-m", parts(), "--report", str(report))
+    process = start(*verify, "--", *PYTHON, waits)
+    line = process.stderr.readline()
+    over.touch()
+    assert process.communicate(timeout=10) == ("", "")
+    assert process.returncode == 0
+    assert line == "ompbind: verified: 2 ranks, 2 threads, each on the CPUs of its rank\n"
+    verified = json.loads(report.read_text())["verified"]
+    assert verified.pop("seen_s") > CALM_S
+    ranks = verified.pop("ranks")
+    assert verified == {"level": "ok", "settled": True, "calm": True, "strict": False}
+    numbers = ("rank", "threads", "outside", "narrowed", "stacked")
+    assert [[one[name] for name in numbers] for one in ranks] == [[0, 1, 0, 0, 0], [1, 1, 0, 0, 0]]
+    assert ranks[0]["text"] == f"the only thread may run on CPU {two_cpus()[0]}"
+
+
+def test_a_rank_on_the_cpus_of_another_is_told_and_goes_on(ompbind, tmp_path):
+    report = tmp_path / "run.json"
+    done = ompbind(
+        "run", "-q", "--verify", "-n", "2", "-m", parts(), "--report", str(report), "--", *widens(1.5)
+    )
+    first, second = two_cpus()
+    assert done.returncode == 0
+    head, titles, row, *reason = done.stderr.splitlines()
+    assert head == "ompbind: warning: the threads of rank 1 do not run as planned"
+    assert titles.split() == ["rank", "cpus", "threads", "outside", "narrowed", "stacked", "runtimes"]
+    assert row.split() == ["1", str(second), "1", "1", "0", "0", "-"]
+    assert f"rank 1: the only thread may run on CPU {first}, outside CPU {second}" in words("\n".join(reason))
+    assert done.stderr.count("outside CPU") == 1, "told once, at once, and not again at the end"
+    assert max(map(len, done.stderr.splitlines())) <= 80
+    record = json.loads(report.read_text())
+    assert (record["error"], record["exit_code"]) == (None, 0)
+    good, bad = record["verified"]["ranks"]
+    assert (good["level"], bad["level"], bad["outside"]) == ("ok", "problem", 1)
+    assert [one["code"] for one in bad["findings"]] == ["outside"]
+
+
+def test_strict_stops_all_ranks_at_once(ompbind, tmp_path):
+    report = tmp_path / "run.json"
+    begun = time.monotonic()
+    done = ompbind("run", "--verify=strict", "-n", "2", "-m", parts(), "--report", str(report),
+                   "--", *widens(60))  # fmt: skip
+    assert done.returncode == 125
+    assert time.monotonic() - begun < 5
+    said = words(done.stderr)
+    assert "warning: the threads of rank 1 do not run as planned" in said
+    assert "ompbind: stopping ranks 0-1 with SIGTERM" in said
+    assert "ompbind: error: --verify=strict: the threads of rank 1 did not run as planned hint:" in said
+    record = json.loads(report.read_text())
+    assert (record["exit_code"], record["error"]) == (
+        125,
+        "--verify=strict: the threads of rank 1 did not run as planned",
+    )
+    assert not [one["pid"] for one in record["ranks"] if is_alive(one["pid"])]
+    assert [one["stopped"] for one in record["ranks"]] == [True, True]
+    assert record["verified"]["ranks"][1]["outside"] == 1
+    assert not record["verified"]["settled"], "nobody has waited for that"
+
+
+def test_strict_finds_at_the_end_what_was_seen_before(ompbind, trap):
+    """The trap: a runtime binds the initial thread to its first place, and others inherit that."""
+    first, second = two_cpus()
+    places = ("--env", f"OMP_PLACES={{{first}}},{{{second}}}", "--env", "OMP_PROC_BIND=close")
+    done = ompbind("run", "--verify=strict", *places, "--", trap)
+    said = words(done.stderr)
+    assert done.returncode == 125, said
+    assert "3 of 3 threads may only run on parts of CPUs" in said
+    assert "libgomp bound the initial thread to its first place" in said
+    assert re.search(r"\n +0 .* 3 +0 +3 +2 +libgomp\n", done.stderr)
+    done = ompbind("run", "--verify=strict", "--", trap)
+    assert (done.returncode, words(done.stderr)) == (
+        0,
+        "ompbind: verified: 1 rank, 3 threads (libgomp), each on the CPUs of its rank when last seen",
+    )
+
+
+@pytest.fixture
+def trap(tmp_path):
+    """The program, which a compiler has made that has OpenMP."""
+    source, program = tmp_path / "trap.c", tmp_path / "trap"
+    source.write_text(TRAP)
+    subprocess.run([required("gcc"), "-fopenmp", source, "-o", program], check=True, timeout=60)
+    return str(program)
+
+
+def test_what_a_program_does_to_itself_is_a_note(ompbind):
+    done = ompbind("run", "--verify=strict", "--", *PYTHON, NARROWS)
+    first, line = done.stderr.split("note: ")
+    assert done.returncode == 0
+    assert words(first).startswith(
+        "ompbind: verified: 1 rank, 3 threads, each on the CPUs of its rank when last seen"
+    )
+    assert "rank 0: 3 of 3 threads may only run on CPU" in words(line)
+    assert "the process has confined itself" in words(line)
+    assert ompbind("run", "-q", "--verify", "--", *PYTHON, NARROWS).stderr == ""
+
+
+def test_a_rank_that_nobody_has_seen_has_not_failed(ompbind, tmp_path):
+    report = tmp_path / "run.json"
+    done = ompbind("run", "--verify=strict", "--report", str(report), "--", "true")
+    assert done.returncode == 0
+    assert words(done.stderr) == (
+        "ompbind: not verified: rank 0 ended before it could be looked at; "
+        "it was confined, and that read back, before it started"
+    )
+    verified = json.loads(report.read_text())["verified"]
+    assert (verified["settled"], verified["ranks"][0]["level"], verified["ranks"][0]["threads"]) == (
+        False,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code"), [(("--timeout", "0.7"), 124), (("--on-failure", "stop"), 7), ((), signal.SIGINT)]
+)
+def test_who_ended_the_run_first_decides_its_exit_code(start, args, code):
+    """Somebody, or a rank, has ended it before threads had settled."""
+    script = "[ $RANK = 0 ] && sleep 0.5 && exit 7; exec sleep 60" if code == 7 else "exec sleep 60"
+    process = start(
+        "run", "--verify=strict", "-n", "2", "--grace", "2", *args, "-m", parts(), "--", "sh", "-c", script
+    )
+    if code == signal.SIGINT:
+        wait_until(lambda: len(ranks_of(process)) == 2, "both ranks")
+        time.sleep(0.4)  # between two looks
+        process.send_signal(signal.SIGINT)
+        code = -signal.SIGINT
+    _, said = process.communicate(timeout=10)
+    assert process.returncode in (code, 130 if code < 0 else code), said
+    assert "verified" not in said, "a run that was ended says no more than that"
+
+
+def test_nothing_wakes_up_once_threads_have_settled(start):
+    process = start("run", "--verify", *LIMIT, "-n", "2", "-m", parts(), "--", "sleep", "60")
+    assert process.stderr.readline().startswith("ompbind: verified: 2 ranks")
+    time.sleep(0.3)
+    before = switches(process)
+    time.sleep(1.5)
+    assert switches(process) == before
+    process.send_signal(signal.SIGTERM)
+    process.wait(10)
+
+
+def switches(process):
+    """How often the kernel gave a CPU to one of ompbind's own processes."""
+    status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in (process.pid, keeper_of(process)))
+    return sum(map(int, re.findall(r"ctxt_switches:\s*(\d+)", status)))
+
+
+@pytest.mark.parametrize("output", ["tag", "files", "tag,files"])
+def test_it_is_said_between_the_lines_of_ranks(ompbind, tmp_path, output):
+    logs = ("--log-dir", str(tmp_path / "logs")) if "files" in output else ()
+    script = "for i in 1 2 3 4 5; do echo $i; sleep 0.3; done"
+    done = ompbind(
+        "run", "--verify", "--output", output, *logs, "-n", "2", "-m", parts(), "--", "sh", "-c", script
+    )
+    assert done.returncode == 0
+    assert re.fullmatch(
+        r"ompbind: verified: 2 ranks, \d threads, each on the CPUs of its rank when last\n  seen\n",
+        done.stderr,
+    )
+    lines = [f"[{rank}] {i}" for rank in range(2) for i in range(1, 6)]
+    assert sorted(done.stdout.splitlines()) == (lines if "tag" in output else [])
+    if logs:
+        assert (tmp_path / "logs/1.out").read_text() == "1\n2\n3\n4\n5\n"
+
+
+def test_daemons_of_a_rank_are_its_own(ompbind):
+    """A daemon has lost its parent, and left the group and the session of its rank."""
+    first, second = two_cpus()
+    strays = f"setsid sh -c 'taskset -pc {first} $$ >/dev/null; sleep 60' & exit"
+    script = f"[ $RANK = 0 ] || ({strays}); sleep 60"
+    required("taskset")
+    done = ompbind(
+        "run", "--verify=strict", *LIMIT, "--grace", "1", "-n", "2", "-m", parts(), "--", "sh", "-c", script
+    )
+    assert done.returncode == 125
+    assert f"may run on CPU {first}, outside CPU {second}" in words(done.stderr)
+
+
+def test_many_ranks(start):
+    process = start("run", "--verify", *LIMIT, "--share", "-n", "64", "-t", "1", "--", "sleep", "60")
+    line = process.stderr.readline()
+    assert line == "ompbind: verified: 64 ranks, 64 threads, each on the CPUs of its rank\n"
+    process.send_signal(signal.SIGTERM)
+    process.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("--verify", "strict", "--", "true"), 0, "not verified: rank 0 ended"),
+        (("--verify", "--", "true"), 0, "not verified: rank 0 ended"),
+        (("--verify", "-q", "--", "true"), 0, ""),
+        (("--verify", "true"), 125, "'true' is not strict; before a command write --verify --"),
+        (("--verify=hard", "--", "true"), 125, "'hard' is not strict"),
+        (("--verify", "--", "no-such-command"), 127, "command not found"),
+    ],
+)
+def test_how_it_is_written(ompbind, args, code, said):
+    done = ompbind("run", *args)
+    assert done.returncode == code
+    assert (said in words(done.stderr)) if said else done.stderr == ""
+
+
+def test_only_run_has_it(ompbind):
+    done = ompbind("exec", "--verify", "--", "true")
+    assert done.returncode == 125
+    assert "No such option" in done.stderr
+
+
+def test_without_it_nothing_is_loaded_for_it():
+    code = (
+        "import sys; from ompbind.cli.main import cli; import ompbind.cli.run, ompbind.launch.supervise; "
+        "print([name for name in sys.modules if name.startswith('ompbind.') and name.rpartition('.')[2] in "
+        "('settling', 'verifying', 'verified', 'verdicts', 'causes', 'threads')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+THREADS = """
+import os, sys, threading
+ends = []
+def start():
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    ends.append((end, thread))
+def stop():
+    end, thread = ends.pop(0)
+    end.set()
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        pass
+def narrow():
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+for line in sys.stdin:
+    globals()[line.strip()]()
+    print(flush=True)
+"""
+"""A program that makes and ends threads as it is told to."""
+
+
+class Child:
+    """A program that does what it is told, looked at with a clock of our own."""
+
+    def __init__(self, cpus, threads):
+        self.process = subprocess.Popen(
+            [*PYTHON, THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.now = 0.0
+        expected = Expected(rank=0, cpus=cpus, places=(), bind=Bind.RANK)
+        self.settling = Settling(Verify(expected={0: (expected, threads)}, word=str), "run", self.now)
+
+    def do(self, word):
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+
+    def look(self):
+        """Look when the next look is due, and return when that is."""
+        self.now = self.settling.due_at
+        self.settling.look({self.process.pid: 0}, self.now)
+        return round(self.now, 1)
+
+
+@pytest.fixture
+def make_child():
+    """Start such a program."""
+    made = []
+
+    def make(threads=1, cpus=None):
+        child = Child(CpuSet(os.sched_getaffinity(0)) if cpus is None else cpus, threads)
+        made.append(child)
+        child.do("start")
+        child.do("start")
+        return child
+
+    yield make
+    for child in made:
+        child.process.kill()
+        child.process.communicate()
+
+
+def look_until_settled(child, between=lambda: None):
+    looks = []
+    while child.settling.due_at is not None:
+        looks.append(child.look())
+        between()
+    return looks
+
+
+def test_looks_become_seldom_and_end_when_threads_have_settled(make_child):
+    child = make_child()
+    assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1]
+    assert (child.settling.settled, child.settling.calm) == (True, True)
+    (picture,) = child.settling.pictures.values()
+    (process,) = picture.processes
+    assert (round(picture.seen_s, 1), len(process.threads)) == (3.1, 3)
+
+
+def test_a_rank_with_fewer_threads_than_planned_is_waited_for(make_child):
+    child = make_child(threads=4)
+    assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7]
+    assert 6.3 < FEW_CALM_S < 12.7
+
+
+def test_threads_that_come_and_go_settle_as_long_as_they_are_alike(make_child):
+    child = make_child()
+
+    def exchange():
+        child.do("start")
+        child.do("stop")
+
+    child.look()
+    before = tids(child)
+    assert look_until_settled(child, exchange)[-1] == 3.1
+    assert tids(child) & before == {child.process.pid}, "only the initial thread is the same"
+
+
+def tids(child):
+    (process,) = child.settling.pictures[0].processes
+    return {thread.tid for thread in process.threads}
+
+
+def test_threads_that_become_ever_more_are_waited_for_no_longer_than_a_minute(make_child):
+    child = make_child()
+    looks = look_until_settled(child, lambda: child.do("start"))
+    assert looks[-1] == LONGEST_S
+    assert (child.settling.settled, child.settling.calm) == (True, False)
+
+
+def test_a_mask_that_changes_is_seen(make_child):
+    two_cpus()
+    child = make_child()
+    changed = iter([False, False, True])
+    looks = look_until_settled(child, lambda: child.do("narrow") if next(changed, False) else None)
+    assert looks[-1] == 6.3, "what has changed before 1.5 s is not calm at 3.1 s, when it is first seen again"
+
+
+def test_strays_are_those_of_two_looks(make_child):
+    first, _ = two_cpus()
+    child = make_child(cpus=CpuSet([first]))
+    child.look()
+    assert child.settling.strays == frozenset()
+    child.look()
+    assert child.settling.strays == {0}
+
+
+def test_the_memory_policy_of_a_process_is_read_from_its_first_area():
+    command = [required("numactl"), "--membind=0", "--", "sleep", "60"]
+    bound, free = subprocess.Popen(command), subprocess.Popen(["sleep", "60"])
+    try:
+        assert wait_until(lambda: read_policy(bound.pid) == "bind:0", "the policy of the program")
+        assert read_policy(free.pid) == "default"
+    finally:
+        for child in (bound, free):
+            child.kill()
+            child.wait()
+    assert read_policy(bound.pid) is None
+
+
+def test_what_has_ended_is_nobody():
+    child = subprocess.Popen(["true"])
+    wait_until(lambda: not is_alive(child.pid), "its end")
+    families = find_families(read_processes(), {child.pid: 0}, "run")
+    assert families == {0: set()}
+    child.wait()
+    assert not glimpse([child.pid])
