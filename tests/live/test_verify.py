@@ -110,8 +110,10 @@ def test_a_rank_on_the_cpus_of_another_is_told_and_goes_on(ompbind, tmp_path):
     assert head == "ompbind: warning: the threads of rank 1 do not run as planned"
     assert titles.split() == ["rank", "cpus", "threads", "outside", "narrowed", "stacked", "runtimes"]
     assert row.split() == ["1", str(second), "1", "1", "0", "0", "-"]
-    assert f"rank 1: the only thread may run on CPU {first}, outside CPU {second}" in words("\n".join(reason))
-    assert done.stderr.count("outside CPU") == 1, "told once, at once, and not again at the end"
+    assert f"rank 1: the only thread may run on CPU {first}, outside the rank's CPU {second}" in words(
+        "\n".join(reason)
+    )
+    assert done.stderr.count("outside the") == 1, "told once, at once, and not again at the end"
     assert max(map(len, done.stderr.splitlines())) <= 80
     record = json.loads(report.read_text())
     assert (record["error"], record["exit_code"]) == (None, 0)
@@ -260,7 +262,7 @@ def test_daemons_of_a_rank_are_its_own(ompbind):
         "run", "--verify=strict", *LIMIT, "--grace", "1", "-n", "2", "-m", parts(), "--", "sh", "-c", script
     )
     assert done.returncode == 125
-    assert f"may run on CPU {first}, outside CPU {second}" in words(done.stderr)
+    assert f"may run on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
 
 
 def test_many_ranks(start):
