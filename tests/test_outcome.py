@@ -291,8 +291,8 @@ def test_what_is_said_of_any_outcome_fits_and_is_plain(ended, seen):
 
 
 PAGE = (Path(__file__).parent.parent / "docs/running.md").read_text()
-ENDS = PAGE[PAGE.index("## When a rank fails") : PAGE.index("## Verifying")]
-SHOWN = re.findall(r"```text\n(.*?)```", ENDS, re.S)
+SECTIONS = PAGE[PAGE.index("## When a rank fails") : PAGE.index("## Verifying")]
+SHOWN = re.findall(r"```text\n(.*?)```", SECTIONS, re.S)
 
 
 def used(wall_s, user_s, system_s, **more):
@@ -322,7 +322,7 @@ def test_the_page_shows_the_table_and_explains_its_columns():
     plan = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
     ended = outcome(*(Exited(rank=rank, pid=4710 + rank, code=0, usage=(zero, one)[rank]) for rank in (0, 1)))
     assert SHOWN[1] == render_accounts(ended, plan) + "\n"
-    columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", ENDS, re.M)))
+    columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", SECTIONS, re.M)))
     titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
     assert titles == ["rank", "pid", *columns]
 

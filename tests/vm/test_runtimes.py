@@ -1,0 +1,97 @@
+"""Real OpenMP runtimes on two packages with hyper-threads: two ranks, each with several cores.
+
+Programs are built here and run inside: a virtual machine sees this machine's files. One boot for all.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import OMPBIND
+from tests.live.runtimes import (
+    Pair,
+    build_program,
+    check_told,
+    foretell,
+    is_here,
+    is_llvm,
+    places_of,
+    read_cases,
+)
+from tests.vm.conftest import BOOT_S, MACHINE_FAILED, TOOL, last_line, what_is_missing
+
+if not os.environ.get("OMPBIND_VM_TESTS"):
+    pytest.skip("boots a virtual machine, which takes minutes: make test-vm does", allow_module_level=True)
+
+NAMES = ("libgomp", "libgomp of torch", "libomp 14", "libomp 19", "libiomp5")
+SHARES = {
+    "-n 2 --smt all": [[(0, 1), (2, 3), (4, 5), (6, 7)], [(8, 9), (10, 11), (12, 13), (14, 15)]],
+    "-n 2": [[(0,), (2,), (4,), (6,)], [(8,), (10,), (12,), (14,)]],
+}
+"""Options → the cores of each rank."""
+
+RUNS = [
+    *itertools.product(["-n 2 --smt all"], ["rank", "thread", "core", "exact"], NAMES),
+    *itertools.product(["-n 2"], ["none", "exact"], ["libgomp", "libomp 19"]),
+]
+
+
+def cases_of(name):
+    """A runtime alone, and with one of the other family."""
+    second = "libgomp" if is_llvm(name) else "libomp 19"
+    return [Pair(), *([Pair("after", second)] if is_here(second) else [])]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """(options, mode, runtime) → how the run ended inside, of all runtimes that are here."""
+    if missing := what_is_missing():
+        pytest.skip(f"NOTE: no virtual machines here: {missing}")
+    folder = tmp_path_factory.mktemp("programs")
+    runs = [run for run in RUNS if is_here(run[2])]
+    done = boot([command_of(*run, build_program(run[2], folder)) for run in runs])
+    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPBIND_TEST_ALL"):
+        pytest.skip(f"NOTE: no virtual machine here: {last_line(done.stderr)}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(zip(runs, json.loads(done.stdout), strict=True))
+
+
+def command_of(options, bind, name, program):
+    cases = [pair.argument() for pair in cases_of(name)]
+    return [OMPBIND, "run", *options.split(), "--bind", bind, "--", os.fspath(program), *cases]
+
+
+def boot(commands):
+    inside = [sys.executable, os.fspath(Path(__file__).with_name("each.py")), json.dumps(commands)]
+    command = [TOOL, "--timeout", str(BOOT_S), "--topology", "dual16", "--", *inside]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=BOOT_S + 60, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.parametrize(("options", "bind", "name"), RUNS)
+def test_threads_are_where_they_belong(seen, options, bind, name):
+    if (options, bind, name) not in seen:
+        pytest.skip(f"there is no {name} here")
+    done = seen[options, bind, name]
+    assert done["code"] == 0, done["said"]
+    told = read_cases(done["out"])
+    assert set(told) == {0, 1}
+    for (rank, cores), pair in itertools.product(enumerate(SHARES[options]), cases_of(name)):
+        check_rank(told[rank][pair.argument()], bind, name, pair, cores)
+
+
+def check_rank(told, bind, name, pair, cores):
+    """All threads are inside, those of a region on their places; modes that narrow nothing narrow nothing."""
+    cpus = frozenset(cpu for core in cores for cpu in core)
+    kinds = {kind: threads for kind, threads in told.items() if kind not in ("task", "end")}
+    assert "end" in told
+    assert all(seen <= cpus for threads in told.values() for seen in threads.values())
+    check_told(kinds, foretell(name, pair, cpus, places_of(bind, cores), reset=bind == "exact"))
+    if bind in ("rank", "none"):
+        assert set(told["task"].values()) == {cpus}
