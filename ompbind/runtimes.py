@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from ompbind.errors import PlanError
-from ompbind.libraries import KINDS, Library, OmpRuntime
+from ompbind.libraries import KINDS, Library, OmpRuntime, Role
 from ompbind.placement import Note, Plan
 from ompbind.request import Bind, Request
 from ompbind.topology import Level
@@ -166,8 +166,9 @@ def _consequence(request: Request) -> str:
     if request.bind is Bind.RANK:
         return "one place with all CPUs of the rank suits every runtime"
     if request.bind is Bind.EXACT:
-        freed = ", and KMP_AFFINITY=reset frees the initial thread after each region"
-        return "a place for each thread" + (freed if knows_reset(request) else "")
+        freed = ", KMP_AFFINITY=reset frees the initial thread after each region"
+        alone = ", and all threads of a second runtime that is loaded later are on its first CPU"
+        return "a place for each thread" + (freed if knows_reset(request) else "") + alone
     return "workers have places of their own, the initial thread has all CPUs of the rank"
 
 
@@ -203,6 +204,11 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             f"--bind exact leaves the initial thread {first}, and with it all threads, child processes and "
             f"further runtimes that a Python starts once {runtime} is loaded (--bind rank or thread does not)"
         )
+    elif len(found) == 1 and (pools := _find_pools(workload)) and not knows_reset(request):
+        yield (
+            f"--bind exact with {found[0].kind.label} and {pools[0].kind.label}: the threads of the latter "
+            f"will be {first} (--bind rank or thread avoids it)"
+        )
     elif len(found) > 1:
         yield (
             f"--bind exact with {' and '.join(one.kind.label for one in found)}: all threads of the one that "
@@ -214,6 +220,12 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             f"{who} does not tell what it runs: a Python, or a program with two OpenMP runtimes, would find "
             f"most of its threads {first} by --bind exact (--omp-runtime says that there is one runtime only)"
         )
+
+
+def _find_pools(workload: Workload) -> list[Library]:
+    """Return the libraries with threads of their own that will be there, which is what a BLAS often has."""
+    sure = (one.library for one in workload.libraries if one.how is not How.AVAILABLE)
+    return [one for one in sure if one.kind.role is Role.BLAS]
 
 
 def _explain_mkl(plan: Plan) -> Iterator[str]:

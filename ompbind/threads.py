@@ -77,6 +77,7 @@ class Expected(Record):
     """What a plan says of the threads of one rank; `rank` is None where no plan does, and it is guessed.
 
     Processes of the rank that belong to another run than `run_id`, one inside it, have a plan of their own.
+    `memory` is the policy that its memory is to have, as the kernel writes it; "" is any.
     """
 
     rank: int | None
@@ -84,6 +85,7 @@ class Expected(Record):
     places: tuple[CpuSet, ...]
     bind: Bind
     run_id: str = ""
+    memory: str = ""
 
     @property
     def masks(self) -> frozenset[CpuSet]:
@@ -99,7 +101,8 @@ def is_relevant(name: str) -> bool:
 def expect_placement(placement: Placement, bind: Bind, run_id: str = "") -> Expected:
     """Return what is expected of the threads of a rank that has a placement."""
     cpus, places = placement.cpuset, placement.places
-    return Expected(rank=placement.rank, cpus=cpus, places=places, bind=bind, run_id=run_id)
+    memory = placement.memory.kernel_text if placement.memory else ""
+    return Expected(rank=placement.rank, cpus=cpus, places=places, bind=bind, run_id=run_id, memory=memory)
 
 
 def expect_variables(env: Mapping[str, str]) -> Expected | None:
@@ -109,7 +112,9 @@ def expect_variables(env: Mapping[str, str]) -> Expected | None:
     except (KeyError, ValueError):
         return None
     places = parse_places(env.get("OMP_PLACES", "")) or ()
-    if env.get("OMP_PROC_BIND", "false").lower() == "false":
+    if "proclist=[" in env.get("KMP_AFFINITY", ""):
+        places = tuple(CpuSet((cpu,)) for cpu in cpus)
+    elif env.get("OMP_PROC_BIND", "false").lower() == "false":
         places = ()
     if not cpus:
         return None

@@ -34,7 +34,8 @@ class Finding(Record):
     """One thing that is not as planned: what kind it is, how many threads it is about, and words.
 
     `code` is "outside", "narrowed" (by an OpenMP runtime), "confined" (by the program itself), "stacked"
-    (on a place with others while places are free) or "crowded" (there are more threads than places).
+    (on a place with others while places are free), "crowded" (there are more threads than places) or
+    "memory" (had by another policy).
     """
 
     code: str
@@ -109,6 +110,18 @@ def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -
         stacked=sum(sum(_stacks(process).values()) for process in kin) if many else 0,
         runtimes=tuple(one.kind.label for one in runtimes),
     )
+
+
+def judge_memory(verdict: Verdict, seen: str | None, expected: Expected) -> Verdict:
+    """Add to a verdict what is wrong where a rank has another memory policy than planned, if that is told."""
+    if seen is None or expected.memory in ("", seen):
+        return verdict
+    text = (
+        f"memory is had by the policy {seen!r}, not by {expected.memory!r}: the command or what started it "
+        "has set another one (set_mempolicy, as numactl does)"
+    )
+    finding = Finding(code="memory", level=Level.PROBLEM, threads=verdict.threads, text=text)
+    return verdict.replace(findings=(finding, *verdict.findings))
 
 
 def _is_of(process: ProcessState, plan: Expected | None) -> bool:

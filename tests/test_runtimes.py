@@ -112,6 +112,7 @@ def test_what_is_said_of_the_runtime_beats_what_is_found(bind, runtime, given, e
         ("exact", ("python", "available gomp"), ["Python starts once libgomp", "--bind rank"]),
         ("exact", ("app", "needed gomp", "needed iomp"), ["libgomp and libiomp5", "second"]),
         ("exact", ("script",), ["/bin/script does not tell"]),
+        ("exact", ("app", "needed gomp", "needed openblas"), ["libgomp and libopenblas", "the latter"]),
         ("exact", ("python", "preloaded omp 14"), ["before LLVM 15", "first CPU"]),
         ("exact", ("app", "needed omp 14"), ["LLVM 14 crashes children"]),
         ("thread", ("app", "needed omp 15"), ["LLVM 15 crashes children"]),

@@ -14,7 +14,7 @@ from ompbind.libraries import name_library
 from ompbind.places import places_text
 from ompbind.request import Bind
 from ompbind.threads import Expected, ProcessState, ThreadState, expect_variables, parse_places
-from ompbind.verdicts import Level, judge
+from ompbind.verdicts import Level, Verdict, judge, judge_memory
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"
@@ -324,6 +324,29 @@ RANKS = [
 def test_the_mode_of_a_rank_is_told_by_its_variables(env, bind):
     expected = expect_variables({"OMPBIND_RANK": "3", "OMPBIND_CPUS": "0-3", "OMPBIND_RUN_ID": "a", **env})
     assert (expected.rank, expected.cpus, expected.bind, expected.run_id) == (3, cpus("0-3"), bind, "a")
+
+
+def test_the_places_of_a_list_for_kmp_are_single_cpus():
+    env = {"KMP_AFFINITY": "reset,granularity=fine,explicit,proclist=[4,6]", "OMPBIND_CPUS": "4,6"}
+    expected = expect_variables({**env, "OMPBIND_RANK": "0"})
+    assert (expected.bind, expected.places) == (Bind.EXACT, (CpuSet([4]), CpuSet([6])))
+
+
+@pytest.mark.parametrize(
+    ("planned", "seen", "level"),
+    [
+        ("bind:0-1", "bind:0-1", Level.OK),
+        ("bind:0-1", None, Level.OK),
+        ("", "interleave:0-1", Level.OK),
+        ("bind:0-1", "default", Level.PROBLEM),
+        ("bind:0", "bind:0-1", Level.PROBLEM),
+    ],
+)
+def test_another_memory_policy_than_planned_is_a_problem(planned, seen, level):
+    expected = Expected(rank=0, cpus=CpuSet([0]), places=(), bind=Bind.NONE, memory=planned)
+    verdict = judge_memory(Verdict(findings=(), summary="fine"), seen, expected)
+    assert verdict.level is level
+    assert level is Level.OK or (planned in verdict.text and seen in verdict.text)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ompbind.errors import LaunchError
 from ompbind.launch.settling import Settling, Verify
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.watch import Run
-from ompbind.verdicts import judge
+from ompbind.verdicts import judge, judge_memory
 from ompbind.verified import RankVerified, Verified
 
 _OUTSIDE = "outside"
@@ -55,7 +55,7 @@ def _make_verified(settling: Settling) -> Verified:
         if picture is None:
             ranks.append(RankVerified(rank=rank))
             continue
-        verdict = judge(picture.processes, expected)
+        verdict = judge_memory(judge(picture.processes, expected), picture.memory, expected)
         ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=picture.seen_s, memory=picture.memory))
     return Verified(
         ranks=tuple(ranks),

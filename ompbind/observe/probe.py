@@ -65,6 +65,7 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
     with open(read_end, encoding="utf-8") as pipe:
         lines = pipe.read().splitlines()
     os.waitpid(pid, 0)
+    _clear_away(pid)
     if not lines:
         return candidate, []
     if lines[0] == _NO_LIBRARY.decode():
@@ -72,6 +73,14 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
     threads = [json.loads(line) for line in lines[1:]]
     made = [ThreadSight(**{**fields, "places": tuple(fields["places"])}) for fields in threads]
     return lines[0], sorted(made, key=lambda sight: sight.thread)
+
+
+def _clear_away(pid: int) -> None:
+    """Remove the file by which runtimes of LLVM and Intel register: they do when they end in order only."""
+    try:
+        os.unlink(f"/dev/shm/__KMP_REGISTERED_LIB_{pid}_{os.getuid()}")
+    except OSError:
+        pass  # most runtimes have none
 
 
 def _tell_region(candidate: str, pipe: int) -> None:

@@ -30,11 +30,16 @@ def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> s
     if quiet:
         return ""
     notes = [one for one in verified.ranks if one.level is Level.NOTE]
-    return "\n".join((render_paragraph("ompbind", _line(verified)), *_reasons(notes, "note: ")))
+    return "\n".join(
+        (
+            render_paragraph("ompbind", _line(verified, planned=any(one.memory for one in plan.placements))),
+            *_reasons(notes, "note: "),
+        )
+    )
 
 
-def _line(verified: Verified) -> str:
-    """Say in one sentence that all is well."""
+def _line(verified: Verified, *, planned: bool) -> str:
+    """Say in one sentence that all is well; `planned` tells that memory is to be had by a policy."""
     seen = [one.verdict for one in verified.ranks if one.verdict]
     unseen = [one.rank for one in verified.ranks if not one.verdict]
     gone = f"{named('rank', unseen)} {UNSEEN if len(unseen) == 1 else _UNSEEN_RANKS}"
@@ -42,7 +47,9 @@ def _line(verified: Verified) -> str:
         return f"not verified: {gone}"
     bound = sum(one.bound for one in seen)
     where = f"each on the CPUs of its rank{f', {bound} of them bound to places' if bound else ''}"
-    return f"verified: {_counts(seen)}, {where}{_when(verified)}{f'; {gone}' if unseen else ''}"
+    policies = sorted({one.memory for one in verified.ranks if one.memory})
+    memory = f", memory by {' and '.join(policies)}" if planned and policies else ""
+    return f"verified: {_counts(seen)}, {where}{memory}{_when(verified)}{f'; {gone}' if unseen else ''}"
 
 
 def _when(verified: Verified) -> str:

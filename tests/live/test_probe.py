@@ -1,5 +1,6 @@
 """`ompbind probe`: real threads of real OpenMP runtimes, each inside its rank's CPUs."""
 
+import glob
 import json
 import os
 import subprocess
@@ -127,3 +128,9 @@ def test_a_runtime_that_crashes_is_told(ompbind, tmp_path):
     done = ompbind("probe", env={"CONDA_PREFIX": str(tmp_path)})
     assert done.returncode == 1
     assert f"{tmp_path}/lib/libgomp.so.1: gave no answer" in done.stdout
+
+
+def test_a_probe_leaves_no_files(ompbind):
+    before = set(glob.glob("/dev/shm/__KMP_REGISTERED_LIB_*"))
+    assert ompbind("probe").returncode == 0
+    assert not set(glob.glob("/dev/shm/__KMP_REGISTERED_LIB_*")) - before

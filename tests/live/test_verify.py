@@ -457,3 +457,20 @@ def test_what_has_ended_is_nobody():
     assert families == {0: set()}
     child.wait()
     assert not glimpse([child.pid])
+
+
+@pytest.mark.parametrize(("before", "code"), [((), 0), (("numactl", "--interleave=all"), 125)])
+def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before, code):
+    if read_policy(os.getpid()) is None:
+        pytest.skip("this kernel knows no NUMA nodes")
+    if before:
+        required("numactl")
+    report = tmp_path / "report.json"
+    options = ("--share", "--memory", "bind", "--verify=strict", "--report", str(report), *LIMIT)
+    done = ompbind("run", *options, "--", *before, "sleep", "0.6")
+    assert done.returncode == (0 if code == 0 else done.returncode), done.stderr
+    (rank,) = json.loads(report.read_text())["verified"]["ranks"]
+    assert rank["memory"].startswith("interleave:" if before else "bind:")
+    assert [finding["code"] for finding in rank["findings"]] == (["memory"] if before else [])
+    assert ("memory by bind:" in words(done.stderr)) == (not before)
+    assert done.returncode == code
