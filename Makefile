@@ -42,13 +42,14 @@ check: $(VENV)/.developing ## lint, types, floors, docs up to date
 docs: $(VENV)/.developing ## write docs/reference.md anew from the program
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.installed ## measure start-up, planning, reading machines, launches, quiet runs and output
+bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, output, effect
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/quiet.py
 	$(BIN)/python benchmarks/launch.py
 	$(BIN)/python benchmarks/output.py
+	$(BIN)/python benchmarks/effect.py
 
 clean: ## remove the virtual environment and what tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

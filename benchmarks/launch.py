@@ -35,7 +35,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.launchers import COPIED, MAKERS, Make, Setting, compile_floor, make_launchers, slurm_answers
+from benchmarks.launchers import (
+    COPIED,
+    MAKERS,
+    Make,
+    Setting,
+    compile_floor,
+    make_environment,
+    make_launchers,
+    slurm_answers,
+)
 from benchmarks.promises import FEW, MANY, Walls, each_further, judge_launch, median_ratio, tell_promises
 from benchmarks.rounds import compile_modules, counts, make_parser
 from benchmarks.timing import Failed, Hung, Sample, Where, time_once
@@ -44,8 +53,6 @@ from tests.slurm import PROGRAMS, one_node
 
 SLOW_S = 0.7
 HANGS = 3
-FOREIGN = ("SLURM", "PMI", "OMPI", "HYDRA", "PRTE", "OMPBIND")
-"""How variables begin that an engine around this program has set, and that the launchers must not see."""
 
 Key = tuple[str, int]
 """A launcher, and a number of copies."""
@@ -180,16 +187,6 @@ def read_options() -> argparse.Namespace:
     if unknown:
         parser.error(f"no launcher is called {', '.join(unknown)}: there are {', '.join(MAKERS)}")
     return options
-
-
-def make_environment(folder: Path) -> dict[str, str]:
-    """Return this environment without what an engine set, with temporary files and claims in a folder."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name == "SLURM_CONF" or not name.startswith(FOREIGN)
-    }
-    return {**kept, "TMPDIR": str(folder), "OMPBIND_RUNTIME_DIR": str(folder)}
 
 
 def start_slurm(stack: ExitStack, env: dict[str, str]) -> dict[str, str]:

@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.record import Record
 
 COPIED = "/bin/true"
+FOREIGN = ("SLURM", "PMI", "OMPI", "HYDRA", "PRTE", "OMPBIND")
+"""How variables begin that an engine around this program has set, and that the launchers must not see."""
 
 Make = Callable[[int], list[str]]
 """The command of a launcher for a number of copies."""
@@ -36,14 +38,29 @@ def found(*names: str) -> str:
     return path
 
 
+def make_environment(folder: Path, foreign: tuple[str, ...] = FOREIGN) -> dict[str, str]:
+    """Return this environment without what begins so, with temporary files and claims in a folder."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SLURM_CONF" or not name.startswith(foreign)
+    }
+    return {**kept, "TMPDIR": str(folder), "OMPBIND_RUNTIME_DIR": str(folder)}
+
+
 def compile_floor(folder: Path) -> str | None:
     """Compile posix_spawn.c into a folder and return its path; None without a compiler."""
+    return compile_beside("posix_spawn.c", folder, "-O2")
+
+
+def compile_beside(name: str, folder: Path, *options: str) -> str | None:
+    """Compile a file of this folder into another and return the program; None without a compiler."""
     compiler = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), None)
     if compiler is None:
         return None
-    program = str(folder / "posix_spawn")
-    source = str(Path(__file__).with_name("posix_spawn.c"))
-    subprocess.run([compiler, "-O2", "-Wall", "-o", program, source], check=True)
+    source = Path(__file__).with_name(name)
+    program = str(folder / source.stem)
+    subprocess.run([compiler, *options, "-Wall", "-o", program, str(source)], check=True)
     return program
 
 
@@ -101,10 +118,15 @@ def make_srun(setting: Setting) -> Make:
 
 def make_torchrun(setting: Setting) -> Make:
     """Return torchrun's command."""
-    path = setting.torchrun or str(Path(sys.executable).with_name("torchrun"))
+    path = find_torchrun(setting.torchrun or str(Path(sys.executable).with_name("torchrun")))
+    return lambda ranks: [path, "--standalone", "--no-python", f"--nproc-per-node={ranks}", COPIED]
+
+
+def find_torchrun(path: str) -> str:
+    """Return the path if torchrun is there; raises Missing."""
     if not os.access(path, os.X_OK):
         raise Missing("no torchrun in this environment; --torchrun PATH names one")
-    return lambda ranks: [path, "--standalone", "--no-python", f"--nproc-per-node={ranks}", COPIED]
+    return path
 
 
 def make_hydra(_: Setting) -> Make:

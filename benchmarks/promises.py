@@ -1,8 +1,9 @@
-"""What is promised of a launch and of a quiet run, and whether numbers keep it: no clock, no process."""
+"""What is promised of launches, quiet runs and bound work, and whether numbers keep it: no clock."""
 
+import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -18,24 +19,62 @@ FEW, SOME, MANY = 1, 64, 256
 """Numbers of ranks that promises are about."""
 
 
+CONFIDENCE = 0.99
+"""How sure it is that a median lies in the interval that is told of it."""
+
+BY_HAND = ("openmpi", "torchrun", "taskset")
+"""Ways to start two ranks that are tuned by hand; ompbind's ranks are to work as fast as in each of them."""
+
+THROUGHPUT = 0.98
+"""The least that the throughput of ompbind's ranks is of another's."""
+
+
 class Promise(Record):
-    """Something measured that is to be at most `limit`; `measured` is None where it could not be."""
+    """Something measured that is to be at most `limit`; `measured` is None where it could not be.
+
+    Where `low` is given, chance explains that as much was measured if it is only so little.
+    """
 
     text: str
     limit: float
     measured: float | None
     unit: str = "x"
+    low: float | None = None
 
     @property
     def missed(self) -> bool:
-        """Tell whether it was measured and is too much."""
+        """Tell whether it was measured and is too much, by more than chance explains."""
+        return self.above and (self.low is None or self.low > self.limit)
+
+    @property
+    def above(self) -> bool:
+        """Tell whether it was measured and is more than the limit."""
         return self.measured is not None and self.measured > self.limit
 
 
 def median_ratio(over: Sequence[float | None], under: Sequence[float | None]) -> float | None:
     """Return the median ratio over the rounds that have both numbers; None without any."""
-    pairs = [(a, b) for a, b in zip(over, under, strict=False) if a is not None and b is not None]
-    return statistics.median(a / b for a, b in pairs) if pairs else None
+    ratios = pair_ratios(over, under)
+    return statistics.median(ratios) if ratios else None
+
+
+def pair_ratios(over: Sequence[float | None], under: Sequence[float | None]) -> list[float]:
+    """Return the ratio within each round that has both numbers."""
+    pairs = zip(over, under, strict=False)
+    return [a / b for a, b in pairs if a is not None and b is not None]
+
+
+def median_interval(numbers: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return between which numbers the median of endless rounds would be; 0 and infinity for too few rounds.
+
+    Each round is as likely above that median as below it, whatever else they follow, so the number of those
+    below is binomial: as many are cut off at both ends as leaves this confidence.
+    """
+    cut, beyond, count = 0, 1.0, len(numbers)
+    while 2 * beyond <= (1 - confidence) * 2**count:
+        cut += 1
+        beyond += math.comb(count, cut)
+    return (sorted(numbers)[cut - 1], sorted(numbers)[-cut]) if cut else (0.0, math.inf)
 
 
 def each_further(walls: Walls, name: str) -> list[float | None]:
@@ -65,6 +104,23 @@ def _launch_promise(
 ) -> Promise:
     text = f"{ranks} ranks, wall time, of {other}'s"
     return Promise(text=text, limit=limit, measured=ratio(other, ranks))
+
+
+def judge_effect(times: Mapping[tuple[str, str], Sequence[float | None]]) -> Iterator[Promise]:
+    """Yield what is promised of work in ranks that ompbind binds, from times by work and way to start it.
+
+    There is one against each way by hand, and none against the fastest of them, which among equals is the one
+    that was lucky. Against ranks that nobody binds it is the same.
+    """
+    for work in dict.fromkeys(work for work, _ in times):
+        for other in (*BY_HAND, "default"):
+            ratios = pair_ratios(times.get((work, "ompbind"), ()), times.get((work, other), ()))
+            yield Promise(
+                text=f"{work}, time, of {other}'s",
+                limit=1 / THROUGHPUT,
+                measured=statistics.median(ratios) if ratios else None,
+                low=median_interval(ratios)[0],
+            )
 
 
 class Quiet(Record):
@@ -105,10 +161,10 @@ def _most(measured: Sequence[Quiet], field: str, unit: float) -> float | None:
 
 def render_promise(promise: Promise) -> str:
     """Return the one line on a promise."""
-    limit = f"at most {promise.limit:g} {promise.unit}".rstrip()
+    limit = f"at most {round(promise.limit, 3):g} {promise.unit}".rstrip()
     if promise.measured is None:
         return f"{'-':7} {promise.text:36} {'not measured':>12}  ({limit})"
-    word = "MISSED" if promise.missed else "ok"
+    word = "MISSED" if promise.missed else "unsure" if promise.above else "ok"
     number = f"{round(promise.measured, 3):g} {promise.unit}".rstrip()
     return f"{word:7} {promise.text:36} {number:>12}  ({limit})"
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -37,3 +38,19 @@ def counts(text: str) -> tuple[int, ...]:
     if numbers[0] < 1:
         raise ValueError(text)
     return numbers
+
+
+def names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads "a,b": names that are known; ArgumentTypeError tells the others."""
+    there = tuple(known)
+
+    def read(text: str) -> tuple[str, ...]:
+        wanted = tuple(text.split(","))
+        unknown = sorted(set(wanted) - set(there))
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"nothing is called {', '.join(unknown)}: there are {', '.join(there)}"
+            )
+        return wanted
+
+    return read

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from resource import struct_rusage
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.record import Record
@@ -37,15 +38,26 @@ class Where(Record):
 
 def time_once(command: Sequence[str], where: Where) -> Sample:
     """Run a command to its end in a session of its own. Raises Hung or Failed."""
+    begin = time.perf_counter()
+    pid = start(command, where)
+    ended = wait(pid, where.timeout_s)
+    wall_s = time.perf_counter() - begin
+    spent = finish(pid, where, ended)
+    return Sample(wall_s=wall_s, cpu_s=spent.ru_utime + spent.ru_stime)
+
+
+def start(command: Sequence[str], where: Where) -> int:
+    """Start a command in a session of its own; return its pid."""
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, where.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
     ]
-    begin = time.perf_counter()
-    pid = os.posix_spawn(command[0], command, where.env, file_actions=files, setsid=True)
-    ended = _wait(pid, where.timeout_s)
-    wall_s = time.perf_counter() - begin
+    return os.posix_spawn(command[0], command, where.env, file_actions=files, setsid=True)
+
+
+def finish(pid: int, where: Where, ended: bool) -> struct_rusage:
+    """Take the end of what was started, or kill it; return what it used. Raises Hung or Failed."""
     if not ended:
         kill_session(pid)
     _, status, spent = os.wait4(pid, 0)
@@ -55,10 +67,10 @@ def time_once(command: Sequence[str], where: Where) -> Sample:
         words = Path(where.said).read_text(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(words) if line.strip(" -*")), "")
         raise Failed(f"status {os.waitstatus_to_exitcode(status)} {last}".strip())
-    return Sample(wall_s=wall_s, cpu_s=spent.ru_utime + spent.ru_stime)
+    return spent
 
 
-def _wait(pid: int, timeout_s: float) -> bool:
+def wait(pid: int, timeout_s: float) -> bool:
     """Wait until a child has ended; tell whether it has in time."""
     handle = os.pidfd_open(pid)
     try:
