@@ -5,7 +5,7 @@
 Start-up is wall time, side by side with `python -c "import click"` in the same environment: every
 round runs each command once, and the ratio is the median over rounds. Planning is CPU time from shell
 to shell, 64 ranks on a made machine of 2,048 CPUs, the reading of its topology included. Last, what it
-takes to define a record of five fields, beside a dataclass that is as strict.
+takes to define a record of five fields and words of three, beside a dataclass that is as strict and StrEnum.
 """
 
 import resource
@@ -16,12 +16,14 @@ import tarfile
 import tempfile
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import read_rounds
 from ompbind.record import Record
+from ompbind.words import Words
 from tests.machines import Shape, write_tree
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
@@ -74,13 +76,16 @@ def measure_planning(rounds: int) -> None:
             print(f"ompbind plan -n 64, 2,048 CPUs from {source.name:14} {spent * 1000:7.1f} ms of CPU time")
 
 
-def measure_records(rounds: int) -> None:
-    """Print the median time that defining a dataclass and a Record of the same fields takes."""
+def measure_definitions(rounds: int) -> None:
+    """Print the median time that defining classes takes, with what they are instead of."""
     fields = "\n    ".join(("a: int", "b: str", "c: tuple[int, ...]", "d: int = 0", "e: int = 1"))
     strict = "frozen=True, slots=True, kw_only=True"
+    words = "\n    ".join(f"{name} = {name.lower()!r}" for name in ("CLOSE", "SPREAD", "NONE"))
     sources = {
         "dataclass": f"@dataclass({strict})\nclass Made:\n    {fields}",
         "Record": f"class Made(Record):\n    {fields}",
+        "StrEnum": f"class Made(StrEnum):\n    {words}",
+        "Words": f"class Made(Words):\n    {words}",
     }
     for name, source in sources.items():
         code = compile(source, name, "exec")
@@ -90,7 +95,7 @@ def measure_records(rounds: int) -> None:
 
 def definition_s(code: CodeType) -> float:
     """Define a class once and return the time in seconds."""
-    names = {"dataclass": dataclass, "Record": Record, "__name__": "made"}
+    names = {"dataclass": dataclass, "Record": Record, "StrEnum": StrEnum, "Words": Words, "__name__": "made"}
     begin = time.perf_counter()
     exec(code, names)
     return time.perf_counter() - begin
@@ -101,7 +106,7 @@ def main() -> None:
     rounds = read_rounds(__doc__, default=31)
     measure_startup(rounds)
     measure_planning(max(3, rounds // 4))
-    measure_records(rounds)
+    measure_definitions(rounds)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 A *seat* is where a rank sits in the whole job: its global and local number, and both sizes.
 """
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,11 @@ from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
 from ompbind.placement import Placement, Plan
 from ompbind.record import Record
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
 """Variables that belong together: the one without the other means something else in each runtime."""
 
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind decides: value, or None for "unset"."""
-
-_FIELD = re.compile(r"\{(rank|local_rank|size|cpus|run_id)\}")
 
 
 class Seat(Record):
@@ -127,7 +123,7 @@ def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
 def parse_assignment(text: str) -> tuple[str, str]:
     """Read NAME=VALUE; raises RequestError when there is no name or no "="."""
     name, equals, value = text.partition("=")
-    if not equals or not _NAME.fullmatch(name) or "\0" in value:
+    if not (equals and name.isascii() and name.isidentifier()) or "\0" in value:
         raise RequestError(
             f"--env {text!r} is not NAME=VALUE",
             hint="names are of letters, digits and underscores, as in --env PORT=800{rank}",
@@ -164,6 +160,10 @@ def _in_order(placement: Placement) -> str:
 
 def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:
     """Put the rank's own values in place of {rank}, {cpus} and so on; other braces stay as they are."""
+    if "{" not in value:
+        return value
+    import re  # late, as what is compiled is: few values have anything to fill in
+
     seat, job = where
     fields = {
         "rank": str(seat.rank),
@@ -172,4 +172,4 @@ def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:
         "cpus": _in_order(placement),
         "run_id": job.run_id,
     }
-    return _FIELD.sub(lambda match: fields[match[1]], value)
+    return re.sub(rf"\{{({'|'.join(fields)})\}}", lambda match: fields[match[1]], value)

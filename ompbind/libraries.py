@@ -6,12 +6,12 @@ A *runtime* makes and binds the threads of OpenMP, a *BLAS* has threads of its o
 """
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 
 from ompbind.record import Record
+from ompbind.words import Words
 
 
-class Role(StrEnum):
+class Role(Words):
     """What a library is for."""
 
     RUNTIME = "runtime"
@@ -20,7 +20,7 @@ class Role(StrEnum):
     POOL = "pool"
 
 
-class OmpRuntime(StrEnum):
+class OmpRuntime(Words):
     """The families of OpenMP runtimes, which read the same variables in different ways."""
 
     GOMP = "gomp"

@@ -5,7 +5,6 @@ of ranks, for schedulers, I/O threads and the like.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Literal
 
 from ompbind.errors import RequestError
@@ -13,13 +12,14 @@ from ompbind.libraries import OmpRuntime
 from ompbind.mask import Mask, Word
 from ompbind.record import Record
 from ompbind.topology import KindName
+from ompbind.words import Words
 from ompbind.workload import Workload
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
 
 
-class Bind(StrEnum):
+class Bind(Words):
     """How the OpenMP threads of a rank are bound; the rank's process is confined in every mode."""
 
     RANK = "rank"
@@ -29,14 +29,14 @@ class Bind(StrEnum):
     NONE = "none"
 
 
-class ProcBind(StrEnum):
+class ProcBind(Words):
     """How OpenMP spreads the threads of a team over its places."""
 
     CLOSE = "close"
     SPREAD = "spread"
 
 
-class Memory(StrEnum):
+class Memory(Words):
     """Where memory comes from: as the kernel does by itself, or by a policy for the NUMA nodes of a rank."""
 
     LOCAL = "local"
@@ -45,7 +45,7 @@ class Memory(StrEnum):
     INTERLEAVE = "interleave"
 
 
-class Sharing(StrEnum):
+class Sharing(Words):
     """What becomes of CPUs that other runs use: told, used in silence, left to them, or refused."""
 
     WARN = "warn"

@@ -6,13 +6,13 @@ second runtime sees. libomp before LLVM 16 has places only at a price: children 
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from ompbind.errors import PlanError
 from ompbind.libraries import KINDS, Library, OmpRuntime, Role
 from ompbind.placement import Note, Plan
 from ompbind.request import Bind, Request
 from ompbind.topology import Level
+from ompbind.words import Words
 from ompbind.workload import Found, How, Workload
 
 FORKS_FROM = 16
@@ -25,7 +25,7 @@ CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not be where the binding mode says."""
 
 
-class Style(StrEnum):
+class Style(Words):
     """How a binding is written: as OMP_PLACES, as a list in KMP_AFFINITY, or not at all."""
 
     PLACES = "places"

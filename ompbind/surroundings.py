@@ -4,16 +4,16 @@ What cannot be read is None, "" or empty, and never an error.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from ompbind.cpuset import CpuSet
 from ompbind.liveruns import LiveRun
 from ompbind.record import Record
 from ompbind.topology import Machine
+from ompbind.words import Words
 from ompbind.workload import Workload
 
 
-class Permission(StrEnum):
+class Permission(Words):
     """What became of a call to the kernel that was tried."""
 
     GRANTED = "granted"

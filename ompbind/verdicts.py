@@ -6,7 +6,6 @@ A *finding* is one thing that is not as the plan has it, with its cause as far a
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 
 from ompbind.causes import (
     advise,
@@ -20,9 +19,10 @@ from ompbind.cpuset import CpuSet, count, named
 from ompbind.record import Record
 from ompbind.request import Bind
 from ompbind.threads import Expected, ProcessState
+from ompbind.words import Words
 
 
-class Level(StrEnum):
+class Level(Words):
     """How bad a finding is: a note is what a program may well mean to do."""
 
     OK = "ok"

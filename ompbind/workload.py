@@ -5,13 +5,13 @@ lies *available* in the environment of its Python, where only running it could t
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from ompbind.libraries import Library, OmpRuntime, Role
 from ompbind.record import Record
+from ompbind.words import Words
 
 
-class How(StrEnum):
+class How(Words):
     """Why a library is expected in a process, surest first."""
 
     PRELOADED = "preloaded"

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "ompbind"
 
 TABLE = """
-words:   record errors cpuset
+words:   words record errors cpuset
 values:  libraries workload liveruns topology kinds memories items mend mask request mempolicy
          placement neighbours policies runtimes places selection field fitting strategies crowd
          ground shares explain strictness decide advice plan measures reasons compat numa_maps

@@ -1,7 +1,6 @@
 """The options that verbs share, with the same words everywhere, and what they make of them."""
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Literal, cast, get_args
@@ -42,7 +41,8 @@ def seconds(text: str) -> float:
     """Read a time for click as `timeout` and `sleep` do: a number, or one with s, m, h or d behind it."""
     unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])
     number = text[:-1] if unit else text
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+|[0-9]+\.", number) or len(number) > 12:
+    whole, _, part = number.partition(".")
+    if not (whole + part).isdigit() or not number.isascii() or len(number) > 12:
         raise click.BadParameter(f"{text!r} is not a time: write seconds, or for example 1.5h")
     return float(number) * (unit or 1)
 
