@@ -8,7 +8,7 @@ from ompbind.machine.linux import read_recorded
 from ompbind.mask import parse_mask
 from ompbind.plan import make_plan
 from ompbind.report.listing import render_listing
-from ompbind.report.text import WIDTH, render_cpus
+from ompbind.report.text import WIDTH, render_cpus, render_paragraph, wrap_indented
 from ompbind.report.tree import LINES, render_tree
 from ompbind.request import Request
 from ompbind.topology import CoreKind, Node
@@ -145,3 +145,13 @@ def test_text_from_files_does_not_reach_the_terminal_as_it_is():
     shown = render_tree(odd)
     assert "a?[31mb: x?, 1 CPU" in shown
     assert "note: c?d" in shown
+
+
+def test_long_values_are_broken_after_commas_and_stay_what_they_are():
+    value = "KMP_AFFINITY=reset,granularity=fine,explicit,proclist=[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"
+    for lines in (
+        render_paragraph("note", f"it obeys\n{value}").split("\n"),
+        wrap_indented(f"  {value}").split("\n"),
+    ):
+        assert max(map(len, lines)) <= WIDTH
+        assert value in "".join(line.lstrip() for line in lines)

@@ -90,22 +90,34 @@ def wrap_indented(line: str) -> str:
 
 
 def _fill(text: str, first: str, further: str) -> str:
-    """Fill lines with words, the first line and the further ones after a beginning of their own."""
-    return textwrap.fill(
-        breakable(plain(text), WIDTH // 2),
+    """Fill lines with words, the first line and the further ones after a beginning of their own.
+
+    Long words end lines after their commas and bars, and are else what they were: values can be copied.
+    """
+    words = "".join(" " if sign.isspace() and sign != _HOLDS else sign for sign in plain(text))
+    filled = textwrap.fill(
+        breakable(words, WIDTH // 2, _MAY_END),
         WIDTH,
         initial_indent=first,
         subsequent_indent=further,
+        expand_tabs=False,
+        replace_whitespace=False,
         break_on_hyphens=False,
         break_long_words=False,
     )
+    return filled.replace(_MAY_END, "")
 
 
-def breakable(text: str, width: int) -> str:
+_MAY_END = "\t"
+"""A blank that is not printed, at which a line may end."""
+
+
+def breakable(text: str, width: int, blank: str = " ") -> str:
     """Put blanks after the commas and bars of words longer than `width`, so that lines can end there."""
     words = text.split(" ")
     return " ".join(
-        word if len(word) <= width else word.replace(",", ", ").replace("|", "| ") for word in words
+        word if len(word) <= width else word.replace(",", f",{blank}").replace("|", f"|{blank}")
+        for word in words
     )
 
 
