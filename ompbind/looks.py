@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from ompbind.crews import Crew, Inspection
 from ompbind.record import Record
 from ompbind.threads import ThreadState
+from ompbind.verdicts import Finding
 
 
 class Look(Record):
@@ -49,12 +50,16 @@ class CrewUse(Record):
 
 
 class Glance(Record):
-    """What happened between two looks: CPUs and crews in their order, threads with the busiest first."""
+    """What happened between two looks: CPUs and crews in their order, threads with the busiest first.
+
+    `together` is what was found on several crews at the last one.
+    """
 
     span_s: float
     cpus: tuple[CpuUse, ...]
     crews: tuple[CrewUse, ...]
     threads: tuple[ThreadUse, ...]
+    together: tuple[Finding, ...] = ()
 
 
 def compare_looks(before: Look, after: Look) -> Glance:
@@ -66,6 +71,7 @@ def compare_looks(before: Look, after: Look) -> Glance:
         cpus=tuple(_use_cpus(before, after)),
         crews=tuple(_sum_crew(crew, threads) for crew in after.inspection.crews),
         threads=tuple(sorted(threads, key=lambda one: (-one.share, -one.moves_per_s, one.thread.tid))),
+        together=after.inspection.together,
     )
 
 

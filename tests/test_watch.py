@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ompbind.looks import Look, compare_looks
 from ompbind.report.watch import Room, make_view
-from tests.test_crews import look_at
+from tests.test_crews import OWN, look_at, rank
 from tests.test_verdicts import cpus, process
 
 
@@ -17,7 +17,10 @@ def draw(cpu_count, processes, threads, room):
         process(f"{each * i}-{each * (i + 1) - 1}*{threads}", pid=1000 * (i + 1), name="python3.11\x1b")
         for i in range(processes)
     ]
-    seen = look_at(*kin, around="")
+    return draw_inspection(look_at(*kin, around=""), cpu_count, room)
+
+
+def draw_inspection(seen, cpu_count, room):
     now = Look(at_s=2.0, inspection=seen, cpus=tuple((cpu, cpu / cpu_count, 2.0) for cpu in range(cpu_count)))
     before = now.replace(at_s=0.0, cpus=tuple((cpu, 0.0, 0.0) for cpu in range(cpu_count)))
     screen = io.StringIO()
@@ -51,3 +54,16 @@ def test_cpus_have_bars_and_what_does_not_fit_is_counted():
     many = draw(64, 32, 3, Room())
     assert any("more" in line and "..." in line for line in many)
     assert str(cpus("0-1")) in "".join(many)
+
+
+def test_verdicts_are_told_by_what_they_are_called():
+    narrow = rank(1, "2*3", "libgomp.so.1", pid=13, OMP_PLACES="cores", OMP_PROC_BIND="true")
+    lines = draw_inspection(look_at(*OWN, rank(0, "0-1*2", pid=12), narrow), 4, Room())
+    assert [line.rstrip().split("  ")[-1] for line in lines[2:5]] == ["verdict", "ok", "problem: narrowed"]
+
+
+def test_what_is_wrong_between_ranks_is_told():
+    lines = draw_inspection(look_at(*OWN, rank(0, "0-2", pid=12), rank(1, "2-3", pid=13)), 4, Room())
+    assert "problem: outside" in lines[3]
+    assert lines[5].startswith("problem: shared (")
+    assert max(map(len, lines)) <= 80

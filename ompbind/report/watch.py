@@ -1,6 +1,8 @@
 """A glance at running processes for a screen: how busy CPUs, ranks and threads are, and who moves around."""
 
-from rich.console import Group, RenderableType
+from collections.abc import Iterable
+
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -8,11 +10,14 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.looks import CpuUse, CrewUse, Glance, ThreadUse
 from ompbind.record import Record
 from ompbind.report.text import plain, render_cpus
-from ompbind.verdicts import Level
+from ompbind.verdicts import Finding, Level
 
 _STEPS = " ▁▂▃▄▅▆▇█"
 _FEW = 16
 """CPUs that are shown with numbers; more are shown as one sign each."""
+
+_SHARED = 2
+"""Findings on several crews that are shown."""
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
 
@@ -28,10 +33,12 @@ class Room(Record):
 def make_view(glance: Glance, head: str, room: Room) -> RenderableType:
     """Make what a screen shows of a glance, no higher than it is."""
     cpus = _draw_cpus(glance, room)
-    rows = max(room.height - len(cpus) - 4, 4)
+    shared = [_judged(one.level, [one]) + f" ({plain(one.text)})" for one in glance.together][:_SHARED]
+    rows = max(room.height - len(cpus) - len(shared) - 4, 4)
     crews = min(len(glance.crews), max(rows // 2, rows - len(glance.threads)))
     parts: list[RenderableType] = [Text(head, style="dim", no_wrap=True), *cpus]
     parts.append(_draw_crews(glance.crews, crews))
+    parts.extend(Text(line, no_wrap=True, overflow="ellipsis") for line in shared)
     parts.append(_draw_threads(glance.threads, max(rows - crews - 1, 1)))
     return Group(*parts)
 
@@ -81,11 +88,17 @@ def _draw_crews(crews: tuple[CrewUse, ...], rows: int) -> Table:
             _short(crew.cpus),
             f"{one.share:.0%}",
             f"{one.moves_per_s:.0f}",
-            Text(f"{verdict.level}: {plain(verdict.text)}", style=_STYLES[verdict.level]),
+            Text(_judged(verdict.level, verdict.findings), style=_STYLES[verdict.level]),
         )
     if len(shown) < len(crews):
         table.add_row("...", "", f"{len(crews) - len(shown)} more")
     return table
+
+
+def _judged(level: Level, findings: Iterable[Finding]) -> str:
+    """Say how bad it is and what was found, by codes: there is no room for sentences."""
+    codes = dict.fromkeys(one.code for one in findings if one.level is not Level.OK)
+    return f"{level}: {', '.join(codes)}" if codes else str(level)
 
 
 def _by_level(use: CrewUse) -> tuple[int, float]:
@@ -114,13 +127,9 @@ def _short(cpus: CpuSet) -> str:
 
 
 def _table(*titles: str) -> Table:
-    wide = "verdict" in titles
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, expand=wide)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     right = {"rank", "pid", "threads", "use", "moves/s", "thread", "on"}
     for title in titles:
-        grows = title == "verdict"
-        table.add_column(
-            title, justify="right" if title in right else "left", no_wrap=True, overflow="ellipsis",
-            ratio=1 if grows else None,
-        )  # fmt: skip
+        justify: JustifyMethod = "right" if title in right else "left"
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")
     return table
