@@ -397,7 +397,16 @@ def test_json_has_the_command_and_every_finding():
             "python_version": "3.12",
             "site": "/s",
             "opaque": False,
-            "libraries": [{"path": GOMP, "kind": "gomp", "version": None, "how": "available", "by": "torch"}],
+            "libraries": [
+                {
+                    "path": GOMP,
+                    "kind": "gomp",
+                    "role": "runtime",
+                    "version": None,
+                    "how": "available",
+                    "by": "torch",
+                }
+            ],
         },
         "findings": [
             {

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count
 from ompbind.findings import UNKNOWN, Finding, Grade
+from ompbind.report.plan import library_record
 from ompbind.report.text import Column, plain, render_table, wrap_indented
 from ompbind.surroundings import Surroundings
 
@@ -71,14 +72,5 @@ def _command(here: Surroundings) -> dict[str, object] | None:
         "python_version": ".".join(map(str, command.python)) if command.python else None,
         "site": work.site or None,
         "opaque": work.opaque,
-        "libraries": [
-            {
-                "path": one.library.path,
-                "kind": one.library.kind.name,
-                "version": one.library.version,
-                "how": one.how,
-                "by": one.by,
-            }
-            for one in work.libraries
-        ],
+        "libraries": list(map(library_record, work.libraries)),
     }

@@ -15,7 +15,7 @@ from ompbind.report.machine import render_summary
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.request import Bind, Memory, Request
 from ompbind.topology import Level, index_by_cpu
-from ompbind.workload import Workload
+from ompbind.workload import Found, Workload
 
 
 def render_plan(plan: Plan) -> str:
@@ -137,23 +137,24 @@ def _request_record(request: Request) -> dict[str, object]:
 
 
 def _workload_record(workload: Workload) -> dict[str, object]:
-    found = workload.libraries
     return {
-        "program": workload.program,
+        "program": workload.program or None,
         "python": workload.python or None,
         "opaque": workload.opaque,
         "preload": list(workload.preload),
-        "libraries": [
-            {
-                "name": one.library.kind.name,
-                "role": str(one.library.kind.role),
-                "path": one.library.path,
-                "version": one.library.version,
-                "how": str(one.how),
-                "by": one.by,
-            }
-            for one in found
-        ],
+        "libraries": list(map(library_record, workload.libraries)),
+    }
+
+
+def library_record(found: Found) -> dict[str, object]:
+    """Return a library that a command has or may load, as it stands in JSON."""
+    return {
+        "path": found.library.path,
+        "kind": found.library.kind.name,
+        "role": str(found.library.kind.role),
+        "version": found.library.version,
+        "how": str(found.how),
+        "by": found.by,
     }
 
 
