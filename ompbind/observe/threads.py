@@ -7,7 +7,8 @@ by everybody.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from ompbind.cpuset import CpuSet
 from ompbind.libraries import Library, name_library
@@ -19,6 +20,8 @@ POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline"
 
 FORBIDDEN = ("libraries", "environment")
 """What only the owner of a process may read of it, as `ProcessState.unread` names it."""
+
+_T = TypeVar("_T")
 
 _KERNEL = 0x00200000
 """The flag of the kernel's own threads (PF_KTHREAD)."""
@@ -86,16 +89,7 @@ def read_libraries(pid: int) -> tuple[Library, ...] | None:
 
     Two files are two libraries, even where one has replaced the other under the same name.
     """
-    try:
-        folder = _open(pid)
-    except FileNotFoundError:
-        return ()
-    except OSError:
-        return None
-    try:
-        return _read_libraries(folder, f"task/{pid}")
-    finally:
-        os.close(folder)
+    return _read_of(pid, _read_libraries)
 
 
 def read_variables(pid: int) -> tuple[tuple[str, str], ...] | None:
@@ -103,6 +97,11 @@ def read_variables(pid: int) -> tuple[tuple[str, str], ...] | None:
 
     A process that writes its title over them, as servers do, has lost some or all.
     """
+    return _read_of(pid, _read_variables)
+
+
+def _read_of(pid: int, read: Callable[[int, str], tuple[_T, ...] | None]) -> tuple[_T, ...] | None:
+    """Read what a process has in the folder of its first thread; nothing when it has ended."""
     try:
         folder = _open(pid)
     except FileNotFoundError:
@@ -110,7 +109,7 @@ def read_variables(pid: int) -> tuple[tuple[str, str], ...] | None:
     except OSError:
         return None
     try:
-        return _read_variables(folder, f"task/{pid}")
+        return read(folder, f"task/{pid}")
     finally:
         os.close(folder)
 
