@@ -63,7 +63,9 @@ def library_names(text: str) -> tuple[str, ...]:
 
 
 def _complete_preloads(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
-    names = [name for name in PRELOADABLE if name.startswith(text)]
+    """Complete the last of some names of libraries; where none fits, it may be a path."""
+    before, comma, last = text.rpartition(",")
+    names = [f"{before}{comma}{name}" for name in PRELOADABLE if name.startswith(last)]
     return names if names else complete_files(ctx, param, text)
 
 
@@ -125,6 +127,7 @@ _PLANNING_OPTIONS = (
              shell_complete=_complete_preloads,
              help=f"Put a library first in LD_PRELOAD: {', '.join(PRELOADABLE)}, or a path; also several."),
     _planned("--expect", type=library_names, multiple=True, metavar="NAMES",
+             shell_complete=_complete_preloads,
              help="Warn unless these libraries are preloaded, as in tcmalloc,iomp."),
     _planned("--memory", type=click.Choice([str(one) for one in Memory]), default="local",
               show_default=True, metavar="MODE",

@@ -311,6 +311,9 @@ def test_shell_completion_is_there(ompbind, name):
         ("--report", ["file,"]),
         ("--stdin", ["plain,first", "plain,none"]),
         ("--verify", ["plain,strict"]),
+        ("--preload t", ["plain,tcmalloc"]),
+        ("--preload ./mine", ["file,./mine"]),
+        ("--expect tcmalloc,i", ["plain,tcmalloc,iomp"]),
     ],
 )
 def test_values_of_running_options_are_completed(ompbind, words, found):
