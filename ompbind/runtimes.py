@@ -128,6 +128,9 @@ def explain_runtime(plan: Plan) -> list[Note]:
     ]
 
 
+_NOT_FOUND = "the command, or what it leads to, is not found"
+
+
 def _told(request: Request) -> str:
     workload = request.workload or Workload()
     if request.omp_runtime is not None:
@@ -138,7 +141,8 @@ def _told(request: Request) -> str:
     if places:
         return ", ".join(f"{label} ({' and '.join(where)})" for label, where in places.items())
     if workload.opaque:
-        return f"not known, {workload.program or 'the command'} does not tell what it will run"
+        program = workload.program
+        return "not known, " + (f"{program} does not tell what it will run" if program else _NOT_FOUND)
     if workload.python:
         return f"none in the packages of {workload.python}"
     return f"none that {workload.program} needs" if workload.program else "not known without the command"

@@ -31,9 +31,9 @@ def lib(text):
 
 def workload(kind, *libraries):
     return Workload(
-        program=f"/bin/{kind}",
+        program=f"/bin/{kind}" if kind != "nothing" else "",
         python="/bin/python" if kind == "python" else "",
-        opaque=kind == "script",
+        opaque=kind in ("script", "nothing"),
         libraries=tuple(map(lib, libraries)),
     )
 
@@ -182,6 +182,7 @@ def test_runtimes_that_cannot_live_together_are_refused(libraries, words):
         (("python",), None, "none in the packages of /bin/python"),
         (("python", "available gomp", "available iomp"), None, "libgomp (in torch), libiomp5 (in torch)"),
         (("script",), None, "not known, /bin/script does not tell what it will run"),
+        (("nothing",), None, "not known, the command, or what it leads to, is not found"),
         (("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),
         (("app", "needed omp 14"), None, "libomp of LLVM 14 (app needs it); no places"),
         (("app",), "llvm", "libomp, as --omp-runtime says"),
