@@ -28,7 +28,7 @@ def explain_escape(process: ProcessState) -> str:
     if "norespect" in kmp and process.has(*_NEWER):
         return f"KMP_AFFINITY={kmp} tells an OpenMP runtime not to respect what the process may use"
     return (
-        f"the program, or somebody else, moved them (sched_setaffinity, as taskset -p does){_blind(process)}"
+        f"the program, or somebody else, changed that (sched_setaffinity, as taskset does){_blind(process)}"
     )
 
 

@@ -172,7 +172,7 @@ SEEN = [
         "outside",
         "KMP_AFFINITY=norespect,granularity=fine,compact tells an OpenMP runtime not to respect",
     ),
-    (process("0-1*3"), plan(Bind.NONE, "1"), "problem", "outside", "somebody else, moved them"),
+    (process("0-1*3"), plan(Bind.NONE, "1"), "problem", "outside", "somebody else, changed that"),
     (
         process("0*5", INTEL, KMP_HW_SUBSET="1c", OMP_PROC_BIND="false"),
         plan(Bind.NONE),

@@ -71,7 +71,7 @@ def test_a_problem_is_a_table_of_the_ranks_that_have_it_and_each_reason_once():
     text = render_verified(seen(GOOD, bad(), GOOD, bad(), None), PLAN, quiet=True)
     head, titles, first, second, reason = text.splitlines()
     assert head == "ompbind: warning: the threads of ranks 1,3 do not run as planned"
-    assert titles.split() == ["rank", "cpus", "threads", "outside", "narrowed", "stacked", "runtimes"]
+    assert titles.split() == ["rank", "CPUs", "threads", "outside", "narrowed", "stacked", "runtimes"]
     assert [line.split() for line in (first, second)] == [
         ["1", "2-3", "3", "1", "0", "0", "-"],
         ["3", "6-7", "3", "1", "0", "0", "-"],

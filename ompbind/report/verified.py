@@ -79,7 +79,7 @@ def _columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
     seen = [(one.rank, one.verdict) for one in ranks if one.verdict]
     return [
         Column(title="rank", cells=[str(rank) for rank, _ in seen], right=True),
-        Column(title="cpus", cells=[cpus.get(rank, "") for rank, _ in seen], grows=True),
+        Column(title="CPUs", cells=[cpus.get(rank, "") for rank, _ in seen], grows=True),
         *(
             Column(title=title, cells=[str(getattr(verdict, title)) for _, verdict in seen], right=True)
             for title in ("threads", "outside", "narrowed", "stacked")

@@ -108,7 +108,7 @@ def test_a_rank_on_the_cpus_of_another_is_told_and_goes_on(ompbind, tmp_path):
     assert done.returncode == 0
     head, titles, row, *reason = done.stderr.splitlines()
     assert head == "ompbind: warning: the threads of rank 1 do not run as planned"
-    assert titles.split() == ["rank", "cpus", "threads", "outside", "narrowed", "stacked", "runtimes"]
+    assert titles.split() == ["rank", "CPUs", "threads", "outside", "narrowed", "stacked", "runtimes"]
     assert row.split() == ["1", str(second), "1", "1", "0", "0", "-"]
     assert f"rank 1: the only thread may run on CPU {first}, outside the rank's CPU {second}" in words(
         "\n".join(reason)
