@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from ompbind.cli.options import CONSUMED, complete_files
-from ompbind.cli.verb import Verb, option
+from ompbind.cli.verb import Verb, format_option
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.launch.claims import find_folder, make_claimant, read_live_runs
@@ -27,19 +27,10 @@ EXAMPLES = (
     cls=Verb,
     examples=EXAMPLES,
     context_settings={"allow_interspersed_args": False},
-    options_metavar="[OPTIONS] --",
     short_help="Look for what would defeat a binding here.",
 )
-@option(
-    "Options",
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
-@click.argument("cmd", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_files)
+@format_option("text", "json")
+@click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def doctor(format_: str, cmd: tuple[str, ...]) -> int:
     """Look for what on this machine, or in this environment, would defeat a binding, each with its remedy.
 

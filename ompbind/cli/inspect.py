@@ -19,8 +19,8 @@ EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
     ("One run, by its name or how that begins, each thread on a line", "ompbind inspect 2026 -v"),
     ("A process that anybody has started, and what it has started", "ompbind inspect 4711"),
-    ("The threads on CPUs that they should not have, for a program", "ompbind inspect --all --format json"),
     ("Who uses which CPU, every 2 seconds", "ompbind inspect --all --watch"),
+    ("The same once, for a program", "ompbind inspect --all --format json"),
 )
 
 
@@ -36,7 +36,7 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str
 )
 @click.argument("what", nargs=-1, metavar="[PID|RUN]...", shell_complete=_complete)
 @option("Options", "--all", "all_", is_flag=True, help="Every live run on this machine.")
-@option("Options", "-v", "--threads", "each", is_flag=True, help="Each thread on a line, and all variables.")
+@option("Options", "-v", "--verbose", "each", is_flag=True, help="Each thread on a line, and all variables.")
 @TABLE_OR_JSON
 @option(
     "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=EVERY_S,

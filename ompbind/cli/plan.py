@@ -120,7 +120,7 @@ EXAMPLES = (
     metavar="NAMES",
     help="Show the plans of several strategies side by side, as in balanced,compact,spread.",
 )
-@click.argument("cmd", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_files)
+@click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.
 

@@ -55,13 +55,18 @@ def option(section: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, cls=SectionedOption, section=section, **settings)
 
 
-TABLE_OR_JSON = option(
-    "Options",
-    "--format",
-    "format_",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to print it.",
-)
+def format_option(default: str, *others: str) -> Callable[[Any], Any]:
+    """Return the decorator for --format of a verb that prints one thing, for people or for programs."""
+    return option(
+        "Options",
+        "--format",
+        "format_",
+        type=click.Choice([default, *others]),
+        default=default,
+        show_default=True,
+        help="How to print it.",
+    )
+
+
+TABLE_OR_JSON = format_option("table", "json")
 """What verbs have that print one thing, for people or for programs."""
