@@ -183,3 +183,11 @@ def test_the_page_shows_what_is_printed():
     page = (Path(__file__).parent.parent / "docs/inspecting.md").read_text()
     session = page.split("```console\n$ ompbind inspect 30117\n")[1].split("\n```")[0]
     assert render_inspection(look_at(*OWN, server, runs=(run,))) == session
+
+
+def test_values_of_variables_are_told_as_they_are():
+    value = "granularity=fine,explicit,proclist=[0,1,2,3,4,5,6,7,8,9,10,11,12]"
+    told = rank(0, "0*4", "libiomp5.so", pid=12, KMP_AFFINITY=value)
+    text = render_inspection(look_at(*OWN, told))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "".join(line.strip() for line in text.splitlines()).count(f"KMP_AFFINITY={value}") == 2

@@ -71,9 +71,9 @@ def _sum_up(inspection: Inspection) -> str:
 def _render_crew(crew: Crew, *, each: bool) -> Iterator[str]:
     yield wrap_indented(plain(make_title(crew)))
     if crew.verdict.findings:
-        yield from (_indent(render_finding(one)) for one in crew.verdict.findings)
+        yield from (wrap_indented(plain(f"  {one.level}: {one.text}")) for one in crew.verdict.findings)
     else:
-        yield _indent(render_paragraph("ok", crew.verdict.text))
+        yield wrap_indented(plain(f"  ok: {crew.verdict.text}"))
     memory = dict(crew.memory)
     told: Mapping[str, str] = {}
     for group in [(one,) for one in crew.processes] if each else _alike(crew.processes):
@@ -183,11 +183,6 @@ def _memory(memory: MemorySight) -> str:
     nodes = ", ".join(f"{render_bytes(size)} on node {node}" for node, size in memory.own_nodes)
     policy = f"policy {memory.policy}" if memory.policy else ""
     return ", ".join(filter(None, (nodes, policy)))
-
-
-def _indent(text: str) -> str:
-    """Put a paragraph two columns further in, within the same width."""
-    return wrap_indented(f"  {' '.join(text.split())}")
 
 
 def render_inspection_json(inspection: Inspection) -> str:
