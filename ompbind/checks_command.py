@@ -3,18 +3,10 @@
 from collections.abc import Iterator
 
 from ompbind.findings import Finding, note, ok, problem
-from ompbind.libraries import KINDS, OmpRuntime
+from ompbind.libraries import KINDS, PACKAGES, OmpRuntime
+from ompbind.runtimes import FORKS_FROM
 from ompbind.surroundings import Command, Surroundings
 from ompbind.workload import Found, How
-
-FORKS_FROM = 16
-"""The version of LLVM from which on processes that libomp forks survive it having places."""
-
-PACKAGES = {
-    "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools (conda)",
-    "iomp": "intel-openmp (pip, conda)",
-}
-"""Where libraries come from that a command wants and that are not there."""
 
 _ALLOCATION = (
     "operations of torch that make tensors of 64 MiB took 2-4 times as long with the allocator"
@@ -65,7 +57,9 @@ def check_runtimes(here: Surroundings) -> Iterator[Finding]:
     """Look for OpenMP runtimes that get in each other's way."""
     runtimes = list(here.workload.runtimes())
     if not runtimes:
-        if here.command is not None and not here.workload.opaque and here.workload.program:
+        if here.workload.static:
+            yield ok("OpenMP runtimes", f"not known: {here.workload.program} is linked statically")
+        elif here.command is not None and not here.workload.opaque and here.workload.program:
             yield ok("OpenMP runtimes", "none found")
         return
     told = ", ".join(_name(one) for one in runtimes)
@@ -118,9 +112,8 @@ def _fork(runtimes: list[Found]) -> Iterator[Finding]:
     ]
     if old:
         why = f"processes that it forks crash when OMP_PLACES names CPUs (before LLVM {FORKS_FROM})"
-        yield note(
-            "OpenMP runtimes", _name(old[0]), why, "--bind none where the program forks, or a newer libomp"
-        )
+        remedy = "--bind rank, the default, gives it none, nor does --bind none; or a newer libomp"
+        yield note("OpenMP runtimes", _name(old[0]), why, remedy)
 
 
 def check_preloadable(here: Surroundings) -> Iterator[Finding]:

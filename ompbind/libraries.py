@@ -85,6 +85,16 @@ KINDS: Mapping[str, Kind] = {
 PRELOADABLE = ("tcmalloc", "jemalloc", "mimalloc", "iomp", "omp", "gomp")
 """What can be preloaded by name."""
 
+PACKAGES: Mapping[str, str] = {
+    "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools-libs (Fedora), gperftools (conda)",
+    "jemalloc": "libjemalloc2 (Debian, Ubuntu), jemalloc (Fedora, conda)",
+    "mimalloc": "libmimalloc2.0 (Debian, Ubuntu), mimalloc (Fedora, conda)",
+    "iomp": "intel-openmp (pip and conda; x86 only)",
+    "omp": "libomp5 (Debian, Ubuntu), libomp (Fedora), llvm-openmp (conda)",
+    "gomp": "libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
+}
+"""The packages in which each of them comes."""
+
 _BY_STEM = {stem: kind for kind in KINDS.values() for stem in kind.stems}
 _DELETED = " (deleted)"
 

@@ -31,7 +31,8 @@ class Workload(Record):
     """A command as far as its files tell; `program` is the file that runs, "" where no command is given.
 
     `python` is the interpreter, "" for other programs, `site` the folder of its packages. `opaque` tells that
-    the file does not say what will run, as a shell script. `preload` is what LD_PRELOAD is to become, empty
+    the file does not say what will run, as a shell script, `static` that it has its libraries within, and
+    none can be preloaded. `preload` is what LD_PRELOAD is to become, empty
     where it stays as it is; `troubles` are warnings about what is preloaded.
     """
 
@@ -39,6 +40,7 @@ class Workload(Record):
     python: str = ""
     site: str = ""
     opaque: bool = False
+    static: bool = False
     libraries: tuple[Found, ...] = ()
     preload: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()

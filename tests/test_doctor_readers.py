@@ -189,12 +189,36 @@ def test_a_command_of_a_python(environment):
         (("x.py", "-I"), False),
         (("-c", "-I"), False),
         (("-m", "pkg", "-E"), False),
+        (("-WError", "x.py"), False),
+        (("-XImporttime", "x.py"), False),
         ((), False),
     ],
     ids=str,
 )
 def test_pythons_that_ignore_variables(environment, words, isolated):
     assert describe((str(environment / "bin/python3.12"), *words), {}).isolated is isolated
+
+
+def test_the_options_of_a_pythons_script_are_its_own(environment, tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!{environment}/bin/python3.12\n")
+    tool.chmod(0o755)
+    command = describe((str(tool), "-E"), {})
+    assert command.python is not None
+    assert not command.isolated
+
+
+def test_a_script_whose_interpreter_is_not_there_says_so(tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_bytes(b"#! /bin/sh -e\r\n")
+    tool.chmod(0o755)
+    assert describe((str(tool),), {}).error == ""
+    tool.write_bytes(b"#!/bin/sh\r\n")
+    command = describe((str(tool),), {})
+    assert "its interpreter '/bin/sh\\r' does not exist" in command.error
+    assert "as on Windows" in command.hint
+    tool.write_bytes(b"#!/nonesuch/sh\n")
+    assert "(#!)" in describe((str(tool),), {}).hint
 
 
 def test_a_command_that_is_not_there_says_what_would_help(tmp_path):

@@ -9,7 +9,7 @@ from ompbind.libraries import OmpRuntime, name_libraries, name_library
 from ompbind.machine.libraries import identify_library
 from ompbind.machine.preloads import find_missing, find_preloads
 from ompbind.machine.programs import read_workload
-from ompbind.workload import How
+from ompbind.workload import How, Workload
 from tests.elves import make_elf
 
 
@@ -76,6 +76,54 @@ def test_a_library_that_is_nowhere_is_known_by_name(tmp_path):
     assert found(read_workload([app], {})) == [("iomp", "needed", "app")]
 
 
+@pytest.mark.parametrize("how", ["folders", "rpath"])
+def test_folders_are_looked_in_as_the_linker_does(tmp_path, how):
+    """RPATH comes before LD_LIBRARY_PATH, whose empty items are the current folder, and RUNPATH after it."""
+    put(tmp_path / "own/libx.so", make_elf(["libgomp.so.1"]))
+    put(tmp_path / "asked/libx.so", make_elf(["libiomp5.so"]))
+    app = put(tmp_path / "app", make_elf(["libx.so"], **{how: "$ORIGIN/own"}))
+    assert found(read_workload([app], {}))[0][0] == "gomp"
+    name = found(read_workload([app], {"LD_LIBRARY_PATH": str(tmp_path / "asked")}))[0][0]
+    assert name == ("gomp" if how == "rpath" else "iomp")
+
+
+def test_an_empty_folder_to_look_in_is_the_current_one(tmp_path, monkeypatch):
+    real = put(tmp_path / "libiomp5.so", make_elf())
+    (tmp_path / "libgomp.so.1").symlink_to(real)
+    app = put(tmp_path / "bin/app", make_elf(["libgomp.so.1"]))
+    monkeypatch.chdir(tmp_path)
+    assert found(read_workload([app], {"LD_LIBRARY_PATH": ":/nonesuch"}))[0][0] == "iomp"
+    assert found(read_workload([app], {"LD_LIBRARY_PATH": ""}))[0][0] == "gomp"
+
+
+def test_a_preloaded_library_is_not_loaded_a_second_time(tmp_path):
+    put(tmp_path / "own/libgomp.so.1", make_elf(soname="libgomp.so.1"))
+    mine = put(tmp_path / "mine/libgomp-12.so", make_elf(soname="libgomp.so.1"))
+    app = put(tmp_path / "app", make_elf(["libgomp.so.1"], folders="$ORIGIN/own"))
+    assert found(read_workload([app], {"LD_PRELOAD": mine})) == [("gomp", "preloaded", "LD_PRELOAD")]
+
+
+def test_nothing_is_preloaded_into_a_static_program(tmp_path):
+    app = put(tmp_path / "app", make_elf())
+    mine = put(tmp_path / "libiomp5.so", make_elf())
+    workload = read_workload([app], {"LD_PRELOAD": mine})
+    assert workload.static
+    assert found(workload) == []
+    (text,) = find_missing([], workload)
+    assert "linked statically" in text
+    assert not read_workload([put(tmp_path / "other", make_elf(["libc.so.6"]))], {}).static
+
+
+def test_pipes_are_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o755)
+    pipe = str(tmp_path / "pipe")
+    app = put(tmp_path / "app", make_elf(["libc.so.6"]))
+    assert read_workload([pipe], {}).opaque
+    assert "is no library" in read_workload([app], {"LD_PRELOAD": pipe}).troubles[0]
+    os.mkfifo(tmp_path / "pyvenv.cfg")
+    assert read_workload([put(tmp_path / "bin/python3", make_elf())], {}).python
+
+
 def test_libraries_that_need_each_other_come_to_an_end(tmp_path):
     put(tmp_path / "liba.so", make_elf(["libb.so"], folders="$ORIGIN"))
     put(tmp_path / "libb.so", make_elf(["liba.so", "libgomp.so.1"], folders="$ORIGIN"))
@@ -116,6 +164,9 @@ def python(tmp_path):
     return put(tmp_path / "venv/bin/python3.12", make_elf())
 
 
+_BESIDE = '"$(CDPATH= cd -- "$(dirname -- "$0")" && echo "$PWD")"'
+"""How scripts of an environment that can be moved name their folder."""
+
 EXPECTED = [
     ("gomp", "available", "torch"),
     ("iomp", "available", "venv"),
@@ -134,6 +185,9 @@ EXPECTED = [
         "taskset -c 0 {python} x",
         "timeout 5 {python} x",
         "{long} x",
+        "{quoted} x",
+        "{beside} x",
+        "{link} x",
         "{by_env} x",
     ],
 )
@@ -143,17 +197,43 @@ def test_a_python_may_load_what_its_packages_carry(tmp_path, python, command):
         "env": "env",
         "tool": put(tmp_path / "tool", f"#!{python}\nimport torch\n"),
         "long": put(tmp_path / "long", f"#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n"),
+        "quoted": put(tmp_path / "quoted", f"#!/bin/sh\n'''exec' '{python}' \"$0\" \"$@\"\n' '''\n"),
+        "beside": put(tmp_path / "beside", f"#!/bin/sh\n'''exec' {_BESIDE}/'venv/bin/python3.12' \"$0\"\n"),
+        "link": str(tmp_path / "venv/bin/py"),
         "by_env": put(tmp_path / "by_env", "#!/usr/bin/env python3.12\n"),
     }
+    (tmp_path / "venv/bin/py").symlink_to("python3.12")
     env = {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
     workload = read_workload(command.format(**words).split(), env)
     told = [(name, how, by if "/" not in by else "venv") for name, how, by in found(workload)]
     assert sorted(told) == sorted(EXPECTED)
-    assert workload.python == python
+    assert workload.python in (python, words["link"])
     assert not workload.opaque
 
 
-@pytest.mark.parametrize("text", ["#!/bin/sh\nexec x\n", "#!/bin/bash\n", "no program", ""])
+def test_a_python_of_this_folder_has_its_environment(tmp_path, python, monkeypatch):
+    monkeypatch.chdir(os.path.dirname(python))
+    workload = read_workload(["./python3.12"], {})
+    assert workload.python == python
+    assert len(found(workload)) == len(EXPECTED)
+
+
+@pytest.mark.parametrize("name", ["t", "3", "3.11", "pythonic", "python-config", "pypyx"])
+def test_only_pythons_are_taken_for_one(tmp_path, name):
+    app = put(tmp_path / name, make_elf(["libiomp5.so"]))
+    workload = read_workload([app], {})
+    assert (workload.python, found(workload)[0][:2]) == ("", ("iomp", "needed"))
+
+
+@pytest.mark.parametrize("name", ["uv", "mpirun", "poetry", "bash"])
+def test_programs_that_start_others_tell_nothing(tmp_path, python, name):
+    assert read_workload([put(tmp_path / name, make_elf(["libc.so.6"]))], {}).opaque
+    assert read_workload([put(tmp_path / "x" / name, f"#!{python}\n")], {}).opaque
+
+
+@pytest.mark.parametrize(
+    "text", ["#!/bin/sh\nexec x\n", "#!/bin/bash\n", "#!/usr/bin/python3\r\n", "no program", ""]
+)
 def test_what_a_script_runs_is_not_known(tmp_path, text):
     workload = read_workload([put(tmp_path / "script", text)], {})
     assert workload.opaque
@@ -196,6 +276,20 @@ def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
     assert find_preloads(["iomp"], workload, {"LD_PRELOAD": path}) == (path,)
 
 
+def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):
+    """Environments of conda have a libgomp.so.1 that is the libomp beside it."""
+    put(tmp_path / "conda/lib/libomp.so", make_elf())
+    (tmp_path / "conda/lib/libgomp.so.1").symlink_to("libomp.so")
+    real = put(tmp_path / "lib/libgomp.so.1.0.0", make_elf())
+    env = {"CONDA_PREFIX": str(tmp_path / "conda"), "LD_LIBRARY_PATH": str(tmp_path / "lib")}
+    assert find_preloads(["gomp"], Workload(), env) == (real,)
+
+
+def test_an_expected_library_that_nobody_knows_is_told_with_those_that_are_known():
+    (text,) = find_missing(["tcmaloc"], Workload())
+    assert "known are tcmalloc, jemalloc" in text
+
+
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
@@ -223,6 +317,18 @@ def test_a_library_that_is_nowhere_is_refused_with_what_has_it(tmp_path):
         find_preloads(["iomp"], read_workload([app], {}), {})
     assert "no libiomp5 in" in caught.value.message
     assert "install intel-openmp" in caught.value.hint
+
+
+def test_only_colons_and_blanks_divide_preloads(tmp_path):
+    path = put(tmp_path / "libtcmalloc\t.so", make_elf())
+    assert read_workload([], {"LD_PRELOAD": f" {path}::"}).troubles == ()
+
+
+@pytest.mark.parametrize("path", ["/usr/$LIB/libtcmalloc.so.4", "/x/{rank}/libtcmalloc.so"])
+def test_what_is_filled_in_later_is_believed(path):
+    workload = read_workload([], {"LD_PRELOAD": path})
+    assert workload.troubles == ()
+    assert list(find_missing(["tcmalloc"], workload)) == []
 
 
 def test_what_the_linker_fills_in_is_not_judged():

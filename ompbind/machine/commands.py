@@ -9,19 +9,22 @@ from ompbind.errors import LaunchError
 from ompbind.machine.elf import read_header
 from ompbind.machine.libraries import find_kind
 from ompbind.machine.preloads import preload_folders
-from ompbind.machine.programs import find_sites, read_workload
+from ompbind.machine.programs import find_sites, is_python, read_workload
 from ompbind.machine.which import find_command
 from ompbind.surroundings import Command
 from ompbind.workload import How, Workload
 
-PRELOADABLE = ("tcmalloc", "jemalloc", "mimalloc", "iomp")
-"""Libraries that are looked for, to be preloaded."""
+WORTHWHILE = ("tcmalloc", "jemalloc", "mimalloc", "iomp")
+"""Libraries that are looked for, since preloading them may make programs faster."""
 
 INTERESTING = ("duckdb", "torch", "vllm")
 """Packages of a Python whose thread pools, or wishes, are worth a word."""
 
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
+_LINE = 256
+"""Bytes of the first line of a script that Linux reads."""
+
 _X86 = ("x86_64", "i386", "x32")
 
 
@@ -37,18 +40,35 @@ def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workl
 def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> Command:
     """Read what a command is, whose workload is given; one that cannot run has the reason in `error`."""
     try:
-        find_command(argv[0], env)
+        path = find_command(argv[0], env)
     except LaunchError as error:
         return Command(argv=argv, error=error.message, hint=error.hint)
+    if lost := _find_lost_interpreter(path):
+        fault = f"cannot execute {path}: its interpreter {lost!r} does not exist"
+        ends = f"its lines end as on Windows: sed -i 's/\\r$//' {path}"
+        return Command(
+            argv=argv, error=fault, hint=ends if lost.endswith("\r") else "mend its first line (#!)"
+        )
     elf = read_header(work.program)
     return Command(
         argv=argv,
         arch=elf.architecture if elf else "",
         python=_read_series(work) if work.python else None,
-        isolated=bool(work.python) and _is_isolated(argv),
+        isolated=bool(work.python) and is_python(argv[0]) and _is_isolated(argv),
         cpp=elf is not None and not work.python and any(one.startswith("libstdc++.so") for one in elf.needed),
         packages=tuple(_find_packages(work, env)),
     )
+
+
+def _find_lost_interpreter(path: str) -> str:
+    """Return the interpreter that a script names and that is not there, "" for everything else."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_LINE)
+    except OSError:
+        return ""
+    name = os.fsdecode(line[2:].replace(b"\t", b" ").strip(b" \n").partition(b" ")[0])
+    return name if line.startswith(b"#!") and not os.path.exists(name) else ""
 
 
 def _read_series(work: Workload) -> tuple[int, int] | None:
@@ -63,7 +83,8 @@ def _is_isolated(argv: Sequence[str]) -> bool:
     for word in argv[1:]:
         if not word.startswith("-") or word in ("-c", "-m", "-"):
             return False
-        if not word.startswith("--") and {"E", "I"} & set(word):
+        letters = word[1:].partition("W")[0].partition("X")[0]  # behind these comes their value
+        if not word.startswith("--") and {"E", "I"} & set(letters):
             return True
     return False
 
@@ -82,5 +103,5 @@ def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str,
     """
     like = read_header(work.program) or read_header(sys.executable)
     folders = list(dict.fromkeys(preload_folders(work, env)))
-    names = [name for name in PRELOADABLE if name != "iomp" or like is None or like.architecture in _X86]
+    names = [name for name in WORTHWHILE if name != "iomp" or like is None or like.architecture in _X86]
     return tuple((name, find_kind(name, like, folders) or "") for name in names)

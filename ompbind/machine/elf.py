@@ -4,6 +4,7 @@ Only as much of an ELF file is read as that takes, a few hundred bytes of it, si
 does so. Layouts are those of the System V ABI, chapters 4 and 5; all offsets are in bytes.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Literal
 
@@ -29,8 +30,9 @@ PLAIN = (
 )  # fmt: skip
 """What names of libraries begin with that are everywhere and never need a thread pool."""
 
-_LOAD, _DYNAMIC = 1, 2
-_NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29
+_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
+_NEEDED, _STRINGS, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29
+_TEXTS = (_NEEDED, _SONAME, _RPATH, _RUNPATH)
 _HEADERS = 1 << 16
 """Bytes of program headers and dynamic sections that are believed; real ones take a tenth."""
 
@@ -41,7 +43,9 @@ _TEXT = 1 << 12
 class Elf(Record):
     """One ELF file: its machine, the libraries that it needs by name, and folders where it looks for them.
 
-    `bits` is 32 or 64; `folders` is its RUNPATH or RPATH as it stands there, with $ORIGIN.
+    `bits` is 32 or 64; `folders` is its RUNPATH or RPATH as it stands there, with $ORIGIN, `late` tells that
+    it is a RUNPATH, which comes after LD_LIBRARY_PATH. `soname` is the name that others know it by, `static`
+    tells that no dynamic linker has a hand in it.
     """
 
     machine: int
@@ -49,6 +53,9 @@ class Elf(Record):
     little: bool
     needed: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    late: bool = False
+    soname: str = ""
+    static: bool = False
 
     @property
     def architecture(self) -> str:
@@ -98,7 +105,7 @@ def read_elf(path: str) -> Elf | None:
 def read_header(path: str) -> Elf | None:
     """Read what an ELF file needs; None also when it cannot be read, or when no path is given."""
     try:
-        return read_elf(path) if path else None
+        return read_elf(path) if os.path.isfile(path) else None  # a pipe would be waited for
     except OSError:
         return None
 
@@ -109,14 +116,17 @@ def _read(file: BinaryIO, data: bytes) -> Elf:
     segments = list(_read_segments(file, head, wide=wide))
     tags = list(_read_dynamic(file, head.order, segments, wide=wide))
     start = _find_strings(segments, dict(tags).get(_STRINGS))
-    texts = [(tag, _read_text(file, start + at)) for tag, at in tags if tag in (_NEEDED, _RPATH, _RUNPATH)]
-    paths = dict(texts)
+    texts = [(tag, _read_text(file, start + at)) for tag, at in tags if tag in _TEXTS]
+    found = dict(texts)
     return Elf(
         machine=head.at(18, 2),
         bits=64 if wide else 32,
         little=little,
         needed=tuple(text for tag, text in texts if tag == _NEEDED),
-        folders=tuple(filter(None, paths.get(_RUNPATH, paths.get(_RPATH, "")).split(":"))),
+        folders=tuple(filter(None, found.get(_RUNPATH, found.get(_RPATH, "")).split(":"))),
+        late=_RUNPATH in found,
+        soname=found.get(_SONAME, ""),
+        static=not any(one.kind == _INTERPRETER for one in segments) and _NEEDED not in found,
     )
 
 

@@ -66,7 +66,7 @@ def find_kind(name: str, like: Elf | None, folders: Sequence[str]) -> str | None
     for folder in folders:
         for stem in KINDS[name].stems:
             for path in sorted(glob(os.path.join(glob_escape(folder), f"{stem}*.so*")), key=_newest_last):
-                found = name_library(path)
+                found = identify_library(path)
                 if found and found.kind.name == name and os.path.isfile(path) and fits(path, like):
                     return path
     return None
@@ -84,8 +84,13 @@ def _newest_last(path: str) -> tuple[int, str]:
 
 def linker_folders(env: Mapping[str, str]) -> list[str]:
     """Return the folders in which the dynamic linker looks, after those that a file itself names."""
-    asked = [folder for folder in env.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":") if folder]
-    return list(dict.fromkeys([*asked, *_configured_folders(), *_DEFAULT_FOLDERS]))
+    return list(dict.fromkeys([*_asked_folders(env), *_configured_folders(), *_DEFAULT_FOLDERS]))
+
+
+def _asked_folders(env: Mapping[str, str]) -> list[str]:
+    """Return the folders of LD_LIBRARY_PATH, in which an empty item is the current one."""
+    value = env.get("LD_LIBRARY_PATH", "").replace(";", ":")
+    return [folder or "." for folder in value.split(":")] if value else []
 
 
 @cache
@@ -111,25 +116,28 @@ def _read_configuration(path: str, nesting: int) -> Iterator[str]:
             yield line
 
 
-def needed_libraries(path: str, elf: Elf, env: Mapping[str, str]) -> Iterator[str]:
+def needed_libraries(path: str, elf: Elf, env: Mapping[str, str], there: Sequence[str] = ()) -> Iterator[str]:
     """Yield the files of all libraries that a program needs, and that these need, each once.
 
-    Of one that is not found the name is yielded. Libraries of the system that never need others are left out.
+    Those whose names are `there` already, since they are preloaded, are not loaded again. Of one that is not
+    found the name is yielded. Libraries of the system that never need others are left out.
     """
     waiting: list[tuple[Elf, str, tuple[str, ...]]] = [(elf, os.path.dirname(os.path.realpath(path)), ())]
-    seen: set[str] = set()
+    seen = set(there)
     while waiting:
         one, origin, inherited = waiting.pop(0)
-        own = (*_own_folders(one, origin), *inherited)
+        own = tuple(_own_folders(one, origin))
+        above = () if one.late else (*own, *inherited)
+        folders = [*above, *_asked_folders(env), *own, *linker_folders(env)]
         for name in one.needed:
             if name in seen or name.startswith(PLAIN):
                 continue
             seen.add(name)
-            found = name if "/" in name else find_library(name, elf, [*own, *linker_folders(env)])
+            found = name if "/" in name else find_library(name, elf, folders)
             yield found or name
             below = read_header(found) if found else None
             if below and found:
-                waiting.append((below, os.path.dirname(os.path.realpath(found)), own))
+                waiting.append((below, os.path.dirname(os.path.realpath(found)), above or inherited))
 
 
 def _own_folders(elf: Elf, origin: str) -> Iterator[str]:

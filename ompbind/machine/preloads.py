@@ -5,21 +5,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
-from ompbind.libraries import KINDS, PRELOADABLE
+from ompbind.libraries import KINDS, PACKAGES, PRELOADABLE
 from ompbind.machine.elf import Elf, read_header
 from ompbind.machine.libraries import find_kind, fits, linker_folders
 from ompbind.machine.programs import find_sites, preload_entries
 from ompbind.workload import How, Workload
-
-PACKAGES: Mapping[str, str] = {
-    "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools-libs (Fedora), gperftools (conda)",
-    "jemalloc": "libjemalloc2 (Debian, Ubuntu), jemalloc (Fedora, conda)",
-    "mimalloc": "libmimalloc2.0 (Debian, Ubuntu), mimalloc (Fedora, conda)",
-    "iomp": "intel-openmp (pip and conda; x86 only)",
-    "omp": "libomp5 (Debian, Ubuntu), libomp (Fedora), llvm-openmp (conda)",
-    "gomp": "libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
-}
-"""The packages in which each of them comes."""
 
 
 def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, str]) -> tuple[str, ...]:
@@ -47,7 +37,7 @@ def _find(name: str, like: Elf | None, folders: Sequence[str]) -> str:
             f"--preload {name}: no {KINDS[name].label} in {_several(folders)}",
             hint=f"install {PACKAGES[name]}, or give its path",
         )
-    return path
+    return os.path.abspath(path)
 
 
 def _several(folders: Sequence[str]) -> str:
@@ -88,10 +78,13 @@ def preload_folders(workload: Workload, env: Mapping[str, str]) -> Iterator[str]
 
 def find_missing(expected: Sequence[str], workload: Workload) -> Iterator[str]:
     """Yield what is wrong where libraries are expected to be preloaded: one text for each that is not."""
+    if workload.static:
+        yield f"{workload.program} is linked statically: nothing can be preloaded into it"
+        return
     there = [one.library.kind.name for one in workload.libraries if one.how is How.PRELOADED]
     for name in expected:
         if name not in there:
             remedy = (
-                f"--preload {name} adds it" if name in PRELOADABLE else "nothing is known of such a library"
+                f"--preload {name} adds it" if name in PRELOADABLE else f"known are {', '.join(PRELOADABLE)}"
             )
             yield f"{name} is expected in LD_PRELOAD and is not there: {remedy}"

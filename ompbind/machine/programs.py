@@ -5,28 +5,37 @@ folders of the one environment that it belongs to.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import OmpbindError
 from ompbind.libraries import Role, name_library
-from ompbind.machine.elf import PLAIN, Elf, read_elf
+from ompbind.machine.elf import PLAIN, Elf, read_elf, read_header
 from ompbind.machine.which import find_command
 from ompbind.record import Record
 from ompbind.workload import Found, How, Workload
 
-_HEAD = 256
-"""Bytes of a script that may name its interpreter; Linux reads as many."""
+_HEAD = 1 << 12
+"""Bytes of a script in which its interpreter is named; behind `#!/bin/sh` that may be a long path."""
 
 _WRAPPERS = (
     "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
-    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec",
+    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec", "prlimit", "setpriv", "flock",
+    "tini", "dumb-init", "unshare", "hwloc-bind",
 )  # fmt: skip
 """Programs that execute one which their arguments name."""
 
-_TRAMPOLINE = "'''exec' "
-"""What comes after `#!/bin/sh` in scripts whose Python has too long a path: text to it, a command to sh."""
+_TRAMPOLINE = r"""'''exec' (?:"\$\(.*\)"/)?(?:'([^']+)'|"([^"]+)"|(\S+))"""
+"""What comes after `#!/bin/sh` in scripts whose Python has too long a path: text to it, a command to sh.
 
-_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel")
+With what is in `$(…)` the path is below the folder of the script.
+"""
+
+_SHELLS = (
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "mpirun",
+    "mpiexec", "srun", "docker", "podman", "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx",
+    "conda", "mamba", "micromamba",
+)  # fmt: skip
 """Programs that execute whatever they are told to, which no file tells."""
 
 _DEPTH = 6
@@ -44,17 +53,18 @@ class _Program(Record):
 def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     """Read what a command would run with an environment, LD_PRELOAD included; no argv is no command."""
     program = _find_program(list(argv), env)
-    like = program.elf if program else None
-    preloaded, troubles = _read_preloaded(env, like)
+    static = program is not None and program.elf is not None and program.elf.static
+    preloaded, troubles = _read_preloaded(env, program.elf if program else None) if not static else ((), ())
     if program is None:
         return Workload(opaque=bool(argv), libraries=preloaded, troubles=troubles)
     sites = find_sites(program.path, env) if program.python else []
-    own = _packaged(program.path, sites) if program.python else _needed(program, env)
+    own = _packaged(program.path, sites) if program.python else _needed(program, preloaded, env)
     return Workload(
         program=program.path,
         python=program.path if program.python else "",
         site=sites[0] if sites else "",
         opaque=_is_opaque(program),
+        static=static,
         libraries=(*preloaded, *own),
         troubles=troubles,
     )
@@ -70,14 +80,16 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
         path = _which(argv[0], env) if argv else None
         if path is None:
             return None
+        if os.path.basename(path) in _SHELLS:
+            return _Program(path=path, elf=read_header(path))
         try:
             with open(path, "rb") as file:
                 head = file.read(_HEAD)
             elf = read_elf(path) if head.startswith(b"\x7fELF") else None
         except OSError:
             return None
-        if _is_python(path) and not head.startswith(b"#!"):
-            return _Program(path=path, python=True, elf=elf)
+        if is_python(path) and not head.startswith(b"#!"):
+            return _Program(path=os.path.abspath(path), python=True, elf=elf)
         leads = _wrapped(path, argv[1:], env) or _interpreted(head, path)
         if not leads:
             return _Program(path=path, elf=elf)
@@ -85,21 +97,26 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
     return None
 
 
-def _is_python(path: str) -> bool:
-    return not _version(path).removesuffix("t").replace(".", "").strip("0123456789")
+def is_python(path: str) -> bool:
+    """Tell whether a file is a Python by its name, or by that of the file that it is a link to."""
+    return _version(path) is not None or _version(os.path.realpath(path)) is not None
 
 
-def _version(path: str) -> str:
-    """Return what comes behind the name of a Python: "3.11"; the whole name of anything else."""
+def _version(path: str) -> str | None:
+    """Return what comes behind the name of a Python: "3.11", "3.13t" or ""; None for anything else."""
     name = os.path.basename(path)
-    return name.removeprefix("python") if name.startswith("python") else name.removeprefix("pypy")
+    stem = next((stem for stem in ("python", "pypy") if name.startswith(stem)), "")
+    version = name.removeprefix(stem)
+    return version if stem and not version.removesuffix("t").strip("0123456789.") else None
 
 
 def _which(name: str, env: Mapping[str, str]) -> str | None:
+    """Return the file of a command; None for none, and for pipes and devices, whose reading may never end."""
     try:
-        return find_command(name, env)
+        path = find_command(name, env)
     except OmpbindError:
         return None
+    return path if os.path.isfile(path) else None
 
 
 def _wrapped(path: str, arguments: list[str], env: Mapping[str, str]) -> list[str]:
@@ -118,10 +135,14 @@ def _interpreted(head: bytes, path: str) -> list[str]:
     """Return the command line of a script's interpreter; that of a Python behind `#!/bin/sh`, too."""
     if not head.startswith(b"#!"):
         return []
-    lines = head.decode("utf-8", "surrogateescape").splitlines()
-    trampoline = len(lines) > 1 and lines[1].startswith(_TRAMPOLINE)
-    words = lines[1].replace('"', " ").split()[1:2] if trampoline else lines[0][2:].split()
-    python_or_env = words and (_is_python(words[0]) or os.path.basename(words[0]) == "env")
+    line, _, rest = head.decode("utf-8", "surrogateescape").partition("\n")
+    behind = re.match(_TRAMPOLINE, rest)
+    if behind:
+        python = next(filter(None, behind.groups()))
+        words = [os.path.join(os.path.dirname(path), python)]
+    else:  # Linux takes blanks and tabs for borders, and a carriage return for a part of the name
+        words = [word for word in line[2:].replace("\t", " ").split(" ") if word]
+    python_or_env = words and (is_python(words[0]) or os.path.basename(words[0]) == "env")
     return [*words, path] if python_or_env else []
 
 
@@ -135,13 +156,17 @@ def _read_preloaded(env: Mapping[str, str], like: Elf | None) -> tuple[tuple[Fou
     found: list[Found] = []
     troubles: list[str] = []
     for name in entries:
-        if "$" in name:
-            continue  # $LIB, $ORIGIN and $PLATFORM mean what the linker was built for
+        if "$" in name or "{" in name:  # filled in for the linker as it was built, or for each rank
+            named = name_library(name)
+            found += [Found(library=named, how=How.PRELOADED, by="LD_PRELOAD")] if named else []
+            continue
         path = name if "/" in name else find_library(name, like, linker_folders(env))
         if path is None or not os.path.exists(path):
             troubles.append(f"LD_PRELOAD names {name}, which does not exist: every process will say so")
         elif not fits(path, like):
-            kind = f"is not for {like.architecture} programs" if like else "is no library"
+            kind = (
+                f"is not for {like.architecture} programs" if like and read_header(path) else "is no library"
+            )
             troubles.append(f"LD_PRELOAD names {name}, which {kind}: it will not be loaded")
         elif library := identify_library(path):
             found.append(Found(library=library, how=How.PRELOADED, by="LD_PRELOAD"))
@@ -150,15 +175,17 @@ def _read_preloaded(env: Mapping[str, str], like: Elf | None) -> tuple[tuple[Fou
 
 def preload_entries(env: Mapping[str, str]) -> list[str]:
     """Return the names in LD_PRELOAD, which colons or blanks separate."""
-    return env.get("LD_PRELOAD", "").replace(":", " ").split()
+    return [name for name in env.get("LD_PRELOAD", "").replace(":", " ").split(" ") if name]
 
 
-def _needed(program: _Program, env: Mapping[str, str]) -> tuple[Found, ...]:
+def _needed(program: _Program, preloaded: Sequence[Found], env: Mapping[str, str]) -> tuple[Found, ...]:
     if program.elf is None or all(name.startswith(PLAIN) for name in program.elf.needed):
         return ()
     from ompbind.machine.libraries import identify_library, needed_libraries
 
-    files = needed_libraries(program.path, program.elf, env)
+    headers = (read_header(one.library.path) for one in preloaded)
+    there = tuple(one.soname for one in headers if one and one.soname)
+    files = needed_libraries(program.path, program.elf, env, there)
     named = (identify_library(path) for path in files)
     by = os.path.basename(program.path)
     return tuple(Found(library=one, how=How.NEEDED, by=by) for one in named if one)
@@ -168,7 +195,7 @@ def find_sites(python: str, env: Mapping[str, str]) -> list[str]:
     """Return the folders in which a Python finds packages: those of its environment first."""
     home = _venv_home(python)
     prefix = os.path.dirname(os.path.dirname(python if home is not None else os.path.realpath(python)))
-    version = _version(os.path.realpath(python))
+    version = _version(os.path.realpath(python)) or ""
     series = f"python{version}" if "." in version else "python3*"
     sites = [os.path.join(prefix, lib, series, "site-packages") for lib in ("lib", "lib64")]
     if home is None or home:
@@ -187,10 +214,11 @@ def _venv_home(python: str) -> str | None:
 
     "" for one that takes none, None for a Python that is of no virtual environment.
     """
+    path = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return None
     try:
-        with open(
-            os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg"), encoding="utf-8"
-        ) as file:
+        with open(path, encoding="utf-8") as file:
             pairs = [line.partition("=") for line in file]
     except (OSError, UnicodeDecodeError):
         return None

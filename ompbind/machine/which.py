@@ -35,6 +35,8 @@ def _checked(path: str) -> str:
         raise CommandNotFoundError(f"command not found: {path}", hint="there is no such file")
     if os.path.isdir(path):
         raise CommandNotExecutableError(f"cannot execute {path}: it is a folder")
+    if not os.path.isfile(path):
+        raise CommandNotExecutableError(f"cannot execute {path}: it is no regular file")
     if not os.access(path, os.X_OK):
         raise _not_executable(path)
     return path
