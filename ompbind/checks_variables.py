@@ -11,6 +11,7 @@ from ompbind.checks_cpus import SHARED
 from ompbind.findings import Finding, note, ok, problem
 from ompbind.openmp import DEFEATING, THREAD_COUNTS
 from ompbind.record import Record
+from ompbind.runtimes import MODIFIERS
 from ompbind.surroundings import Surroundings
 
 _BINDS_FIRST = "libgomp then moves the initial thread, and all that it starts later, to"
@@ -18,7 +19,6 @@ _SPINS = (
     "threads that wait keep their CPUs busy: two ranks on the same CPUs 150-220 times slower; idle threads of"
     " libomp took the time of 11 CPUs"
 )
-_MODIFIERS = {"verbose", "noverbose", "warnings", "nowarnings", "respect", "reset", "noreset"}
 _NO = {"false", "0", "no", "off", ".f.", ".false."}
 _WAITS = ("OMP_WAIT_POLICY", "KMP_LIBRARY", "KMP_BLOCKTIME", "GOMP_SPINCOUNT")
 
@@ -48,7 +48,7 @@ def _has(*words: str) -> Callable[[str, Surroundings], bool]:
 
 
 def _more_than_modifiers(value: str, here: Surroundings) -> bool:
-    return not set(value.lower().replace(" ", "").split(",")) <= _MODIFIERS
+    return not set(value.lower().replace(" ", "").split(",")) <= MODIFIERS
 
 
 def _yes(value: str, here: Surroundings) -> bool:

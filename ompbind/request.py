@@ -73,7 +73,8 @@ class Request(Record):
     """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs".
 
     `nodes` is a mask of NUMA nodes: where no mask names CPUs, ranks get those of these nodes, in its order.
-    `workload` is what is known of the command, `omp_runtime` the runtime that it is said to have; with
+    `workload` is what is known of the command, `omp_runtime` the runtime that it is said to have.
+    `own_variables` are those of OpenMP that ranks are to have as the user says, whatever the plan is; with
     `strict` a binding that cannot hold is an error.
     """
 
@@ -94,6 +95,7 @@ class Request(Record):
     strict: bool = False
     omp_runtime: OmpRuntime | None = None
     workload: Workload | None = None
+    own_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
     compat: Compat | None = None
 

@@ -25,6 +25,14 @@ CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not be where the binding mode says."""
 
 
+DECIDING = ("KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_PLACE_THREADS", "OMP_PLACES", "OMP_PROC_BIND")
+"""Variables that decide where threads are, beside GOMP_CPU_AFFINITY."""
+
+ESCAPES = {"norespect", "disabled"}
+MODIFIERS = {"verbose", "noverbose", "warnings", "nowarnings", "respect", "reset", "noreset"}
+"""Words of KMP_AFFINITY with which threads leave the mask, and those that go together with OMP_PLACES."""
+
+
 class Style(Words):
     """How a binding is written: as OMP_PLACES, as a list in KMP_AFFINITY, or not at all."""
 
@@ -116,14 +124,16 @@ def _because(found: Found) -> str:
 def explain_runtime(plan: Plan) -> list[Note]:
     """Say which runtimes ranks will have, how that is known, what follows from it, and what will not hold."""
     request = plan.request
+    kept = [Note(code=CONFLICT, text=text, warning=True) for text in _find_overriding(plan)]
     if request.workload is None and request.omp_runtime is None:
-        return []
-    text = f"OpenMP runtime: {_told(request)}; {_consequence(request)}"
+        return kept
+    text = f"OpenMP runtime: {_told(request)}; {_consequence(plan)}"
     troubles = request.workload.troubles if request.workload else ()
     return [
         Note(code="omp-runtime", text=text),
         *(Note(code="preload", text=trouble, warning=True) for trouble in troubles),
         *(Note(code=CONFLICT, text=text, warning=True) for text in _find_conflicts(plan)),
+        *kept,
         *(Note(code="mkl-dynamic", text=text) for text in _explain_mkl(plan)),
     ]
 
@@ -140,6 +150,8 @@ def _told(request: Request) -> str:
         places.setdefault(_labelled(one), []).append(_place(one))
     if places:
         return ", ".join(f"{label} ({' and '.join(where)})" for label, where in places.items())
+    if workload.static:
+        return f"not known, {workload.program} is linked statically"
     if workload.opaque:
         program = workload.program
         return "not known, " + (f"{program} does not tell what it will run" if program else _NOT_FOUND)
@@ -159,8 +171,11 @@ def _place(found: Found) -> str:
     return f"preloaded, {found.library.path}" if found.how is How.PRELOADED else f"{found.by} needs it"
 
 
-def _consequence(request: Request) -> str:
+def _consequence(plan: Plan) -> str:
+    request = plan.request
     style = choose_style(request)
+    if style is not Style.UNBOUND and not any(one.places for one in plan.placements):
+        return "no thread is bound, only the process"
     if style is Style.LIST:
         return "KMP_AFFINITY lists the CPUs, since one more runtime would take OMP_PLACES for its own"
     if style is Style.UNBOUND:
@@ -193,6 +208,18 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
         )
     if request.bind is Bind.EXACT and any(len(one.cpus) > 1 for one in plan.placements):
         yield from _find_narrowing(request, request.workload or Workload())
+
+
+def _find_overriding(plan: Plan) -> Iterator[str]:
+    """Yield the user's own variables by which threads would be bound otherwise than the plan says."""
+    binds = any(one.places for one in plan.placements)
+    for name, value in plan.request.own_variables:
+        words = set(value.lower().replace(" ", "").split(","))
+        given = f"{name}={value}, which --env or --keep-env gives to ranks,"
+        if name == "GOMP_CPU_AFFINITY" or (name == "KMP_AFFINITY" and words & ESCAPES):
+            yield f"{given} takes threads out of the CPUs of their rank"
+        elif binds and name in DECIDING and not (name == "KMP_AFFINITY" and words <= MODIFIERS):
+            yield f"{given} binds threads otherwise than this plan"
 
 
 def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:

@@ -160,6 +160,36 @@ def test_a_runtime_that_is_said_and_not_there_is_told():
 
 
 @pytest.mark.parametrize(
+    ("bind", "name", "value", "words"),
+    [
+        ("rank", "OMP_PLACES", "{1}", "binds threads otherwise"),
+        ("thread", "OMP_PROC_BIND", "false", "binds threads otherwise"),
+        ("rank", "KMP_AFFINITY", "compact", "binds threads otherwise"),
+        ("rank", "KMP_AFFINITY", "verbose, reset", ""),
+        ("none", "OMP_PLACES", "{1}", ""),
+        ("none", "KMP_AFFINITY", "verbose,norespect", "out of the CPUs"),
+        ("none", "GOMP_CPU_AFFINITY", "0-3", "out of the CPUs"),
+        ("rank", "OMP_DYNAMIC", "true", ""),
+    ],
+)
+def test_variables_of_the_user_that_beat_the_plan_are_told(bind, name, value, words):
+    request = Request(ranks=2, bind=Bind(bind), own_variables=((name, value),))
+    told = conflicts(make_plan(DUAL, request))
+    assert len(told) == bool(words)
+    assert all(words in text and f"{name}={value}" in text for text in told)
+    if words:
+        with pytest.raises(PlanError):
+            make_plan(DUAL, request.replace(strict=True))
+
+
+def test_places_that_are_too_long_are_not_promised():
+    large = make_machine(Shape(packages=2, cores=1024, smt=1))
+    request = Request(bind=Bind.EXACT, workload=workload("app", "preloaded iomp"))
+    (text,) = (note.text for note in make_plan(large, request).notes if note.code == "omp-runtime")
+    assert text.endswith("no thread is bound, only the process")
+
+
+@pytest.mark.parametrize(
     ("libraries", "words"),
     [
         (("preloaded gomp", "preloaded iomp"), "libgomp and libiomp5 are preloaded together"),

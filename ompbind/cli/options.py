@@ -14,6 +14,7 @@ from ompbind.errors import RequestError
 from ompbind.libraries import PRELOADABLE, OmpRuntime
 from ompbind.machine.programs import read_workload
 from ompbind.mask import parse_mask
+from ompbind.openmp import DEFEATING
 from ompbind.record import Record
 from ompbind.request import Bind, Family, Memory, ProcBind, Request, Sharing, Smt
 from ompbind.strategies import STRATEGIES
@@ -189,8 +190,21 @@ def make_request(options: Mapping[str, Any], argv: Sequence[str] = ()) -> Reques
         strict=options["strict"],
         omp_runtime=None if options["omp_runtime"] == "auto" else OmpRuntime(options["omp_runtime"]),
         workload=_make_workload(options, argv),
+        own_variables=_own_variables(options),
     )
     return _with_compat(request, options) if options["compat"] else request
+
+
+def _own_variables(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the variables of OpenMP that --env sets, and --keep-env leaves.
+
+    A way to take places that --env names is one of the plan's places.
+    """
+    said = dict(map(parse_assignment, options["assignments"]))
+    if said.get("OMP_PROC_BIND", "").lower() in ("true", *(str(one) for one in ProcBind)):
+        del said["OMP_PROC_BIND"]
+    own = {**(os.environ if options["keep_env"] else {}), **said}
+    return tuple((name, own[name]) for name in DEFEATING if own.get(name))
 
 
 def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload | None:

@@ -33,6 +33,32 @@ def test_ranks_have_the_library_before_what_was_there(ompbind, library):
     assert done.stdout.split()[0] == f"{library}:{other}"
 
 
+def test_ranks_have_what_is_set_for_them_as_well(ompbind, library):
+    other = os.path.join(os.path.dirname(library), "libof0.so")
+    shutil.copy(library, other)
+    words = ("run", "--share", "--env", f"LD_PRELOAD={other.replace('0', '{rank}')}", "--preload", library)
+    done = ompbind(*words, "--", *SHOW)
+    assert (done.stdout.split()[0], done.stderr) == (f"{library}:{other}", "")
+
+
+def test_variables_that_beat_the_plan_are_told_and_with_strict_refused(ompbind):
+    words = ("run", "--share", "--keep-env", "--env", "OMP_PROC_BIND=close")
+    done = ompbind(*words, "--", "true", env={"OMP_PLACES": "{0}"})
+    assert done.returncode == 0
+    assert "OMP_PLACES={0}, which --env or --keep-env gives to ranks, binds" in " ".join(done.stderr.split())
+    assert "OMP_PROC_BIND" not in done.stderr
+    done = ompbind(*words, "--strict", "--", "true", env={"OMP_PLACES": "{0}"})
+    assert done.returncode == 125
+
+
+def test_a_pipe_is_no_command(ompbind, tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o755)
+    for verb in ("run", "exec"):
+        done = ompbind(verb, "--share", "--", str(tmp_path / "pipe"))
+        assert done.returncode == 126
+        assert "it is no regular file" in " ".join(done.stderr.split())
+
+
 def test_it_is_really_loaded(ompbind, library):
     command = ["grep", "-c", "libtcmalloc", "/proc/self/maps"]
     assert ompbind("run", "--share", "--preload", library, "--", *command).returncode == 0
