@@ -114,6 +114,15 @@ def test_nothing_is_preloaded_into_a_static_program(tmp_path):
     assert not read_workload([put(tmp_path / "other", make_elf(["libc.so.6"]))], {}).static
 
 
+def test_what_env_sets_for_a_program_counts(tmp_path):
+    mine = put(tmp_path / "libiomp5.so", make_elf())
+    app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
+    argv = ["env", "-u", "A", f"LD_PRELOAD={mine}", app, "LD_PRELOAD=/nonesuch"]
+    workload = read_workload(argv, {"PATH": os.environ["PATH"]})
+    assert [name for name, _, _ in found(workload)] == ["iomp", "gomp"]
+    assert workload.troubles == ()
+
+
 def test_pipes_are_never_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o755)
     pipe = str(tmp_path / "pipe")

@@ -52,6 +52,7 @@ class _Program(Record):
 
 def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     """Read what a command would run with an environment, LD_PRELOAD included; no argv is no command."""
+    env = _with_assignments(argv, env)
     program = _find_program(list(argv), env)
     static = program is not None and program.elf is not None and program.elf.static
     preloaded, troubles = _read_preloaded(env, program.elf if program else None) if not static else ((), ())
@@ -68,6 +69,15 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         libraries=(*preloaded, *own),
         troubles=troubles,
     )
+
+
+def _with_assignments(argv: Sequence[str], env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment that a program is given, to which `env NAME=VALUE` adds."""
+    if not argv or os.path.basename(argv[0]) != "env":
+        return env
+    below = _wrapped(argv[0], list(argv[1:]), env)
+    pairs = (word.partition("=") for word in argv[1 : len(argv) - len(below)] if not word.startswith("-"))
+    return {**env, **{name: value for name, equals, value in pairs if equals}}
 
 
 def _is_opaque(program: _Program) -> bool:
