@@ -217,7 +217,7 @@ def _find_overriding(plan: Plan) -> Iterator[str]:
         words = set(value.lower().replace(" ", "").split(","))
         given = f"{name}={value}, which --env or --keep-env gives to ranks,"
         if name == "GOMP_CPU_AFFINITY" or (name == "KMP_AFFINITY" and words & ESCAPES):
-            yield f"{given} takes threads out of the CPUs of their rank"
+            yield f"{given} may take threads out of the CPUs of their rank"
         elif binds and name in DECIDING and not (name == "KMP_AFFINITY" and words <= MODIFIERS):
             yield f"{given} binds threads otherwise than this plan"
 

@@ -164,6 +164,7 @@ def test_a_runtime_that_is_said_and_not_there_is_told():
     [
         ("rank", "OMP_PLACES", "{1}", "binds threads otherwise"),
         ("thread", "OMP_PROC_BIND", "false", "binds threads otherwise"),
+        ("rank", "OMP_PLACES", "", "binds threads otherwise"),
         ("rank", "KMP_AFFINITY", "compact", "binds threads otherwise"),
         ("rank", "KMP_AFFINITY", "verbose, reset", ""),
         ("none", "OMP_PLACES", "{1}", ""),

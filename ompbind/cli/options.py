@@ -204,7 +204,7 @@ def _own_variables(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     if said.get("OMP_PROC_BIND", "").lower() in ("true", *(str(one) for one in ProcBind)):
         del said["OMP_PROC_BIND"]
     own = {**(os.environ if options["keep_env"] else {}), **said}
-    return tuple((name, own[name]) for name in DEFEATING if own.get(name))
+    return tuple((name, own[name]) for name in DEFEATING if name in own)
 
 
 def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload | None:
