@@ -22,7 +22,13 @@ def file(tmp_path_factory):
 def test_what_is_written_is_read_in_every_layout(file, needed, bits, little):
     file.write_bytes(make_elf(needed, machine=22, bits=bits, little=little, folders="$ORIGIN/x:/y"))
     assert read_elf(str(file)) == Elf(
-        machine=22, bits=bits, little=little, needed=tuple(needed), folders=("$ORIGIN/x", "/y")
+        machine=22,
+        bits=bits,
+        little=little,
+        needed=tuple(needed),
+        folders=("$ORIGIN/x", "/y"),
+        late=True,
+        static=not needed,
     )
 
 

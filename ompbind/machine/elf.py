@@ -131,15 +131,17 @@ def _read(file: BinaryIO, data: bytes) -> Elf:
 
 
 def _read_segments(file: BinaryIO, head: _Numbers, *, wide: bool) -> Iterator[_Segment]:
-    """Yield the segments, whose numbers stand at other places in files of 64 and of 32 bits."""
+    """Yield segments that tell something; numbers stand at other places in files of 64 and of 32 bits."""
     start, length, count = (head.at(32, 8), head.at(54, 2), head.at(56, 2)) if wide else (
         head.at(28, 4), head.at(42, 2), head.at(44, 2))  # fmt: skip
     word, first = (8, 8) if wide else (4, 4)
     file.seek(start)
     table = head.replace(data=file.read(min(length * count, _HEADERS)))
     for at in range(0, len(table.data), length or 1):
-        offset, address, _, size = (table.at(at + first + word * i, word) for i in range(4))
-        yield _Segment(kind=table.at(at, 4), offset=offset, address=address, size=size)
+        kind = table.at(at, 4)
+        if kind in (_LOAD, _DYNAMIC, _INTERPRETER):
+            offset, address, _, size = (table.at(at + first + word * i, word) for i in range(4))
+            yield _Segment(kind=kind, offset=offset, address=address, size=size)
 
 
 def _read_dynamic(

@@ -93,9 +93,8 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
         if os.path.basename(path) in _SHELLS:
             return _Program(path=path, elf=read_header(path))
         try:
-            with open(path, "rb") as file:
-                head = file.read(_HEAD)
-            elf = read_elf(path) if head.startswith(b"\x7fELF") else None
+            elf = read_elf(path)
+            head = b"" if elf else _read_head(path)
         except OSError:
             return None
         if is_python(path) and not head.startswith(b"#!"):
@@ -105,6 +104,11 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
             return _Program(path=path, elf=elf)
         argv = leads
     return None
+
+
+def _read_head(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_HEAD)
 
 
 def is_python(path: str) -> bool:
