@@ -6,7 +6,7 @@ import pytest
 
 from ompbind.errors import RequestError
 from ompbind.libraries import OmpRuntime, name_libraries, name_library
-from ompbind.machine.libraries import identify_library
+from ompbind.machine.libraries import find_library, identify_library, linker_folders
 from ompbind.machine.preloads import find_missing, find_preloads
 from ompbind.machine.programs import read_workload
 from ompbind.workload import How, Workload

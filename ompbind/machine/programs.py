@@ -263,7 +263,21 @@ def _packaged(python: str, sites: Sequence[str]) -> tuple[Found, ...]:
             library = identify_library(os.path.join(folder, name))
             if library and library.kind.role in (Role.RUNTIME, Role.BLAS):
                 found.setdefault(library.path, Found(library=library, how=How.AVAILABLE, by=by))
+    if not any(one.library.kind.role is Role.RUNTIME for one in found.values()):
+        found.update((one.library.path, one) for one in _shared_runtime(sites))
     return tuple(found.values())
+
+
+def _shared_runtime(sites: Sequence[str]) -> Iterator[Found]:
+    """Yield the system's runtime where packages are there that need one and carry none, as Debian's are."""
+    from ompbind.machine.libraries import find_library, identify_library, linker_folders
+
+    for site in sites:
+        by = next((name for name in ("torch", "sklearn") if name in _names(site)), None)
+        path = find_library("libgomp.so.1", None, linker_folders({})) if by else None
+        library = identify_library(path) if path else None
+        if library and by:
+            yield Found(library=library, how=How.AVAILABLE, by=by)
 
 
 def _library_folders(python: str, sites: Sequence[str]) -> Iterator[tuple[str, str]]:
