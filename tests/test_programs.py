@@ -254,6 +254,13 @@ def test_shells_and_what_is_not_there_are_not_known(argv):
     assert read_workload(argv, os.environ).opaque
 
 
+def test_a_package_that_carries_no_runtime_has_the_system_s(tmp_path):
+    (tmp_path / "usr/lib/python3/dist-packages/sklearn").mkdir(parents=True)
+    python = put(tmp_path / "usr/bin/python3.12", make_elf())
+    here = find_library("libgomp.so.1", None, linker_folders({}))
+    assert found(read_workload([python], {})) == ([("gomp", "available", "sklearn")] if here else [])
+
+
 def test_no_command_is_no_riddle():
     assert not read_workload([], {}).opaque
 
