@@ -7,14 +7,15 @@ from ompbind.verdicts import Level, Verdict
 class RankVerified(Record):
     """What was seen of one rank: a verdict, when, in seconds after the last rank was started, and its memory.
 
-    These are None for a rank that ended before it could be looked at; the memory policy, as the kernel
-    writes it, also where nobody tells it.
+    These are None for a rank that ended before it could be looked at, or whose threads cannot be seen:
+    it was `hidden` then. The memory policy, as the kernel writes it, is None also where nobody tells it.
     """
 
     rank: int
     verdict: Verdict | None = None
     seen_s: float | None = None
     memory: str | None = None
+    hidden: bool = False
 
     @property
     def level(self) -> Level:

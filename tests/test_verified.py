@@ -41,6 +41,7 @@ def said(verified, **options):
 
 
 ONE = "verified: 1 rank, 3 threads, each on the CPUs of its rank"
+UNSEEN_ONE = "ended before it could be looked at; it was confined, and that read back, before it started"
 UNSEEN = "ended before they could be looked at; they were confined, and that read back, before they started"
 
 
@@ -56,6 +57,11 @@ UNSEEN = "ended before they could be looked at; they were confined, and that rea
         (seen(GOOD, calm=False).replace(seen_s=60.02), f"{ONE}; after 60 s threads still come and go"),
         (seen(GOOD, settled=False, calm=False), f"{ONE} when last seen"),
         (seen(GOOD, None, None), f"{ONE}; ranks 1-2 {UNSEEN}"),
+        (
+            seen(None, None).replace(ranks=(RankVerified(rank=0), RankVerified(rank=1, hidden=True))),
+            f"not verified: rank 0 {UNSEEN_ONE}; rank 1 could not be looked at: /proc does not show its "
+            "threads here",
+        ),
         (
             seen(GOOD.replace(findings=(finding("confined", "it did that", Level.NOTE),))),
             f"{ONE} ompbind: note: rank 0: it did that",

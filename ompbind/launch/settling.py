@@ -66,7 +66,7 @@ class Settling:
     `due_at` is when to look again, None when there is no need to: the run ends, or threads have `settled`,
     and were `calm` unless time was up. `pictures` are the last ones of all ranks that were seen. `strays`
     are the ranks of which, in two looks one after the other, threads had the same mask with CPUs that are
-    not the rank's.
+    not the rank's. `hidden` are the ranks that ran when they were looked at, and could not be seen.
     """
 
     def __init__(self, verify: Verify, run_id: str, now: float) -> None:
@@ -82,24 +82,27 @@ class Settling:
         self.settled = False
         self.pictures: dict[int, Picture] = {}
         self.strays: frozenset[int] = frozenset()
+        self.hidden: frozenset[int] = frozenset()
         self._glimpses: dict[int, Glimpse] = {}
         self._stray_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
     def look(self, live: Mapping[int, int], now: float) -> None:
         """Look at all that ranks run; `live` are these, by pid."""
         self.seen_s = now - self.began_at
-        families = find_families(read_processes(), live, self.run_id)
+        sole = min(self.verify.expected) if len(self.verify.expected) == 1 else None
+        families = find_families(read_processes(), live, self.run_id, sole) if is_proc_ours() else {}
         glimpses = {rank: found for rank, pids in families.items() if (found := glimpse(pids))}
         changed = [rank for rank, found in glimpses.items() if found != self._glimpses.get(rank)]
         self._glimpses.update(glimpses)
         if changed:
             self.calm_since = now
+        self.hidden |= {rank for pid, rank in live.items() if rank not in glimpses and _runs(pid)}
         self._note_strays(glimpses)
         self._set_next(glimpses, now)
         news = self._glimpses.keys() if self.settled else {*changed, *self.strays}
         for pid, rank in live.items():
             if rank in news:
-                self._read(rank, pid, families[rank])
+                self._read(rank, pid, families.get(rank, ()))
 
     def _note_strays(self, glimpses: Mapping[int, Glimpse]) -> None:
         masks = frozenset(
@@ -142,17 +145,42 @@ def read_policy(pid: int) -> str | None:
     return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
 
 
+def is_proc_ours() -> bool:
+    """Tell whether /proc is there, and has the numbers that processes have here.
+
+    In a container with its own space of numbers the /proc around it has others under those of ranks.
+    """
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def _runs(child: int) -> bool:
+    """Tell whether a child of this process has not ended; nothing is taken from whoever waits for it."""
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
 def find_families(
-    processes: Mapping[int, Process], live: Mapping[int, int], run_id: str
+    processes: Mapping[int, Process], live: Mapping[int, int], run_id: str, sole: int | None = None
 ) -> dict[int, set[int]]:
-    """Return the processes of every rank: its own, what descends from it, and what this process adopted."""
+    """Return the processes of every rank: its own, what descends from it, and what this process adopted.
+
+    `sole` is the rank of a run that has no other: it is whose everything is. The first process of a rank
+    stays its own when its initial thread has ended, which looks as if all of it had.
+    """
     me, families = os.getpid(), {rank: {pid} for pid, rank in live.items()}
     for pid, process in processes.items():
         if process.parent == me and pid not in live:
             rank = _read_owner(pid, run_id)
+            rank = live.get(process.group, sole) if rank is None else rank
             if rank in families:
                 families[rank].add(pid)
-    return {rank: find_descendants(processes, pids) & processes.keys() for rank, pids in families.items()}
+    there = processes.keys() | {pid for pid in live if pid not in processes and _runs(pid)}
+    return {rank: find_descendants(processes, pids) & there for rank, pids in families.items()}
 
 
 def _read_owner(pid: int, run_id: str) -> int | None:

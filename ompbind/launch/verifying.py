@@ -53,7 +53,7 @@ def _make_verified(settling: Settling) -> Verified:
     for rank, (expected, _) in sorted(settling.verify.expected.items()):
         picture = settling.pictures.get(rank)
         if picture is None:
-            ranks.append(RankVerified(rank=rank))
+            ranks.append(RankVerified(rank=rank, hidden=rank in settling.hidden))
             continue
         verdict = judge_memory(judge(picture.processes, expected), picture.memory, expected)
         ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=picture.seen_s, memory=picture.memory))

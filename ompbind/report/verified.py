@@ -19,6 +19,12 @@ _UNSEEN_RANKS = (
 )
 
 
+HIDDEN = "could not be looked at: /proc does not show its threads here"
+"""What is said of a rank that ran all the time, and of which nobody could see anything."""
+
+_HIDDEN_RANKS = "could not be looked at: /proc does not show their threads here"
+
+
 def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> str:
     """Render what was seen of all ranks, or of those that were told of at once.
 
@@ -41,15 +47,24 @@ def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> s
 def _line(verified: Verified, *, planned: bool) -> str:
     """Say in one sentence that all is well; `planned` tells that memory is to be had by a policy."""
     seen = [one.verdict for one in verified.ranks if one.verdict]
-    unseen = [one.rank for one in verified.ranks if not one.verdict]
-    gone = f"{named('rank', unseen)} {UNSEEN if len(unseen) == 1 else _UNSEEN_RANKS}"
+    unseen = "; ".join(_unseen(verified))
     if not seen:
-        return f"not verified: {gone}"
+        return f"not verified: {unseen}"
     bound = sum(one.bound for one in seen)
     where = f"each on the CPUs of its rank{f', {bound} of them bound to places' if bound else ''}"
     policies = sorted({one.memory for one in verified.ranks if one.memory})
     memory = f", memory by {' and '.join(policies)}" if planned and policies else ""
-    return f"verified: {_counts(seen)}, {where}{memory}{_when(verified)}{f'; {gone}' if unseen else ''}"
+    return f"verified: {_counts(seen)}, {where}{memory}{_when(verified)}{f'; {unseen}' if unseen else ''}"
+
+
+def _unseen(verified: Verified) -> Iterator[str]:
+    """Say of which ranks nothing was seen, and why."""
+    gone = [one.rank for one in verified.ranks if not one.verdict and not one.hidden]
+    hidden = [one.rank for one in verified.ranks if not one.verdict and one.hidden]
+    if gone:
+        yield f"{named('rank', gone)} {UNSEEN if len(gone) == 1 else _UNSEEN_RANKS}"
+    if hidden:
+        yield f"{named('rank', hidden)} {HIDDEN if len(hidden) == 1 else _HIDDEN_RANKS}"
 
 
 def _when(verified: Verified) -> str:
@@ -137,5 +152,5 @@ def _rank_record(one: RankVerified) -> dict[str, object]:
             }
             for finding in (verdict.findings if verdict else ())
         ],
-        "text": verdict.text if verdict else UNSEEN,
+        "text": verdict.text if verdict else HIDDEN if one.hidden else UNSEEN,
     }

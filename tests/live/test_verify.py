@@ -265,6 +265,57 @@ def test_daemons_of_a_rank_are_its_own(ompbind):
     assert f"may run on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "daemon"),
+    [("2", "env -i {0} {1} & exit"), ("1", "env -i setsid {0} {1} & exit")],
+    ids=["of a group", "of the only rank"],
+)
+def test_daemons_without_a_word_are_found(ompbind, tmp_path, ranks, daemon):
+    first, second = two_cpus()
+    mask = parts() if ranks == "2" else str(second)
+    stray = tmp_path / "stray"
+    stray.write_text(f"#!/bin/sh\n{required('taskset')} -pc {first} $$ >/dev/null\nexec sleep 60\n")
+    script = f"[ $OMPBIND_CPUS = {first} ] || ({daemon.format('/bin/sh', stray)}); sleep 60"
+    done = ompbind(
+        "run", "--verify=strict", *LIMIT, "--grace", "1", "-n", ranks, "-m", mask, "--", "sh", "-c", script
+    )
+    assert done.returncode == 125, done.stderr
+    assert f"may run on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
+
+
+def test_a_rank_whose_initial_thread_has_ended_is_seen(ompbind):
+    code = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    done = ompbind("run", "--verify", "-m", parts(1), "--", sys.executable, "-c", code)
+    assert words(done.stderr).startswith("ompbind: verified: 1 rank, 1 thread, each on the CPUs"), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such surroundings")
+@pytest.mark.parametrize(
+    "before",
+    [
+        ("unshare", "--pid", "--fork", "--kill-child"),
+        ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh"),
+    ],
+    ids=["foreign", "empty"],
+)
+def test_a_proc_that_shows_no_rank_is_told(ompbind, tmp_path, before):
+    required("unshare")
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip("NOTE: no namespaces here")
+    report = tmp_path / "run.json"
+    done = ompbind("run", "--verify=strict", "--report", str(report), "-n", "2", "-m", parts(),
+                   "--", "sleep", "0.7", before=before)  # fmt: skip
+    told = "could not be looked at: /proc does not show their threads here"
+    assert (done.returncode, words(done.stderr)) == (0, f"ompbind: not verified: ranks 0-1 {told}")
+    ranks = json.loads(report.read_text())["verified"]["ranks"]
+    assert [one["level"] for one in ranks] == [None, None]
+    assert ranks[0]["text"] == "could not be looked at: /proc does not show its threads here"
+
+
 def test_many_ranks(start):
     process = start("run", "--verify", *LIMIT, "--share", "-n", "64", "-t", "1", "--", "sleep", "60")
     line = process.stderr.readline()
