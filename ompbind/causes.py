@@ -14,6 +14,9 @@ from ompbind.request import Bind
 from ompbind.threads import Expected, ProcessState, parse_places
 
 _NEWER = (OmpRuntime.LLVM, OmpRuntime.INTEL)
+_STANDARD = {"OMP_PLACES", "OMP_PROC_BIND"}
+"""The variables of OpenMP that bind threads; libgomp heeds GOMP_CPU_AFFINITY only where there is neither."""
+
 _KMP_BINDS = ("compact", "scatter", "balanced", "explicit", "proclist", "physical", "logical")
 """Words in KMP_AFFINITY that bind threads; others only say how."""
 
@@ -21,7 +24,7 @@ _KMP_BINDS = ("compact", "scatter", "balanced", "explicit", "proclist", "physica
 def explain_escape(process: ProcessState) -> str:
     """Say what lets threads leave the CPUs of their rank."""
     env = process.env
-    if "GOMP_CPU_AFFINITY" in env and process.has(OmpRuntime.GOMP):
+    if "GOMP_CPU_AFFINITY" in env and process.has(OmpRuntime.GOMP) and not env.keys() & _STANDARD:
         value = env["GOMP_CPU_AFFINITY"]
         return f"libgomp obeys GOMP_CPU_AFFINITY={value}, whatever the process itself may use"
     kmp = env.get("KMP_AFFINITY", "")
@@ -59,7 +62,7 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
 
 def _only_gomp_is_told_else(process: ProcessState) -> bool:
     """Tell whether all runtimes are libgomp, in which the variables of OpenMP win over its own."""
-    return not process.has(*_NEWER) and bool(process.env.keys() & {"OMP_PLACES", "OMP_PROC_BIND"})
+    return not process.has(*_NEWER) and bool(process.env.keys() & _STANDARD)
 
 
 def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
@@ -69,7 +72,7 @@ def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
     program is not, but only it would make masks of just these places.
     """
     env = process.env
-    if not env.keys() & {"OMP_PLACES", "OMP_PROC_BIND"} or env.get("OMP_PROC_BIND", "").lower() == "false":
+    if not env.keys() & _STANDARD or env.get("OMP_PROC_BIND", "").lower() == "false":
         return False
     places = parse_places(env.get("OMP_PLACES", ""))
     if places is None:

@@ -12,7 +12,7 @@ from ompbind.liveruns import LiveRun, tidy
 from ompbind.numa_maps import MemorySight
 from ompbind.record import Record
 from ompbind.request import Bind
-from ompbind.threads import Expected, ProcessState, expect_variables
+from ompbind.threads import Expected, ProcessState, ThreadState, expect_variables
 from ompbind.verdicts import Finding, Level, Verdict, judge
 
 KEEPER = "rank-keeper"
@@ -163,15 +163,34 @@ def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
 def _expect_run(run_id: str | None, kin: tuple[ProcessState, ...], seen: Seen) -> Expected | None:
     """Return what a live run tells of the rank whose CPUs these processes have; None unless one fits.
 
-    Of a rank whose environment may not be read this is all that is known: not its places.
+    Of a rank whose environment may not be read this is all that is known: its CPUs and the mode.
     """
-    told = [rank for run in seen.runs if run.run_id == run_id for rank in run.ranks]
+    told = [(run.bind, *rank) for run in seen.runs if run.run_id == run_id for rank in run.ranks]
     whole = union(thread.cpus for process in kin for thread in process.threads)
-    fitting = [(rank, cpus) for rank, cpus in told if whole <= cpus]
+    fitting = [(bind, rank, cpus) for bind, rank, cpus in told if whole <= cpus]
     if len(fitting) != 1:
         return None
-    rank, cpus = fitting[0]
-    return guess_expected(kin).replace(rank=rank, cpus=cpus, run_id=run_id or "")
+    bind, rank, cpus = fitting[0]
+    guess = guess_expected(kin).replace(rank=rank, cpus=cpus, run_id=run_id or "")
+    return _in_mode(guess, bind, kin[0].main)
+
+
+def _in_mode(guess: Expected, bind: str, main: ThreadState | None) -> Expected:
+    """Put the mode of a run in place of a guess, and places that its threads have in that mode.
+
+    Whole cores are not known: these are the masks that were seen. With "exact" the initial thread's is first.
+    """
+    singles = [CpuSet((cpu,)) for cpu in guess.cpus]
+    if main and main.cpus in singles:
+        singles.sort(key=lambda place: place != main.cpus)
+    places = {
+        Bind.RANK: (guess.cpus,),
+        Bind.NONE: (guess.cpus,),
+        Bind.THREAD: (guess.cpus, *singles),
+        Bind.CORE: guess.places,
+        Bind.EXACT: tuple(singles),
+    }
+    return guess.replace(bind=Bind(bind), places=places[Bind(bind)]) if bind in set(Bind) else guess
 
 
 def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:

@@ -90,8 +90,30 @@ def test_ranks_of_others_are_known_by_their_cpus():
     found = look_at(*OWN, *hidden)
     assert [(one.run_id, one.rank) for one in found.crews] == [("job", 0), ("job", 1)]
     assert str(found.crews[1].expected.cpus) == "2-3"
+    assert "CPUs 2-3, bind rank\n" in render_inspection(found)
     shared = RUN.replace(ranks=((0, cpus("0-3")), (1, cpus("0-3"))))
     assert {one.rank for one in look_at(*OWN, *hidden, runs=(shared,)).crews} == {None}
+
+
+@pytest.mark.parametrize(
+    ("mode", "masks", "title", "level"),
+    [
+        ("rank", "0-3*4", "CPUs 0-3, bind rank\n", Level.OK),
+        ("none", "0-3 0*2", "CPUs 0-3, bind none\n", Level.NOTE),
+        ("thread", "0-3 1 2 3", "CPUs 0-3, bind thread, 5 places\n", Level.OK),
+        ("thread", "0-3 1*3", "CPUs 0-3, bind thread, 5 places\n", Level.PROBLEM),
+        ("core", "0-3*2 2-3", "CPUs 0-3, bind core\n", Level.OK),
+        ("exact", "3 0 1 2", "CPUs 0-3, bind exact, 4 places\n", Level.OK),
+        ("exact", "3*3 0", "CPUs 0-3, bind exact, 4 places\n", Level.PROBLEM),
+        ("", "0-3*2", "CPUs 0-3, bind none\n", Level.OK),
+    ],
+)
+def test_ranks_of_others_are_judged_by_the_mode_of_their_run(mode, masks, title, level):
+    run = RUN.replace(bind=mode, ranks=((0, cpus("0-3")),))
+    hidden = process(masks, pid=12, parent=11, unread=("libraries", "environment"))
+    found = look_at(*OWN, hidden, runs=(run,))
+    assert title in render_inspection(found)
+    assert found.crews[0].verdict.level is level, found.crews[0].verdict.text
 
 
 def test_ranks_on_cpus_of_others_are_told_together():

@@ -166,6 +166,13 @@ SEEN = [
         "4 of 5 threads may run on CPU 0, outside the rank's CPU 1: libgomp obeys GOMP_CPU_AFFINITY=0 1",
     ),
     (
+        process("0*2", GOMP, GOMP_CPU_AFFINITY="0 1", OMP_PLACES="{1}", OMP_PROC_BIND="true"),
+        plan(Bind.RANK, "1"),
+        "problem",
+        "outside",
+        "the rank's CPU 1: the program, or somebody else, moved them",
+    ),
+    (
         process("0 1 0*3", INTEL, KMP_AFFINITY="norespect,granularity=fine,compact"),
         plan(Bind.RANK, "1"),
         "problem",

@@ -118,7 +118,7 @@ def _render_process(
     if memory is not None and (memory.own_nodes or memory.policy):
         yield wrap_indented(f"    memory: {_memory(memory)}")
     if process.unread:
-        yield f"    {' and '.join(process.unread)}: may not be read, the process is not yours"
+        yield f"    {' and '.join(process.unread)}: may not be read by you"
 
 
 def _render_threads(process: ProcessState, *, each: bool) -> str:
