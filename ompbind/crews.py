@@ -155,7 +155,7 @@ def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
     bind = next((bind for bind, rank in own if rank == (told.rank, told.cpus)), told.bind)
     if bind in (Bind.RANK, Bind.NONE):
         return told.replace(bind=Bind(bind), places=(told.cpus,))
-    if bind == Bind.THREAD and bind != told.bind:
+    if bind == Bind.THREAD and bind != told.bind and len(told.cpus) > 1:
         return told.replace(bind=Bind.THREAD, places=(told.cpus, *(CpuSet((cpu,)) for cpu in told.cpus)))
     return told.replace(bind=Bind(bind)) if len(told.cpus) == 1 and bind in set(Bind) else told
 

@@ -81,6 +81,13 @@ def test_other_modes_of_runs(mode, places):
     assert crew.verdict.level is Level.OK
 
 
+def test_one_cpu_is_one_place_in_every_mode():
+    told = {"OMP_PLACES": "{0}", "OMP_PROC_BIND": "close", "OMPBIND_CPUS": "0"}
+    run = RUN.replace(bind="thread", ranks=((0, cpus("0")),))
+    found = look_at(*OWN, rank(0, "0", pid=12, **told), runs=(run,))
+    assert "CPU 0, bind thread\n" in render_inspection(found)
+
+
 def test_ranks_of_others_are_known_by_their_cpus():
     hidden = [
         process("2*2 3", pid=13, parent=11, unread=("libraries", "environment")),
@@ -100,8 +107,8 @@ def test_ranks_of_others_are_known_by_their_cpus():
     [
         ("rank", "0-3*4", "CPUs 0-3, bind rank\n", Level.OK),
         ("none", "0-3 0*2", "CPUs 0-3, bind none\n", Level.NOTE),
-        ("thread", "0-3 1 2 3", "CPUs 0-3, bind thread, 5 places\n", Level.OK),
-        ("thread", "0-3 1*3", "CPUs 0-3, bind thread, 5 places\n", Level.PROBLEM),
+        ("thread", "0-3 1 2 3", "CPUs 0-3, bind thread, 4 places\n", Level.OK),
+        ("thread", "0-3 1*3", "CPUs 0-3, bind thread, 4 places\n", Level.PROBLEM),
         ("core", "0-3*2 2-3", "CPUs 0-3, bind core\n", Level.OK),
         ("exact", "3 0 1 2", "CPUs 0-3, bind exact, 4 places\n", Level.OK),
         ("exact", "3*3 0", "CPUs 0-3, bind exact, 4 places\n", Level.PROBLEM),

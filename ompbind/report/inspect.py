@@ -87,7 +87,10 @@ def make_title(crew: Crew) -> str:
         run = f" of run {crew.run_id}" if crew.run_id else ""
         return f"process {crew.first.pid}{run}"
     plan = crew.expected
-    places = f", {count(len(plan.places), 'place')}" if len(plan.places) > 1 else ""
+    number = min(
+        len(plan.places), len(plan.cpus)
+    )  # where they are not told, all that there may be stand there
+    places = f", {count(number, 'place')}" if number > 1 else ""
     return f"rank {crew.rank} of run {crew.run_id}: {named('CPU', plan.cpus)}, bind {plan.bind}{places}"
 
 

@@ -1,8 +1,8 @@
 """A glance at running processes for a screen: how busy CPUs, ranks and threads are, and who moves around."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +13,15 @@ from ompbind.report.text import plain, render_cpus
 from ompbind.verdicts import Finding, Level
 
 _STEPS = " ▁▂▃▄▅▆▇█"
+_NARROW = 64
+"""Columns of a screen below which tables leave some of theirs out."""
+
+_SPARED = ("threads", "moves/s", "on")
+"""What they leave out, so that numbers and verdicts can still be read."""
+
+_CREW_TITLES = ("rank", "pid", "threads", "may run on", "use", "moves/s", "verdict")
+_THREAD_TITLES = ("rank", "thread", "name", "may run on", "on", "use", "moves/s")
+
 _FEW = 16
 """CPUs that are shown with numbers; more are shown as one sign each."""
 
@@ -37,9 +46,10 @@ def make_view(glance: Glance, head: str, room: Room) -> RenderableType:
     rows = max(room.height - len(cpus) - len(shared) - 4, 4)
     crews = min(len(glance.crews), max(rows // 2, rows - len(glance.threads)))
     parts: list[RenderableType] = [Text(head, style="dim", no_wrap=True), *cpus]
-    parts.append(_draw_crews(glance.crews, crews))
+    parts.append(_table(_CREW_TITLES, list(_crew_rows(glance.crews, crews)), room))
     parts.extend(Text(line, no_wrap=True, overflow="ellipsis") for line in shared)
-    parts.append(_draw_threads(glance.threads, max(rows - crews - 1, 1)))
+    threads = glance.threads[: max(rows - crews - 1, 1)]
+    parts.append(_table(_THREAD_TITLES, list(map(_thread_row, threads)), room))
     return Group(*parts)
 
 
@@ -75,24 +85,22 @@ def _signs(uses: list[CpuUse], room: Room) -> list[str]:
     ]
 
 
-def _draw_crews(crews: tuple[CrewUse, ...], rows: int) -> Table:
-    """Draw a line for each crew, problems first where not all of them fit."""
+def _crew_rows(crews: tuple[CrewUse, ...], rows: int) -> Iterator[Sequence[str | Text]]:
+    """Yield a row for each crew, problems first where not all of them fit."""
     shown = crews if rows >= len(crews) else tuple(sorted(crews, key=_by_level))[: max(rows - 1, 1)]
-    table = _table("rank", "pid", "threads", "may run on", "use", "moves/s", "verdict")
     for one in shown:
         crew, verdict = one.crew, one.crew.verdict
-        table.add_row(
+        yield (
             "-" if crew.rank is None else str(crew.rank),
             str(crew.first.pid),
             str(verdict.threads),
             _short(crew.cpus),
             f"{one.share:.0%}",
             f"{one.moves_per_s:.0f}",
-            Text(_judged(verdict.level, verdict.findings), style=_STYLES[verdict.level]),
+            Text(_judged(verdict.level, verdict.findings), style=_STYLES[verdict.level], no_wrap=True),
         )
     if len(shown) < len(crews):
-        table.add_row("...", "", f"{len(crews) - len(shown)} more")
-    return table
+        yield "...", "", "", f"{len(crews) - len(shown)} more", "", "", ""
 
 
 def _judged(level: Level, findings: Iterable[Finding]) -> str:
@@ -105,19 +113,16 @@ def _by_level(use: CrewUse) -> tuple[int, float]:
     return list(_STYLES).index(use.crew.verdict.level) * -1, -use.share
 
 
-def _draw_threads(threads: tuple[ThreadUse, ...], rows: int) -> Table:
-    table = _table("rank", "thread", "name", "may run on", "on", "use", "moves/s")
-    for one in threads[:rows]:
-        table.add_row(
-            "-" if one.crew.rank is None else str(one.crew.rank),
-            str(one.thread.tid),
-            plain(one.thread.name),
-            _short(one.thread.cpus),
-            "-" if one.thread.cpu is None else str(one.thread.cpu),
-            f"{one.share:.0%}",
-            f"{one.moves_per_s:.0f}",
-        )
-    return table
+def _thread_row(one: ThreadUse) -> Sequence[str | Text]:
+    return (
+        "-" if one.crew.rank is None else str(one.crew.rank),
+        str(one.thread.tid),
+        Text(plain(one.thread.name), no_wrap=True),
+        _short(one.thread.cpus),
+        "-" if one.thread.cpu is None else str(one.thread.cpu),
+        f"{one.share:.0%}",
+        f"{one.moves_per_s:.0f}",
+    )
 
 
 def _short(cpus: CpuSet) -> str:
@@ -126,10 +131,18 @@ def _short(cpus: CpuSet) -> str:
     return text if len(text) <= 15 else f"{cpus.first}...({len(cpus)})"
 
 
-def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str | Text]], room: Room) -> Table:
+    """Make a table of all columns that there is room for."""
+    wide = "verdict" in titles
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, expand=wide)
     right = {"rank", "pid", "threads", "use", "moves/s", "thread", "on"}
-    for title in titles:
-        justify: JustifyMethod = "right" if title in right else "left"
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")
+    kept = [i for i, title in enumerate(titles) if room.width >= _NARROW or title not in _SPARED]
+    for title in (titles[i] for i in kept):
+        grows = title == "verdict"
+        table.add_column(
+            title, justify="right" if title in right else "left", overflow="ellipsis",
+            ratio=1 if grows else None, no_wrap=title not in ("name", "verdict"),  # these give way first
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*(row[i] for i in kept))
     return table
