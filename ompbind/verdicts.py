@@ -142,9 +142,10 @@ def _look_at(process: ProcessState, plan: Expected, kin: Sequence[ProcessState])
         cause = explain_escape(process)
         yield _Part(code="outside", level=Level.PROBLEM, process=process, masks=outside, cause=cause)
     if narrowed:
-        cause = explain_narrowing(process, narrowed) or explain_inheriting(process, narrowed, kin)
-        if cause or _looks_trapped(process, plan):
-            cause = f"{cause}; {advise(plan)}" if cause else explain_own(process, narrowed)
+        inherited = explain_inheriting(process, narrowed, kin)  # what is to be done is said of the parent
+        told = "" if inherited and not process.runtimes else explain_narrowing(process, narrowed)
+        if told or inherited or _looks_trapped(process, plan):
+            cause = f"{told}; {advise(plan)}" if told else inherited or explain_own(process, narrowed)
             yield _Part(code="narrowed", level=Level.PROBLEM, process=process, masks=narrowed, cause=cause)
         else:
             cause = explain_own(process, narrowed)

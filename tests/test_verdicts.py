@@ -264,13 +264,17 @@ def test_counts_add_up():
     assert verdict.runtimes == ("libgomp", "libgomp")
 
 
-def test_children_inherit_what_a_runtime_did_to_their_parent():
+@pytest.mark.parametrize("env", [{}, ONE_EACH])
+def test_children_inherit_what_a_runtime_did_to_their_parent(env):
     server = process("0 1 0*3", TORCH, **ONE_EACH)
-    children = [process("0", pid=200 + i, parent=100, name="loader") for i in range(3)]
+    children = [process("0", pid=200 + i, parent=100, name="loader", **env) for i in range(3)]
     verdict = judge([server, *children], plan(Bind.RANK))
     assert [finding.code for finding in verdict.findings] == ["narrowed", "narrowed"]
     assert "5 of 5 threads of python (100)" in verdict.text
-    assert "3 of 3 threads of 3 processes may only run on CPU 0 of 0-1: inherited from python" in verdict.text
+    assert verdict.text.endswith(
+        "3 of 3 threads of 3 processes may only run on CPU 0 of 0-1: inherited from python, whose initial "
+        "thread libgomp had bound"
+    )
 
 
 def test_children_that_are_elsewhere_than_their_parent_did_not_inherit_that():
