@@ -162,12 +162,12 @@ def _looks_trapped(process: ProcessState, plan: Expected) -> bool:
 
 
 def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
-    """Find places with too many threads: one for each runtime is meant, and on the first the initial one."""
+    """Find places with too many threads: one on each CPU for each runtime, on the first the initial one."""
     first = _first_place(process, plan)
     places = [place for place in dict.fromkeys(plan.places) if place != plan.cpus]
     here = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
     room = max(1, len(process.runtimes))
-    crowds = [place for place in places if here[place] > (1 if place == first else room)]
+    crowds = [place for place in places if here[place] > (1 if place == first else room * len(place))]
     if not crowds:
         return
     masks = tuple(place for place in crowds for _ in range(here[place]))

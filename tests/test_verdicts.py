@@ -264,6 +264,24 @@ def test_counts_add_up():
     assert verdict.runtimes == ("libgomp", "libgomp")
 
 
+@pytest.mark.parametrize(
+    ("masks", "runtimes", "code"),
+    [
+        ("0-3*2 2-3*2", (GOMP,), ""),
+        ("0-3 2-3*2", (GOMP,), ""),
+        ("0-3*2 2-3*3", (GOMP,), "crowded"),
+        ("0-3*4 2-3*4", (TORCH, SKLEARN), ""),
+        ("0-3*4 2-3*5", (TORCH, SKLEARN), "crowded"),
+    ],
+)
+def test_a_core_has_room_for_a_thread_on_each_of_its_cpus(masks, runtimes, code):
+    """As in a plan with all hardware threads, in which a rank has as many threads as CPUs."""
+    places = (cpus("0-3"), cpus("2-3"))
+    cores = Expected(rank=0, cpus=cpus("0-3"), places=places, bind=Bind.CORE)
+    found = judge([process(masks, *runtimes)], cores).findings
+    assert [one.code for one in found] == ([code] if code else [])
+
+
 @pytest.mark.parametrize("env", [{}, ONE_EACH])
 def test_children_inherit_what_a_runtime_did_to_their_parent(env):
     server = process("0 1 0*3", TORCH, **ONE_EACH)
