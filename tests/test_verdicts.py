@@ -170,7 +170,7 @@ SEEN = [
         plan(Bind.RANK, "1"),
         "problem",
         "outside",
-        "the rank's CPU 1: the program, or somebody else, moved them",
+        "the rank's CPU 1: the program, or somebody else, changed that",
     ),
     (
         process("0 1 0*3", INTEL, KMP_AFFINITY="norespect,granularity=fine,compact"),

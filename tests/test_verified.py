@@ -41,6 +41,7 @@ def said(verified, **options):
 
 
 ONE = "verified: 1 rank, 3 threads, each on the CPUs of its rank"
+LATER = "3 s after the start"
 UNSEEN_ONE = "ended before it could be looked at; it was confined, and that read back, before it started"
 UNSEEN = "ended before they could be looked at; they were confined, and that read back, before they started"
 
@@ -48,15 +49,15 @@ UNSEEN = "ended before they could be looked at; they were confined, and that rea
 @pytest.mark.parametrize(
     ("verified", "line"),
     [
-        (seen(GOOD), ONE),
+        (seen(GOOD), f"{ONE} {LATER}"),
         (
             seen(GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes=("libgomp",))),
-            "verified: 2 ranks, 6 threads (libgomp, libiomp5), each on the CPUs of its rank",
+            f"verified: 2 ranks, 6 threads (libgomp, libiomp5), each on the CPUs of its rank {LATER}",
         ),
-        (seen(GOOD.replace(bound=2)), f"{ONE}, 2 of them bound to places"),
+        (seen(GOOD.replace(bound=2)), f"{ONE}, 2 of them bound to places {LATER}"),
         (seen(GOOD, calm=False).replace(seen_s=60.02), f"{ONE}; after 60 s threads still come and go"),
         (seen(GOOD, settled=False, calm=False), f"{ONE} when last seen"),
-        (seen(GOOD, None, None), f"{ONE}; ranks 1-2 {UNSEEN}"),
+        (seen(GOOD, None, None), f"{ONE} {LATER}; ranks 1-2 {UNSEEN}"),
         (
             seen(None, None).replace(ranks=(RankVerified(rank=0), RankVerified(rank=1, hidden=True))),
             f"not verified: rank 0 {UNSEEN_ONE}; rank 1 could not be looked at: /proc does not show its "
@@ -64,7 +65,7 @@ UNSEEN = "ended before they could be looked at; they were confined, and that rea
         ),
         (
             seen(GOOD.replace(findings=(finding("confined", "it did that", Level.NOTE),))),
-            f"{ONE} ompbind: note: rank 0: it did that",
+            f"{ONE} {LATER} ompbind: note: rank 0: it did that",
         ),
     ],
 )

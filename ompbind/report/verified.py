@@ -68,9 +68,9 @@ def _unseen(verified: Verified) -> Iterator[str]:
 
 
 def _when(verified: Verified) -> str:
-    """Say how far threads had come where they had not settled by themselves."""
+    """Say when that was: what a program does later is not seen."""
     if verified.calm:
-        return ""
+        return f" {verified.seen_s:.0f} s after the start"
     if verified.settled:
         return f"; after {verified.seen_s:.0f} s threads still come and go"
     return " when last seen"
