@@ -45,7 +45,7 @@ NARROWS = """
 import os, threading, time
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 for _ in range(2):
-    threading.Thread(target=time.sleep, args=(1.5,)).start()
+    threading.Thread(target=time.sleep, args=(1.2,)).start()
 """
 """A program that confines itself, and so all threads that it makes."""
 
@@ -58,7 +58,7 @@ int main(void) {
 #pragma omp parallel
     { usleep(1000); }
     pthread_create(&made, 0, plain, 0);
-    usleep(1500000);
+    usleep(1200000);
     return 0;
 }
 """
