@@ -395,7 +395,9 @@ class Child:
         )
         self.now = 0.0
         expected = Expected(rank=0, cpus=cpus, places=(), bind=Bind.RANK)
-        self.settling = Settling(Verify(expected={0: (expected, threads)}, word=str), "run", self.now)
+        # Another rank is expected, which never comes: else all other children of this process were of rank 0.
+        both = {0: (expected, threads), 1: (expected.replace(rank=1), threads)}
+        self.settling = Settling(Verify(expected=both, word=str), "run", self.now)
 
     def do(self, word):
         self.process.stdin.write(f"{word}\n")
