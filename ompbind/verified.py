@@ -3,6 +3,9 @@
 from ompbind.record import Record
 from ompbind.verdicts import Level, Verdict
 
+HIDDEN = "hidden"
+"""The code of the problem, with `strict`, of ranks that ran and could not be looked at."""
+
 
 class RankVerified(Record):
     """What was seen of one rank: a verdict, when, in seconds after the last rank was started, and its memory.
@@ -46,11 +49,13 @@ class Verified(Record):
 
     @property
     def problems(self) -> frozenset[tuple[int, str]]:
-        """The ranks that have problems, each with the code of one."""
-        return frozenset(
+        """The ranks that have problems, each with the code of one; with `strict` it is one not to be seen."""
+        found = {
             (one.rank, finding.code)
             for one in self.ranks
             if one.verdict
             for finding in one.verdict.findings
             if finding.level is Level.PROBLEM
-        )
+        }
+        unproven = {(one.rank, HIDDEN) for one in self.ranks if one.hidden and not one.verdict}
+        return frozenset(found | unproven if self.strict else found)

@@ -13,7 +13,7 @@ from ompbind.launch.settling import Settling, Verify
 from ompbind.launch.stopping import ask_to_stop
 from ompbind.launch.watch import Run
 from ompbind.verdicts import judge, judge_memory
-from ompbind.verified import RankVerified, Verified
+from ompbind.verified import HIDDEN, RankVerified, Verified
 
 _OUTSIDE = "outside"
 """The code of findings that are told at once."""
@@ -96,8 +96,14 @@ def _has_failed(run: Run) -> bool:
 
 
 def _make_error(verified: Verified) -> LaunchError:
-    ranks = named("rank", {rank for rank, _ in verified.problems})
+    wrong = {rank for rank, code in verified.problems if code != HIDDEN}
+    if not wrong:
+        ranks = named("rank", {rank for rank, _ in verified.problems})
+        return LaunchError(
+            f"--verify=strict: {ranks} could not be looked at",
+            hint="mount a /proc that shows them; without =strict the run goes on",
+        )
     return LaunchError(
-        f"--verify=strict: the threads of {ranks} did not run as planned",
+        f"--verify=strict: the threads of {named('rank', wrong)} did not run as planned",
         hint="what is above says why; without =strict the run goes on",
     )

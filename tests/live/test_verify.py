@@ -306,15 +306,21 @@ ctypes.CDLL(None).pthread_exit(None)
     ],
     ids=["foreign", "empty"],
 )
-def test_a_proc_that_shows_no_rank_is_told(ompbind, tmp_path, before):
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_proc_that_shows_no_rank_is_told_and_proves_nothing(ompbind, tmp_path, before, strict):
     required("unshare")
     if subprocess.run([*before, "true"], capture_output=True).returncode:
         pytest.skip("NOTE: no namespaces here")
     report = tmp_path / "run.json"
-    done = ompbind("run", "--verify=strict", "--report", str(report), "-n", "2", "-m", parts(),
-                   "--", "sleep", "0.7", before=before)  # fmt: skip
+    verify = "--verify=strict" if strict else "--verify"
+    command = ("-n", "2", "-m", parts(), "--", "sleep", "0.7")
+    done = ompbind("run", verify, "--report", str(report), *command, before=before)
     told = "could not be looked at: /proc does not show their threads here"
-    assert (done.returncode, words(done.stderr)) == (0, f"ompbind: not verified: ranks 0-1 {told}")
+    said = f"ompbind: not verified: ranks 0-1 {told}"
+    proof = "ompbind: error: --verify=strict: ranks 0-1 could not be looked at hint: mount a /proc"
+    assert done.returncode == (125 if strict else 0)
+    assert words(done.stderr).startswith(f"{said} {proof}" if strict else said)
+    assert ("error" in done.stderr) == strict
     ranks = json.loads(report.read_text())["verified"]["ranks"]
     assert [one["level"] for one in ranks] == [None, None]
     assert ranks[0]["text"] == "could not be looked at: /proc does not show its threads here"
