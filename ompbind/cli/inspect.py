@@ -83,6 +83,9 @@ def _refuse(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
     if options["watch"] and options["format_"] == "json":
         hint = "call 'ompbind inspect --format json' again and again"
         raise InspectError("--watch is for people", hint=hint)
+    if options["watch"] and options["each"]:
+        hint = "it shows the busiest threads anyway; without --watch -v shows all of them once"
+        raise InspectError("--watch has no room for each thread: leave -v out", hint=hint)
 
 
 def _show(target: "Target | None", format_: str, *, each: bool) -> int:

@@ -295,6 +295,7 @@ REFUSED = [
     (("999999999",), "there is no process 999999999"),
     (("nothing",), "no live run is called 'nothing'"),
     (("--all", "--watch", "--format", "json"), "--watch is for people"),
+    (("--all", "--watch", "-v"), "--watch has no room for each thread: leave -v out"),
     (("--watch", "4711"), "every 0.1 to 3600 seconds"),
 ]
 
