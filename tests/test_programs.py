@@ -109,7 +109,7 @@ def test_nothing_is_preloaded_into_a_static_program(tmp_path):
     workload = read_workload([app], {"LD_PRELOAD": mine})
     assert workload.static
     assert found(workload) == []
-    (text,) = find_missing([], workload)
+    (text,) = find_missing([], workload, ())
     assert "linked statically" in text
     assert not read_workload([put(tmp_path / "other", make_elf(["libc.so.6"]))], {}).static
 
@@ -301,8 +301,26 @@ def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):
     assert find_preloads(["gomp"], Workload(), env) == (real,)
 
 
+def test_a_link_to_another_runtime_alone_is_refused_with_what_it_leads_to(tmp_path):
+    put(tmp_path / "lib/libomp.so", make_elf())
+    (tmp_path / "lib/libiomp5.so").symlink_to("libomp.so")
+    app = put(tmp_path / "app", make_elf(machine=22, little=False))
+    with pytest.raises(RequestError) as caught:
+        find_preloads(["iomp"], read_workload([app], {}), {"CONDA_PREFIX": str(tmp_path)})
+    assert caught.value.hint == f"{tmp_path}/lib/libiomp5.so leads to libomp.so: --preload omp"
+
+
+def test_a_library_is_expected_by_its_path_through_links(tmp_path):
+    real = put(tmp_path / "libmine.so.1", make_elf())
+    (tmp_path / "libmine.so").symlink_to("libmine.so.1")
+    workload = read_workload([], {"LD_PRELOAD": real})
+    assert list(find_missing([f"{tmp_path}/libmine.so"], workload, [real])) == []
+    (text,) = find_missing([f"{tmp_path}/other.so"], workload, [real])
+    assert f"--preload {tmp_path}/other.so adds it" in text
+
+
 def test_an_expected_library_that_nobody_knows_is_told_with_those_that_are_known():
-    (text,) = find_missing(["tcmaloc"], Workload())
+    (text,) = find_missing(["tcmaloc"], Workload(), ())
     assert "known are tcmalloc, jemalloc" in text
 
 
@@ -344,7 +362,7 @@ def test_only_colons_and_blanks_divide_preloads(tmp_path):
 def test_what_is_filled_in_later_is_believed(path):
     workload = read_workload([], {"LD_PRELOAD": path})
     assert workload.troubles == ()
-    assert list(find_missing(["tcmalloc"], workload)) == []
+    assert list(find_missing(["tcmalloc"], workload, [path])) == []
 
 
 def test_what_the_linker_fills_in_is_not_judged():
@@ -354,7 +372,7 @@ def test_what_the_linker_fills_in_is_not_judged():
 def test_what_is_expected_and_not_there_is_told(tmp_path):
     path = put(tmp_path / "libtcmalloc_minimal.so.4", make_elf())
     workload = read_workload([], {"LD_PRELOAD": path})
-    assert list(find_missing(["tcmalloc"], workload)) == []
-    (text,) = find_missing(["tcmalloc", "iomp"], workload)
+    assert list(find_missing(["tcmalloc"], workload, [path])) == []
+    (text,) = find_missing(["tcmalloc", "iomp"], workload, [path])
     assert text.startswith("iomp is expected in LD_PRELOAD")
     assert "--preload iomp" in text

@@ -9,11 +9,12 @@ import click
 from ompbind.cli.options import CONSUMED, complete_files
 from ompbind.cli.verb import Verb, format_option
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MachineError
+from ompbind.errors import MachineError, RequestError
 from ompbind.launch.claims import find_folder, make_claimant, read_live_runs
 from ompbind.liveruns import LiveRun, find_others
 from ompbind.machine.sources import read_machine
 from ompbind.surroundings import Surroundings
+from ompbind.workload import Workload
 
 EXAMPLES = (
     ("This machine and this environment", "ompbind doctor"),
@@ -49,9 +50,9 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
 
 def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
     """Read all that checks look at; an empty `cmd` is no command."""
-    from ompbind.machine.commands import find_preloadable, read_command, read_commands_workload
+    from ompbind.machine.commands import find_preloadable, read_command
 
-    work = read_commands_workload(cmd, env)
+    work = _read_workload(cmd, env)
     told = Surroundings(
         env=env,
         runs=_read_runs(env),
@@ -65,6 +66,20 @@ def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundi
     except MachineError as error:
         told = told.replace(error=error.message)
     return _with_system(told) if sys.platform.startswith("linux") else told
+
+
+def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
+    """Read what a command would run with what every run preloads; what cannot be preloaded, runs say."""
+    from ompbind.machine.commands import read_commands_workload
+    from ompbind.machine.preloads import find_preloads
+
+    work = read_commands_workload(cmd, env)
+    names = env.get("OMPBIND_PRELOAD", "").replace(",", " ").split()
+    try:
+        preload = find_preloads(names, work, env) if names else ()
+    except RequestError:
+        preload = ()
+    return read_commands_workload(cmd, {**env, "LD_PRELOAD": ":".join(preload)}) if preload else work
 
 
 def _with_system(told: Surroundings) -> Surroundings:

@@ -12,7 +12,7 @@ from ompbind.cli.verb import option
 from ompbind.command import Job, parse_assignment
 from ompbind.errors import RequestError
 from ompbind.libraries import PRELOADABLE, OmpRuntime
-from ompbind.machine.programs import read_workload
+from ompbind.machine.programs import preload_entries, read_workload
 from ompbind.mask import parse_mask
 from ompbind.openmp import DEFEATING
 from ompbind.record import Record
@@ -127,9 +127,9 @@ _PLANNING_OPTIONS = (
     _planned("--preload", "preloads", type=library_names, multiple=True, metavar="NAME|PATH",
              shell_complete=_complete_preloads,
              help=f"Put a library first in LD_PRELOAD: {', '.join(PRELOADABLE)}, or a path; also several."),
-    _planned("--expect", type=library_names, multiple=True, metavar="NAMES",
+    _planned("--expect", type=library_names, multiple=True, metavar="NAME|PATH",
              shell_complete=_complete_preloads,
-             help="Warn unless these libraries are preloaded, as in tcmalloc,iomp."),
+             help="Warn unless these libraries are preloaded, names or paths, as in tcmalloc,iomp."),
     _planned("--memory", type=click.Choice([str(one) for one in Memory]), default="local",
               show_default=True, metavar="MODE",
               help="Where memory comes from: local (as the kernel does); bind, preferred, interleave:"
@@ -222,7 +222,7 @@ def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload 
     preload = find_preloads(preloads, workload, env) if preloads else ()
     if preload:
         workload = read_workload(argv, {**env, "LD_PRELOAD": ":".join(preload)})
-    troubles = (*workload.troubles, *find_missing(expected, workload))
+    troubles = (*workload.troubles, *find_missing(expected, workload, preload or preload_entries(env)))
     return workload.replace(preload=preload, troubles=troubles)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.errors import RequestError
 from ompbind.libraries import KINDS, PACKAGES, PRELOADABLE
 from ompbind.machine.elf import Elf, read_header
-from ompbind.machine.libraries import find_kind, fits, linker_folders
+from ompbind.machine.libraries import find_kind, fits, identify_library, linker_folders
 from ompbind.machine.programs import find_sites, preload_entries
 from ompbind.workload import How, Workload
 
@@ -35,9 +35,19 @@ def _find(name: str, like: Elf | None, folders: Sequence[str]) -> str:
     if path is None:
         raise RequestError(
             f"--preload {name}: no {KINDS[name].label} in {_several(folders)}",
-            hint=f"install {PACKAGES[name]}, or give its path",
+            hint=_find_namesake(name, folders) or f"install {PACKAGES[name]}, or give its path",
         )
     return os.path.abspath(path)
+
+
+def _find_namesake(name: str, folders: Sequence[str]) -> str:
+    """Tell of a link that has the name of a library and leads to another one, as in environments of conda."""
+    for folder in folders:
+        path = os.path.join(folder, f"{KINDS[name].label}.so")
+        other = identify_library(path) if os.path.isfile(path) else None
+        if other and other.kind.name != name and other.kind.name in PRELOADABLE:
+            return f"{path} leads to {os.path.basename(other.path)}: --preload {other.kind.name}"
+    return ""
 
 
 def _several(folders: Sequence[str]) -> str:
@@ -76,15 +86,19 @@ def preload_folders(workload: Workload, env: Mapping[str, str]) -> Iterator[str]
     yield from linker_folders(env)
 
 
-def find_missing(expected: Sequence[str], workload: Workload) -> Iterator[str]:
-    """Yield what is wrong where libraries are expected to be preloaded: one text for each that is not."""
+def find_missing(expected: Sequence[str], workload: Workload, entries: Sequence[str]) -> Iterator[str]:
+    """Yield a text for each of the libraries expected that is not among `entries` of LD_PRELOAD.
+
+    Known ones are expected by name, all others by their path.
+    """
     if workload.static:
         yield f"{workload.program} is linked statically: nothing can be preloaded into it"
         return
-    there = [one.library.kind.name for one in workload.libraries if one.how is How.PRELOADED]
+    names = {one.library.kind.name for one in workload.libraries if one.how is How.PRELOADED}
+    paths = {os.path.realpath(entry) for entry in entries}
     for name in expected:
-        if name not in there:
-            remedy = (
-                f"--preload {name} adds it" if name in PRELOADABLE else f"known are {', '.join(PRELOADABLE)}"
-            )
-            yield f"{name} is expected in LD_PRELOAD and is not there: {remedy}"
+        if os.path.realpath(name) in paths if "/" in name else name in names:
+            continue
+        known = name in PRELOADABLE or "/" in name
+        remedy = f"--preload {name} adds it" if known else f"known are {', '.join(PRELOADABLE)}, and paths"
+        yield f"{name} is expected in LD_PRELOAD and is not there: {remedy}"

@@ -178,3 +178,13 @@ __all__ = [
     "two_cpus",
     "wait_until",
 ]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """A shared library that can be preloaded."""
+    required("gcc")
+    path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
+    command = ["gcc", "-shared", "-o", str(path), "-x", "c", "-"]
+    subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
+    return str(path)

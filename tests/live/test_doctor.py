@@ -53,6 +53,13 @@ def test_gomp_cpu_affinity_is_a_note_that_ranks_are_spared(doctor, ompbind):
     assert (done.returncode, done.stdout) == (1, ""), "what the remedy says is so"
 
 
+def test_what_every_run_preloads_is_preloaded(doctor, library):
+    assert doctor(env={"OMPBIND_PRELOAD": library})["libtcmalloc"]["found"] == "is preloaded"
+    assert (
+        doctor(env={"OMPBIND_PRELOAD": "/nonesuch.so"}).get("libtcmalloc", {}).get("found") != "is preloaded"
+    )
+
+
 def elf(machine, wide=True):
     """The head of a shared library for some machine, and no more of it."""
     head = b"\x7fELF" + bytes([2 if wide else 1, 1, 1]) + bytes(9) + struct.pack("<HHI", 3, machine, 1)

@@ -3,25 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 from ompbind.libraries import KINDS
-from tests.live.conftest import required, two_cpus
+from tests.live.conftest import two_cpus
 
 SHOW = [sys.executable, "-c", "import os; print(os.environ.get('LD_PRELOAD'), os.environ['OMP_PROC_BIND'])"]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """A shared library that can be preloaded."""
-    required("gcc")
-    path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
-    command = ["gcc", "-shared", "-o", str(path), "-x", "c", "-"]
-    subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
-    return str(path)
 
 
 def test_ranks_have_the_library_before_what_was_there(ompbind, library):
