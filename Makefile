@@ -37,7 +37,7 @@ check: $(VENV)/.developing ## lint, types, floors, docs up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_floors.py tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
 
 docs: $(VENV)/.developing ## write docs/reference.md anew from the program
 	$(BIN)/python docs/generate.py

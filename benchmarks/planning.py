@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import read_rounds
-from ompbind.plan import make_plan
-from ompbind.request import Request
-from ompbind.strategies import STRATEGIES
-from ompbind.topology import Machine
+from ompbind.machine.model import Machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 
 LIMIT_S = 0.25

@@ -17,20 +17,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import ROOT, read_rounds
-from ompbind.machine.sources import read_machine
-from ompbind.report.machine import render_json
+from ompbind.machine.sources.table import read_machine
+from ompbind.report.topology_json import render_json
 from tests.machines import Shape, write_tree
 
 HUGE = Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)
 
 READ = """
 import gc, resource, sys, time
-import click, ompbind.command, ompbind.plan
+import click, ompbind.planning.rank_command, ompbind.planning.planner
 gc.disable()
 spent = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 kib = lambda: next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 before, cpu, begin = kib(), spent(), time.perf_counter()
-from ompbind.machine.sources import read_machine
+from ompbind.machine.sources.table import read_machine
 machine = read_machine(sys.argv[1])
 print(time.perf_counter() - begin, spent() - cpu, before, kib(), len(machine.online))
 """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from ompbind.cli.click_base import SectionedOption, Verb
 from ompbind.cli.main import VERBS, cli
-from ompbind.cli.verb import SectionedOption, Verb
 
 REFERENCE = Path(__file__).with_name("reference.md")
 

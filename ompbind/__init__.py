@@ -8,17 +8,17 @@ TYPE_CHECKING = False  # a name that type checkers know; typing itself is not lo
 if TYPE_CHECKING:
     from ompbind.cpuset import CpuSet
     from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
-    from ompbind.launch.claims import look_around
-    from ompbind.launch.worker import make_environment, placed
-    from ompbind.libraries import OmpRuntime
-    from ompbind.machine.programs import read_workload
-    from ompbind.machine.sources import read_machine
-    from ompbind.mask import Mask, parse_mask
-    from ompbind.placement import Placement, Plan
-    from ompbind.plan import make_plan
-    from ompbind.request import Bind, Memory, ProcBind, Request, Sharing
-    from ompbind.topology import Level, Machine
-    from ompbind.workload import Workload
+    from ompbind.execution.placed import make_environment, placed
+    from ompbind.machine.model import Level, Machine
+    from ompbind.machine.sources.table import read_machine
+    from ompbind.masks.mask import Mask, parse_mask
+    from ompbind.planning.plan import Placement, Plan
+    from ompbind.planning.planner import make_plan
+    from ompbind.planning.request import Bind, Memory, ProcBind, Request, Sharing
+    from ompbind.programs.command_analysis import read_workload
+    from ompbind.programs.library_catalog import OmpRuntime
+    from ompbind.programs.workload import Workload
+    from ompbind.registry.claims import look_around
 
 __version__ = "0.1.0"
 
@@ -55,17 +55,17 @@ __all__ = [
 _HOMES = {
     "cpuset": "CpuSet",
     "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
-    "launch.claims": "look_around",
-    "launch.worker": "make_environment placed",
-    "libraries": "OmpRuntime",
-    "machine.programs": "read_workload",
-    "machine.sources": "read_machine",
-    "mask": "Mask parse_mask",
-    "placement": "Placement Plan",
-    "plan": "make_plan",
-    "request": "Bind Memory ProcBind Request Sharing",
-    "topology": "Level Machine",
-    "workload": "Workload",
+    "execution.placed": "make_environment placed",
+    "machine.model": "Level Machine",
+    "machine.sources.table": "read_machine",
+    "masks.mask": "Mask parse_mask",
+    "planning.plan": "Placement Plan",
+    "planning.planner": "make_plan",
+    "planning.request": "Bind Memory ProcBind Request Sharing",
+    "programs.command_analysis": "read_workload",
+    "programs.library_catalog": "OmpRuntime",
+    "programs.workload": "Workload",
+    "registry.claims": "look_around",
 }
 """The modules in which the names above are made."""
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.hwloc_xml import parse_xml
-from ompbind.machine.sources import read_machine
-from ompbind.measures import measure
-from ompbind.plan import make_plan
-from ompbind.request import Request
-from ompbind.topology import Level
+from ompbind.machine.model import Level
+from ompbind.machine.sources.hwloc_xml import parse_xml
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.metrics import measure
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from tests.machines import tree_files
 from tests.recordings import recorded
 

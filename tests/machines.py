@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ompbind.cpuset import CpuSet
+from ompbind.machine.model import Level, Machine, Node, make_domains
 from ompbind.record import Record
-from ompbind.topology import Level, Machine, Node, make_domains
 
 
 class Shape(Record):

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.topology import Level
+from ompbind.machine.model import Level
 from tests.machines import Shape, make_machine
 
 LEVELS = ("drawer", "book", "package", "node", "die", "l3", "l2", "core")

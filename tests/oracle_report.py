@@ -17,9 +17,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.sources import read_machine
+from ompbind.machine.model import Level, Machine
+from ompbind.machine.sources.table import read_machine
 from ompbind.record import Record
-from ompbind.topology import Level, Machine
 from tests.recordings import RECORDINGS
 
 Oracle = dict[str, Any]

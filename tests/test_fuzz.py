@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ompbind.errors import MachineError, OmpbindError
-from ompbind.machine.linux import read_recorded
-from ompbind.machine.sources import read_machine
-from ompbind.plan import make_plan
-from ompbind.report.listing import render_listing
-from ompbind.report.machine import render_json
-from ompbind.report.picture import render_svg
-from ompbind.report.tree import render_tree
-from ompbind.request import Request, Sharing
+from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request, Sharing
+from ompbind.report.diagram.svg import render_svg
+from ompbind.report.topology_json import render_json
+from ompbind.report.topology_table import render_listing
+from ompbind.report.topology_tree import render_tree
+from tests.machine.sources.test_table import NEW, V1, V2, summary
 from tests.machines import DictRoot, Shape, shape_files
-from tests.test_sources import NEW, V1, V2, summary
 
 MORE = settings(max_examples=300)
 

@@ -65,9 +65,9 @@ def test_the_program_of_the_page_runs(tmp_path):
 
 WITH_EXAMPLES = [
     ("ompbind.cpuset", "CpuSet"),
-    ("ompbind.mask", "parse_mask"),
-    ("ompbind.plan", "make_plan"),
-    ("ompbind.launch.worker", "make_environment"),
+    ("ompbind.masks.mask", "parse_mask"),
+    ("ompbind.planning.planner", "make_plan"),
+    ("ompbind.execution.placed", "make_environment"),
 ]
 
 
@@ -119,7 +119,7 @@ def test_importing_loads_nothing():
 
 def test_all_names_come_with_a_star_and_others_are_unknown():
     done = run_python("-c", "from ompbind import *; print(make_plan.__module__, __version__)")
-    assert done.stdout == f"ompbind.plan {ompbind.__version__}\n"
+    assert done.stdout == f"ompbind.planning.planner {ompbind.__version__}\n"
     with pytest.raises(AttributeError, match="module 'ompbind' has no attribute 'make_place'"):
         _ = ompbind.make_place
     with pytest.raises(ImportError, match="make_place"):

@@ -114,7 +114,7 @@ STANDARD = {
     *(f"ompbind.{name}" for name in ORDER),
     *(f"ompbind.{r}" for r in ROOMS),
 }
-TO_RUN = "import ompbind.cli.main, ompbind.cli.run, ompbind.launch.supervise"
+TO_RUN = "import ompbind.cli.main, ompbind.cli.run, ompbind.execution.supervisor"
 TO_PLAN = "import ompbind.cli.main, ompbind.cli.plan"
 
 
@@ -123,7 +123,7 @@ TO_PLAN = "import ompbind.cli.main, ompbind.cli.plan"
     [
         ("import ompbind.cli.main", set()),
         (TO_RUN, set()),
-        ("import ompbind.cli.main, ompbind.launch.reports", set()),
+        ("import ompbind.cli.main, ompbind.execution.report_file", set()),
         (TO_PLAN, {"json", "json.decoder", "json.encoder", "json.scanner", "_json", "shlex", "textwrap"}),
     ],
 )

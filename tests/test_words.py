@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import pytest
 
-from ompbind.request import Bind
+from ompbind.planning.request import Bind
 from ompbind.words import Words
 
 MEMBERS = {"RANK": "rank", "CORE": "core", "NONE": "none"}

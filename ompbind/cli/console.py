@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ompbind.launch.claims import Claimed
-from ompbind.openmp import Inherited
-from ompbind.placement import Plan
+from ompbind.openmp.variables import Inherited
+from ompbind.planning.plan import Plan
+from ompbind.registry.claims import Claimed
 
 if TYPE_CHECKING:  # ranks start without it
     from ompbind.report.text import Screen

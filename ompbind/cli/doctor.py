@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import click
 
-from ompbind.cli.options import CONSUMED, complete_files
-from ompbind.cli.verb import Verb, format_option
+from ompbind.cli.click_base import Verb, format_option
+from ompbind.cli.planning_options import CONSUMED, complete_files
 from ompbind.cpuset import CpuSet
+from ompbind.doctor.facts import Surroundings
 from ompbind.errors import MachineError, RequestError
-from ompbind.launch.claims import find_folder, make_claimant, read_live_runs
-from ompbind.liveruns import LiveRun, find_others
-from ompbind.machine.sources import read_machine
-from ompbind.surroundings import Surroundings
-from ompbind.workload import Workload
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.occupancy import LiveRun, find_others
+from ompbind.programs.workload import Workload
+from ompbind.registry.claims import find_folder, make_claimant, read_live_runs
 
 EXAMPLES = (
     ("This machine and this environment", "ompbind doctor"),
@@ -39,7 +39,7 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
     variable reaches. The command is not started. The exit code is 1 when a problem is found; notes are for
     reading.
     """
-    from ompbind.doctor import examine  # late, as reports are: for this verb alone
+    from ompbind.doctor.table import examine  # late, as reports are: for this verb alone
     from ompbind.report.doctor import render_findings, render_findings_json
 
     here = read_surroundings(cmd, dict(os.environ))
@@ -50,7 +50,7 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
 
 def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
     """Read all that checks look at; an empty `cmd` is no command."""
-    from ompbind.machine.commands import find_preloadable, read_command
+    from ompbind.doctor.read_command import find_preloadable, read_command
 
     work = _read_workload(cmd, env)
     told = Surroundings(
@@ -70,8 +70,8 @@ def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundi
 
 def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
     """Read what a command would run with what every run preloads; what cannot be preloaded, runs say."""
-    from ompbind.machine.commands import read_commands_workload
-    from ompbind.machine.preloads import find_preloads
+    from ompbind.doctor.read_command import read_commands_workload
+    from ompbind.programs.preload import find_preloads
 
     work = read_commands_workload(cmd, env)
     names = env.get("OMPBIND_PRELOAD", "").replace(",", " ").split()
@@ -83,10 +83,10 @@ def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
 
 
 def _with_system(told: Surroundings) -> Surroundings:
-    from ompbind.machine.cgroup import read_limits
-    from ompbind.machine.root import FolderRoot
-    from ompbind.machine.settings import read_kernel, read_memory, read_power
-    from ompbind.observe.permissions import try_calls
+    from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
+    from ompbind.doctor.read_permissions import try_calls
+    from ompbind.machine.sources.filesystem import FolderRoot
+    from ompbind.machine.sources.linux.cgroup import read_limits
 
     root = FolderRoot("/")
     affinity = CpuSet(os.sched_getaffinity(0))

@@ -6,22 +6,22 @@ from typing import Any, NoReturn
 
 import click
 
-from ompbind.cli.options import QUIET, complete_files, make_job, make_request, planning_options
-from ompbind.cli.say import say, say_changed, say_claimed, say_notes
+from ompbind.cli.click_base import Verb
+from ompbind.cli.console import say, say_changed, say_claimed, say_notes
+from ompbind.cli.planning_options import QUIET, complete_files, make_job, make_request, planning_options
 from ompbind.cli.settle import settle
-from ompbind.cli.verb import Verb
-from ompbind.command import RankCommand, Seat, find_changed, make_command
 from ompbind.errors import RequestError
-from ompbind.launch.claims import Claim, claim_plan, hand_over, make_claimant, release
-from ompbind.launch.confine import exec_command
-from ompbind.liveruns import Claimant
-from ompbind.machine.engines import EngineRank, find_engine, is_bound_by_engine
-from ompbind.machine.linux import LIVE
-from ompbind.machine.root import FolderRoot
-from ompbind.machine.sources import read_machine
+from ompbind.execution.affinity import exec_command
+from ompbind.launchers.table import EngineRank, find_engine, is_bound_by_engine
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.occupancy import Claimant
+from ompbind.planning.rank_command import RankCommand, Seat, find_changed, make_command
+from ompbind.planning.request import Request
 from ompbind.record import Record
-from ompbind.request import Request
-from ompbind.topology import Machine
+from ompbind.registry.claims import Claim, claim_plan, hand_over, make_claimant, release
 
 EXAMPLES = (
     ("Four MPI ranks, each on its share of the machine", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ompbind.cli.verb import TABLE_OR_JSON, Verb, option
+from ompbind.cli.click_base import TABLE_OR_JSON, Verb, option
 from ompbind.errors import InspectError
-from ompbind.verdicts import Level
+from ompbind.inspection.judge import Level
 
 if TYPE_CHECKING:
-    from ompbind.observe.inspect import Target
+    from ompbind.inspection.targets import Target
 
 EVERY_S = "2"
 """Seconds between two looks."""
@@ -26,7 +26,7 @@ EXAMPLES = (
 
 def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     """Complete the names of live runs."""
-    from ompbind.observe.inspect import read_runs_here
+    from ompbind.inspection.targets import read_runs_here
 
     return sorted({run.run_id for run in read_runs_here() if run.run_id.startswith(text)})
 
@@ -49,13 +49,13 @@ def inspect(what: tuple[str, ...], **options: Any) -> int:
     their plan; of other processes it is told whether their threads are in each other's way. Nothing is
     stopped or changed. The exit code is 1 when there is a problem.
     """
-    from ompbind.observe.inspect import find_target  # late, as all below: for this verb alone
+    from ompbind.inspection.targets import find_target  # late, as all below: for this verb alone
 
     interval_s, what = _read_interval(options["watch"], what)
     _refuse(what, {**options, "watch": interval_s})
     target = None if options["all_"] else find_target(what)
     if interval_s:
-        from ompbind.cli.watch import watch_target
+        from ompbind.cli.inspect_watch import watch_target
 
         return watch_target(target, interval_s)
     return _show(target, options["format_"], each=options["each"])
@@ -90,7 +90,7 @@ def _refuse(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
 
 def _show(target: "Target | None", format_: str, *, each: bool) -> int:
     """Look once at a target, or at all runs, and print what is seen."""
-    from ompbind.observe.inspect import find_all, inspect
+    from ompbind.inspection.targets import find_all, inspect
     from ompbind.report.inspect import render_inspection, render_inspection_json
     from ompbind.report.ps import NONE_LIVE
 

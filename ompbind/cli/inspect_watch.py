@@ -8,12 +8,12 @@ from types import FrameType
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from ompbind.cli.say import NARROW, say
-from ompbind.looks import Glance, Look, compare_looks
-from ompbind.observe.inspect import Target, find_all
-from ompbind.observe.looks import take_look
-from ompbind.report.watch import Room, make_view
-from ompbind.verdicts import Level
+from ompbind.cli.console import NARROW, say
+from ompbind.inspection.judge import Level
+from ompbind.inspection.sampler import take_look
+from ompbind.inspection.sampling import Glance, Look, compare_looks
+from ompbind.inspection.targets import Target, find_all
+from ompbind.report.live_view import Room, make_view
 
 FIRST_S = 0.3
 """Seconds between the first two looks, before which there is nothing to show."""

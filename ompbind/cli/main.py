@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from ompbind import __version__
-from ompbind.cli.say import tell
+from ompbind.cli.console import tell
 from ompbind.errors import OmpbindError
 
 VERBS = {

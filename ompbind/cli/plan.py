@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 import click
 
-from ompbind.cli.options import complete_files, make_job, make_request, planning_options
-from ompbind.cli.say import read_screen, say_notes
-from ompbind.cli.verb import Verb, option
-from ompbind.command import Variables, local_seats, make_variables
+from ompbind.cli.click_base import Verb, option
+from ompbind.cli.console import read_screen, say_notes
+from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
 from ompbind.errors import PlanError
-from ompbind.launch.claims import look_around
-from ompbind.machine.sources import read_machine
-from ompbind.placement import Plan
-from ompbind.plan import make_plan
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.plan import Plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Variables, local_seats, make_variables
+from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
-from ompbind.strategies import STRATEGIES
+from ompbind.registry.claims import look_around
 
 OUTPUT = "Output options"
 RUN_ID = "plan"
@@ -41,21 +41,21 @@ class Format(Record):
 FORMATS: Mapping[str, Format] = {
     "table": Format(render="ompbind.report.plan:render_plan", ranks="all", takes="nothing", shows_notes=True),
     "picture": Format(
-        render="ompbind.report.mosaic:render_picture", ranks="all", takes="screen", shows_notes=True
+        render="ompbind.report.diagram.terminal:render_picture", ranks="all", takes="screen", shows_notes=True
     ),
     "svg": Format(
-        render="ompbind.report.picture:render_plan_svg", ranks="all", takes="nothing", shows_notes=True
+        render="ompbind.report.diagram.svg:render_plan_svg", ranks="all", takes="nothing", shows_notes=True
     ),
     "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all", shows_notes=True),
     "env": Format(render="ompbind.report.plan:render_env", ranks="one"),
     "sh": Format(render="ompbind.report.plan:render_sh", ranks="one"),
-    "taskset": Format(render="ompbind.report.exports:render_taskset", ranks="any"),
-    "numactl": Format(render="ompbind.report.exports:render_numactl", ranks="any"),
-    "vllm": Format(render="ompbind.report.exports:render_vllm", ranks="all"),
-    "slurm": Format(render="ompbind.report.exports:render_slurm", ranks="all"),
-    "rankfile": Format(render="ompbind.report.exports:render_rankfile", ranks="all"),
-    "systemd": Format(render="ompbind.report.exports:render_systemd", ranks="one"),
-    "docker": Format(render="ompbind.report.exports:render_docker", ranks="any"),
+    "taskset": Format(render="ompbind.report.export.formats:render_taskset", ranks="any"),
+    "numactl": Format(render="ompbind.report.export.formats:render_numactl", ranks="any"),
+    "vllm": Format(render="ompbind.report.export.formats:render_vllm", ranks="all"),
+    "slurm": Format(render="ompbind.report.export.formats:render_slurm", ranks="all"),
+    "rankfile": Format(render="ompbind.report.export.formats:render_rankfile", ranks="all"),
+    "systemd": Format(render="ompbind.report.export.formats:render_systemd", ranks="one"),
+    "docker": Format(render="ompbind.report.export.formats:render_docker", ranks="any"),
 }
 """Every format by its name; its module is loaded when it is asked for."""
 
@@ -146,7 +146,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         say_notes(made)
     click.echo(_rendered(chosen, made, variables))
     if explain and format_ == "table":
-        from ompbind.report.measures import render_explanation  # late: most plans are not explained
+        from ompbind.report.plan_explanation import render_explanation  # late: most plans are not explained
 
         click.echo(f"\n{render_explanation(made)}")
     return 0
@@ -159,7 +159,7 @@ def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
 
 def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     """Print the plans of several strategies; `more` tells of options that do not go with that."""
-    from ompbind.report.measures import render_comparison, render_comparison_json
+    from ompbind.report.plan_explanation import render_comparison, render_comparison_json
 
     if more or format_ not in ("table", "json"):
         raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")

@@ -8,17 +8,17 @@ from typing import Any, Literal, cast, get_args
 import click
 from click.core import ParameterSource
 
-from ompbind.cli.verb import option
-from ompbind.command import Job, parse_assignment
+from ompbind.cli.click_base import option
 from ompbind.errors import RequestError
-from ompbind.libraries import PRELOADABLE, OmpRuntime
-from ompbind.machine.programs import preload_entries, read_workload
-from ompbind.mask import parse_mask
-from ompbind.openmp import DEFEATING
+from ompbind.masks.mask import parse_mask
+from ompbind.openmp.variables import DEFEATING
+from ompbind.planning.rank_command import Job, parse_assignment
+from ompbind.planning.request import Bind, Family, Memory, ProcBind, Request, Sharing, Smt
+from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.programs.command_analysis import preload_entries, read_workload
+from ompbind.programs.library_catalog import PRELOADABLE, OmpRuntime
+from ompbind.programs.workload import Workload
 from ompbind.record import Record
-from ompbind.request import Bind, Family, Memory, ProcBind, Request, Sharing, Smt
-from ompbind.strategies import STRATEGIES
-from ompbind.workload import Workload
 
 PLANNING = "Planning options"
 RANKS = "Options for the ranks"
@@ -217,7 +217,7 @@ def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload 
     workload = read_workload(argv, env)
     if not (preloads or expected):
         return workload
-    from ompbind.machine.preloads import find_missing, find_preloads  # late: most commands preload nothing
+    from ompbind.programs.preload import find_missing, find_preloads  # late: most commands preload nothing
 
     preload = find_preloads(preloads, workload, env) if preloads else ()
     if preload:
@@ -228,7 +228,7 @@ def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload 
 
 def _with_compat(request: Request, options: Mapping[str, Any]) -> Request:
     """Fill what no option says, on the command line, in a variable or by a default map, by the family's."""
-    from ompbind.compat import fill_request  # late: only those who ask for it need it
+    from ompbind.compat.table import fill_request  # late: only those who ask for it need it
 
     source = click.get_current_context().get_parameter_source
     given = [name for name in options if source(name) is not ParameterSource.DEFAULT]
@@ -264,7 +264,7 @@ def make_job(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> 
 
 def _find_freezer() -> str:
     """Return the folder whose sitecustomize freezes thread counts; nothing is imported from it."""
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "freeze")
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims")
     if ":" in folder:
         hint = "install ompbind in a folder without a colon, or leave --freeze-threads out"
         raise RequestError(f"PYTHONPATH cannot name {folder}", hint=hint)
@@ -275,7 +275,7 @@ def _compat_variables(family: Family | None) -> tuple[tuple[str, ...], tuple[tup
     """Return the variables that ranks lose and those that they find for the sake of a family."""
     if family is None:
         return (), ()
-    from ompbind.compat import ranks_find, ranks_lose  # late: only those who ask for it need it
+    from ompbind.compat.table import ranks_find, ranks_lose  # late: only those who ask for it need it
 
     return ranks_lose(family), ranks_find(family)
 

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from ompbind.cli.verb import TABLE_OR_JSON, Verb
+from ompbind.cli.click_base import TABLE_OR_JSON, Verb
 from ompbind.report.probe import render_probe, render_probe_json
 
 EXAMPLES = (
@@ -24,7 +24,7 @@ def probe(format_: str) -> int:
     Without any, the binding of the process itself is shown. The exit code is 1 when a runtime that
     was found gave no answer.
     """
-    from ompbind.observe.probe import run_probe  # late: ctypes and threads, for this verb alone
+    from ompbind.probe.openmp_region import run_probe  # late: ctypes and threads, for this verb alone
 
     result = run_probe(os.environ)
     text = render_probe(result, os.environ) if format_ == "table" else render_probe_json(result)

@@ -5,9 +5,9 @@ import time
 
 import click
 
-from ompbind.cli.verb import TABLE_OR_JSON, Verb
+from ompbind.cli.click_base import TABLE_OR_JSON, Verb
 from ompbind.errors import ClaimError
-from ompbind.launch.claims import VARIABLE, find_folder, read_live_runs
+from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
 
 EXAMPLES = (
     ("Who uses which CPUs", "ompbind ps"),
@@ -22,7 +22,7 @@ def ps(format_: str) -> int:
 
     A rank that an engine started with 'ompbind exec' has a line of its own.
     """
-    from ompbind.observe.processes import see_runs  # late, as reports are: for this verb alone
+    from ompbind.registry.run_info import see_runs  # late, as reports are: for this verb alone
     from ompbind.report.ps import render_ps, render_ps_json
 
     folder = find_folder(os.environ)

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ompbind.cli.options import complete_files, make_job, make_request, planning_options
-from ompbind.cli.running import fill_paths, invite_ranks, make_output, make_watch, running_options
-from ompbind.cli.say import say_changed, say_claimed, say_notes, tell
+from ompbind.cli.click_base import Verb
+from ompbind.cli.console import say_changed, say_claimed, say_notes, tell
+from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
+from ompbind.cli.run_options import fill_paths, invite_ranks, make_output, make_watch, running_options
 from ompbind.cli.settle import settle
-from ompbind.cli.verb import Verb
-from ompbind.command import Job, find_changed, local_seats, make_command, make_variables
 from ompbind.errors import LaunchError, RequestError
-from ompbind.events import Outcome, exit_code, was_interrupted
-from ompbind.launch.claims import Claimed, claim_plan, look_around, make_claimant, release
-from ompbind.machine.linux import LIVE
-from ompbind.machine.sources import read_machine
-from ompbind.placement import Plan
-from ompbind.plan import make_plan
+from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.plan import Plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, make_variables
+from ompbind.registry.claims import Claimed, claim_plan, look_around, make_claimant, release
 
 if TYPE_CHECKING:  # few runs are reported
-    from ompbind.launch.reports import ReportFile
+    from ompbind.execution.report_file import ReportFile
 
 EXAMPLES = (
     (
@@ -102,7 +102,7 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
 
     text = f"{render_plan(plan)}\n\ncommand of every rank: {shlex.join(job.argv)}"
     if options["rendezvous"]:
-        from ompbind.launch.rendezvous import meeting_point
+        from ompbind.execution.rendezvous import meeting_point
 
         text += f"\nranks meet at: {meeting_point(dict(job.extra))}"
     (tell if err else click.echo)(text)
@@ -111,9 +111,9 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
 
 def _start(claimed: Claimed, job: Job, options: dict[str, Any], file: "ReportFile | None") -> int:
     """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
-    from ompbind.launch.front import become_keeper  # late: a dry run needs none of it
-    from ompbind.launch.supervise import run_ranks
-    from ompbind.launch.terminal import kill_oneself
+    from ompbind.execution.job_control import kill_oneself
+    from ompbind.execution.process_pair import become_keeper  # late: a dry run needs none of it
+    from ompbind.execution.supervisor import run_ranks
 
     plan, began_at = claimed.plan, time.time()
     watch = make_watch(options, plan, job, become_keeper(claimed.claim))
@@ -134,13 +134,16 @@ def _prepare_report(name: str | None, logs: str | None) -> "ReportFile | None":
     """Find out whether a report can be written where it is wanted, before anything starts."""
     if name is None:
         return None
-    from ompbind.launch.reports import prepare_report, prepare_report_beside  # late: few runs are reported
+    from ompbind.execution.report_file import (  # late: few runs are reported
+        prepare_report,
+        prepare_report_beside,
+    )
 
     return prepare_report(name) if logs is None else prepare_report_beside(name, logs)
 
 
 def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str:
-    from ompbind.report.run import Run, render_run  # late, as all that follows
+    from ompbind.report.run_json import Run, render_run  # late, as all that follows
 
     variables = [make_variables(plan, seat, job) for seat in local_seats(plan)]
     return render_run(
@@ -157,7 +160,7 @@ def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str
 
 def _write_report(file: "ReportFile", text: str) -> bool:
     """Write a report, and tell where that fails: ranks that ended well did so nevertheless."""
-    from ompbind.launch.reports import write_report
+    from ompbind.execution.report_file import write_report
     from ompbind.report.text import render_error
 
     try:

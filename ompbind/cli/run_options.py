@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ompbind.cli.options import QUIET, RUNNING, seconds
-from ompbind.cli.say import make_message, say, shows_colours
-from ompbind.cli.verb import option
-from ompbind.command import Job
+from ompbind.cli.click_base import option
+from ompbind.cli.console import make_message, say, shows_colours
+from ompbind.cli.planning_options import QUIET, RUNNING, seconds
 from ompbind.errors import LaunchError
-from ompbind.events import Outcome, exit_code
-from ompbind.outputs import Output
-from ompbind.placement import Plan
+from ompbind.execution.outcome import Outcome, exit_code
+from ompbind.execution.output.options import Output
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import Job
 
 if TYPE_CHECKING:  # what only shows help or a plan needs none of it
-    from ompbind.launch.front import Front
-    from ompbind.launch.settling import Verify
-    from ompbind.launch.watch import Watch
-    from ompbind.verified import Verified
+    from ompbind.execution.process_pair import Front
+    from ompbind.execution.run_state import Watch
+    from ompbind.execution.verify.sampler import Verify
+    from ompbind.inspection.verification import Verified
 
 MODES = ("inherit", "tag", "files")
 
@@ -109,7 +109,7 @@ def invite_ranks(options: Mapping[str, Any], job: Job) -> Job:
     """Tell the ranks of a job where they meet, if they are to; the port is held from now on."""
     if not options["rendezvous"]:
         return job
-    from ompbind.launch.rendezvous import find_replaced, invite, open_rendezvous  # late: few runs need it
+    from ompbind.execution.rendezvous import find_replaced, invite, open_rendezvous  # late: few runs need it
 
     invited = invite(job, None if options["dry_run"] else open_rendezvous())
     replaced = ", ".join(f"{name}={value}" for name, value in find_replaced(job, invited))
@@ -147,7 +147,10 @@ def make_output(options: Mapping[str, Any]) -> Output:
 
 def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front") -> "Watch":
     """Make what the options say of how to watch over a run."""
-    from ompbind.launch.watch import ERROR, Watch  # late: what only shows help or a plan needs none of it
+    from ompbind.execution.run_state import (  # late: what only shows help or a plan needs none of it
+        ERROR,
+        Watch,
+    )
 
     output = make_output(options)
 
@@ -174,14 +177,14 @@ def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front")
 
 def _make_verify(options: Mapping[str, Any], plan: Plan, job: Job) -> "Verify":
     """Make what is expected of the threads of every rank; raises LaunchError where they cannot be seen."""
-    from ompbind.launch.settling import Verify  # late, as all that follows: few runs are verified
-    from ompbind.threads import expect_placement
+    from ompbind.execution.verify.sampler import Verify  # late, as all that follows: few runs are verified
+    from ompbind.procfs.process import expect_placement
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
 
     def word(verified: "Verified") -> str:
-        from ompbind.report.verified import render_verified
+        from ompbind.report.verification import render_verified
 
         return render_verified(verified, plan, quiet=options["quiet"])
 
@@ -199,7 +202,7 @@ def _sum_up(outcome: Outcome, output: Output, plan: Plan | None) -> str:
     """Say of a run what was not said while it was on; with a plan also what its ranks used."""
     if plan is None and exit_code(outcome) == 0:
         return ""
-    from ompbind.report.outcome import (  # late: mostly there is nothing to say
+    from ompbind.report.run_summary import (  # late: mostly there is nothing to say
         render_accounts,
         render_failures,
     )

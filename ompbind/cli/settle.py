@@ -1,8 +1,8 @@
 """Finding out, before any rank starts, whether what was planned for memory can be had."""
 
 from ompbind.errors import LaunchError
-from ompbind.launch.claims import Claimed, release
-from ompbind.request import Memory
+from ompbind.planning.request import Memory
+from ompbind.registry.claims import Claimed, release
 
 
 def settle(claimed: Claimed) -> Claimed:
@@ -12,7 +12,7 @@ def settle(claimed: Claimed) -> Claimed:
     """
     if claimed.plan.request.memory is Memory.LOCAL:
         return claimed
-    from ompbind.launch.memory import settle_memory  # late: few runs have memory policies
+    from ompbind.execution.mempolicy import settle_memory  # late: few runs have memory policies
 
     try:
         return claimed.replace(plan=settle_memory(claimed.plan))

@@ -2,11 +2,11 @@
 
 import click
 
-from ompbind.cli.options import TOPOLOGY
-from ompbind.cli.say import read_screen
-from ompbind.cli.verb import Verb, option
-from ompbind.machine.sources import read_machine
-from ompbind.topology import Machine
+from ompbind.cli.click_base import Verb, option
+from ompbind.cli.console import read_screen
+from ompbind.cli.planning_options import TOPOLOGY
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.table import read_machine
 
 EXAMPLES = (
     ("This machine", "ompbind topo"),
@@ -37,17 +37,17 @@ def topo(format_: str, topology: str) -> int:
 
 def _render(machine: Machine, format_: str) -> str:
     if format_ == "json":
-        from ompbind.report.machine import render_json  # late, as all: only one of them is needed
+        from ompbind.report.topology_json import render_json  # late, as all: only one of them is needed
 
         return render_json(machine)
     if format_ == "svg":
-        from ompbind.report.picture import render_svg
+        from ompbind.report.diagram.svg import render_svg
 
         return render_svg(machine)
     if format_ == "table":
-        from ompbind.report.listing import render_listing
+        from ompbind.report.topology_table import render_listing
 
         return render_listing(machine, styled=read_screen().styled)
-    from ompbind.report.tree import render_tree
+    from ompbind.report.topology_tree import render_tree
 
     return render_tree(machine, styled=read_screen().styled)

@@ -9,11 +9,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from ompbind.errors import MaskError
-from ompbind.items import Item, Selector
-from ompbind.mask import Mask, Word, parse_mask
+from ompbind.machine.model import Level
+from ompbind.masks.grammar import Item, Selector
+from ompbind.masks.mask import Mask, Word, parse_mask
+from ompbind.planning.request import Compat, Family, Request
 from ompbind.record import Record
-from ompbind.request import Compat, Family, Request
-from ompbind.topology import Level
 
 Environment = Mapping[str, str]
 

@@ -6,11 +6,11 @@ What cannot be read is None, "" or empty, and never an error.
 from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.liveruns import LiveRun
+from ompbind.machine.model import Machine
+from ompbind.planning.occupancy import LiveRun
+from ompbind.programs.workload import Workload
 from ompbind.record import Record
-from ompbind.topology import Machine
 from ompbind.words import Words
-from ompbind.workload import Workload
 
 
 class Permission(Words):

@@ -5,14 +5,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from ompbind.doctor.facts import Command
 from ompbind.errors import LaunchError
-from ompbind.machine.elf import read_header
-from ompbind.machine.libraries import find_kind
-from ompbind.machine.preloads import preload_folders
-from ompbind.machine.programs import find_sites, is_python, read_workload
-from ompbind.machine.which import find_command
-from ompbind.surroundings import Command
-from ompbind.workload import How, Workload
+from ompbind.programs.command_analysis import find_sites, is_python, read_workload
+from ompbind.programs.elf import read_header
+from ompbind.programs.library_search import find_kind
+from ompbind.programs.preload import preload_folders
+from ompbind.programs.which import find_command
+from ompbind.programs.workload import How, Workload
 
 WORTHWHILE = ("tcmalloc", "jemalloc", "mimalloc", "iomp")
 """Libraries that are looked for, since preloading them may make programs faster."""

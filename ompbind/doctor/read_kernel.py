@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.root import Root, keyed_lines, numbered, whole_number
-from ompbind.machine.sysfs import CPU
-from ompbind.surroundings import Kernel, Memory, Power, Room
+from ompbind.doctor.facts import Kernel, Memory, Power, Room
+from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, whole_number
+from ompbind.machine.sources.linux.sysfs import CPU
 
 _FREQUENCIES = f"{CPU}/cpufreq"
 _NODES = "sys/devices/system/node"

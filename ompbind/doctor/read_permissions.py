@@ -5,7 +5,7 @@ import os
 import struct
 from collections.abc import Callable, Mapping
 
-from ompbind.surroundings import Calls, Permission
+from ompbind.doctor.facts import Calls, Permission
 
 _SET_MEMPOLICY: Mapping[str, int] = {
     "x86_64": 238,

@@ -2,38 +2,38 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ompbind import checks_command, checks_cpus, checks_system, checks_variables
-from ompbind.findings import Finding, Grade
-from ompbind.surroundings import Surroundings
+from ompbind.doctor.checks import command, cpus, environment, kernel
+from ompbind.doctor.facts import Surroundings
+from ompbind.doctor.issue import Finding, Grade
 
 Check = Callable[[Surroundings], Iterable[Finding]]
 
 CHECKS: Mapping[str, Check] = {
-    "machine": checks_cpus.check_machine,
-    "cpus": checks_cpus.check_cpus,
-    "cores": checks_cpus.check_cores,
-    "offline": checks_cpus.check_offline,
-    "set-apart": checks_cpus.check_apart,
-    "smt": checks_cpus.check_smt,
-    "quota": checks_cpus.check_quota,
-    "bind-call": checks_cpus.check_bind_call,
-    "runs": checks_cpus.check_runs,
-    "variables": checks_variables.check_variables,
-    "options": checks_variables.check_options,
-    "preload": checks_variables.check_preloads,
-    "command": checks_command.check_command,
-    "runtimes": checks_command.check_runtimes,
-    "preloadable": checks_command.check_preloadable,
-    "pools": checks_command.check_pools,
-    "memory-call": checks_system.check_memory_call,
-    "numa-balancing": checks_system.check_balancing,
-    "memory": checks_system.check_memory,
-    "swap": checks_system.check_swap,
-    "huge-pages": checks_system.check_huge_pages,
-    "frequency": checks_system.check_frequencies,
-    "stolen": checks_system.check_stolen,
-    "kernel": checks_system.check_kernel,
-    "container": checks_system.check_container,
+    "machine": cpus.check_machine,
+    "cpus": cpus.check_cpus,
+    "cores": cpus.check_cores,
+    "offline": cpus.check_offline,
+    "set-apart": cpus.check_apart,
+    "smt": cpus.check_smt,
+    "quota": cpus.check_quota,
+    "bind-call": cpus.check_bind_call,
+    "runs": cpus.check_runs,
+    "variables": environment.check_variables,
+    "options": environment.check_options,
+    "preload": environment.check_preloads,
+    "command": command.check_command,
+    "runtimes": command.check_runtimes,
+    "preloadable": command.check_preloadable,
+    "pools": command.check_pools,
+    "memory-call": kernel.check_memory_call,
+    "numa-balancing": kernel.check_balancing,
+    "memory": kernel.check_memory,
+    "swap": kernel.check_swap,
+    "huge-pages": kernel.check_huge_pages,
+    "frequency": kernel.check_frequencies,
+    "stolen": kernel.check_stolen,
+    "kernel": kernel.check_kernel,
+    "container": kernel.check_container,
 }
 """Every check, by the name that JSON has for it; what they find is told in this order."""
 

@@ -5,10 +5,10 @@ import os
 import signal
 from typing import NoReturn
 
-from ompbind.command import RankCommand
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.machine.which import find_command
+from ompbind.planning.rank_command import RankCommand
+from ompbind.programs.which import find_command
 
 TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start on; a command expects their default."""
@@ -49,7 +49,7 @@ def exec_command(command: RankCommand) -> NoReturn:
     if command.cpus is not None:
         confine(command.cpus)
     if command.memory is not None:
-        from ompbind.launch.memory import take_policy  # late: few ranks have memory policies
+        from ompbind.execution.mempolicy import take_policy  # late: few ranks have memory policies
 
         take_policy(command.memory)
     restore_signals()

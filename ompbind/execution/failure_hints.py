@@ -6,7 +6,7 @@ tell with 128 + signal.
 
 from signal import Signals
 
-from ompbind.events import Exited, Outcome, signal_name
+from ompbind.execution.outcome import Exited, Outcome, signal_name
 from ompbind.record import Record
 
 OUT_OF_MEMORY = (

@@ -10,7 +10,7 @@ and what else is in it.
 import os
 import signal
 
-from ompbind.launch.kin import read_processes, signal_group
+from ompbind.procfs.process_tree import read_processes, signal_group
 
 ASKING = (signal.SIGTTIN, signal.SIGTTOU)
 """The signals by which the kernel stops a process that wants the terminal from the background."""

@@ -13,7 +13,7 @@ from functools import cache
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
-from ompbind.mempolicy import (
+from ompbind.planning.memory_abi import (
     DEFAULT,
     MAXNODE,
     PREFERRED_MANY,
@@ -24,8 +24,8 @@ from ompbind.mempolicy import (
     make_nodemask,
     parse_nodemask,
 )
-from ompbind.placement import Note, Placement, Plan
-from ompbind.policies import NARROWED, unset_note
+from ompbind.planning.memory_policy import NARROWED, unset_note
+from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.record import Record
 
 _NODES = "/sys/devices/system/node"

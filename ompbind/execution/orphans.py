@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Set
 
 from ompbind.cpuset import named
-from ompbind.launch.kin import (
+from ompbind.procfs.process_tree import (
     Process,
     adopt_orphans,
     find_descendants,

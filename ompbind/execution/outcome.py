@@ -11,7 +11,7 @@ from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
 if TYPE_CHECKING:  # few runs are verified
-    from ompbind.verified import Verified
+    from ompbind.inspection.verification import Verified
 
 KIB = 1024
 """Bytes in a unit of `ru_maxrss`, as Linux counts it."""

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ompbind.command import Job, Seat, local_seats, make_command, make_variables
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
-from ompbind.launch.confine import confine
-from ompbind.machine.linux import LIVE
-from ompbind.placement import Placement, Plan
-from ompbind.topology import CPUS
+from ompbind.execution.affinity import confine
+from ompbind.machine.model import CPUS
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_command import Job, Seat, local_seats, make_command, make_variables
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -195,7 +195,7 @@ def _remembering(plan: Plan, placement: Placement) -> Iterator[None]:
     if placement.memory is None:
         yield
         return
-    from ompbind.launch.memory import (
+    from ompbind.execution.mempolicy import (
         put_back,
         read_policy,
         settle_memory,

@@ -12,13 +12,13 @@ import signal
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
-from ompbind.events import signal_name
-from ompbind.launch.claims import Claim, release
-from ompbind.launch.kin import adopt_orphans, end_children, read_children, signal_process
-from ompbind.launch.limits import WHAT_HELPS
-from ompbind.launch.terminal import Terminal, die_of_interrupt
-from ompbind.launch.wakeup import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
+from ompbind.execution.job_control import Terminal, die_of_interrupt
+from ompbind.execution.outcome import signal_name
+from ompbind.execution.rlimits import WHAT_HELPS
+from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
+from ompbind.procfs.process_tree import adopt_orphans, end_children, read_children, signal_process
 from ompbind.record import Record
+from ompbind.registry.claims import Claim, release
 
 NAME = b"rank-keeper"
 """What the keeper is called: whatever kills every "ompbind" leaves it to do its work."""

@@ -5,13 +5,13 @@ import signal
 import time
 from resource import struct_rusage
 
-from ompbind.events import Exited, describe, make_usage
-from ompbind.launch.ears import has_reader
-from ompbind.launch.kin import read_caught_signals, signal_group, signal_process, signal_rank
-from ompbind.launch.stopping import ask_to_stop
-from ompbind.launch.terminal import ASKING
-from ompbind.launch.wakeup import STOPPING
-from ompbind.launch.watch import LiveRank, Run
+from ompbind.execution.job_control import ASKING
+from ompbind.execution.outcome import Exited, describe, make_usage
+from ompbind.execution.poller import has_reader
+from ompbind.execution.run_state import LiveRank, Run
+from ompbind.execution.signal_pipe import STOPPING
+from ompbind.execution.signals import ask_to_stop
+from ompbind.procfs.process_tree import read_caught_signals, signal_group, signal_process, signal_rank
 
 
 def reap(run: Run, pid: int) -> bool:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 
-from ompbind.command import Job
 from ompbind.errors import LaunchError
+from ompbind.planning.rank_command import Job
 from ompbind.record import Record
 
 ADDRESS = "127.0.0.1"

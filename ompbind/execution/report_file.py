@@ -11,7 +11,7 @@ import select
 import stat
 
 from ompbind.errors import LaunchError, RequestError
-from ompbind.launch.logs import is_log
+from ompbind.execution.output.log_files import is_log
 from ompbind.record import Record
 
 _LINKS = 40

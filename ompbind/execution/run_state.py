@@ -5,22 +5,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
-from ompbind.events import Exited, Outcome
-from ompbind.launch.ears import READABLE, is_epoll_there, keep_path, make_ears
-from ompbind.launch.front import Front
-from ompbind.launch.ladder import Ladder
-from ompbind.launch.leavings import Leavings
-from ompbind.launch.limits import raise_file_limit
-from ompbind.launch.terminal import Terminal
-from ompbind.outputs import Output
+from ompbind.execution.job_control import Terminal
+from ompbind.execution.orphans import Leavings
+from ompbind.execution.outcome import Exited, Outcome
+from ompbind.execution.output.options import Output
+from ompbind.execution.poller import READABLE, is_epoll_there, keep_path, make_ears
+from ompbind.execution.process_pair import Front
+from ompbind.execution.rlimits import raise_file_limit
+from ompbind.execution.shutdown import Ladder
+from ompbind.planning.rank_command import RankCommand
 from ompbind.record import Record
 
 if TYPE_CHECKING:  # ranks start without it
-    from ompbind.launch.pump import Outlet
-    from ompbind.launch.settling import Settling, Verify
-    from ompbind.verified import Verified
+    from ompbind.execution.output.multiplexer import Outlet
+    from ompbind.execution.verify.sampler import Settling, Verify
+    from ompbind.inspection.verification import Verified
 
 
 ERROR = "error: "
@@ -103,7 +103,7 @@ class Run:
 
     def open_outlet(self) -> "Outlet":
         """Return what all output of ompbind goes through, and that of ranks unless they inherit it."""
-        from ompbind.launch.pump import Outlet  # late: most runs have nothing to say
+        from ompbind.execution.output.multiplexer import Outlet  # late: most runs have nothing to say
 
         if not is_epoll_there():
             raise LaunchError("output can go through ompbind on Linux only", hint="leave --output out")

@@ -11,13 +11,13 @@ import os
 import signal
 from typing import NoReturn
 
-from ompbind.command import RankCommand
 from ompbind.errors import LaunchError
-from ompbind.launch.confine import TAKEN_BY_PYTHON, confine, exec_error
-from ompbind.launch.front import Front
-from ompbind.launch.limits import WHAT_HELPS
-from ompbind.launch.terminal import Terminal
-from ompbind.launch.wakeup import block_signals
+from ompbind.execution.affinity import TAKEN_BY_PYTHON, confine, exec_error
+from ompbind.execution.job_control import Terminal
+from ompbind.execution.process_pair import Front
+from ompbind.execution.rlimits import WHAT_HELPS
+from ompbind.execution.signal_pipe import block_signals
+from ompbind.planning.rank_command import RankCommand
 from ompbind.record import Record
 
 
@@ -53,7 +53,7 @@ def start_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
             confine(command.cpus)
         if command.memory is None:
             return _spawn(command, path, wiring)
-        from ompbind.launch.memory import having_policy  # late: few runs have memory policies
+        from ompbind.execution.mempolicy import having_policy  # late: few runs have memory policies
 
         with having_policy(command.memory):
             return _spawn(command, path, wiring)

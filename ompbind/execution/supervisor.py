@@ -11,25 +11,25 @@ from collections.abc import Sequence
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING
 
-from ompbind.command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.events import KIB, Exited, Outcome
-from ompbind.launch.ears import READABLE
-from ompbind.launch.ends import reap, reap_ended
-from ompbind.launch.front import let_go_of_files
-from ompbind.launch.kin import end_children, signal_rank
-from ompbind.launch.limits import WHAT_HELPS, limit_as_before
-from ompbind.launch.spawn import Wiring, start_rank
-from ompbind.launch.stopping import ask_to_stop, handle_signal, send_rung
-from ompbind.launch.wakeup import end_noting, note_signals, read_noted
-from ompbind.launch.watch import ERROR, LiveRank, Run, Watch
-from ompbind.machine.cgroup import read_oom_kills
-from ompbind.machine.root import FolderRoot
-from ompbind.machine.which import find_command
+from ompbind.execution.outcome import KIB, Exited, Outcome
+from ompbind.execution.poller import READABLE
+from ompbind.execution.process_pair import let_go_of_files
+from ompbind.execution.reaper import reap, reap_ended
+from ompbind.execution.rlimits import WHAT_HELPS, limit_as_before
+from ompbind.execution.run_state import ERROR, LiveRank, Run, Watch
+from ompbind.execution.signal_pipe import end_noting, note_signals, read_noted
+from ompbind.execution.signals import ask_to_stop, handle_signal, send_rung
+from ompbind.execution.spawn import Wiring, start_rank
+from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.linux.cgroup import read_oom_kills
+from ompbind.planning.rank_command import RankCommand
+from ompbind.procfs.process_tree import end_children, signal_rank
+from ompbind.programs.which import find_command
 
 if TYPE_CHECKING:  # most runs have nothing to say
-    from ompbind.launch.pump import Outlet
+    from ompbind.execution.output.multiplexer import Outlet
 
 LONGEST_SLEEP_S = 86400.0
 """Seconds after which the loop looks at its deadlines again, since `epoll` cannot sleep for ever long."""
@@ -110,7 +110,7 @@ def _last_words(run: Run, exited: Exited) -> tuple[str, ...]:
 
 def _conclude(run: Run) -> None:
     if run.settling:
-        from ompbind.launch.verifying import conclude  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import conclude  # late: few runs are verified
 
         conclude(run, run.settling)
 
@@ -223,7 +223,7 @@ def _settle(run: Run) -> None:
             pass  # none of them is left: any other CPU is as good
     let_go_of_files(*((0,) if run.watch.output.tag else (0, 1)))
     if run.watch.verify:
-        from ompbind.launch.settling import Settling  # late: few runs are verified
+        from ompbind.execution.verify.sampler import Settling  # late: few runs are verified
 
         run.settling = Settling(run.watch.verify, run.watch.run_id, time.monotonic())
 
@@ -303,7 +303,7 @@ def _look_at_clock(run: Run) -> None:
     if run.ladder.due_at is not None and now >= run.ladder.due_at:
         send_rung(run, run.ladder.step(now))
     if run.settling and run.settling.due_at is not None and now >= run.settling.due_at:
-        from ompbind.launch.verifying import look_at_threads  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import look_at_threads  # late: few runs are verified
 
         look_at_threads(run, run.settling)
 

@@ -1,1 +1,5 @@
-"""Floor 3: looks at running threads, its own first of all."""
+"""Whether the threads of running processes are where the plan wants them, and if not, why.
+
+Imports every room before it; reads processes by procfs and runs by the registry, and changes nothing.
+To add a finding: a case in `judge`, and its cause in `diagnosis`.
+"""

@@ -9,9 +9,9 @@ OMP_PROC_BIND=false, none narrows anything.
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.libraries import OmpRuntime
-from ompbind.request import Bind
-from ompbind.threads import Expected, ProcessState, parse_places
+from ompbind.planning.request import Bind
+from ompbind.procfs.process import Expected, ProcessState, parse_places
+from ompbind.programs.library_catalog import OmpRuntime
 
 _NEWER = (OmpRuntime.LLVM, OmpRuntime.INTEL)
 _STANDARD = {"OMP_PLACES", "OMP_PROC_BIND"}

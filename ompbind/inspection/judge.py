@@ -7,7 +7,8 @@ A *finding* is one thing that is not as the plan has it, with its cause as far a
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ompbind.causes import (
+from ompbind.cpuset import CpuSet, count, named
+from ompbind.inspection.diagnosis import (
     advise,
     explain_escape,
     explain_inheriting,
@@ -15,10 +16,9 @@ from ompbind.causes import (
     explain_own,
     guess_expected,
 )
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.planning.request import Bind
+from ompbind.procfs.process import Expected, ProcessState
 from ompbind.record import Record
-from ompbind.request import Bind
-from ompbind.threads import Expected, ProcessState
 from ompbind.words import Words
 
 

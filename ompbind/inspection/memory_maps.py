@@ -1,6 +1,6 @@
 """Reading where the memory of a running process may come from, and where it lies."""
 
-from ompbind.numa_maps import MemorySight, parse_numa_maps
+from ompbind.procfs.numa_maps import MemorySight, parse_numa_maps
 
 
 def read_memory(pid: int) -> MemorySight | None:

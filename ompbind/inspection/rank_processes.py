@@ -6,14 +6,14 @@ parent. The processes of ompbind itself, a run's front and its keeper, belong to
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.causes import explain_narrowing, guess_expected
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.liveruns import LiveRun, tidy
-from ompbind.numa_maps import MemorySight
+from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
+from ompbind.inspection.judge import Finding, Level, Verdict, judge
+from ompbind.planning.occupancy import LiveRun, tidy
+from ompbind.planning.request import Bind
+from ompbind.procfs.numa_maps import MemorySight
+from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables
 from ompbind.record import Record
-from ompbind.request import Bind
-from ompbind.threads import Expected, ProcessState, ThreadState, expect_variables
-from ompbind.verdicts import Finding, Level, Verdict, judge
 
 KEEPER = "rank-keeper"
 """What the parent of all ranks of a run is called."""

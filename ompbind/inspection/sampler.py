@@ -4,9 +4,9 @@ import os
 import time
 from collections.abc import Iterator
 
-from ompbind.crews import Crew, Inspection
-from ompbind.looks import Look
-from ompbind.observe.inspect import Target, inspect
+from ompbind.inspection.rank_processes import Crew, Inspection
+from ompbind.inspection.sampling import Look
+from ompbind.inspection.targets import Target, inspect
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)

@@ -6,10 +6,10 @@ goes on on another CPU.
 
 from collections.abc import Iterator, Mapping
 
-from ompbind.crews import Crew, Inspection
+from ompbind.inspection.judge import Finding
+from ompbind.inspection.rank_processes import Crew, Inspection
+from ompbind.procfs.process import ThreadState
 from ompbind.record import Record
-from ompbind.threads import ThreadState
-from ompbind.verdicts import Finding
 
 
 class Look(Record):

@@ -4,14 +4,14 @@ import os
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.crews import Crew, Inspection, Seen, make_inspection
 from ompbind.errors import InspectError
-from ompbind.launch.claims import VARIABLE, find_folder, read_live_runs, read_pid_space
-from ompbind.launch.kin import Process, find_descendants, read_processes, read_variables
-from ompbind.liveruns import LiveRun, tidy
-from ompbind.observe.numa_maps import read_memory
-from ompbind.observe.threads import read_process
+from ompbind.inspection.memory_maps import read_memory
+from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspection
+from ompbind.planning.occupancy import LiveRun, tidy
+from ompbind.procfs.process_tree import Process, find_descendants, read_processes, read_variables
+from ompbind.procfs.reader import read_process
 from ompbind.record import Record
+from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs, read_pid_space
 
 _NODES = "/sys/devices/system/node/has_memory"
 _NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"

@@ -1,7 +1,7 @@
 """What a run has seen of the threads of its ranks, and what that means for it."""
 
+from ompbind.inspection.judge import Level, Verdict
 from ompbind.record import Record
-from ompbind.verdicts import Level, Verdict
 
 HIDDEN = "hidden"
 """The code of the problem, with `strict`, of ranks that ran and could not be looked at."""

@@ -7,11 +7,11 @@ Variables are looked at innermost first: `mpirun` inside a Slurm job sets its ow
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from ompbind.command import Seat
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.machine.cgroup import read_limits
-from ompbind.machine.root import Root, keyed_lines, whole_number
+from ompbind.machine.sources.filesystem import Root, keyed_lines, whole_number
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.planning.rank_command import Seat
 from ompbind.record import Record
 
 Env = Mapping[str, str]

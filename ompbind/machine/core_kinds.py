@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, union
+from ompbind.machine.model import CoreKind, KindName
 from ompbind.record import Record
-from ompbind.topology import CoreKind, KindName
 
 STEP = 0.9
 """A core that is weaker than this share of the next stronger one is of another kind."""

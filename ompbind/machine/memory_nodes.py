@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.machine.model import Node, check_size, with_nearest
 from ompbind.record import Record
-from ompbind.topology import Node, check_size, with_nearest
 
 Distances = Mapping[tuple[int, int], int]
 """The distance from one node to another, by their numbers."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.liveruns import LiveRun
+from ompbind.planning.occupancy import LiveRun
 from ompbind.record import Record
 from ompbind.words import Words
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from ompbind.cpuset import CPU_LIMIT
 from ompbind.errors import MaskError
-from ompbind.items import SELECTABLE, WORDS, is_hex, item_spans, read_items, split
+from ompbind.masks.grammar import SELECTABLE, WORDS, is_hex, item_spans, read_items, split
 
 _SIGNS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]{}<>")
 """Signs that stand for those of the grammar in other places, and those that stand for nothing."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, strided
 from ompbind.errors import MaskError
+from ompbind.machine.model import Level
 from ompbind.record import Record
-from ompbind.topology import Level
 
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 """The levels that a mask may name domains of, as in `node:0`."""

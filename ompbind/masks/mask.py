@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CpuSet, range_text, sequence_texts
 from ompbind.errors import MaskError
-from ompbind.items import Item, Selector, read_items, split
+from ompbind.masks.grammar import Item, Selector, read_items, split
 from ompbind.record import Record
 from ompbind.words import Words
 
@@ -50,7 +50,7 @@ def parse_mask(text: str) -> Mask:
     try:
         parts = tuple(read_items(text, span) for span in split(text, (0, len(text)), "|"))
     except MaskError as error:
-        from ompbind.mend import mended  # late: most masks are right
+        from ompbind.masks.autocorrect import mended  # late: most masks are right
 
         error.suggestion = mended(text)
         raise

@@ -8,12 +8,12 @@ second runtime sees. libomp before LLVM 16 has places only at a price: children 
 from collections.abc import Iterator
 
 from ompbind.errors import PlanError
-from ompbind.libraries import KINDS, Library, OmpRuntime, Role
-from ompbind.placement import Note, Plan
-from ompbind.request import Bind, Request
-from ompbind.topology import Level
+from ompbind.machine.model import Level
+from ompbind.planning.plan import Note, Plan
+from ompbind.planning.request import Bind, Request
+from ompbind.programs.library_catalog import KINDS, Library, OmpRuntime, Role
+from ompbind.programs.workload import Found, How, Workload
 from ompbind.words import Words
-from ompbind.workload import Found, How, Workload
 
 FORKS_FROM = 16
 """The version of LLVM from which on children that libomp forks survive it having places."""

@@ -10,7 +10,7 @@ unless the mode is "exact".
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.request import Bind
+from ompbind.planning.request import Bind
 
 TEXT_LIMIT = 4000
 """Bytes of OMP_PLACES that every runtime accepts; Intel's stops reading at about 4,085."""

@@ -7,11 +7,11 @@ runtimes let them override the places or even leave the mask of the process.
 
 from collections.abc import Mapping
 
-from ompbind.placement import Placement
-from ompbind.places import places_text
+from ompbind.openmp.binding import Style, choose_style, knows_reset
+from ompbind.openmp.places import places_text
+from ompbind.planning.plan import Placement
+from ompbind.planning.request import Bind, ProcBind, Request
 from ompbind.record import Record
-from ompbind.request import Bind, ProcBind, Request
-from ompbind.runtimes import Style, choose_style, knows_reset
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",

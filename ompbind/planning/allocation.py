@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
-from ompbind.crowd import fill, split_core, take_turns
 from ompbind.errors import OmpbindError, PlanError
-from ompbind.field import Ask, Field, make_field
-from ompbind.ground import Ground, make_ground
-from ompbind.mask import part_fault
-from ompbind.neighbours import WAYS_OUT
+from ompbind.machine.model import Level, Machine, touched
+from ompbind.masks.mask import part_fault
+from ompbind.planning.conflicts import WAYS_OUT
+from ompbind.planning.cpu_pool import Ground, make_ground
+from ompbind.planning.oversubscription import fill, split_core, take_turns
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.core_sequence import Ask, Field, make_field
+from ompbind.planning.strategies.table import STRATEGIES, check_strategy
 from ompbind.record import Record
-from ompbind.request import Request
-from ompbind.strategies import STRATEGIES, check_strategy
-from ompbind.topology import Level, Machine, touched
 
 SMT_SUGGESTED = 4
 """Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, named, union
 from ompbind.errors import PlanError
-from ompbind.liveruns import Claimant, LiveRun, tidy
-from ompbind.placement import Note, Plan
-from ompbind.request import Request, Sharing
-from ompbind.topology import Level, Machine, touched
+from ompbind.machine.model import Level, Machine, touched
+from ompbind.planning.occupancy import Claimant, LiveRun, tidy
+from ompbind.planning.plan import Note, Plan
+from ompbind.planning.request import Request, Sharing
 
 NAMED_RUNS = 3
 """Runs that a message names; more are counted."""

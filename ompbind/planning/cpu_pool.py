@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
-from ompbind.mask import Mask, Word, part_fault
-from ompbind.placement import Note
+from ompbind.machine.model import Domain, Level, Machine, touched
+from ompbind.masks.mask import Mask, Word, part_fault
+from ompbind.planning.mask_resolution import Selection, machine_order, select
+from ompbind.planning.plan import Note
+from ompbind.planning.request import Request
 from ompbind.record import Record
-from ompbind.request import Request
-from ompbind.selection import Selection, machine_order, select
-from ompbind.topology import Domain, Level, Machine, touched
 
 
 class Ground(Record):

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
-from ompbind.items import Item, Selector
-from ompbind.mask import Mask, part_fault
-from ompbind.neighbours import in_use
+from ompbind.machine.model import Domain, Level, Machine, touched
+from ompbind.masks.grammar import Item, Selector
+from ompbind.masks.mask import Mask, part_fault
+from ompbind.planning.conflicts import in_use
 from ompbind.record import Record
-from ompbind.topology import Domain, Level, Machine, touched
 
 
 class Selection(Record):

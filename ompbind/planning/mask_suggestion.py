@@ -9,14 +9,14 @@ from functools import reduce
 from operator import and_
 
 from ompbind.cpuset import EMPTY, CpuSet, range_text, sequence_texts, union
-from ompbind.decide import decide_plan
 from ompbind.errors import OmpbindError
-from ompbind.items import Item, Selector
-from ompbind.mask import Mask, item_text, parse_mask
+from ompbind.machine.model import Level, Machine, index_by_cpu, touched
+from ompbind.masks.grammar import Item, Selector
+from ompbind.masks.mask import Mask, item_text, parse_mask
+from ompbind.planning.mask_resolution import nameable, resolve, select
+from ompbind.planning.planner import decide_plan
+from ompbind.planning.request import Request
 from ompbind.record import Record
-from ompbind.request import Request
-from ompbind.selection import nameable, resolve, select
-from ompbind.topology import Level, Machine, index_by_cpu, touched
 
 
 class _Case(Record):

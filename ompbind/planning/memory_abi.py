@@ -7,9 +7,9 @@ architecture, and the mask is made of words of the size and the byte order that 
 import re
 
 from ompbind.cpuset import CpuSet
+from ompbind.machine.model import NODES
+from ompbind.planning.request import Memory
 from ompbind.record import Record
-from ompbind.request import Memory
-from ompbind.topology import NODES
 
 DEFAULT = 0
 """The kernel's mode of a process that has no policy."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.mempolicy import MemoryPolicy
-from ompbind.placement import Note, Placement, Plan
-from ompbind.request import Memory
-from ompbind.topology import Machine
+from ompbind.machine.model import Machine
+from ompbind.planning.memory_abi import MemoryPolicy
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.request import Memory
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 """Codes of the notes on ranks whose memory does not come from where it was asked for."""

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.field import PRIORITY
-from ompbind.placement import Plan
+from ompbind.machine.model import Level, Machine, index_by_cpu
+from ompbind.planning.plan import Plan
+from ompbind.planning.strategies.core_sequence import PRIORITY
 from ompbind.record import Record
-from ompbind.topology import Level, Machine, index_by_cpu
 
 
 class Border(Record):

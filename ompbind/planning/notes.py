@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from ompbind.cpuset import CpuSet, count, named, union
-from ompbind.neighbours import explain_neighbours
-from ompbind.placement import Note, Plan
-from ompbind.request import Memory
-from ompbind.runtimes import Style, choose_style, explain_runtime
-from ompbind.strategies import STRATEGIES
-from ompbind.topology import Level, index_by_cpu, touched
+from ompbind.machine.model import Level, index_by_cpu, touched
+from ompbind.openmp.binding import Style, choose_style, explain_runtime
+from ompbind.planning.conflicts import explain_neighbours
+from ompbind.planning.plan import Note, Plan
+from ompbind.planning.request import Memory
+from ompbind.planning.strategies.table import STRATEGIES
 
 
 def explain(plan: Plan) -> list[Note]:
@@ -145,7 +145,7 @@ def _explain_sharing(plan: Plan) -> list[Note]:
 def _explain_memory(plan: Plan) -> list[Note]:
     if plan.request.memory is Memory.LOCAL:
         return []
-    from ompbind.policies import explain_memory  # late: few requests say anything of memory
+    from ompbind.planning.memory_policy import explain_memory  # late: few requests say anything of memory
 
     return explain_memory(plan)
 

@@ -7,12 +7,12 @@ placements, what is reserved, what stays idle, and a note on every choice that w
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.model import Machine
+from ompbind.planning.request import Request
 from ompbind.record import Record
-from ompbind.request import Request
-from ompbind.topology import Machine
 
 if TYPE_CHECKING:  # few ranks have one
-    from ompbind.mempolicy import MemoryPolicy
+    from ompbind.planning.memory_abi import MemoryPolicy
 
 
 class Note(Record):

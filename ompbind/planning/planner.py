@@ -1,19 +1,20 @@
-"""Deciding which rank gets which CPUs: ground, shares, placements, and notes on them."""
+"""`make_plan`: machine × request → plan, without touching the world: ground, shares, placements, notes."""
 
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.errors import PlanError
-from ompbind.explain import explain
-from ompbind.ground import make_ground
-from ompbind.neighbours import check_alone, in_use, leave_to_others
-from ompbind.placement import Placement, Plan
-from ompbind.places import make_places, places_text
+from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
+from ompbind.machine.model import Domain, Level, Machine, index_by_cpu, serving
+from ompbind.openmp.binding import Style, check_runtimes, choose_style
+from ompbind.openmp.places import make_places, places_text
+from ompbind.planning.allocation import Share, make_shares
+from ompbind.planning.conflicts import check_alone, in_use, leave_to_others
+from ompbind.planning.cpu_pool import make_ground
+from ompbind.planning.notes import explain
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.request import Bind, Memory, Request
+from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
-from ompbind.request import Bind, Memory, Request
-from ompbind.runtimes import Style, check_runtimes, choose_style
-from ompbind.shares import Share, make_shares
-from ompbind.topology import Domain, Level, Machine, index_by_cpu, serving
 
 
 class _Scene(Record):
@@ -29,6 +30,32 @@ class _Scene(Record):
     nodes: tuple[Domain, ...]
     memory: dict[int, tuple[int, ...]]
     handed_out: int
+
+
+def make_plan(machine: Machine, request: Request) -> Plan:
+    """Decide which rank gets which CPUs; equal arguments give equal plans.
+
+    Raises MaskError when the mask does not fit the machine, with one that does, and PlanError when the
+    request does not.
+
+    >>> from ompbind import Request, make_plan, read_machine
+    >>> plan = make_plan(read_machine("synthetic:pack:2 core:4 pu:2"), Request(ranks=2))
+    >>> plan.placements[1].cpus, plan.placements[1].threads
+    ((8, 10, 12, 14), 4)
+    """
+    if request.strategy not in STRATEGIES:
+        known = f"known are {', '.join(STRATEGIES)}"
+        raise RequestError(f"there is no strategy {request.strategy!r}", hint=known)
+    try:
+        return decide_plan(machine, request)
+    except OmpbindError as error:
+        if isinstance(error, MaskError):
+            from ompbind.planning.mask_suggestion import suggest_mask  # late: most masks fit
+
+            error.suggestion = suggest_mask(machine, request)
+        if request.compat is not None and request.compat.read:
+            error.hint += f" ({'; '.join(request.compat.read)})"
+        raise
 
 
 def decide_plan(machine: Machine, request: Request) -> Plan:
@@ -61,12 +88,12 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
     draft = draft.replace(idle=machine.free - draft.reserved - draft.used)
     check_alone(draft)
     if request.memory is not Memory.LOCAL:
-        from ompbind.policies import add_policies  # late: few requests say anything of memory
+        from ompbind.planning.memory_policy import add_policies  # late: few requests say anything of memory
 
         draft = add_policies(draft)
     made = draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
     if request.strict:
-        from ompbind.strictness import check_strict  # late: few requests are
+        from ompbind.planning.strictness import check_strict  # late: few requests are
 
         check_strict(made)
     return made

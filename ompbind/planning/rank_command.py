@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.openmp import Inherited, find_inherited, make_openmp_variables
-from ompbind.placement import Placement, Plan
+from ompbind.openmp.variables import Inherited, find_inherited, make_openmp_variables
+from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
 
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
@@ -30,7 +30,7 @@ class Seat(Record):
 
 
 if TYPE_CHECKING:  # few ranks have one
-    from ompbind.mempolicy import MemoryPolicy
+    from ompbind.planning.memory_abi import MemoryPolicy
 
 
 class Job(Record):

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.mask import mask_text
-from ompbind.measures import Border, Measures
-from ompbind.placement import Plan
+from ompbind.machine.model import Level, index_by_cpu, touched
+from ompbind.masks.mask import mask_text
+from ompbind.planning.metrics import Border, Measures
+from ompbind.planning.plan import Plan
+from ompbind.planning.request import Bind, Memory
+from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
-from ompbind.request import Bind, Memory
-from ompbind.strategies import STRATEGIES
-from ompbind.topology import Level, index_by_cpu, touched
 
 
 class Reason(Record):

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 from ompbind.errors import RequestError
-from ompbind.libraries import OmpRuntime
-from ompbind.mask import Mask, Word
+from ompbind.machine.model import KindName
+from ompbind.masks.mask import Mask, Word
+from ompbind.programs.library_catalog import OmpRuntime
+from ompbind.programs.workload import Workload
 from ompbind.record import Record
-from ompbind.topology import KindName
 from ompbind.words import Words
-from ompbind.workload import Workload
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""

@@ -1,9 +1,9 @@
 """What `--strict` refuses: plans that say themselves that their binding will not hold."""
 
 from ompbind.errors import PlanError
-from ompbind.placement import Plan
-from ompbind.policies import LIMITED, NARROWED, UNSET
-from ompbind.runtimes import CONFLICT
+from ompbind.openmp.binding import CONFLICT
+from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET
+from ompbind.planning.plan import Plan
 
 CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT, UNSET, LIMITED, NARROWED)
 """The codes of notes on what cannot be bound as asked."""

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.observe.runtimes import find_candidates, identity, runtime_name
-from ompbind.sight import ProbeResult, ThreadSight
+from ompbind.probe.libraries import find_candidates, identity, runtime_name
+from ompbind.registry.sightings import ProbeResult, ThreadSight
 
 _NO_LIBRARY = b"no library"
 """What a child tells when there is nothing to load; one that tells nothing has been ended by a runtime."""

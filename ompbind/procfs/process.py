@@ -7,10 +7,10 @@ what its rank has, and *outside* when it is something else.
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.libraries import Library, OmpRuntime, Role
-from ompbind.placement import Placement
+from ompbind.planning.plan import Placement
+from ompbind.planning.request import Bind
+from ompbind.programs.library_catalog import Library, OmpRuntime, Role
 from ompbind.record import Record
-from ompbind.request import Bind
 
 RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
             "POLARS_MAX", "RAYON_NUM", "LOKY_MAX", "PYTHON_CPU", "TBB_", "VECLIB_", "OMPBIND_", "LD_PRELOAD",

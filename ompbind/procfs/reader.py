@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from ompbind.cpuset import CpuSet
-from ompbind.libraries import Library, name_library
-from ompbind.liveruns import tidy
-from ompbind.threads import ProcessState, ThreadState, is_relevant
+from ompbind.planning.occupancy import tidy
+from ompbind.procfs.process import ProcessState, ThreadState, is_relevant
+from ompbind.programs.library_catalog import Library, name_library
 
 POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 """Scheduling policies by their numbers, as `chrt` names them."""

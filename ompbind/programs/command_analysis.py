@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import OmpbindError
-from ompbind.libraries import Role, name_library
-from ompbind.machine.elf import PLAIN, Elf, read_elf, read_header
-from ompbind.machine.which import find_command
+from ompbind.programs.elf import PLAIN, Elf, read_elf, read_header
+from ompbind.programs.library_catalog import Role, name_library
+from ompbind.programs.which import find_command
+from ompbind.programs.workload import Found, How, Workload
 from ompbind.record import Record
-from ompbind.workload import Found, How, Workload
 
 _HEAD = 1 << 12
 """Bytes of a script in which its interpreter is named; behind `#!/bin/sh` that may be a long path."""
@@ -165,7 +165,12 @@ def _read_preloaded(env: Mapping[str, str], like: Elf | None) -> tuple[tuple[Fou
     entries = preload_entries(env)
     if not entries:
         return (), ()
-    from ompbind.machine.libraries import find_library, fits, identify_library, linker_folders  # late: mostly
+    from ompbind.programs.library_search import (  # late: mostly
+        find_library,
+        fits,
+        identify_library,
+        linker_folders,
+    )
 
     found: list[Found] = []
     troubles: list[str] = []
@@ -195,7 +200,7 @@ def preload_entries(env: Mapping[str, str]) -> list[str]:
 def _needed(program: _Program, preloaded: Sequence[Found], env: Mapping[str, str]) -> tuple[Found, ...]:
     if program.elf is None or all(name.startswith(PLAIN) for name in program.elf.needed):
         return ()
-    from ompbind.machine.libraries import identify_library, needed_libraries
+    from ompbind.programs.library_search import identify_library, needed_libraries
 
     headers = (read_header(one.library.path) for one in preloaded)
     there = tuple(one.soname for one in headers if one and one.soname)
@@ -253,7 +258,7 @@ def _existing(folders: Sequence[str]) -> Iterator[str]:
 
 def _packaged(python: str, sites: Sequence[str]) -> tuple[Found, ...]:
     """Return the known libraries that packages of a Python carry, and those of its environment."""
-    from ompbind.machine.libraries import identify_library
+    from ompbind.programs.library_search import identify_library
 
     found: dict[str, Found] = {}
     for folder, by in _library_folders(python, sites):
@@ -270,7 +275,7 @@ def _packaged(python: str, sites: Sequence[str]) -> tuple[Found, ...]:
 
 def _shared_runtime(sites: Sequence[str]) -> Iterator[Found]:
     """Yield the system's runtime where packages are there that need one and carry none, as Debian's are."""
-    from ompbind.machine.libraries import find_library, identify_library, linker_folders
+    from ompbind.programs.library_search import find_library, identify_library, linker_folders
 
     for site in sites:
         by = next((name for name in ("torch", "sklearn") if name in _names(site)), None)

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from ompbind.libraries import KINDS, Library, OmpRuntime, name_library
-from ompbind.machine.elf import PLAIN, Elf, read_header
+from ompbind.programs.elf import PLAIN, Elf, read_header
+from ompbind.programs.library_catalog import KINDS, Library, OmpRuntime, name_library
 
 _DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
-from ompbind.libraries import KINDS, PACKAGES, PRELOADABLE
-from ompbind.machine.elf import Elf, read_header
-from ompbind.machine.libraries import find_kind, fits, identify_library, linker_folders
-from ompbind.machine.programs import find_sites, preload_entries
-from ompbind.workload import How, Workload
+from ompbind.programs.command_analysis import find_sites, preload_entries
+from ompbind.programs.elf import Elf, read_header
+from ompbind.programs.library_catalog import KINDS, PACKAGES, PRELOADABLE
+from ompbind.programs.library_search import find_kind, fits, identify_library, linker_folders
+from ompbind.programs.workload import How, Workload
 
 
 def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, str]) -> tuple[str, ...]:

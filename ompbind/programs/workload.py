@@ -6,7 +6,7 @@ lies *available* in the environment of its Python, where only running it could t
 
 from collections.abc import Iterator
 
-from ompbind.libraries import Library, OmpRuntime, Role
+from ompbind.programs.library_catalog import Library, OmpRuntime, Role
 from ompbind.record import Record
 from ompbind.words import Words
 

@@ -16,14 +16,22 @@ from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
-from ompbind.liveruns import TEXT_LIMIT, Claimant, LiveRun, find_kin, find_others, make_text, parse_text
-from ompbind.machine.linux import LIVE
-from ompbind.neighbours import make_live_run
-from ompbind.placement import Plan
-from ompbind.plan import make_plan
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.planning.conflicts import make_live_run
+from ompbind.planning.occupancy import (
+    TEXT_LIMIT,
+    Claimant,
+    LiveRun,
+    find_kin,
+    find_others,
+    make_text,
+    parse_text,
+)
+from ompbind.planning.plan import Plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request, Sharing
 from ompbind.record import Record
-from ompbind.request import Request, Sharing
-from ompbind.topology import Machine
 
 VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another folder for claims."""

@@ -4,9 +4,9 @@ import os
 import time
 from collections.abc import Iterable
 
-from ompbind.launch.claims import read_pid_space
-from ompbind.liveruns import LiveRun
-from ompbind.sight import RunSight
+from ompbind.planning.occupancy import LiveRun
+from ompbind.registry.claims import read_pid_space
+from ompbind.registry.sightings import RunSight
 
 SLACK_S = 2
 """Seconds by which clocks may seem to disagree on when a process started."""

@@ -1,6 +1,6 @@
 """What was seen of running threads, and of live runs, as values."""
 
-from ompbind.liveruns import LiveRun
+from ompbind.planning.occupancy import LiveRun
 from ompbind.record import Record
 
 

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count
-from ompbind.findings import UNKNOWN, Finding, Grade
+from ompbind.doctor.facts import Surroundings
+from ompbind.doctor.issue import UNKNOWN, Finding, Grade
 from ompbind.report.plan import library_record
 from ompbind.report.text import Column, plain, render_table, wrap_indented
-from ompbind.surroundings import Surroundings
 
 
 def render_findings(findings: Sequence[Finding]) -> str:

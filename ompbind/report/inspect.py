@@ -5,10 +5,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.crews import Crew, Inspection
-from ompbind.libraries import Library
-from ompbind.numa_maps import MemorySight
-from ompbind.openmp import DEFEATING
+from ompbind.inspection.judge import Finding, Level
+from ompbind.inspection.rank_processes import Crew, Inspection
+from ompbind.openmp.variables import DEFEATING
+from ompbind.procfs.numa_maps import MemorySight
+from ompbind.procfs.process import ProcessState, ThreadState
+from ompbind.programs.library_catalog import Library
 from ompbind.record import Record
 from ompbind.report.text import (
     Column,
@@ -19,8 +21,6 @@ from ompbind.report.text import (
     render_table,
     wrap_indented,
 )
-from ompbind.threads import ProcessState, ThreadState
-from ompbind.verdicts import Finding, Level
 
 NOBODY = "no process is left to look at"
 COMMAND_LIMIT = 64

@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.looks import CpuUse, CrewUse, Glance, ThreadUse
+from ompbind.inspection.judge import Finding, Level
+from ompbind.inspection.sampling import CpuUse, CrewUse, Glance, ThreadUse
 from ompbind.record import Record
 from ompbind.report.text import plain, render_cpus
-from ompbind.verdicts import Finding, Level
 
 _STEPS = " ▁▂▃▄▅▆▇█"
 _NARROW = 64

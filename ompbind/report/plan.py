@@ -4,18 +4,18 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from ompbind.command import Variables
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
-from ompbind.mask import Mask, mask_text
-from ompbind.measures import Measures, measure_plan
-from ompbind.placement import Placement, Plan
-from ompbind.reasons import make_reasons
-from ompbind.report.machine import render_summary
+from ompbind.machine.model import Level, index_by_cpu
+from ompbind.masks.mask import Mask, mask_text
+from ompbind.planning.metrics import Measures, measure_plan
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_command import Variables
+from ompbind.planning.rationale import make_reasons
+from ompbind.planning.request import Bind, Memory, Request
+from ompbind.programs.workload import Found, Workload
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
-from ompbind.request import Bind, Memory, Request
-from ompbind.topology import Level, index_by_cpu
-from ompbind.workload import Found, Workload
+from ompbind.report.topology_json import render_summary
 
 
 def render_plan(plan: Plan) -> str:

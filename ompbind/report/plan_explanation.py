@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.command import Variables
 from ompbind.errors import PlanError
-from ompbind.measures import Measures, measure_plan
-from ompbind.placement import Plan
-from ompbind.reasons import make_reasons
+from ompbind.planning.metrics import Measures, measure_plan
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import Variables
+from ompbind.planning.rationale import make_reasons
 from ompbind.report.plan import make_heading, plan_record
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 

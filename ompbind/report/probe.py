@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from ompbind.cpuset import count
+from ompbind.registry.sightings import ProbeResult, ThreadSight
 from ompbind.report.text import Column, render_table
-from ompbind.sight import ProbeResult, ThreadSight
 
 
 def render_probe(result: ProbeResult, env: Mapping[str, str]) -> str:

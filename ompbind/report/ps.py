@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Sequence
 
 from ompbind.cpuset import union
+from ompbind.registry.sightings import RunSight
 from ompbind.report.text import Column, render_cpus, render_table
-from ompbind.sight import RunSight
 
 COMMAND_LIMIT = 200
 """Characters of a command line that people are shown."""

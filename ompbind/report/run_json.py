@@ -3,13 +3,13 @@
 import json
 from collections.abc import Sequence
 
-from ompbind.command import Variables
-from ompbind.events import Exited, Outcome, exit_code, signal_name
-from ompbind.hints import find_hint
-from ompbind.placement import Plan
+from ompbind.execution.failure_hints import find_hint
+from ompbind.execution.outcome import Exited, Outcome, exit_code, signal_name
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import Variables
 from ompbind.record import Record
 from ompbind.report.plan import plan_record
-from ompbind.report.verified import verified_record
+from ompbind.report.verification import verified_record
 
 
 class Run(Record):

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from signal import Signals
 
 from ompbind.cpuset import named
-from ompbind.events import Exited, Outcome, describe, describe_end, exit_code, signal_name
-from ompbind.hints import find_hint
-from ompbind.placement import Plan
+from ompbind.execution.failure_hints import find_hint
+from ompbind.execution.outcome import Exited, Outcome, describe, describe_end, exit_code, signal_name
+from ompbind.planning.plan import Plan
 from ompbind.record import Record
 from ompbind.report.text import WIDTH, Column, render_bytes, render_paragraph, render_table
 

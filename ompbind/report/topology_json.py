@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet, count
-from ompbind.items import SELECTABLE
+from ompbind.machine.model import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
+from ompbind.masks.grammar import SELECTABLE
 from ompbind.report.text import plain, render_bytes, render_cpus
-from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 
 
 def render_summary(machine: Machine) -> str:

@@ -1,7 +1,7 @@
 """A machine for people, one line for each CPU."""
 
+from ompbind.machine.model import Level, Machine, kind_by_cpu
 from ompbind.report.text import Column, dim, render_table
-from ompbind.topology import Level, Machine, kind_by_cpu
 
 _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
             Level.DRAWER)  # fmt: skip

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
+from ompbind.machine.model import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 from ompbind.record import Record
-from ompbind.report.machine import (
+from ompbind.report.text import WIDTH, dim, plain, render_cpus, render_paragraph, wrap_indented
+from ompbind.report.topology_json import (
     render_distant,
     render_limits,
     render_summary,
     render_title,
 )
-from ompbind.report.text import WIDTH, dim, plain, render_cpus, render_paragraph, wrap_indented
-from ompbind.topology import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 
 SHOWN_EACH = 16
 """Domains of the same shape beside each other that are still shown one by one."""

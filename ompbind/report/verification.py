@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
-from ompbind.placement import Plan
+from ompbind.inspection.judge import Level, Verdict
+from ompbind.inspection.verification import RankVerified, Verified
+from ompbind.planning.plan import Plan
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
-from ompbind.verdicts import Level, Verdict
-from ompbind.verified import RankVerified, Verified
 
 MOST = 10
 """Rows of the table, and reasons, that are shown; the rest are counted."""

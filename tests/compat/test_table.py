@@ -8,15 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 from ompbind.cli.plan import plan as plan_verb
-from ompbind.command import Job, local_seats, make_command
-from ompbind.compat import FAMILIES, fill_request, make_wishes, ranks_find, ranks_lose
+from ompbind.compat.table import FAMILIES, fill_request, make_wishes, ranks_find, ranks_lose
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, PlanError
-from ompbind.mask import Word, parse_mask
-from ompbind.plan import make_plan
-from ompbind.request import Family, Request
+from ompbind.masks.mask import Word, parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, local_seats, make_command
+from ompbind.planning.request import Family, Request
 from tests.machines import Shape, make_machine
-from tests.test_plan import lists
+from tests.planning.test_planner import lists
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # nodes of CPUs 0-3,8-11 and 4-7,12-15
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs

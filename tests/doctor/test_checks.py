@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.checks_variables import RULES
 from ompbind.cpuset import CpuSet
-from ompbind.doctor import CHECKS, examine
-from ompbind.findings import Finding, Grade, note, ok, problem
-from ompbind.libraries import name_library
-from ompbind.liveruns import LiveRun
-from ompbind.openmp import DEFEATING, THREAD_COUNTS
+from ompbind.doctor.checks.environment import RULES
+from ompbind.doctor.facts import Calls, Command, Kernel, Memory, Permission, Power, Room, Surroundings
+from ompbind.doctor.issue import Finding, Grade, note, ok, problem
+from ompbind.doctor.table import CHECKS, examine
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
+from ompbind.planning.occupancy import LiveRun
+from ompbind.programs.library_catalog import name_library
+from ompbind.programs.workload import Found, How, Workload
 from ompbind.report.doctor import render_findings, render_findings_json
-from ompbind.surroundings import Calls, Command, Kernel, Memory, Permission, Power, Room, Surroundings
-from ompbind.workload import Found, How, Workload
 from tests.machines import Shape, make_machine
 
 CPUS = CpuSet.from_list
@@ -220,7 +220,7 @@ def test_the_table_has_every_check():
 
 
 def test_every_check_is_documented():
-    page = (Path(__file__).parent.parent / "docs/doctor.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
     assert not [name for name in CHECKS if f"`{name}`" not in page]
 
 

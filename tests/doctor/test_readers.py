@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor import examine
+from ompbind.doctor.facts import Kernel, Memory, Permission, Power, Room, Surroundings
+from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
+from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
+from ompbind.doctor.read_permissions import judge
+from ompbind.doctor.table import examine
 from ompbind.errors import MachineError
-from ompbind.machine.archive import ArchiveRoot
-from ompbind.machine.commands import find_preloadable, read_command, read_commands_workload
-from ompbind.machine.linux import read_recorded
-from ompbind.machine.root import FolderRoot
-from ompbind.machine.settings import read_kernel, read_memory, read_power
-from ompbind.observe.permissions import judge
-from ompbind.surroundings import Kernel, Memory, Permission, Power, Room, Surroundings
-from ompbind.workload import Workload
+from ompbind.machine.sources.archive import ArchiveRoot
+from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.programs.workload import Workload
 from tests.machines import Shape, write_tree
 from tests.recordings import recorded
 

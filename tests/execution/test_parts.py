@@ -5,9 +5,9 @@ import signal
 import pytest
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
-from ompbind.launch.confine import exec_error
-from ompbind.launch.ladder import Ladder
-from ompbind.machine.which import find_command
+from ompbind.execution.affinity import exec_error
+from ompbind.execution.shutdown import Ladder
+from ompbind.programs.which import find_command
 
 
 def climb(first):

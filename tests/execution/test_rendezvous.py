@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ompbind.command import Job, local_seats, make_command
-from ompbind.launch.rendezvous import Rendezvous, find_replaced, invite, make_pools, read_pools
-from ompbind.plan import make_plan
-from ompbind.request import Request
+from ompbind.execution.rendezvous import Rendezvous, find_replaced, invite, make_pools, read_pools
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, local_seats, make_command
+from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
 PLACE = Rendezvous(port=61000, ident="abc")

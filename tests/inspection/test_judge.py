@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.causes import guess_expected
 from ompbind.cpuset import CpuSet
-from ompbind.libraries import name_library
-from ompbind.places import places_text
-from ompbind.request import Bind
-from ompbind.threads import Expected, ProcessState, ThreadState, expect_variables, parse_places
-from ompbind.verdicts import Level, Verdict, judge, judge_memory
+from ompbind.inspection.diagnosis import guess_expected
+from ompbind.inspection.judge import Level, Verdict, judge, judge_memory
+from ompbind.openmp.places import places_text
+from ompbind.planning.request import Bind
+from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables, parse_places
+from ompbind.programs.library_catalog import name_library
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"

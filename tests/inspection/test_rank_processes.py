@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.crews import KEEPER, Seen, make_inspection
-from ompbind.liveruns import LiveRun, make_text, parse_text
-from ompbind.looks import Look, compare_looks
+from ompbind.inspection.judge import Level
+from ompbind.inspection.rank_processes import KEEPER, Seen, make_inspection
+from ompbind.inspection.sampling import Look, compare_looks
+from ompbind.planning.occupancy import LiveRun, make_text, parse_text
+from ompbind.planning.request import Bind
 from ompbind.report.inspect import NOBODY, render_inspection, render_inspection_json
-from ompbind.request import Bind
-from ompbind.verdicts import Level
-from tests.test_verdicts import ONE_EACH, TORCH, WHOLE, cpus, process
+from tests.inspection.test_judge import ONE_EACH, TORCH, WHOLE, cpus, process
 
 RANKS = ((0, cpus("0-1")), (1, cpus("2-3")))
 RUN = LiveRun(run_id="job", pid=10, uid=1, started=1, ranks=RANKS, held=cpus("0-3"), bind="rank")
@@ -209,7 +209,7 @@ def test_the_page_shows_what_is_printed():
     threads[0] = threads[0].replace(state="R")
     server = server.replace(threads=tuple(threads), command=("python", "serve.py"))
     run = RUN.replace(run_id=told["OMPBIND_RUN_ID"], ranks=((0, cpus("0-3")),))
-    page = (Path(__file__).parent.parent / "docs/inspecting.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/inspecting.md").read_text()
     session = page.split("```console\n$ ompbind inspect 30117\n")[1].split("\n```")[0]
     assert render_inspection(look_at(*OWN, server, runs=(run,))) == session
 

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import LaunchError
-from ompbind.events import Outcome, exit_code
-from ompbind.plan import make_plan
+from ompbind.execution.outcome import Outcome, exit_code
+from ompbind.inspection.judge import Finding, Level, Verdict
+from ompbind.inspection.verification import RankVerified, Verified
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH
-from ompbind.report.verified import MOST, render_verified, verified_record
-from ompbind.request import Request
-from ompbind.verdicts import Finding, Level, Verdict
-from ompbind.verified import RankVerified, Verified
+from ompbind.report.verification import MOST, render_verified, verified_record
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(packages=2, cores=64, smt=2, numbering="split")), Request(ranks=64))

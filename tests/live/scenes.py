@@ -12,7 +12,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from ompbind.launch.claims import read_live_runs
+from ompbind.registry.claims import read_live_runs
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, is_alive, wait_until
 
 ROUNDS = float(os.environ.get("OMPBIND_FAULT_ROUNDS", "1"))

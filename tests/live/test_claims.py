@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
+from ompbind.launch import claims as module
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import ClaimError
-from ompbind.launch import claims as module
-from ompbind.launch.claims import claim_plan, find_folder, make_claimant, read_live_runs, release
-from ompbind.liveruns import TEXT_LIMIT, LiveRun, make_text
-from ompbind.request import Request, Sharing
+from ompbind.planning.occupancy import TEXT_LIMIT, LiveRun, make_text
+from ompbind.planning.request import Request, Sharing
+from ompbind.registry.claims import claim_plan, find_folder, make_claimant, read_live_runs, release
 from tests.live.conftest import (
     OMPBIND,
     children_of,

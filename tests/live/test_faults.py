@@ -369,7 +369,7 @@ def test_strangers_that_get_the_number_of_an_ended_rank_live(scene):
 
 LOOKING = """
 import os, subprocess, sys
-from ompbind.launch.leavings import Leavings
+from ompbind.execution.orphans import Leavings
 leavings = Leavings("run", 1.0, groups_only=False)
 leavings.adopt()
 rank = {"OMPBIND_RUN_ID": "run", "OMPBIND_RANK": "0"}

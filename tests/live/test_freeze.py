@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.conftest import OMPBIND, clean_environment, python_with_torch
 
-FOLDER = str(Path(__file__).parents[2] / "ompbind" / "freeze")
+FOLDER = str(Path(__file__).parents[2] / "ompbind" / "shims")
 
 TORCH = {
     "torch/__init__.py": "from torch._C import *\n",

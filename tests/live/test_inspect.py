@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.crews import Seen, make_inspection
-from ompbind.liveruns import LiveRun, make_text
-from ompbind.observe.looks import read_cpu_times
-from ompbind.observe.threads import read_libraries, read_masks, read_process, read_threads, read_variables
+from ompbind.inspection.rank_processes import Seen, make_inspection
+from ompbind.inspection.sampler import read_cpu_times
+from ompbind.planning.occupancy import LiveRun, make_text
+from ompbind.procfs.reader import read_libraries, read_masks, read_process, read_threads, read_variables
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
     OMPBIND,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ompbind as package
-from ompbind.launch.memory import having_policy, put_back, read_policy, settle_memory
-from ompbind.mempolicy import MemoryPolicy
-from ompbind.numa_maps import parse_numa_maps
-from ompbind.observe.numa_maps import read_memory
-from ompbind.request import Memory
+from ompbind.execution.mempolicy import having_policy, put_back, read_policy, settle_memory
+from ompbind.inspection.memory_maps import read_memory
+from ompbind.planning.memory_abi import MemoryPolicy
+from ompbind.planning.request import Memory
+from ompbind.procfs.numa_maps import parse_numa_maps
 from tests.live.conftest import OMPBIND, keeper_of, ranks_of, required, two_cpus, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
@@ -79,7 +79,7 @@ def test_ompbind_itself_keeps_what_it_had(start, before):
 
 
 def set_by_hand(mode):
-    from ompbind.launch.memory import take_policy
+    from ompbind.execution.mempolicy import take_policy
 
     take_policy(MemoryPolicy(mode=Memory(mode), nodes=(NUMBER,), first=NUMBER))
 
@@ -148,9 +148,9 @@ def test_policies_that_cannot_be_read_are_set_nevertheless(ompbind):
 
 NARROW = """
 import ompbind
-from ompbind.launch.memory import settle_memory
-from ompbind.mempolicy import MemoryPolicy
-from ompbind.request import Memory, Request
+from ompbind.execution.mempolicy import settle_memory
+from ompbind.planning.memory_abi import MemoryPolicy
+from ompbind.planning.request import Memory, Request
 policy = MemoryPolicy(mode=Memory.PREFERRED, nodes=({node}, {node} + 1), first={node})
 plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=Memory.PREFERRED, strict={strict}))
 plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())

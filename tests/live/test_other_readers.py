@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-from ompbind.machine.hwloc_xml import parse_xml
-from ompbind.machine.sources import read_machine
-from ompbind.machine.synthetic import parse_synthetic
-from ompbind.plan import make_plan
-from ompbind.request import Request
-from ompbind.topology import Level
+from ompbind.machine.model import Level
+from ompbind.machine.sources.hwloc_xml import parse_xml
+from ompbind.machine.sources.synthetic import parse_synthetic
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from tests.live.conftest import required
 from tests.machines import Shape, write_tree
 

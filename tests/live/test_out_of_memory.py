@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.events import Exited, Outcome
-from ompbind.hints import OUT_OF_MEMORY, find_hint
+from ompbind.execution.failure_hints import OUT_OF_MEMORY, find_hint
+from ompbind.execution.outcome import Exited, Outcome
 
 LIMIT = 96 << 20
 """Bytes that the group may have: enough for two interpreters."""
 
 COUNTS = """
 import os, subprocess, sys
-from ompbind.machine.cgroup import read_oom_kills
-from ompbind.machine.root import FolderRoot
+from ompbind.machine.sources.linux.cgroup import read_oom_kills
+from ompbind.machine.sources.filesystem import FolderRoot
 before = read_oom_kills(FolderRoot("/"))
 hog = "open('/proc/self/oom_score_adj', 'w').write('1000'); bytearray(1 << 30).replace(b'\\\\0', b'1')"
 ended = subprocess.run([sys.executable, "-c", hog]).returncode if sys.argv[1:] else 0

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from ompbind.errors import LaunchError
-from ompbind.launch.lanes import Lane, News, Stream
-from ompbind.launch.pump import Outlet
-from ompbind.launch.sinks import no_sink
-from ompbind.outputs import Output
+from ompbind.execution.output.channel import Lane, News, Stream
+from ompbind.execution.output.multiplexer import Outlet
+from ompbind.execution.output.options import Output
+from ompbind.execution.output.writer import no_sink
 from tests.live.conftest import clean_environment, wait_until
 
 THROUGH = (sys.executable, str(Path(__file__).with_name("through.py")))
@@ -491,7 +491,7 @@ def test_the_size_of_the_terminal_reaches_ranks(begin, tmp_path):
 
 
 def test_pipes_of_few_ranks_are_enlarged():
-    from ompbind.launch.ptys import open_pipe, pipe_size
+    from ompbind.execution.output.ptys import open_pipe, pipe_size
 
     assert [pipe_size(streams) for streams in (2, 16, 32, 100, 2000)] == [
         1 << 20,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ompbind.libraries import KINDS
+from ompbind.programs.library_catalog import KINDS
 from tests.live.conftest import two_cpus
 
 SHOW = [sys.executable, "-c", "import os; print(os.environ.get('LD_PRELOAD'), os.environ['OMP_PROC_BIND'])"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.observe.runtimes import find_candidates, runtime_name
+from ompbind.probe.libraries import find_candidates, runtime_name
 from tests.live.conftest import required, two_cpus
 
 RUNTIMES = ("libgomp", "libomp", "libiomp5")

@@ -23,8 +23,8 @@ from ompbind import (
     placed,
     read_machine,
 )
-from ompbind.launch.worker import _give_back
-from ompbind.machine.fallback import make_counted_machine
+from ompbind.execution.placed import _give_back
+from ompbind.machine.sources.other_systems import make_counted_machine
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.errors import LaunchError
-from ompbind.launch.rendezvous import open_rendezvous, read_pools
+from ompbind.execution.rendezvous import open_rendezvous, read_pools
 from tests.live.conftest import (
     OMPBIND,
     children_of,
@@ -94,7 +94,7 @@ def test_a_port_that_another_run_has_is_not_taken():
 
 def test_where_no_port_is_found_it_is_an_error(monkeypatch):
     with closing(listen(socket.AF_INET, "127.0.0.1")) as server:
-        monkeypatch.setattr("ompbind.launch.rendezvous._ANY", (server.getsockname()[1],))
+        monkeypatch.setattr("ompbind.execution.rendezvous._ANY", (server.getsockname()[1],))
         with pytest.raises(LaunchError, match="Address already in use"):
             open_rendezvous([])
 

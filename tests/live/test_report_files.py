@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from ompbind.errors import LaunchError, RequestError
-from ompbind.launch.reports import prepare_report, write_report
+from ompbind.execution.report_file import prepare_report, write_report
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_is_refused_before_anything_starts(tmp_path, monk
 AS_NOBODY = """
 import os, sys
 from ompbind.errors import OmpbindError
-from ompbind.launch.reports import prepare_report, write_report
+from ompbind.execution.report_file import prepare_report, write_report
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
     write_report(prepare_report(sys.argv[1]), "after")
@@ -186,7 +186,7 @@ def test_devices_are_written_to():
 
 STANDARD = """
 import os, sys
-from ompbind.launch.reports import prepare_report, write_report
+from ompbind.execution.report_file import prepare_report, write_report
 file = prepare_report(sys.argv[1])
 print("from a rank", flush=True)
 for number in (0, 1):

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.launch.kin import read_processes
-from ompbind.launch.settling import (
+from ompbind.execution.verify.sampler import (
     CALM_S,
     FEW_CALM_S,
     LONGEST_S,
@@ -23,8 +22,9 @@ from ompbind.launch.settling import (
     glimpse,
     read_policy,
 )
-from ompbind.request import Bind
-from ompbind.threads import Expected
+from ompbind.planning.request import Bind
+from ompbind.procfs.process import Expected
+from ompbind.procfs.process_tree import read_processes
 from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")
@@ -359,7 +359,7 @@ def test_only_run_has_it(ompbind):
 
 def test_without_it_nothing_is_loaded_for_it():
     code = (
-        "import sys; from ompbind.cli.main import cli; import ompbind.cli.run, ompbind.launch.supervise; "
+        "import sys; from ompbind.cli.main import cli; import ompbind.cli.run, ompbind.execution.supervisor; "
         "print([name for name in sys.modules if name.startswith('ompbind.') and name.rpartition('.')[2] in "
         "('settling', 'verifying', 'verified', 'verdicts', 'causes', 'threads')])"
     )

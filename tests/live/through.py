@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from ompbind.errors import LaunchError
-from ompbind.launch.limits import raise_file_limit
-from ompbind.launch.pump import Outlet
-from ompbind.outputs import Output
+from ompbind.execution.output.multiplexer import Outlet
+from ompbind.execution.output.options import Output
+from ompbind.execution.rlimits import raise_file_limit
 
 
 def read_arguments():

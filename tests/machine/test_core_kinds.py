@@ -4,11 +4,11 @@ import pytest
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.kinds import CoreTraits, make_kinds
-from ompbind.machine.linux import read_recorded
-from ompbind.mask import parse_mask
-from ompbind.plan import make_plan
-from ompbind.request import Request
+from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
 CPU = "sys/devices/system/cpu"

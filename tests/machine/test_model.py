@@ -1,7 +1,7 @@
 """Domains: numbered along the machine, whatever the OS numbers are."""
 
 from ompbind.cpuset import CpuSet
-from ompbind.topology import Level, make_domains
+from ompbind.machine.model import Level, make_domains
 from tests.machines import Shape, make_machine
 
 

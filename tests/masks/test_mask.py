@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
-from ompbind.mask import Word, mask_text, parse_mask
-from ompbind.selection import select
+from ompbind.masks.mask import Word, mask_text, parse_mask
+from ompbind.planning.mask_resolution import select
 from tests.masks import broken, machines, masks
 
 MORE = settings(max_examples=250)

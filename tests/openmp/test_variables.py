@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp import DEFEATING, THREAD_COUNTS, find_inherited, make_openmp_variables
-from ompbind.places import TEXT_LIMIT, places_text
-from ompbind.plan import make_plan
-from ompbind.request import Bind, ProcBind, Request
+from ompbind.openmp.places import TEXT_LIMIT, places_text
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, find_inherited, make_openmp_variables
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Bind, ProcBind, Request
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))

@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MaskError, OmpbindError, PlanError
-from ompbind.liveruns import (
+from ompbind.machine.model import Level, touched
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.conflicts import make_live_run
+from ompbind.planning.occupancy import (
     HEAD,
     NAME_LIMIT,
     TEXT_LIMIT,
@@ -18,12 +21,9 @@ from ompbind.liveruns import (
     parse_text,
     tidy,
 )
-from ompbind.mask import parse_mask
-from ompbind.neighbours import make_live_run
-from ompbind.plan import make_plan
-from ompbind.request import Request, Sharing
-from ompbind.strategies import STRATEGIES
-from ompbind.topology import Level, touched
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request, Sharing
+from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.command import Job, local_seats, make_command
-from ompbind.compat import fill_request
+from ompbind.compat.table import fill_request
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
-from ompbind.machine.sources import read_machine
-from ompbind.mask import parse_mask
-from ompbind.openmp import make_openmp_variables
-from ompbind.places import TEXT_LIMIT
-from ompbind.plan import make_plan
-from ompbind.request import Bind, Request, Sharing
-from ompbind.strategies import STRATEGIES
-from ompbind.topology import Level, make_domains
+from ompbind.machine.model import Level, make_domains
+from ompbind.machine.sources.table import read_machine
+from ompbind.masks.mask import parse_mask
+from ompbind.openmp.places import TEXT_LIMIT
+from ompbind.openmp.variables import make_openmp_variables
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, local_seats, make_command
+from ompbind.planning.request import Bind, Request, Sharing
+from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine, write_tree
+from tests.planning.test_planner import lists
+from tests.planning.test_promises import cases
 from tests.recordings import RECORDINGS, recorded
-from tests.test_plan import lists
-from tests.test_promises import cases
 
 NUMBERINGS = ("adjacent", "split", "round-robin")
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # nodes of CPUs 0-3,8-11 and 4-7,12-15

@@ -4,8 +4,8 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
-from ompbind.mask import parse_mask
-from ompbind.selection import select
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.mask_resolution import select
 from tests.machines import Shape, make_machine
 
 TWO_BY_FOUR = Shape(packages=2, nodes=1, cores=4, smt=2)  # CPUs 0-7 and their siblings 8-15

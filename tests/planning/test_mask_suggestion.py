@@ -10,13 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.decide import decide_plan
 from ompbind.errors import MaskError, OmpbindError
-from ompbind.mask import Mask, parse_mask
-from ompbind.plan import make_plan
+from ompbind.machine.model import CoreKind, Node
+from ompbind.masks.mask import Mask, parse_mask
+from ompbind.planning.planner import decide_plan, make_plan
+from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import COPYABLE, WIDTH, render_error
-from ompbind.request import Request, Sharing
-from ompbind.topology import CoreKind, Node
 from tests.live.conftest import clean_environment
 from tests.machines import Shape, make_machine
 from tests.masks import broken, machines, masks

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
-from ompbind.machine.own_json import make_described
-from ompbind.machine.sources import read_machine
-from ompbind.mask import parse_mask
-from ompbind.mempolicy import Abi, Dialect, MemoryPolicy, find_abi, make_nodemask, parse_nodemask
-from ompbind.plan import make_plan
+from ompbind.machine.model import with_nearest
+from ompbind.machine.sources.ompbind_json import make_described
+from ompbind.machine.sources.table import read_machine
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.memory_abi import Abi, Dialect, MemoryPolicy, find_abi, make_nodemask, parse_nodemask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Memory, Request
 from ompbind.report import exports
-from ompbind.report.machine import machine_record
 from ompbind.report.plan import plan_record, render_plan
-from ompbind.request import Memory, Request
-from ompbind.topology import with_nearest
+from ompbind.report.topology_json import machine_record
 from tests.machines import Shape, make_machine, write_tree
 
 DUAL = make_machine(Shape(packages=2, cores=4))

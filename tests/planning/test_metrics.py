@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.measures import measure, measure_plan
-from ompbind.plan import make_plan
-from ompbind.reasons import make_reasons
-from ompbind.report.measures import render_comparison, render_explanation
-from ompbind.request import Bind, Request
-from ompbind.topology import CoreKind, Level
+from ompbind.machine.model import CoreKind, Level
+from ompbind.planning.metrics import measure, measure_plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rationale import make_reasons
+from ompbind.planning.request import Bind, Request
+from ompbind.report.plan_explanation import render_comparison, render_explanation
 from tests.machines import make_machine
-from tests.test_plan import DUAL, POWER, SNC, plan
+from tests.planning.test_planner import DUAL, POWER, SNC, plan
 
 HYBRID = (
     CoreKind(name="performance", cpus=CpuSet.from_list("0-1,4-5,8-15"), strength=1024, told_by="type"),

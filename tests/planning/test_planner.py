@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError, RequestError
-from ompbind.mask import parse_mask
-from ompbind.plan import make_plan
-from ompbind.request import Bind, Request, Sharing
-from ompbind.topology import Level, make_domains
+from ompbind.machine.model import Level, make_domains
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Bind, Request, Sharing
 from tests.machines import Shape, make_machine
-from tests.test_promises import shapes
+from tests.planning.test_promises import shapes
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
 ADJACENT = Shape(packages=2, cores=4, smt=2, numbering="adjacent")  # siblings 0,1  2,3  ...

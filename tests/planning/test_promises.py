@@ -5,17 +5,17 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.items import SELECTABLE
-from ompbind.mask import parse_mask
-from ompbind.measures import measure_plan
-from ompbind.openmp import DEFEATING, THREAD_COUNTS, make_openmp_variables
-from ompbind.places import TEXT_LIMIT
-from ompbind.plan import make_plan
-from ompbind.reasons import make_reasons
-from ompbind.request import Bind, ProcBind, Request
-from ompbind.shares import SMT_SUGGESTED
-from ompbind.strategies import STRATEGIES
-from ompbind.topology import CoreKind, Level, index_by_cpu, touched
+from ompbind.machine.model import CoreKind, Level, index_by_cpu, touched
+from ompbind.masks.grammar import SELECTABLE
+from ompbind.masks.mask import parse_mask
+from ompbind.openmp.places import TEXT_LIMIT
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, make_openmp_variables
+from ompbind.planning.allocation import SMT_SUGGESTED
+from ompbind.planning.metrics import measure_plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rationale import make_reasons
+from ompbind.planning.request import Bind, ProcBind, Request
+from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 
 shapes = st.builds(

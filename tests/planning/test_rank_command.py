@@ -2,12 +2,12 @@
 
 import pytest
 
-from ompbind.command import Job, find_changed, local_seats, make_command, parse_assignment
 from ompbind.errors import RequestError
-from ompbind.events import Exited, Outcome, describe, exit_code
-from ompbind.mask import parse_mask
-from ompbind.plan import make_plan
-from ompbind.request import Request
+from ompbind.execution.outcome import Exited, Outcome, describe, exit_code
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, parse_assignment
+from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))

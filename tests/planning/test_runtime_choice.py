@@ -3,12 +3,12 @@
 import pytest
 
 from ompbind.errors import PlanError
-from ompbind.libraries import KINDS, Library, OmpRuntime
-from ompbind.openmp import make_openmp_variables
-from ompbind.plan import make_plan
-from ompbind.request import Bind, Request
-from ompbind.runtimes import CONFLICT
-from ompbind.workload import Found, How, Workload
+from ompbind.openmp.binding import CONFLICT
+from ompbind.openmp.variables import make_openmp_variables
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Bind, Request
+from ompbind.programs.library_catalog import KINDS, Library, OmpRuntime
+from ompbind.programs.workload import Found, How, Workload
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ompbind.numa_maps import AreaSight, MemorySight, parse_numa_maps
-from ompbind.observe.numa_maps import read_memory
+from ompbind.inspection.memory_maps import read_memory
+from ompbind.procfs.numa_maps import AreaSight, MemorySight, parse_numa_maps
 
 MIB = 1 << 20
 

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from ompbind.errors import RequestError
-from ompbind.libraries import OmpRuntime, name_libraries, name_library
-from ompbind.machine.libraries import find_library, identify_library, linker_folders
-from ompbind.machine.preloads import find_missing, find_preloads
-from ompbind.machine.programs import read_workload
-from ompbind.workload import How, Workload
+from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.library_catalog import OmpRuntime, name_libraries, name_library
+from ompbind.programs.library_search import find_library, identify_library, linker_folders
+from ompbind.programs.preload import find_missing, find_preloads
+from ompbind.programs.workload import How, Workload
 from tests.elves import make_elf
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.machine.elf import Elf, read_elf
+from ompbind.programs.elf import Elf, read_elf
 from tests.elves import make_elf
 
 NAMES = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_characters=":$"), min_size=1)

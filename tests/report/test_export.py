@@ -13,15 +13,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ompbind.cli.plan import FORMATS
-from ompbind.command import Job, local_seats, make_variables, parse_assignment
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
-from ompbind.mask import parse_mask
-from ompbind.plan import make_plan
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, local_seats, make_variables, parse_assignment
+from ompbind.planning.request import Bind, Request, Sharing
 from ompbind.report import exports
-from ompbind.request import Bind, Request, Sharing
 from tests.machines import Shape, make_machine
-from tests.test_promises import cases
+from tests.planning.test_promises import cases
 
 NAMES = ("taskset", "numactl", "vllm", "slurm", "rankfile", "systemd", "docker")
 RENDER = {name: getattr(exports, f"render_{name}") for name in NAMES}

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from ompbind.looks import Look, compare_looks
-from ompbind.report.watch import Room, make_view
-from tests.test_crews import OWN, look_at, rank
-from tests.test_verdicts import cpus, process
+from ompbind.inspection.sampling import Look, compare_looks
+from ompbind.report.live_view import Room, make_view
+from tests.inspection.test_judge import cpus, process
+from tests.inspection.test_rank_processes import OWN, look_at, rank
 
 
 def draw(cpu_count, processes, threads, room):

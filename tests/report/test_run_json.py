@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.command import Job, local_seats, make_variables
 from ompbind.errors import CommandNotFoundError, LaunchError
-from ompbind.events import Exited, Outcome, Usage
-from ompbind.plan import make_plan
+from ompbind.execution.outcome import Exited, Outcome, Usage
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import Job, local_seats, make_variables
+from ompbind.planning.request import Request
 from ompbind.report.plan import render_plan_json
-from ompbind.report.run import Run, render_run
-from ompbind.request import Request
+from ompbind.report.run_json import Run, render_run
+from tests.inspection.test_verification import bad, seen
 from tests.machines import Shape, make_machine
-from tests.test_outcome import outcomes
-from tests.test_verified import bad, seen
+from tests.report.test_run_summary import outcomes
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
 JOB = Job(argv=("./app", "a b"), run_id="night", base={})
@@ -95,7 +95,7 @@ def test_any_outcome_survives_being_written_and_read(ended, command):
 
 def documented_fields():
     """The fields that docs/formats.md has in its table of the schema, those of ranks with "ranks[]."."""
-    page = (Path(__file__).parent.parent / "docs/formats.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
     section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
     for cell in re.findall(r"^\| (`.*?) \|", section, re.M):
         yield from (name.removesuffix("[]") for name in re.findall(r"`([^`]+)`", cell))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.events import KIB, Exited, Outcome, Usage, describe, make_usage, signal_name
-from ompbind.hints import OUT_OF_MEMORY, RULES, find_hint
-from ompbind.plan import make_plan
-from ompbind.report.outcome import LAST_LINES, LINE_LIMIT, render_accounts, render_failures
+from ompbind.execution.failure_hints import OUT_OF_MEMORY, RULES, find_hint
+from ompbind.execution.outcome import KIB, Exited, Outcome, Usage, describe, make_usage, signal_name
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.report.run_summary import LAST_LINES, LINE_LIMIT, render_accounts, render_failures
 from ompbind.report.text import WIDTH
-from ompbind.request import Request
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
@@ -98,7 +98,7 @@ def test_a_peak_counts_when_it_is_above_what_was_there_before(peak, known):
 
 STARTER = """
 import os, resource, sys
-from ompbind.events import KIB, make_usage
+from ompbind.execution.outcome import KIB, make_usage
 if os.fork():  # what executes this had the peak of the process that started it, which can be anything
     os.wait()
     os._exit(0)
@@ -290,7 +290,7 @@ def test_what_is_said_of_any_outcome_fits_and_is_plain(ended, seen):
     assert not text or by_itself
 
 
-PAGE = (Path(__file__).parent.parent / "docs/running.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
 SECTIONS = PAGE[PAGE.index("## When a rank fails") : PAGE.index("## Verifying")]
 SHOWN = re.findall(r"```text\n(.*?)```", SECTIONS, re.S)
 

@@ -4,14 +4,14 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
-from ompbind.machine.linux import read_recorded
-from ompbind.mask import parse_mask
-from ompbind.plan import make_plan
-from ompbind.report.listing import render_listing
+from ompbind.machine.model import CoreKind, Node
+from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH, render_cpus, render_paragraph, wrap_indented
-from ompbind.report.tree import LINES, render_tree
-from ompbind.request import Request
-from ompbind.topology import CoreKind, Node
+from ompbind.report.topology_table import render_listing
+from ompbind.report.topology_tree import LINES, render_tree
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
 

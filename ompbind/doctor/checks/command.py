@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from ompbind.findings import Finding, note, ok, problem
-from ompbind.libraries import KINDS, PACKAGES, OmpRuntime
-from ompbind.runtimes import FORKS_FROM
-from ompbind.surroundings import Command, Surroundings
-from ompbind.workload import Found, How
+from ompbind.doctor.facts import Command, Surroundings
+from ompbind.doctor.issue import Finding, note, ok, problem
+from ompbind.openmp.binding import FORKS_FROM
+from ompbind.programs.library_catalog import KINDS, PACKAGES, OmpRuntime
+from ompbind.programs.workload import Found, How
 
 _ALLOCATION = (
     "operations of torch that make tensors of 64 MiB took 2-4 times as long with the allocator"

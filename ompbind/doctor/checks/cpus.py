@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.findings import Finding, note, ok, problem
-from ompbind.surroundings import Permission, Surroundings
-from ompbind.topology import Level, Machine
+from ompbind.doctor.facts import Permission, Surroundings
+from ompbind.doctor.issue import Finding, note, ok, problem
+from ompbind.machine.model import Level, Machine
 
 SHARED = (
     "two ranks with default threads on the same CPUs: 40-60 times slower on small parallel regions,"

@@ -7,12 +7,12 @@ narrow their threads, and with thread counts of their own.
 import re
 from collections.abc import Callable, Iterator
 
-from ompbind.checks_cpus import SHARED
-from ompbind.findings import Finding, note, ok, problem
-from ompbind.openmp import DEFEATING, THREAD_COUNTS
+from ompbind.doctor.checks.cpus import SHARED
+from ompbind.doctor.facts import Surroundings
+from ompbind.doctor.issue import Finding, note, ok, problem
+from ompbind.openmp.binding import MODIFIERS
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
 from ompbind.record import Record
-from ompbind.runtimes import MODIFIERS
-from ompbind.surroundings import Surroundings
 
 _BINDS_FIRST = "libgomp then moves the initial thread, and all that it starts later, to"
 _SPINS = (

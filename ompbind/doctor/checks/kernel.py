@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ompbind.cpuset import count, named
-from ompbind.findings import UNKNOWN, Finding, note, ok
-from ompbind.surroundings import Permission, Room, Surroundings
+from ompbind.doctor.facts import Permission, Room, Surroundings
+from ompbind.doctor.issue import UNKNOWN, Finding, note, ok
 
 STOLEN = 0.01
 """The share of CPU time given to others by the host from which on it is worth telling."""

@@ -10,9 +10,9 @@ import select
 import time
 from collections import deque
 
-from ompbind.launch.logs import write_whole
-from ompbind.launch.sinks import Sink
-from ompbind.tagging import Lines, Marks, add_stamp
+from ompbind.execution.output.line_prefix import Lines, Marks, add_stamp
+from ompbind.execution.output.log_files import write_whole
+from ompbind.execution.output.writer import Sink
 
 BLOCK = 128 << 10
 """Bytes that are read of one stream at once."""

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
-from ompbind.launch.lanes import TAIL, Lane, News, Stream
-from ompbind.launch.logs import ERR, OUT, log_path, make_folder, open_log, read_tail
-from ompbind.launch.ptys import (
+from ompbind.execution.output.channel import TAIL, Lane, News, Stream
+from ompbind.execution.output.line_prefix import Lines, last_lines, line_limit, make_marks
+from ompbind.execution.output.log_files import ERR, OUT, log_path, make_folder, open_log, read_tail
+from ompbind.execution.output.options import Output
+from ompbind.execution.output.ptys import (
     check_files,
     open_pipe,
     open_pty,
@@ -22,10 +24,8 @@ from ompbind.launch.ptys import (
     read_size,
     set_size,
 )
-from ompbind.launch.sinks import no_sink, open_sink, same_file
-from ompbind.outputs import Output
+from ompbind.execution.output.writer import no_sink, open_sink, same_file
 from ompbind.record import Record
-from ompbind.tagging import Lines, last_lines, line_limit, make_marks
 
 _OUT, _ERR, _NOWHERE = 1, 2, 0
 """Lanes, by the standard file that they lead to; 0 is for streams that go to log files alone."""

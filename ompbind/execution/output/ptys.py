@@ -5,7 +5,7 @@ import os
 import resource
 
 from ompbind.errors import LaunchError
-from ompbind.launch.limits import SPARE
+from ompbind.execution.rlimits import SPARE
 
 PIPE_SIZE = 1 << 20
 """Bytes that a pipe from a rank holds at most; without privileges the kernel allows no more."""

@@ -10,7 +10,7 @@ import select
 import stat
 from collections.abc import Callable, Sequence
 
-from ompbind.tagging import Buffer
+from ompbind.execution.output.line_prefix import Buffer
 
 _AT_ONCE = 512
 """Buffers in one write; the kernel takes twice as many."""

@@ -9,11 +9,11 @@ import time
 
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
-from ompbind.launch.settling import Settling, Verify
-from ompbind.launch.stopping import ask_to_stop
-from ompbind.launch.watch import Run
-from ompbind.verdicts import judge, judge_memory
-from ompbind.verified import HIDDEN, RankVerified, Verified
+from ompbind.execution.run_state import Run
+from ompbind.execution.signals import ask_to_stop
+from ompbind.execution.verify.sampler import Settling, Verify
+from ompbind.inspection.judge import judge, judge_memory
+from ompbind.inspection.verification import HIDDEN, RankVerified, Verified
 
 _OUTSIDE = "outside"
 """The code of findings that are told at once."""

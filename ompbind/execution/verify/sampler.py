@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.launch.kin import Process, find_descendants, read_processes, read_variables
-from ompbind.numa_maps import parse_numa_maps
-from ompbind.observe.threads import read_process
+from ompbind.inspection.verification import Verified
+from ompbind.procfs.numa_maps import parse_numa_maps
+from ompbind.procfs.process import Expected, ProcessState
+from ompbind.procfs.process_tree import Process, find_descendants, read_processes, read_variables
+from ompbind.procfs.reader import read_process
 from ompbind.record import Record
-from ompbind.threads import Expected, ProcessState
-from ompbind.verified import Verified
 
 FIRST_S = 0.1
 """Seconds from the start of the last rank to the first look; from then on each wait is twice as long."""

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Protocol
 
 from ompbind.errors import MachineError
-from ompbind.machine.root import clean_text
+from ompbind.machine.sources.filesystem import clean_text
 
 UNPACKED_LIMIT = 1 << 29
 """Bytes that an archive may hold; a recording of 4,096 CPUs needs a third of it."""

@@ -9,10 +9,9 @@ from xml.parsers import expat
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.kinds import CoreTraits, make_kinds
-from ompbind.machine.root import whole_number
-from ompbind.memories import Memory, make_nodes
-from ompbind.topology import (
+from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.memory_nodes import Memory, make_nodes
+from ompbind.machine.model import (
     Domain,
     KindName,
     Level,
@@ -25,6 +24,7 @@ from ompbind.topology import (
     make_domains,
     node_partition,
 )
+from ompbind.machine.sources.filesystem import whole_number
 
 Attributes = dict[str, str]
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
-from ompbind.kinds import CoreTraits, make_kinds
-from ompbind.machine.root import parse_set, whole_number
-from ompbind.topology import (
+from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.model import (
     Level,
     Machine,
     Node,
@@ -23,6 +22,7 @@ from ompbind.topology import (
     make_domains,
     node_partition,
 )
+from ompbind.machine.sources.filesystem import parse_set, whole_number
 
 Row = Mapping[str, Any]
 

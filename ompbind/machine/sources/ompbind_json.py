@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
 from ompbind.errors import MachineError
-from ompbind.topology import (
+from ompbind.machine.model import (
     CoreKind,
     KindName,
     Level,

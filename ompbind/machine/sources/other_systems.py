@@ -4,7 +4,7 @@ import os
 import platform
 
 from ompbind.cpuset import CpuSet
-from ompbind.topology import Level, Machine, Node, make_domains
+from ompbind.machine.model import Level, Machine, Node, make_domains
 
 
 def read_counts() -> Machine:

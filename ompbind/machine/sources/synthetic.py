@@ -14,9 +14,8 @@ from operator import mul
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.memories import Memory, make_nodes
-from ompbind.record import Record
-from ompbind.topology import (
+from ompbind.machine.memory_nodes import Memory, make_nodes
+from ompbind.machine.model import (
     Level,
     Machine,
     Partition,
@@ -25,6 +24,7 @@ from ompbind.topology import (
     make_domains,
     node_partition,
 )
+from ompbind.record import Record
 
 EXAMPLE = "synthetic:pack:2 numa:1 l3:2 core:4 pu:2"
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
-from ompbind.machine.linux import LIVE, read_live, read_recorded
-from ompbind.machine.root import FolderRoot
-from ompbind.topology import Machine
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.linux.reader import LIVE, read_live, read_recorded
 
 SYNTHETIC = "synthetic:"
 """How a topology source begins that describes a machine instead of naming a file."""
@@ -33,7 +33,9 @@ def read_machine(source: str = LIVE) -> Machine:
     if source == LIVE:
         return read_live()
     if source.startswith(SYNTHETIC):
-        from ompbind.machine.synthetic import parse_synthetic  # late, as all readers but that of this machine
+        from ompbind.machine.sources.synthetic import (
+            parse_synthetic,  # late, as all readers but that of this machine
+        )
 
         return parse_synthetic(source[len(SYNTHETIC) :], source)
     if source == "-":
@@ -97,20 +99,20 @@ def _is_json(head: bytes) -> bool:
 
 
 def _read_archive(data: bytes, path: str) -> Machine:
-    from ompbind.machine.archive import ArchiveRoot
+    from ompbind.machine.sources.archive import ArchiveRoot
 
     return read_recorded(ArchiveRoot(data, path))
 
 
 def _read_xml(data: bytes, path: str) -> Machine:
-    from ompbind.machine.hwloc_xml import parse_xml
+    from ompbind.machine.sources.hwloc_xml import parse_xml
 
     return parse_xml(data, path)
 
 
 def _read_json(data: bytes, path: str) -> Machine:
-    from ompbind.machine.lscpu import make_listed
-    from ompbind.machine.own_json import make_described
+    from ompbind.machine.sources.lscpu_json import make_listed
+    from ompbind.machine.sources.ompbind_json import make_described
 
     try:
         value = _json_value(data.decode("utf-8-sig"))
@@ -131,7 +133,7 @@ def _json_value(text: str) -> Any:
     """Return the value of a JSON text, or of one that a version of lscpu wrote with a bare "-" in it."""
     import json
 
-    from ompbind.machine.lscpu import repair_json
+    from ompbind.machine.sources.lscpu_json import repair_json
 
     try:
         return json.loads(text)

@@ -9,8 +9,8 @@ of its units, in order.
 from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import CpuSet
+from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
-from ompbind.topology import Level, Machine
 
 Span = tuple[int, int]
 Cut = tuple[int, ...]

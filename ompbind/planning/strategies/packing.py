@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
 
-from ompbind.field import PRIORITY, Cut, Division, Field, Span, within
+from ompbind.planning.strategies.core_sequence import PRIORITY, Cut, Division, Field, Span, within
 from ompbind.record import Record
 
 Piece = tuple[int, int]

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.field import Ask, Cut, Division, Field
-from ompbind.fitting import Fitted, Sizes, fit
+from ompbind.machine.model import Level
+from ompbind.planning.strategies.core_sequence import Ask, Cut, Division, Field
+from ompbind.planning.strategies.packing import Fitted, Sizes, fit
 from ompbind.record import Record
-from ompbind.topology import Level
 
 
 class Strategy(Record):

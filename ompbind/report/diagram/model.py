@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.model import Domain, Level, Machine, Node, touched
 from ompbind.record import Record
-from ompbind.report.machine import render_distant, render_limits, render_summary, render_title
-from ompbind.report.overlay import NO_STAMP, NOTHING, Overlay
+from ompbind.report.diagram.plan_overlay import NO_STAMP, NOTHING, Overlay
 from ompbind.report.text import wrap_indented
-from ompbind.topology import Domain, Level, Machine, Node, touched
+from ompbind.report.topology_json import render_distant, render_limits, render_summary, render_title
 
 _WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}
 

@@ -8,11 +8,11 @@ that would be longer; `R` is reserved, `.` idle, `*` set apart, `o` left to othe
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
-from ompbind.placement import Placement, Plan
+from ompbind.machine.model import Level
+from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
 from ompbind.report.plan import render_heading
 from ompbind.report.text import render_cpus
-from ompbind.topology import Level
 
 COLOURS = 7
 """Colours that ranks take in turn; a prime, so that rows of 2, 4 or 8 ranks differ from each other."""

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from html import escape
 
-from ompbind.placement import Plan
-from ompbind.report.boxes import Box, make_boxes
-from ompbind.report.layout import LINE, lay_out, padding
-from ompbind.report.machine import render_summary
-from ompbind.report.overlay import COLOURS, make_overlay
-from ompbind.topology import Machine
+from ompbind.machine.model import Machine
+from ompbind.planning.plan import Plan
+from ompbind.report.diagram.model import Box, make_boxes
+from ompbind.report.diagram.plan_overlay import COLOURS, make_overlay
+from ompbind.report.diagram.svg_layout import LINE, lay_out, padding
+from ompbind.report.topology_json import render_summary
 
 _STYLE = """\
 text{font:12px Helvetica,Arial,sans-serif;fill:#1c2128}

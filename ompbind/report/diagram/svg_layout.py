@@ -6,7 +6,7 @@ All are whole pixels and come from the content alone, so that a machine always g
 from collections.abc import Sequence
 from math import log
 
-from ompbind.report.boxes import Box, Flow
+from ompbind.report.diagram.model import Box, Flow
 
 LETTER = 7
 """Pixels that a character takes at most on average, in the fonts that browsers have for sans-serif."""

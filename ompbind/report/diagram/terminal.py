@@ -10,9 +10,12 @@ from itertools import groupby
 from textwrap import wrap
 
 from ompbind.cpuset import count
-from ompbind.placement import Plan
+from ompbind.machine.model import Level, Machine
+from ompbind.planning.plan import Plan
 from ompbind.record import Record
-from ompbind.report.blocks import (
+from ompbind.report.diagram.model import Box, framed_levels, kind_marks, make_body, make_cores
+from ompbind.report.diagram.plan_overlay import KEYS, NO_STAMP, NOTHING, Overlay, Stamp, make_overlay
+from ompbind.report.diagram.text_canvas import (
     DRAWN,
     SIDES,
     TYPED,
@@ -26,10 +29,7 @@ from ompbind.report.blocks import (
     stack,
     text_block,
 )
-from ompbind.report.boxes import Box, framed_levels, kind_marks, make_body, make_cores
-from ompbind.report.overlay import KEYS, NO_STAMP, NOTHING, Overlay, Stamp, make_overlay
 from ompbind.report.text import Screen, breakable, plain
-from ompbind.topology import Level, Machine
 
 LINES = 72
 """Lines of boxes from which on neighbours that are alike are counted, and then inner boxes left out."""

@@ -10,11 +10,11 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from ompbind.command import Variables
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.placement import Placement, Plan
-from ompbind.request import Bind, Memory
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_command import Variables
+from ompbind.planning.request import Bind, Memory
 
 SLURM_NODES = 128
 """One past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.tagging import (
+from ompbind.execution.output.line_prefix import (
     HELD_LIMIT,
     LINE_LIMIT,
     WORDS,

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from ompbind.errors import LaunchError
-from ompbind.launch.logs import log_path, make_folder, open_log, read_tail, write_whole
+from ompbind.execution.output.log_files import log_path, make_folder, open_log, read_tail, write_whole
 
 
 @pytest.fixture

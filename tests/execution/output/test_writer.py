@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from ompbind.launch.sinks import Sink, no_sink, open_sink, same_file
+from ompbind.execution.output.writer import Sink, no_sink, open_sink, same_file
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.linux import read_recorded, widen
-from ompbind.mask import parse_mask
-from ompbind.plan import make_plan
-from ompbind.request import Request
-from ompbind.topology import Level
+from ompbind.machine.model import Level
+from ompbind.machine.sources.linux.reader import read_recorded, widen
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from tests.machines import DictRoot, Shape, shape_files, tree_files
 
 CPU = "sys/devices/system/cpu"

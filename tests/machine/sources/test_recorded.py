@@ -10,15 +10,15 @@ import pytest
 
 from ompbind.cpuset import union
 from ompbind.errors import MachineError, OmpbindError
-from ompbind.machine.sources import read_machine
-from ompbind.plan import make_plan
-from ompbind.report.listing import render_listing
-from ompbind.report.machine import render_json
-from ompbind.report.picture import render_svg
+from ompbind.machine.model import Level
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request, Sharing
+from ompbind.report.diagram.svg import render_svg
 from ompbind.report.text import WIDTH
-from ompbind.report.tree import render_tree
-from ompbind.request import Request, Sharing
-from ompbind.topology import Level
+from ompbind.report.topology_json import render_json
+from ompbind.report.topology_table import render_listing
+from ompbind.report.topology_tree import render_tree
 from tests.oracle_report import compare_dump
 from tests.recordings import RECORDINGS, recorded
 
@@ -181,7 +181,7 @@ def make_folder(folder, online, siblings):
 def test_the_report_counts_what_differs(tmp_path, online, siblings, code, line, differs):
     """The report finds a difference that is there, and tells what ompbind knows better."""
     make_folder(tmp_path, online, siblings)
-    script = Path(__file__).with_name("oracle_report.py")
+    script = Path(__file__).parents[2] / "oracle_report.py"
     run = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60)
     assert run.returncode == code, run.stderr
     assert line in run.stdout

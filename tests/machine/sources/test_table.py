@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine.hwloc_xml import parse_xml
-from ompbind.machine.linux import read_recorded
-from ompbind.machine.sources import SIZE_LIMIT, read_machine
-from ompbind.machine.synthetic import parse_synthetic
-from ompbind.plan import make_plan
-from ompbind.report.machine import render_json
-from ompbind.request import Request
-from ompbind.topology import Level
+from ompbind.machine.model import Level
+from ompbind.machine.sources.hwloc_xml import parse_xml
+from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.sources.synthetic import parse_synthetic
+from ompbind.machine.sources.table import SIZE_LIMIT, read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.report.topology_json import render_json
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
 CPU = "sys/devices/system/cpu"

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
-from ompbind.field import PRIORITY, Ask, make_field, within
-from ompbind.plan import make_plan
-from ompbind.request import Request
-from ompbind.strategies import STRATEGIES, balanced, compact, spread
-from ompbind.topology import CoreKind, Level, make_domains
+from ompbind.machine.model import CoreKind, Level, make_domains
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.core_sequence import PRIORITY, Ask, make_field, within
+from ompbind.planning.strategies.table import STRATEGIES, balanced, compact, spread
 from tests.machines import Shape, make_machine
 
 LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)

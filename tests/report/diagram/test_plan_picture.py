@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
-from ompbind.mask import parse_mask
-from ompbind.placement import Note, Placement, Plan
-from ompbind.plan import make_plan
-from ompbind.report.mosaic import LINES, render_picture
-from ompbind.report.overlay import COLOURS, KEYS, make_overlay
-from ompbind.report.picture import render_plan_svg
+from ompbind.machine.model import CoreKind, Level, Machine, Node, make_domains
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request, Sharing
+from ompbind.report.diagram.plan_overlay import COLOURS, KEYS, make_overlay
+from ompbind.report.diagram.svg import render_plan_svg
+from ompbind.report.diagram.terminal import LINES, render_picture
 from ompbind.report.text import Screen
-from ompbind.request import Request, Sharing
-from ompbind.topology import CoreKind, Level, Machine, Node, make_domains
 from tests.machines import Shape, make_machine
-from tests.test_picture import (
+from tests.planning.test_promises import shapes
+from tests.report.diagram.test_svg import (
     ElementTree,
     check_geometry,
     groups,
@@ -30,7 +31,6 @@ from tests.test_picture import (
     tip,
     words,
 )
-from tests.test_promises import shapes
 
 PLAIN = Screen()
 ASCII = Screen(draws=False)

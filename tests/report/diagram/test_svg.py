@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.report.picture import render_svg
-from ompbind.topology import CoreKind, Level, Machine, Node, make_domains
+from ompbind.machine.model import CoreKind, Level, Machine, Node, make_domains
+from ompbind.report.diagram.svg import render_svg
 from tests.machines import Shape, make_machine
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,7 +7,7 @@ read, not assumed, and a limit of any enclosing group counts.
 from collections.abc import Iterator
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.root import Root, whole_number
+from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.record import Record
 
 _KINDS = ("cgroup", "cgroup2", "cpuset")

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY
-from ompbind.machine.root import Root, read_list, whole_number
-from ompbind.machine.sysfs import CPU
-from ompbind.topology import CoreKind, Domain
+from ompbind.machine.model import CoreKind, Domain
+from ompbind.machine.sources.filesystem import Root, read_list, whole_number
+from ompbind.machine.sources.linux.sysfs import CPU
 
 PERFORMANCE = "sys/devices/cpu_core/cpus"
 """The CPUs of the strong cores of Intel's hybrid processors; those beside them may have several lists."""
@@ -18,7 +18,10 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     frequencies = _numbers(root, cores, "cpufreq/cpuinfo_max_freq")
     if not strong and capacities[0] is None and frequencies[0] is None:
         return ()
-    from ompbind.kinds import CoreTraits, make_kinds  # late: most virtual machines tell nothing of kinds
+    from ompbind.machine.core_kinds import (  # late: most virtual machines tell nothing of kinds
+        CoreTraits,
+        make_kinds,
+    )
 
     return make_kinds(
         [

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named
-from ompbind.machine.root import Root, keyed_lines, numbered, read_list, read_set, whole_number
+from ompbind.machine.model import Node, check_size, gpu_remark, with_nearest
+from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, read_list, read_set, whole_number
 from ompbind.record import Record
-from ompbind.topology import Node, check_size, gpu_remark, with_nearest
 
 FOLDER = "sys/devices/system/node"
 GPUS = "proc/driver/nvidia/gpus"

@@ -5,12 +5,7 @@ import sys
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine.cgroup import Limits, read_limits
-from ompbind.machine.corekinds import read_kinds
-from ompbind.machine.numa import read_nodes
-from ompbind.machine.root import FolderRoot, Root, keyed_lines, read_list
-from ompbind.machine.sysfs import CPU, OnlineReading, read_domains, read_online
-from ompbind.topology import (
+from ompbind.machine.model import (
     Level,
     Machine,
     at_level,
@@ -20,6 +15,11 @@ from ompbind.topology import (
     make_domains,
     node_partition,
 )
+from ompbind.machine.sources.filesystem import FolderRoot, Root, keyed_lines, read_list
+from ompbind.machine.sources.linux.cgroup import Limits, read_limits
+from ompbind.machine.sources.linux.core_kinds import read_kinds
+from ompbind.machine.sources.linux.numa import read_nodes
+from ompbind.machine.sources.linux.sysfs import CPU, OnlineReading, read_domains, read_online
 
 LIVE = "live"
 """The topology source that stands for the machine that ompbind runs on."""
@@ -28,7 +28,7 @@ LIVE = "live"
 def read_live() -> Machine:
     """Read this machine, and what this process may use of it."""
     if not sys.platform.startswith("linux"):
-        from ompbind.machine.fallback import read_counts  # late: never needed on Linux
+        from ompbind.machine.sources.other_systems import read_counts  # late: never needed on Linux
 
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))

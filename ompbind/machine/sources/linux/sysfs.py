@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.machine.root import Root, keyed_lines, numbered, read_list, read_set, whole_number
+from ompbind.machine.model import Level, Partition
+from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, read_list, read_set, whole_number
 from ompbind.record import Record
-from ompbind.topology import Level, Partition
 
 CPU = "sys/devices/system/cpu"
 

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine import archive as archive_module
-from ompbind.machine.archive import ArchiveRoot
-from ompbind.machine.cgroup import read_limits, read_oom_kills
-from ompbind.machine.fallback import make_counted_machine
-from ompbind.machine.linux import read_recorded
-from ompbind.machine.root import FolderRoot
-from ompbind.machine.sources import read_machine
-from ompbind.plan import make_plan
-from ompbind.request import Request
-from ompbind.topology import Level
+from ompbind.machine.model import Level
+from ompbind.machine.sources.archive import ArchiveRoot
+from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.linux.cgroup import read_limits, read_oom_kills
+from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.machine.sources.other_systems import make_counted_machine
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
 from tests.machines import DictRoot, Shape, make_machine, write_tree
 
 SHAPES = [

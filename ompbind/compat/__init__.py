@@ -1,0 +1,5 @@
+"""Variables of other programs, read as planning options, and what the ranks see of them.
+
+Imports the base, `machine`, `masks` and `planning`; called by `cli` for --compat only.
+To add a framework: one file, and one row in `table`.
+"""

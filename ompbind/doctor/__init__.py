@@ -1,0 +1,5 @@
+"""`ompbind doctor`: what on this machine, or in this environment, would defeat a binding.
+
+Imports every room before it; the readers here fill `facts`, the checks judge them and read nothing.
+To add a check: one function in `checks`, and one row in `table`.
+"""

@@ -1,0 +1,5 @@
+"""What is known of OpenMP runtimes, and how a binding is written for them: plain values only.
+
+Imports the base; `programs`, `planning`, `inspection`, `probe` and `doctor` take their facts from here.
+To add an OpenMP runtime: one row in `runtimes`.
+"""
