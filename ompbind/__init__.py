@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from ompbind.machine.model import Level, Machine
     from ompbind.machine.sources.table import read_machine
     from ompbind.masks.mask import Mask, parse_mask
+    from ompbind.planning.mask_suggestion import suggest_mask
     from ompbind.planning.plan import Placement, Plan
     from ompbind.planning.planner import make_plan
     from ompbind.planning.request import Bind, Memory, ProcBind, Request, Sharing
     from ompbind.programs.command_analysis import read_workload
     from ompbind.programs.library_catalog import OmpRuntime
     from ompbind.programs.workload import Workload
-    from ompbind.registry.claims import look_around
+    from ompbind.registry.claims import read_occupied
 
 __version__ = "0.1.0"
 
@@ -43,13 +44,14 @@ __all__ = [
     "Sharing",
     "Workload",
     "__version__",
-    "look_around",
     "make_environment",
     "make_plan",
     "parse_mask",
     "placed",
     "read_machine",
+    "read_occupied",
     "read_workload",
+    "suggest_mask",
 ]
 
 _HOMES = {
@@ -60,12 +62,13 @@ _HOMES = {
     "machine.sources.table": "read_machine",
     "masks.mask": "Mask parse_mask",
     "planning.plan": "Placement Plan",
+    "planning.mask_suggestion": "suggest_mask",
     "planning.planner": "make_plan",
     "planning.request": "Bind Memory ProcBind Request Sharing",
     "programs.command_analysis": "read_workload",
     "programs.library_catalog": "OmpRuntime",
     "programs.workload": "Workload",
-    "registry.claims": "look_around",
+    "registry.claims": "read_occupied",
 }
 """The modules in which the names above are made."""
 

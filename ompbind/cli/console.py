@@ -9,7 +9,7 @@ import click
 
 from ompbind.openmp.variables import Inherited
 from ompbind.planning.plan import Plan
-from ompbind.registry.claims import Claimed
+from ompbind.registry.claims import Registry
 
 if TYPE_CHECKING:  # ranks start without it
     from ompbind.report.text import Screen
@@ -45,9 +45,9 @@ def say_notes(plan: Plan) -> None:
             say(f"warning: {note.text}")
 
 
-def say_claimed(claimed: Claimed, *, verbose: bool = False) -> None:
+def say_registry(registry: Registry, *, verbose: bool = False) -> None:
     """Say what kept a plan from being made and registered among the others; the rest only with -v."""
-    for text in (claimed.delay, claimed.trouble if verbose else ""):
+    for text in (registry.delay, registry.trouble if verbose else ""):
         if text:
             say(text)
 

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 import click
 
 from ompbind.cli.click_base import Verb
-from ompbind.cli.console import say, say_changed, say_claimed, say_notes
+from ompbind.cli.console import say, say_changed, say_notes, say_registry
+from ompbind.cli.planning import plan_here
 from ompbind.cli.planning_options import QUIET, complete_files, make_job, make_request, planning_options
-from ompbind.cli.settle import settle
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
 from ompbind.launchers.table import EngineRank, find_engine, is_bound_by_engine
@@ -21,7 +21,7 @@ from ompbind.planning.occupancy import Claimant
 from ompbind.planning.rank_command import RankCommand, Seat, find_changed, make_command
 from ompbind.planning.request import Request
 from ompbind.record import Record
-from ompbind.registry.claims import Claim, claim_plan, hand_over, make_claimant, release
+from ompbind.registry.claims import Claim, hand_over, lock_registry, make_claimant, release
 
 EXAMPLES = (
     ("Four MPI ranks, each on its share of the machine", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
@@ -59,12 +59,14 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     scene = _inside(found, machine, request, options) if found else _alone(request, options)
     job = make_job(options, cmd, scene.run_id)
     claimant = _claimant(scene, job.run_id, in_engine=found is not None)
-    claimed = settle(claim_plan(machine, scene.request, claimant))
+    with lock_registry(scene.request.sharing, claimant) as registry:
+        plan = plan_here(machine, scene.request, registry.occupied)
+        claim = registry.register(plan)
     if scene.seat.local_rank == 0 and not options["quiet"]:
-        say_notes(claimed.plan)
-        say_changed(find_changed(claimed.plan, job))
-        say_claimed(claimed)
-    _become(make_command(claimed.plan, scene.seat, job), claimed.claim)
+        say_notes(plan)
+        say_changed(find_changed(plan, job))
+        say_registry(registry)
+    _become(make_command(plan, scene.seat, job), claim)
 
 
 def _become(command: RankCommand, claim: Claim | None) -> NoReturn:

@@ -8,15 +8,15 @@ import click
 
 from ompbind.cli.click_base import Verb, option
 from ompbind.cli.console import read_screen, say_notes
+from ompbind.cli.planning import plan_or_suggest
 from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
 from ompbind.errors import PlanError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Variables, local_seats, make_variables
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
-from ompbind.registry.claims import look_around
+from ompbind.registry.claims import read_occupied
 
 OUTPUT = "Output options"
 RUN_ID = "plan"
@@ -137,7 +137,8 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         several = [name for name, one in FORMATS.items() if one.ranks != "all"]
         raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
     request = make_request(options, options["cmd"])
-    made = make_plan(look_around(read_machine(options["topology"]), request), request)
+    machine = read_machine(options["topology"])
+    made = plan_or_suggest(machine, request, read_occupied(machine, request))
     variables = _variables(made, options) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         at = _chosen(made, rank)
@@ -164,7 +165,8 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     if more or format_ not in ("table", "json"):
         raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
     request = make_request(options, options["cmd"])
-    machine = look_around(read_machine(options["topology"]), request)
+    machine = read_machine(options["topology"])
+    occupied = read_occupied(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise click.UsageError(
             "--compare needs a mask that strategies divide: not 'none', and without a part for each rank"
@@ -173,7 +175,7 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     refused: dict[str, PlanError] = {}
     for name in options["compare"]:
         try:
-            plans[name] = make_plan(machine, request.replace(strategy=name))
+            plans[name] = plan_or_suggest(machine, request.replace(strategy=name), occupied)
         except PlanError as error:
             refused[name] = error
     if not plans:

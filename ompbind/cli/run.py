@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ompbind.cli.click_base import Verb
-from ompbind.cli.console import say_changed, say_claimed, say_notes, tell
+from ompbind.cli.console import say_changed, say_notes, say_registry, tell
+from ompbind.cli.planning import plan_here, plan_or_suggest
 from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
 from ompbind.cli.run_options import fill_paths, invite_ranks, make_output, make_watch, running_options
-from ompbind.cli.settle import settle
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, make_variables
-from ompbind.registry.claims import Claimed, claim_plan, look_around, make_claimant, release
+from ompbind.planning.request import Request
+from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied, release
 
 if TYPE_CHECKING:  # few runs are reported
     from ompbind.execution.report_file import ReportFile
@@ -74,25 +74,33 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     make_output(options)  # what it refuses needs no machine
     job = make_job(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     if options["dry_run"]:
-        plan = make_plan(look_around(read_machine(options["topology"]), request), request)
-        _show(plan, invite_ranks(options, job), options)
-        return 0
+        return _dry_run(request, job, options)
     options = fill_paths(options, job.run_id)
     file = _prepare_report(options["report"], options["log_dir"])
     job = invite_ranks(options, job)
-    claimed = settle(claim_plan(read_machine(), request, make_claimant(job.run_id)))
+    machine = read_machine()
+    with lock_registry(request.sharing, make_claimant(job.run_id)) as registry:
+        plan = plan_here(machine, request, registry.occupied)
+        claim = registry.register(plan)
     if not options["quiet"]:
-        _tell(claimed, job, options)
-    return _start(claimed, job, options, file)
+        _tell(plan, registry, job, options)
+    return _start(plan, claim, job, options, file)
 
 
-def _tell(claimed: Claimed, job: Job, options: Mapping[str, Any]) -> None:
+def _dry_run(request: Request, job: Job, options: Mapping[str, Any]) -> int:
+    machine = read_machine(options["topology"])
+    plan = plan_or_suggest(machine, request, read_occupied(machine, request))
+    _show(plan, invite_ranks(options, job), options)
+    return 0
+
+
+def _tell(plan: Plan, registry: Registry, job: Job, options: Mapping[str, Any]) -> None:
     if options["verbose"]:
-        _show(claimed.plan, job, options, err=True)
+        _show(plan, job, options, err=True)
     else:
-        say_notes(claimed.plan)
-        say_changed(find_changed(claimed.plan, job))
-    say_claimed(claimed, verbose=options["verbose"])
+        say_notes(plan)
+        say_changed(find_changed(plan, job))
+    say_registry(registry, verbose=options["verbose"])
 
 
 def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False) -> None:
@@ -109,19 +117,21 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
     say_changed(find_changed(plan, job))
 
 
-def _start(claimed: Claimed, job: Job, options: dict[str, Any], file: "ReportFile | None") -> int:
+def _start(
+    plan: Plan, claim: Claim | None, job: Job, options: dict[str, Any], file: "ReportFile | None"
+) -> int:
     """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
     from ompbind.execution.job_control import kill_oneself
     from ompbind.execution.process_pair import become_keeper  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
-    plan, began_at = claimed.plan, time.time()
-    watch = make_watch(options, plan, job, become_keeper(claimed.claim))
+    began_at = time.time()
+    watch = make_watch(options, plan, job, become_keeper(claim))
     try:
         outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
     finally:
-        if claimed.claim:
-            release(claimed.claim)
+        if claim:
+            release(claim)
     reported = file is None or _write_report(file, _make_report(plan, job, outcome, began_at))
     if outcome.error:
         raise outcome.error

@@ -13,7 +13,6 @@ from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.planning.occupancy import LiveRun
 from ompbind.record import Record
 from ompbind.words import Words
 
@@ -88,9 +87,8 @@ class Machine(Record):
 
     `domains` has every level that the machine knows, cores always. `kinds` are ordered by strength,
     strongest first, and empty where all cores are alike. `bindable` is False on systems that cannot
-    confine a process to CPUs. `remarks` tell what the reader could not make sense of. `runs` are other
-    runs that live here, `taken` the CPUs of their cores where these are to be left to them.
-    `memory_allowed` are the NUMA nodes whose memory may be used, None where nobody tells.
+    confine a process to CPUs. `remarks` tell what the reader could not make sense of. `memory_allowed` are
+    the NUMA nodes whose memory may be used, None where nobody tells.
     """
 
     source: str
@@ -106,8 +104,6 @@ class Machine(Record):
     quota: float | None = None
     bindable: bool = True
     remarks: tuple[str, ...] = ()
-    runs: tuple[LiveRun, ...] = ()
-    taken: CpuSet = EMPTY
     memory_allowed: CpuSet | None = None
 
     def at(self, level: Level) -> tuple[Domain, ...]:
@@ -133,13 +129,8 @@ class Machine(Record):
 
     @property
     def ordinary(self) -> CpuSet:
-        """The CPUs that are used without being named: what is free and not set apart."""
-        return self.free - self.apart
-
-    @property
-    def free(self) -> CpuSet:
-        """The CPUs that may be used and are not left to other runs."""
-        return self.allowed - self.taken
+        """The CPUs that are used without being named: what is allowed and not set apart."""
+        return self.allowed - self.apart
 
     def of_kind(self, name: KindName | Literal["all"]) -> CpuSet:
         """Return the CPUs of one kind of core, or of all; where cores are alike they are for performance."""

@@ -9,10 +9,11 @@ from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
-from ompbind.machine.model import Level, Machine, touched
+from ompbind.machine.model import Level, touched
 from ompbind.masks.mask import part_fault
 from ompbind.planning.conflicts import WAYS_OUT
 from ompbind.planning.cpu_pool import Ground, make_ground
+from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.oversubscription import fill, split_core, take_turns
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import Ask, Field, make_field
@@ -84,9 +85,9 @@ def _divided(ground: Ground) -> list[Share]:
 
 def _check_room(ground: Ground, ranks: int, cores: int) -> None:
     """Refuse to have ranks share cores only because other runs have the rest."""
-    if not ground.machine.taken:
+    if not ground.available.avoided:
         return
-    whole = make_ground(ground.machine.replace(taken=EMPTY), ground.request)
+    whole = make_ground(ground.available.replace(avoided=EMPTY), ground.request)
     if ranks <= len(_units(whole)) - ground.request.reserve_total:
         raise PlanError(
             f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
@@ -101,7 +102,7 @@ def _share(ground: Ground, rank: int, units: Sequence[CpuSet], reserve: int) -> 
         raise _nothing_left(rank, len(units), reserve)
     kept = union(units[:keep])
     part = tuple(cpu for cpu in ground.parts[rank] if cpu in kept) if ground.parts else ()
-    return Share(cpus=part or _in_order(ground, kept), reserved=_whole(ground.machine, units[keep:]))
+    return Share(cpus=part or _in_order(ground, kept), reserved=_whole(ground.available, units[keep:]))
 
 
 def _in_order(ground: Ground, cpus: CpuSet) -> tuple[int, ...]:
@@ -161,14 +162,16 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
         pile = next(piles)
         taken.extend([pile.pop()] if pile else ())
     gone = union(taken)
-    return tuple(unit for unit in units if unit.isdisjoint(gone)), _whole(ground.machine, taken)
+    return tuple(unit for unit in units if unit.isdisjoint(gone)), _whole(ground.available, taken)
 
 
-def _whole(machine: Machine, units: Sequence[CpuSet]) -> CpuSet:
+def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
     """Return all allowed siblings of the cores that `units` are part of."""
     if not units:
         return EMPTY
-    return union(core.cpus for core in touched(machine.at(Level.CORE), union(units))) & machine.free
+    return (
+        union(core.cpus for core in touched(available.machine.at(Level.CORE), union(units))) & available.free
+    )
 
 
 def _count(request: Request, field: Field) -> int:
@@ -194,7 +197,7 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
     """Let ranks share cores: each core has its unit for one rank, and is divided for several."""
     if ground.request.reserve:
         raise _nothing_left(ranks - 1, 1, ground.request.reserve)
-    inside = _whole(ground.machine, units) & CpuSet(ground.cpus)
+    inside = _whole(ground.available, units) & CpuSet(ground.cpus)
     limit = ground.request.smt if isinstance(ground.request.smt, int) else None
     cores = [core.cpus & inside for core in ground.cores(inside)]
     rooms = [_prune(core, limit or len(core), ground.request.sibling) for core in cores]
@@ -214,9 +217,9 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
 
 def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
     most = count(len(cpus), "rank")
-    allowed = named("CPU", ground.machine.free)
-    word = "free" if ground.machine.taken else "allowed"
-    less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.machine.free else ""
+    allowed = named("CPU", ground.available.free)
+    word = "free" if ground.available.avoided else "allowed"
+    less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.available.free else ""
     return PlanError(
         f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word} here: {allowed}{less})",
         hint=f"start at most {most}, or let ranks share CPUs with --share",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import CpuSet, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine, touched
-from ompbind.planning.occupancy import Claimant, LiveRun, tidy
+from ompbind.planning.occupancy import AvailableCpus, LiveRun
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request, Sharing
 
@@ -18,14 +18,15 @@ NAMED_RUNS = 3
 WAYS_OUT = "wait until others end ('ompbind ps' lists live runs), or use their CPUs all the same with --share"
 
 
-def leave_to_others(machine: Machine, request: Request) -> Machine:
-    """Take the cores of other runs out of what may be used, with --avoid; PlanError when none is left."""
+def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:
+    """Leave the cores of other runs to them, with --avoid; raises PlanError when no core is free."""
+    available = AvailableCpus(machine=machine, runs=tuple(runs))
     if request.sharing is not Sharing.AVOID:
-        return machine
-    machine = machine.replace(taken=union(_reach(machine, run) for run in machine.runs))
-    if machine.free:
-        return machine
-    raise PlanError(f"no core is free: {in_use(machine, machine.allowed)}", hint=WAYS_OUT)
+        return available
+    available = available.replace(avoided=union(_reach(machine, run) for run in runs))
+    if available.free:
+        return available
+    raise PlanError(f"no core is free: {in_use(available, machine.allowed)}", hint=WAYS_OUT)
 
 
 def check_alone(plan: Plan) -> None:
@@ -33,29 +34,29 @@ def check_alone(plan: Plan) -> None:
     shared = _shared(plan)
     if shared and plan.request.sharing is Sharing.EXCLUSIVE:
         raise PlanError(
-            f"not exclusive: {in_use(plan.machine, shared)}",
+            f"not exclusive: {in_use(_among(plan), shared)}",
             hint="wait until others end, name other CPUs with --mask, or plan on what is free with --avoid",
         )
 
 
 def explain_neighbours(plan: Plan) -> list[Note]:
     """Tell of CPUs that other runs use as well, and of those that are left to them."""
-    shared, taken = _shared(plan), plan.machine.taken & plan.machine.allowed
-    unknown = plan.machine.source != "live" and not plan.machine.runs
+    shared, available, avoided = _shared(plan), _among(plan), plan.avoided & plan.machine.allowed
+    unknown = plan.machine.source != "live" and not plan.occupied
     if unknown and plan.request.sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
         text = f"--{plan.request.sharing} changes nothing: live runs are known on the live machine only"
         return [Note(code="avoided", text=text)]
     if shared and plan.request.sharing is Sharing.WARN:
-        text = f"{in_use(plan.machine, shared)} as well (--avoid plans on what is free, --share is silent)"
+        text = f"{in_use(available, shared)} as well (--avoid plans on what is free, --share is silent)"
         return [Note(code="overlaps-run", text=text, warning=True)]
-    if taken:
-        return [Note(code="avoided", text=f"left to others: {in_use(plan.machine, taken)}")]
+    if avoided:
+        return [Note(code="avoided", text=f"left to others: {in_use(available, avoided)}")]
     return []
 
 
-def in_use(machine: Machine, cpus: CpuSet) -> str:
+def in_use(available: AvailableCpus, cpus: CpuSet) -> str:
     """Say which runs use CPUs, or other hardware threads of their cores."""
-    runs = [run for run in machine.runs if not _reach(machine, run).isdisjoint(cpus)]
+    runs = [run for run in available.runs if not _reach(available.machine, run).isdisjoint(cpus)]
     where = "in use" if not union(run.held for run in runs).isdisjoint(cpus) else "on cores in use"
     return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {_names(runs)}"
 
@@ -77,29 +78,10 @@ def _reach(machine: Machine, run: LiveRun) -> CpuSet:
     return union(core.cpus for core in touched(machine.at(Level.CORE), run.held))
 
 
+def _among(plan: Plan) -> AvailableCpus:
+    return AvailableCpus(machine=plan.machine, runs=plan.occupied, avoided=plan.avoided)
+
+
 def _shared(plan: Plan) -> CpuSet:
     """Return the CPUs of a plan, reserved ones too, that are on cores of other runs."""
-    if not plan.machine.runs:
-        return CpuSet()
-    mine = plan.used | plan.reserved
-    return mine & union(_reach(plan.machine, run) for run in plan.machine.runs)
-
-
-def make_live_run(plan: Plan, me: Claimant) -> LiveRun:
-    """Return what others are to know of the run that is about to start."""
-    if me.slot is None:
-        ranks = tuple((one.rank, one.cpuset) for one in plan.placements)
-    else:
-        ranks = ((me.rank, plan.placements[me.slot].cpuset),)
-    return LiveRun(
-        run_id=tidy(me.run_id),
-        pid=me.pid,
-        uid=me.uid,
-        started=me.started,
-        ranks=ranks,
-        held=plan.used | plan.reserved,
-        avoided=plan.machine.taken,
-        inside=tidy(me.inside),
-        pid_space=me.pid_space,
-        bind=str(plan.request.bind),
-    )
+    return (plan.used | plan.reserved) & union(_reach(plan.machine, run) for run in plan.occupied)

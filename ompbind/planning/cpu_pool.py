@@ -7,6 +7,7 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Domain, Level, Machine, touched
 from ompbind.masks.mask import Mask, Word, part_fault
 from ompbind.planning.mask_resolution import Selection, machine_order, select
+from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request
 from ompbind.record import Record
@@ -18,13 +19,18 @@ class Ground(Record):
     `position` tells where each CPU stands in that order.
     """
 
-    machine: Machine
+    available: AvailableCpus
     request: Request
     cpus: tuple[int, ...]
     position: Mapping[int, int]
     explicit: bool = False
     parts: tuple[tuple[int, ...], ...] = ()
     notes: tuple[Note, ...] = ()
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the CPUs are of."""
+        return self.available.machine
 
     def cores(self, cpus: CpuSet) -> tuple[Domain, ...]:
         """Return the cores that have some of these CPUs: in machine order, or that of nodes asked for."""
@@ -34,20 +40,23 @@ class Ground(Record):
         return tuple(sorted(found, key=lambda core: min(self.position[cpu] for cpu in core.cpus & cpus)))
 
 
-def make_ground(machine: Machine, request: Request) -> Ground:
+def make_ground(available: AvailableCpus, request: Request) -> Ground:
     """Find the CPUs to work with: those that the mask names, else all that are allowed."""
+    machine = available.machine
     if request.mask is None or request.mask.word is Word.AUTO:
-        everything = tuple(_unnamed(machine, request))
+        everything = tuple(_unnamed(available, request))
         if not everything:
             kind = "" if request.core_kind == "all" else f"{request.core_kind} "
-            state = "free" if machine.taken else "allowed"
+            state = "free" if available.avoided else "allowed"
             raise PlanError(f"no {kind}core is {state} here", hint=_kinds_hint(machine))
-        return Ground(machine=machine, request=request, cpus=everything, position=_positions(everything))
-    chosen = _keep_kind(select(request.mask, machine, allow_partial=request.allow_partial), machine, request)
+        return Ground(available=available, request=request, cpus=everything, position=_positions(everything))
+    chosen = _keep_kind(
+        select(request.mask, available, allow_partial=request.allow_partial), machine, request
+    )
     _check_parts(request.mask, request.ranks, chosen)
     cpus = tuple(cpu for part in chosen.parts for cpu in part)
     return Ground(
-        machine=machine,
+        available=available,
         request=request,
         cpus=cpus,
         position=_positions(cpus),
@@ -74,13 +83,13 @@ def _pruned(machine: Machine, request: Request, named_cpus: CpuSet) -> Iterator[
             yield Note(code="smt", text=text)
 
 
-def _unnamed(machine: Machine, request: Request) -> Iterator[int]:
+def _unnamed(available: AvailableCpus, request: Request) -> Iterator[int]:
     """Yield the CPUs to use where no mask names any: all, or those of the nodes that are asked for."""
-    wanted = machine.of_kind(request.core_kind)
+    wanted = available.machine.of_kind(request.core_kind)
     if request.nodes is None:
-        yield from machine_order(machine, machine.ordinary & wanted)
+        yield from machine_order(available.machine, available.ordinary & wanted)
     else:
-        (chosen,) = select(request.nodes, machine).parts
+        (chosen,) = select(request.nodes, available).parts
         yield from (cpu for cpu in chosen if cpu in wanted)
 
 

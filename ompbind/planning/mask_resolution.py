@@ -8,6 +8,7 @@ from ompbind.machine.model import Domain, Level, Machine, touched
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, part_fault
 from ompbind.planning.conflicts import in_use
+from ompbind.planning.occupancy import AvailableCpus
 from ompbind.record import Record
 
 
@@ -18,17 +19,17 @@ class Selection(Record):
     dropped: tuple[str, ...] = ()
 
 
-def select(mask: Mask, machine: Machine, *, allow_partial: bool = False) -> Selection:
+def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False) -> Selection:
     """Resolve a mask on a machine; CPUs that cannot be used are a MaskError, or dropped if partial."""
     parts: list[tuple[int, ...]] = []
     dropped: list[str] = []
     for items in mask.parts:
-        cpus, faults = _resolve_part(mask, items, machine)
+        cpus, faults = _resolve_part(mask, items, available)
         if faults and not allow_partial:
             raise faults[0]
         dropped.extend(fault.message for fault in faults)
         if not cpus:
-            raise part_fault(mask, items, "no CPU is left here", _allowed_hint(machine))
+            raise part_fault(mask, items, "no CPU is left here", _allowed_hint(available))
         parts.append(cpus)
     return Selection(parts=tuple(parts), dropped=tuple(dict.fromkeys(dropped)))
 
@@ -44,46 +45,47 @@ Resolved = tuple[tuple[int, ...], list[MaskError]]
 """CPUs in the order in which they are named, and what cannot be used."""
 
 
-def resolve(mask: Mask, item: Item, machine: Machine) -> Resolved:
+def resolve(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
     """Return the CPUs that one item of a mask names, without what cannot be used.
 
     CPUs to take away may well be offline or not allowed; only what is not there at all is a slip.
     """
     if item.cpus:
-        free = machine.free
+        free = available.free
         usable = tuple(cpu for cpu in item.cpus if cpu in free)
         wanted = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
         if item.taken_away:
-            wanted = wanted - machine.online - machine.offline
-        return usable, list(_unusable(mask, item, wanted, machine))
+            wanted = wanted - available.machine.online - available.machine.offline
+        return usable, list(_unusable(mask, item, wanted, available))
     if item.chain:
-        return _resolve_chain(mask, item, machine)
-    return _everything(machine), []
+        return _resolve_chain(mask, item, available)
+    return _everything(available), []
 
 
-def _resolve_part(mask: Mask, items: tuple[Item, ...], machine: Machine) -> Resolved:
+def _resolve_part(mask: Mask, items: tuple[Item, ...], available: AvailableCpus) -> Resolved:
     """Resolve one part; a part that only takes away begins with everything."""
     faults: list[MaskError] = []
     order: dict[int, None] = {}
     gone: set[int] = set()
     for item in items:
-        cpus, found = resolve(mask, item, machine)
+        cpus, found = resolve(mask, item, available)
         faults.extend(found)
         if item.taken_away:
             gone.update(cpus)
         else:
             order.update(dict.fromkeys(cpus))
     if all(item.taken_away for item in items):
-        order = dict.fromkeys(_everything(machine))
+        order = dict.fromkeys(_everything(available))
     return tuple(cpu for cpu in order if cpu not in gone), faults
 
 
-def _everything(machine: Machine) -> tuple[int, ...]:
-    return tuple(machine_order(machine, machine.ordinary))
+def _everything(available: AvailableCpus) -> tuple[int, ...]:
+    return tuple(machine_order(available.machine, available.ordinary))
 
 
-def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Iterator[MaskError]:
+def _unusable(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
     """Yield a fault for each reason why wanted CPUs cannot be used: absent, offline, not allowed."""
+    machine = available.machine
     why = "not allowed here: outside the affinity mask or cgroup that ompbind was started in"
     for cpus, one, many in (
         (
@@ -95,23 +97,24 @@ def _unusable(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Itera
         ((wanted & machine.online) - machine.allowed, f"is {why}", f"are {why}"),
     ):
         if cpus:
-            yield part_fault(mask, (item,), _about(cpus, one, many), _allowed_hint(machine))
-    taken = wanted & machine.allowed & machine.taken
-    if taken:
-        yield part_fault(mask, (item,), in_use(machine, taken), _allowed_hint(machine))
+            yield part_fault(mask, (item,), _about(cpus, one, many), _allowed_hint(available))
+    avoided = wanted & machine.allowed & available.avoided
+    if avoided:
+        yield part_fault(mask, (item,), in_use(available, avoided), _allowed_hint(available))
 
 
-def _busy(mask: Mask, item: Item, wanted: CpuSet, machine: Machine) -> Iterator[MaskError]:
+def _busy(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
     """Yield a fault for domains of which nothing is free; else they stand for what is."""
-    return (fault for fault in _unusable(mask, item, wanted, machine) if wanted <= machine.taken)
+    return (fault for fault in _unusable(mask, item, wanted, available) if wanted <= available.avoided)
 
 
 def _about(cpus: CpuSet, one: str, many: str) -> str:
     return f"{named('CPU', cpus)} {one if len(cpus) == 1 else many}"
 
 
-def _resolve_chain(mask: Mask, item: Item, machine: Machine) -> Resolved:
+def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
     """Resolve selectors, each one inside what those before it have left."""
+    machine = available.machine
     faults: list[MaskError] = []
     insides = [machine.allowed]
     for selector in item.chain:
@@ -122,14 +125,14 @@ def _resolve_chain(mask: Mask, item: Item, machine: Machine) -> Resolved:
             if item.taken_away:
                 absent = absent - _existing(machine, selector)
             if absent:
-                message, hint = _unknown(machine, selector, absent, inside)
+                message, hint = _unknown(available, selector, absent, inside)
                 faults.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
             narrowed.extend(known[number].cpus & inside for number in selector.numbers if number in known)
         insides = narrowed
     kept = [inside - machine.apart or inside for inside in insides]
     if not item.taken_away:
-        faults.extend(_busy(mask, item, union(kept), machine))
-    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside & machine.free)), faults
+        faults.extend(_busy(mask, item, union(kept), available))
+    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside & available.free)), faults
 
 
 def nameable(machine: Machine, selector: Selector, inside: CpuSet) -> dict[int, Domain]:
@@ -148,13 +151,14 @@ def _existing(machine: Machine, selector: Selector) -> CpuSet:
     return numbers | CpuSet(node.number for node in nodes)
 
 
-def _unknown(machine: Machine, selector: Selector, absent: CpuSet, inside: CpuSet) -> tuple[str, str]:
+def _unknown(available: AvailableCpus, selector: Selector, absent: CpuSet, inside: CpuSet) -> tuple[str, str]:
     """Return the message and the hint for domains that cannot be named inside some CPUs."""
-    level, known = selector.level, nameable(machine, selector, inside)
+    machine, level = available.machine, selector.level
+    known = nameable(machine, selector, inside)
     sign = "#" if selector.by_os_number else ""
     if not touched(machine.at(level), inside):
         where = "among the CPUs there" if machine.at(level) else "domains"
-        return f"this machine has no {level} {where}", _allowed_hint(machine)
+        return f"this machine has no {level} {where}", _allowed_hint(available)
     if not known and sign:
         return f"{level} domains have no OS numbers here", f"leave the '#' out, as in {level}:0"
     hint = f"those that can be named are {level}:{sign}{CpuSet(known)}"
@@ -169,6 +173,6 @@ def _unknown(machine: Machine, selector: Selector, absent: CpuSet, inside: CpuSe
     return f"there is no {level} with {kind} {absent} among the allowed CPUs there", hint
 
 
-def _allowed_hint(machine: Machine) -> str:
-    word = "free" if machine.taken else "allowed"
-    return f"{word} here: {machine.free}"
+def _allowed_hint(available: AvailableCpus) -> str:
+    word = "free" if available.avoided else "allowed"
+    return f"{word} here: {available.free}"

@@ -14,7 +14,8 @@ from ompbind.machine.model import Level, Machine, index_by_cpu, touched
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, item_text, parse_mask
 from ompbind.planning.mask_resolution import nameable, resolve, select
-from ompbind.planning.planner import decide_plan
+from ompbind.planning.occupancy import AvailableCpus, LiveRun
+from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.record import Record
 
@@ -22,10 +23,15 @@ from ompbind.record import Record
 class _Case(Record):
     """What the mask has to work with; `asked` is how many CPUs each of its parts named, at least."""
 
-    machine: Machine
+    available: AvailableCpus
     request: Request
     mask: Mask
     asked: tuple[int, ...]
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the mask is for."""
+        return self.available.machine
 
     @property
     def wanted(self) -> CpuSet:
@@ -37,13 +43,14 @@ _Parts = Sequence[str]
 """The text of every part, "" where nothing is left of it."""
 
 
-def suggest_mask(machine: Machine, request: Request) -> str:
+def suggest_mask(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> str:
     """Return the closest mask text to that of a request with which it can be planned; "" if none can."""
     mask = request.mask
     if mask is None or mask.word is not None:
         return ""
     asked = (sum(len(item.cpus) for item in part if not item.taken_away) for part in mask.parts)
-    case = _Case(machine=machine, request=request, mask=mask, asked=tuple(asked))
+    available = AvailableCpus(machine=machine, runs=tuple(occupied))
+    case = _Case(available=available, request=request, mask=mask, asked=tuple(asked))
     parts: _Parts = [",".join(_written(mask, item) for item in part) for part in mask.parts]
     tried = {""}
     for cure in _CURES:
@@ -57,7 +64,7 @@ def suggest_mask(machine: Machine, request: Request) -> str:
 
 def _works(case: _Case, text: str) -> bool:
     try:
-        decide_plan(case.machine, case.request.replace(mask=parse_mask(text)))
+        make_plan(case.machine, case.request.replace(mask=parse_mask(text)), case.available.runs)
     except OmpbindError:
         return False
     return True
@@ -73,7 +80,7 @@ def _keep_usable(case: _Case, parts: _Parts) -> _Parts:
 
 
 def _usable(case: _Case, item: Item) -> str:
-    cpus, faults = resolve(case.mask, item, case.machine)
+    cpus, faults = resolve(case.mask, item, case.available)
     if not faults:
         return _written(case.mask, item)
     if item.chain:
@@ -178,7 +185,7 @@ def _without(case: _Case, part: str, gone: CpuSet) -> str:
     mask = parse_mask(part)
     texts, excluded = [], EMPTY
     for item in mask.parts[0]:
-        named = CpuSet(resolve(mask, item, case.machine)[0])
+        named = CpuSet(resolve(mask, item, case.available)[0])
         if item.taken_away or named.isdisjoint(gone):
             texts.append(_written(mask, item))
         elif item.cpus:
@@ -246,7 +253,7 @@ def _cpus(case: _Case, part: str) -> tuple[int, ...]:
     if not part:
         return ()
     try:
-        (cpus,) = select(parse_mask(part), case.machine, allow_partial=True).parts
+        (cpus,) = select(parse_mask(part), case.available, allow_partial=True).parts
     except OmpbindError:
         return ()
     return tuple(cpu for cpu in cpus if cpu in case.wanted)

@@ -54,7 +54,7 @@ class Measures(Record):
 
 def measure_plan(plan: Plan) -> Measures:
     """Measure a plan against all CPUs that are used without being named, less those that are reserved."""
-    usable = (plan.machine.ordinary | plan.used) - plan.reserved
+    usable = (plan.machine.ordinary - plan.avoided | plan.used) - plan.reserved
     return measure(plan.machine, usable, [one.cpuset for one in plan.placements])
 
 

@@ -1,13 +1,14 @@
-"""Why a plan is as it is: one function for each question that its notes answer, in one table."""
+"""Why a plan is as it is: one function for each question that its notes answer, in one table; --strict."""
 
 from collections.abc import Callable
 
 from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.errors import PlanError
 from ompbind.machine.model import Level, index_by_cpu, touched
-from ompbind.openmp.binding import Style, choose_style, explain_runtime
+from ompbind.openmp.binding import CONFLICT, Style, choose_style, explain_runtime
 from ompbind.planning.conflicts import explain_neighbours
+from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
 from ompbind.planning.plan import Note, Plan
-from ompbind.planning.request import Memory
 from ompbind.planning.strategies.table import STRATEGIES
 
 
@@ -142,14 +143,6 @@ def _explain_sharing(plan: Plan) -> list[Note]:
     return [Note(code="shared", text="ranks share CPUs, as asked", warning=False)]
 
 
-def _explain_memory(plan: Plan) -> list[Note]:
-    if plan.request.memory is Memory.LOCAL:
-        return []
-    from ompbind.planning.memory_policy import explain_memory  # late: few requests say anything of memory
-
-    return explain_memory(plan)
-
-
 def _explain_places(plan: Plan) -> list[Note]:
     wanted = choose_style(plan.request) is not Style.UNBOUND and plan.machine.bindable
     without = CpuSet(one.rank for one in plan.placements if not one.places)
@@ -169,7 +162,7 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     _explain_apart,
     _explain_kinds,
     _explain_nodes,
-    _explain_memory,
+    explain_memory,
     _explain_threads,
     _explain_crowd,
     _explain_sharing,
@@ -178,3 +171,13 @@ _ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
     explain_runtime,
 )
 """Every question that the notes of a plan answer, in the order of its notes."""
+
+CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT, UNSET, LIMITED, NARROWED)
+"""The codes of notes on what cannot be bound as asked."""
+
+
+def check_strict(plan: Plan) -> None:
+    """Refuse a plan of a strict request that has a note on what cannot be bound; raises PlanError."""
+    faults = [note.text for note in plan.notes if note.code in CANNOT_BIND]
+    if plan.request.strict and faults:
+        raise PlanError("; ".join(faults), hint="without --strict this is a warning")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Machine
+from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Request
 from ompbind.record import Record
 
@@ -49,13 +50,19 @@ class Placement(Record):
 
 
 class Plan(Record):
-    """All placements of one request on one machine; `idle` are allowed CPUs that nobody got."""
+    """All placements of one request on one machine; `idle` are allowed CPUs that nobody got.
+
+    `occupied` are the other live runs that it was made among, `avoided` the CPUs of their cores where these
+    are left to them.
+    """
 
     machine: Machine
     request: Request
     placements: tuple[Placement, ...]
     reserved: CpuSet = EMPTY
     idle: CpuSet = EMPTY
+    occupied: tuple[LiveRun, ...] = ()
+    avoided: CpuSet = EMPTY
     notes: tuple[Note, ...] = ()
 
     @property

@@ -1,18 +1,20 @@
-"""`make_plan`: machine × request → plan, without touching the world: ground, shares, placements, notes."""
+"""`make_plan`: machine × request × other live runs → plan, without touching the world."""
 
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
+from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Domain, Level, Machine, index_by_cpu, serving
 from ompbind.openmp.binding import Style, check_runtimes, choose_style
 from ompbind.openmp.places import make_places, places_text
 from ompbind.planning.allocation import Share, make_shares
-from ompbind.planning.conflicts import check_alone, in_use, leave_to_others
-from ompbind.planning.cpu_pool import make_ground
-from ompbind.planning.notes import explain
+from ompbind.planning.conflicts import check_alone, in_use, make_available
+from ompbind.planning.cpu_pool import Ground, make_ground
+from ompbind.planning.memory_policy import add_policies
+from ompbind.planning.notes import check_strict, explain
+from ompbind.planning.occupancy import AvailableCpus, LiveRun
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import Bind, Memory, Request
+from ompbind.planning.request import Bind, Request
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
 
@@ -32,11 +34,10 @@ class _Scene(Record):
     handed_out: int
 
 
-def make_plan(machine: Machine, request: Request) -> Plan:
-    """Decide which rank gets which CPUs; equal arguments give equal plans.
+def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
+    """Decide which rank gets which CPUs, among other live runs; equal arguments give equal plans.
 
-    Raises MaskError when the mask does not fit the machine, with one that does, and PlanError when the
-    request does not.
+    Raises MaskError when the mask does not fit the machine, and PlanError when the request does not.
 
     >>> from ompbind import Request, make_plan, read_machine
     >>> plan = make_plan(read_machine("synthetic:pack:2 core:4 pu:2"), Request(ranks=2))
@@ -47,30 +48,59 @@ def make_plan(machine: Machine, request: Request) -> Plan:
         known = f"known are {', '.join(STRATEGIES)}"
         raise RequestError(f"there is no strategy {request.strategy!r}", hint=known)
     try:
-        return decide_plan(machine, request)
+        return _decide(machine, request, occupied)
     except OmpbindError as error:
-        if isinstance(error, MaskError):
-            from ompbind.planning.mask_suggestion import suggest_mask  # late: most masks fit
-
-            error.suggestion = suggest_mask(machine, request)
         if request.compat is not None and request.compat.read:
             error.hint += f" ({'; '.join(request.compat.read)})"
         raise
 
 
-def decide_plan(machine: Machine, request: Request) -> Plan:
-    """Decide which rank gets which CPUs; raises MaskError or PlanError when that cannot be."""
+def _decide(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
     asked = request
     if request.is_unbound:
         request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
     check_runtimes(request)
-    machine = leave_to_others(machine, request)
+    available = make_available(machine, request, occupied)
+    ground, shares = _divide(available, request)
+    draft = Plan(
+        machine=machine,
+        request=request,
+        placements=tuple(_place_all(_make_scene(machine, request, shares), shares)),
+        reserved=union(share.reserved for share in shares),
+        occupied=available.runs,
+        avoided=available.avoided,
+    )
+    draft = draft.replace(idle=available.free - draft.reserved - draft.used)
+    check_alone(draft)
+    draft = add_policies(draft)
+    made = draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
+    check_strict(made)
+    return made
+
+
+def _divide(available: AvailableCpus, request: Request) -> tuple[Ground, list[Share]]:
+    """Divide the CPUs; an error says which runs have the rest of the machine, if that is why."""
     try:
-        ground = make_ground(machine, request)
-        shares = make_shares(ground)
+        ground = make_ground(available, request)
+        return ground, make_shares(ground)
     except PlanError as error:
-        raise _among_others(error, machine, request) from None
-    scene = _Scene(
+        rest = available.avoided & available.machine.allowed
+        if not rest or _fault_alone(available, request) == error.message:
+            raise
+        raise PlanError(f"{error.message}; {in_use(available, rest)}", hint=error.hint) from None
+
+
+def _fault_alone(available: AvailableCpus, request: Request) -> str:
+    """Return the message of the error that remains where no other run is left anything, "" if none does."""
+    try:
+        make_shares(make_ground(available.replace(avoided=EMPTY), request))
+    except PlanError as error:
+        return error.message
+    return ""
+
+
+def _make_scene(machine: Machine, request: Request, shares: Sequence[Share]) -> _Scene:
+    return _Scene(
         machine=machine,
         request=request,
         core_of=index_by_cpu(machine.at(Level.CORE)),
@@ -79,37 +109,6 @@ def decide_plan(machine: Machine, request: Request) -> Plan:
         memory=serving(machine.nodes),
         handed_out=sum(len(share.cpus) for share in shares),
     )
-    draft = Plan(
-        machine=machine,
-        request=request,
-        placements=tuple(_place_all(scene, shares)),
-        reserved=union(share.reserved for share in shares),
-    )
-    draft = draft.replace(idle=machine.free - draft.reserved - draft.used)
-    check_alone(draft)
-    if request.memory is not Memory.LOCAL:
-        from ompbind.planning.memory_policy import add_policies  # late: few requests say anything of memory
-
-        draft = add_policies(draft)
-    made = draft.replace(request=asked, notes=ground.notes + tuple(explain(draft)))
-    if request.strict:
-        from ompbind.planning.strictness import check_strict  # late: few requests are
-
-        check_strict(made)
-    return made
-
-
-def _among_others(error: PlanError, machine: Machine, request: Request) -> PlanError:
-    """Add to what cannot be planned which runs have the rest of the machine, if that is why."""
-    rest = machine.taken & machine.allowed
-    if not rest:
-        return error
-    try:
-        make_shares(make_ground(machine.replace(taken=EMPTY), request))
-    except PlanError as alone:
-        if alone.message == error.message:
-            return error
-    return PlanError(f"{error.message}; {in_use(machine, rest)}", hint=error.hint)
 
 
 def _place_all(scene: _Scene, shares: Sequence[Share]) -> Iterator[Placement]:

@@ -48,8 +48,8 @@ def _cpus(made: _Made) -> Iterator[str]:
         "; the others are outside its affinity mask or cgroup" if machine.allowed != machine.online else ""
     )
     yield f"{len(machine.allowed)} of {len(machine.online)} CPUs may be used here{limits}."
-    if machine.taken & machine.allowed:
-        yield f"{named('CPU', machine.taken & machine.allowed)} left to other runs."
+    if plan.avoided & machine.allowed:
+        yield f"{named('CPU', plan.avoided & machine.allowed)} left to other runs."
     for name, cpus in machine.reasons_apart:
         left = cpus & plan.idle & machine.apart
         if left and not (request.mask and request.mask.parts):

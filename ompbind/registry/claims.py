@@ -13,25 +13,17 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.conflicts import make_live_run
-from ompbind.planning.occupancy import (
-    TEXT_LIMIT,
-    Claimant,
-    LiveRun,
-    find_kin,
-    find_others,
-    make_text,
-    parse_text,
-)
+from ompbind.planning.occupancy import Claimant, LiveRun, find_kin, find_others
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.record import Record
+from ompbind.registry.claim_format import TEXT_LIMIT, make_live_run, make_text, parse_text
 
 VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another folder for claims."""
@@ -68,18 +60,6 @@ class Claim(Record):
 
     file: int
     path: str
-
-
-class Claimed(Record):
-    """A plan, made among the other runs, and the claim of it; None when it could not be registered.
-
-    `trouble` says why not; `delay` says what others did that kept it from being told of them exactly.
-    """
-
-    plan: Plan
-    claim: Claim | None = None
-    trouble: str = ""
-    delay: str = ""
 
 
 def make_claimant(run_id: str) -> Claimant:
@@ -120,38 +100,78 @@ def _is_public(path: str) -> bool:
     return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and os.access(path, os.W_OK | os.X_OK)
 
 
-def claim_plan(machine: Machine, request: Request, me: Claimant) -> Claimed:
-    """Plan among the other runs and register the plan, before anybody else can.
+class Registry:
+    """The live runs of this machine while one run plans among them and registers its plan.
 
-    Raises ClaimError when others cannot be told and the request needs that, and what `make_plan` raises.
+    `occupied` are the other live runs, `delay` says what kept this one from being told of them exactly.
+    `trouble` says why the others cannot be told, or cannot be told of this run; both are "" as a rule.
     """
-    folder = find_folder(os.environ)
-    try:
-        handle = _open_folder(folder)
+
+    def __init__(self, sharing: Sharing, me: Claimant) -> None:
+        self.occupied: tuple[LiveRun, ...] = ()
+        self.delay = ""
+        self.trouble = ""
+        self._sharing = sharing
+        self._me = me
+        self._folder = find_folder(os.environ)
+        self._handle = -1
+
+    def open(self) -> None:
+        """Lock the folder of claims and read it; raises ClaimError when that fails and has to succeed."""
         try:
-            delay = _lock_folder(handle, folder, request)
-            plan = make_plan(_among(machine, request, (read_runs(handle), me)), request)
-            return _register(plan, me, (handle, folder)).replace(delay=delay)
-        finally:
-            os.close(handle)  # which unlocks it
-    except OSError as error:
-        trouble = _refuse_blindness(request, f"the live runs in {folder} cannot be told", error)
-        return Claimed(plan=make_plan(machine, request), trouble=trouble)
+            self._handle = _open_folder(self._folder)
+            self.delay = _lock_folder(self._handle, self._folder, self._sharing)
+            self.occupied = _among(read_runs(self._handle), self._me, self._sharing)
+        except OSError as error:
+            self.close()
+            what = f"the live runs in {self._folder} cannot be told"
+            self.trouble = _refuse_blindness(self._sharing, what, error)
+
+    def register(self, plan: Plan) -> Claim | None:
+        """Write the claim of a plan, None where that fails and may; raises ClaimError where it may not."""
+        if self._handle < 0:
+            return None
+        try:
+            return _register(make_live_run(plan, self._me), self._handle, self._folder)
+        except OSError as error:
+            what = f"this run cannot be registered in {self._folder}"
+            self.trouble = _refuse_blindness(self._sharing, what, error)
+            return None
+
+    def close(self) -> None:
+        """Let others plan again."""
+        if self._handle >= 0:
+            os.close(self._handle)  # which unlocks it
+            self._handle = -1
 
 
-def look_around(machine: Machine, request: Request) -> Machine:
-    """Add the other live runs to this machine, to show what a run would do now; registers nothing.
+@contextmanager
+def lock_registry(sharing: Sharing, me: Claimant) -> Iterator[Registry]:
+    """Keep others from planning while a run plans among them and registers its plan, unless it shares.
+
+    Raises ClaimError when others cannot be told and `sharing` needs that.
+    """
+    registry = Registry(sharing, me)
+    try:
+        registry.open()
+        yield registry
+    finally:
+        registry.close()
+
+
+def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
+    """Return the other live runs of this machine, to plan among them; registers nothing.
 
     On a recorded machine nobody runs. Raises ClaimError when others cannot be told and have to be.
     """
     if machine.source != LIVE:
-        return machine
+        return ()
     folder = find_folder(os.environ)
     try:
-        return machine.replace(runs=find_others(read_live_runs(folder), make_claimant("")))
+        return find_others(read_live_runs(folder), make_claimant(""))
     except OSError as error:
-        _refuse_blindness(request, f"the live runs in {folder} cannot be told", error)
-        return machine
+        _refuse_blindness(request.sharing, f"the live runs in {folder} cannot be told", error)
+        return ()
 
 
 def read_live_runs(folder: str) -> tuple[LiveRun, ...]:
@@ -163,48 +183,45 @@ def read_live_runs(folder: str) -> tuple[LiveRun, ...]:
         os.close(handle)
 
 
-def _among(machine: Machine, request: Request, seen: tuple[tuple[LiveRun, ...], Claimant]) -> Machine:
-    """Put other runs on a machine.
+def _among(runs: tuple[LiveRun, ...], me: Claimant, sharing: Sharing) -> tuple[LiveRun, ...]:
+    """Return the runs that one is to plan among.
 
     Ranks of one job all plan alike: what the first of them left to others is left to them, even if they
     have ended, and what the job holds already is not for others who came later.
     """
-    runs, me = seen
     others, kin = find_others(runs, me), find_kin(runs, me)
-    if kin and request.sharing in _STRICT:
-        job, left = union(run.held for run in kin), union(run.avoided for run in kin)
-        others = tuple(run.replace(held=run.held - job) for run in others)
-        gone = left - union(run.held for run in others)
-        others += (kin[0].replace(run_id="", held=gone),) if gone else ()
-    return machine.replace(runs=others)
+    if not kin or sharing not in _STRICT:
+        return others
+    job, left = union(run.held for run in kin), union(run.avoided for run in kin)
+    others = tuple(run.replace(held=run.held - job) for run in others)
+    gone = left - union(run.held for run in others)
+    return (*others, kin[0].replace(run_id="", held=gone)) if gone else others
 
 
 def _open_folder(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _refuse_blindness(request: Request, what: str, error: OSError) -> str:
+def _refuse_blindness(sharing: Sharing, what: str, error: OSError) -> str:
     """Refuse to go on where others must be told, or be told of this run, and cannot; else return why not."""
     trouble = f"{what}: {error.strerror}"
-    if request.sharing in _STRICT:
+    if sharing in _STRICT:
         hint = f"{VARIABLE} can name a folder on this machine that all who are to be avoided can write to"
-        raise ClaimError(f"--{request.sharing} cannot be kept: {trouble}", hint=hint) from error
+        raise ClaimError(f"--{sharing} cannot be kept: {trouble}", hint=hint) from error
     return trouble
 
 
-def _lock_folder(handle: int, folder: str, request: Request) -> str:
+def _lock_folder(handle: int, folder: str, sharing: Sharing) -> str:
     """Wait until nobody else plans; returns what to tell when that takes too long and may be gone without."""
-    if request.sharing is Sharing.SHARE:
+    if sharing is Sharing.SHARE:
         return ""
-    patience_s = PATIENCE_S if request.sharing in _STRICT else WARN_PATIENCE_S
+    patience_s = PATIENCE_S if sharing in _STRICT else WARN_PATIENCE_S
     give_up_at = time.monotonic() + patience_s
     while not _try_lock(handle, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:
             text = f"somebody has kept {folder} locked for {patience_s:g} s"
-            if request.sharing in _STRICT:
-                raise ClaimError(
-                    f"--{request.sharing} cannot be kept: {text}", hint=f"'fuser -v {folder}' tells who"
-                )
+            if sharing in _STRICT:
+                raise ClaimError(f"--{sharing} cannot be kept: {text}", hint=f"'fuser -v {folder}' tells who")
             return f"{text}: runs that start right now may not have been seen"
         time.sleep(0.002)
     return ""
@@ -218,25 +235,19 @@ def _try_lock(file: int, how: int) -> bool:
     return True
 
 
-def _register(plan: Plan, me: Claimant, where: tuple[int, str]) -> Claimed:
-    """Write and lock the claim of a plan, then give it its name."""
-    handle, folder = where
-    stem = f"ompbind-{me.uid}-{me.pid}-{os.urandom(4).hex()}"
+def _register(run: LiveRun, handle: int, folder: str) -> Claim:
+    """Write and lock the claim of a run, then give it its name; raises OSError."""
+    stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
+    file = os.open(stem + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
-        file = os.open(stem + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
-        try:
-            _fill(file, make_text(make_live_run(plan, me)).encode())
-            os.rename(stem + _NEW, stem + _DONE, src_dir_fd=handle, dst_dir_fd=handle)
-            claim = Claim(file=_lift(file), path=os.path.join(folder, stem + _DONE))
-        except OSError:
-            _unlink(stem + _NEW, handle)
-            raise
-        finally:
-            os.close(file)
-    except OSError as error:
-        trouble = _refuse_blindness(plan.request, f"this run cannot be registered in {folder}", error)
-        return Claimed(plan=plan, trouble=trouble)
-    return Claimed(plan=plan, claim=claim)
+        _fill(file, make_text(run).encode())
+        os.rename(stem + _NEW, stem + _DONE, src_dir_fd=handle, dst_dir_fd=handle)
+        return Claim(file=_lift(file), path=os.path.join(folder, stem + _DONE))
+    except OSError:
+        _unlink(stem + _NEW, handle)
+        raise
+    finally:
+        os.close(file)
 
 
 def _fill(file: int, data: bytes) -> None:

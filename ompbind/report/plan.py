@@ -98,7 +98,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         "ranks": [_rank_record(one, env) for one, env in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
-        "taken": str(plan.machine.taken & plan.machine.allowed),
+        "taken": str(plan.avoided & plan.machine.allowed),
         "notes": [note.as_dict() for note in plan.notes],
         "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan, measures)],
         "measures": _measures_record(measures),

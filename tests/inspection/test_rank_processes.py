@@ -7,8 +7,9 @@ import pytest
 from ompbind.inspection.judge import Level
 from ompbind.inspection.rank_processes import KEEPER, Seen, make_inspection
 from ompbind.inspection.sampling import Look, compare_looks
-from ompbind.planning.occupancy import LiveRun, make_text, parse_text
+from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Bind
+from ompbind.registry.claim_format import make_text, parse_text
 from ompbind.report.inspect import NOBODY, render_inspection, render_inspection_json
 from tests.inspection.test_judge import ONE_EACH, TORCH, WHOLE, cpus, process
 

@@ -15,13 +15,15 @@ import time
 from pathlib import Path
 
 import pytest
-from ompbind.launch import claims as module
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import ClaimError
-from ompbind.planning.occupancy import TEXT_LIMIT, LiveRun, make_text
+from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry.claims import claim_plan, find_folder, make_claimant, read_live_runs, release
+from ompbind.registry import claims as module
+from ompbind.registry.claim_format import TEXT_LIMIT, make_text
+from ompbind.registry.claims import find_folder, lock_registry, make_claimant, read_live_runs, release
 from tests.live.conftest import (
     OMPBIND,
     children_of,
@@ -155,13 +157,21 @@ def test_two_that_start_at_once_never_get_the_same_cpus(tmp_path, args, outcomes
     assert len(seen) >= 10
 
 
+def claim_plan(machine, request, me):
+    """Plan among the other runs and register the plan, as `run` does; return both."""
+    with lock_registry(request.sharing, me) as registry:
+        plan = make_plan(machine, request, registry.occupied)
+        return plan, registry.register(plan)
+
+
 def claim_one(ready, cores, results):
     """Claim one core of many at the same moment as others do; tell which."""
     machine = make_machine(Shape(cores=cores))
     ready.wait()
     request = Request(ranks=1, strategy="cores", sharing=Sharing.AVOID)
-    claimed = claim_plan(machine, request, make_claimant(f"run-{os.getpid()}"))
-    results.put(str(claimed.plan.placements[0].cpuset))
+    plan, claim = claim_plan(machine, request, make_claimant(f"run-{os.getpid()}"))
+    results.put(str(plan.placements[0].cpuset))
+    assert claim
     ready.wait()
 
 
@@ -299,16 +309,16 @@ def test_ranks_of_one_job_are_not_others_to_each_other(start, ompbind):
 def test_ranks_of_one_job_plan_among_the_runs_that_the_first_of_them_saw(monkeypatch, claims):
     monkeypatch.delenv("OMPBIND_RUN_ID", raising=False)
     machine, request = make_machine(Shape(cores=8)), Request(ranks=2, sharing=Sharing.AVOID)
-    other = claim_plan(machine, Request(strategy="cores"), make_claimant("other"))
+    _, other = claim_plan(machine, Request(strategy="cores"), make_claimant("other"))
     mine = [make_claimant("job").replace(slot=slot, rank=slot) for slot in (0, 1)]
-    first = claim_plan(machine, request, mine[0])
-    late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_claimant("late"))
-    release(other.claim)
-    second = claim_plan(machine, request, mine[1])
-    assert [str(one.cpuset) for one in first.plan.placements] == ["1-4", "5-7"]
-    assert second.plan.placements == first.plan.placements
-    for claimed in (first, second, late):
-        release(claimed.claim)
+    first, first_claim = claim_plan(machine, request, mine[0])
+    _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_claimant("late"))
+    release(other)
+    second, second_claim = claim_plan(machine, request, mine[1])
+    assert [str(one.cpuset) for one in first.placements] == ["1-4", "5-7"]
+    assert second.placements == first.placements
+    for claim in (first_claim, second_claim, late):
+        release(claim)
     assert not os.listdir(claims)
 
 

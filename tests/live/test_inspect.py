@@ -19,8 +19,9 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.rank_processes import Seen, make_inspection
 from ompbind.inspection.sampler import read_cpu_times
-from ompbind.planning.occupancy import LiveRun, make_text
+from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs.reader import read_libraries, read_masks, read_process, read_threads, read_variables
+from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
     OMPBIND,

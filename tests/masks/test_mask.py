@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ompbind.errors import MaskError
 from ompbind.masks.mask import Word, mask_text, parse_mask
 from ompbind.planning.mask_resolution import select
-from tests.masks import broken, machines, masks
+from ompbind.planning.occupancy import AvailableCpus
+from tests.mask_texts import broken, machines, masks
 
 MORE = settings(max_examples=250)
 
@@ -224,7 +225,7 @@ def test_canonical_text(text, canonical):
 
 def selected(text, machine, **options):
     try:
-        return select(parse_mask(text), machine, **options).parts
+        return select(parse_mask(text), AvailableCpus(machine=machine), **options).parts
     except MaskError:
         return None
 

@@ -8,22 +8,11 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.machine.model import Level, touched
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.conflicts import make_live_run
-from ompbind.planning.occupancy import (
-    HEAD,
-    NAME_LIMIT,
-    TEXT_LIMIT,
-    Claimant,
-    LiveRun,
-    find_kin,
-    find_others,
-    make_text,
-    parse_text,
-    tidy,
-)
+from ompbind.planning.occupancy import NAME_LIMIT, Claimant, LiveRun, find_kin, find_others, tidy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
 from tests.machines import Shape, make_machine
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes
@@ -38,7 +27,7 @@ def live(held, run_id="other", pid=7, **changes):
 def plan(sharing, *runs, machine=None, **options):
     mask = options.pop("mask", None)
     request = Request(mask=parse_mask(mask) if mask else None, sharing=Sharing(sharing), **options)
-    return make_plan((machine or make_machine(DUAL)).replace(source="live", runs=runs), request)
+    return make_plan((machine or make_machine(DUAL)).replace(source="live"), request, runs)
 
 
 def lists(made):
@@ -78,7 +67,7 @@ def test_avoid_divides_what_is_free(held, options, expected):
 def test_avoid_says_what_it_left_and_idle_cpus_are_not_those_of_others():
     made = plan("avoid", live("0-3", "serve"))
     assert told(made)["avoided"] == "left to others: CPUs 0-3,8-11 are in use by run serve (pid 7)"
-    assert (str(made.idle), made.machine.taken) == ("12-15", CpuSet.from_list("0-3,8-11"))
+    assert (str(made.idle), made.avoided) == ("12-15", CpuSet.from_list("0-3,8-11"))
     assert "idle" not in told(made)
 
 
@@ -197,7 +186,7 @@ def test_avoid_never_touches_a_core_of_others_and_packs_ranks_no_closer(held, ra
     cores = machine.at(Level.CORE)
     busy = union(core.cpus for core in touched(cores, union(held)))
     try:
-        made = make_plan(machine.replace(runs=runs), request)
+        made = make_plan(machine, request, runs)
     except PlanError as error:
         assert "in use by run" in error.message or not _fits(machine, request)
         return

@@ -6,6 +6,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.mask_resolution import select
+from ompbind.planning.occupancy import AvailableCpus
 from tests.machines import Shape, make_machine
 
 TWO_BY_FOUR = Shape(packages=2, nodes=1, cores=4, smt=2)  # CPUs 0-7 and their siblings 8-15
@@ -13,7 +14,7 @@ DUAL = make_machine(TWO_BY_FOUR)
 
 
 def parts(text, machine=DUAL, **options):
-    return [list(part) for part in select(parse_mask(text), machine, **options).parts]
+    return [list(part) for part in select(parse_mask(text), AvailableCpus(machine=machine), **options).parts]
 
 
 @pytest.mark.parametrize(
@@ -75,11 +76,11 @@ def test_tells_apart_why_cpus_cannot_be_used(text, message, marked):
 
 
 def test_partial_masks_drop_what_cannot_be_used_and_say_so():
-    chosen = select(parse_mask("6-9,16"), LIMITED, allow_partial=True)
+    chosen = select(parse_mask("6-9,16"), AvailableCpus(machine=LIMITED), allow_partial=True)
     assert chosen.parts == ((6, 7),)
     assert chosen.dropped[0].startswith("CPUs 8-9 are not allowed")
     assert chosen.dropped[1].startswith("CPU 16 is offline")
-    everything = select(parse_mask("0-20"), LIMITED, allow_partial=True)
+    everything = select(parse_mask("0-20"), AvailableCpus(machine=LIMITED), allow_partial=True)
     assert [text.split(" on ")[0].split(":")[0] for text in everything.dropped] == [
         "CPUs 18-20 do not exist",
         "CPUs 16-17 are offline",
@@ -90,7 +91,9 @@ def test_partial_masks_drop_what_cannot_be_used_and_say_so():
 
 
 def test_partial_masks_drop_domains_that_are_not_there():
-    chosen = select(parse_mask("node:1-3,package:0-1.core:3-4"), DUAL, allow_partial=True)
+    chosen = select(
+        parse_mask("node:1-3,package:0-1.core:3-4"), AvailableCpus(machine=DUAL), allow_partial=True
+    )
     assert chosen.parts == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
     assert chosen.dropped == (
         "there is no node with index 2-3 among the allowed CPUs there",

@@ -16,7 +16,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.memory_abi import Abi, Dialect, MemoryPolicy, find_abi, make_nodemask, parse_nodemask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Memory, Request
-from ompbind.report import exports
+from ompbind.report.export import formats as exports
 from ompbind.report.plan import plan_record, render_plan
 from ompbind.report.topology_json import machine_record
 from tests.machines import Shape, make_machine, write_tree

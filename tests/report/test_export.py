@@ -19,7 +19,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_variables, parse_assignment
 from ompbind.planning.request import Bind, Request, Sharing
-from ompbind.report import exports
+from ompbind.report.export import formats as exports
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
 

@@ -151,7 +151,7 @@ def _other_stamps(plan: Plan, owners: _Owners) -> dict[int, Stamp]:
             stamps[cpu] = _RESERVED.replace(words=_reserved_for(kept.get(cpu, EMPTY), plan))
         elif cpu not in machine.allowed:
             stamps[cpu] = _NOT_ALLOWED
-        elif cpu in machine.taken:
+        elif cpu in plan.avoided:
             stamps[cpu] = _TAKEN
         else:
             stamps[cpu] = _APART if cpu in machine.apart else _IDLE

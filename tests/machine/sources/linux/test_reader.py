@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine import archive as archive_module
 from ompbind.machine.model import Level
+from ompbind.machine.sources import archive as archive_module
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.filesystem import FolderRoot
 from ompbind.machine.sources.linux.cgroup import read_limits, read_oom_kills
