@@ -1,18 +1,17 @@
-"""Plans on a machine where other runs live: what is told, left to them, refused; and what runs tell."""
+"""Plans on a machine where other runs live: what is told, left to them, refused."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.errors import MaskError, OmpbindError, PlanError
+from ompbind.cpuset import CpuSet, union
+from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Level, touched
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.occupancy import NAME_LIMIT, Claimant, LiveRun, find_kin, find_others, tidy
+from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies.table import STRATEGIES
-from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
 from tests.machines import Shape, make_machine
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes
@@ -202,99 +201,3 @@ def _fits(machine, request):
         return bool(make_plan(machine, request))
     except PlanError:
         return False
-
-
-def claimant(**changes):
-    return Claimant(run_id="mine", pid=1, uid=0, started=5).replace(**changes)
-
-
-def test_the_runs_around_this_one_are_not_others():
-    outer, inner = live("0", "outer"), live("1", "inner", inside="outer")
-    beside, loop = live("2", "beside", inside="outer"), live("3", "loop", inside="loop")
-    runs = (outer, inner, beside, loop)
-    assert find_others(runs, claimant(inside="inner")) == (beside, loop)
-    assert find_others(runs, claimant(inside="outer")) == (inner, beside, loop)
-    assert find_others(runs, claimant(inside="loop")) == (outer, inner, beside)
-    assert find_others(runs, claimant()) == runs
-    foreign = live("4", "inner", uid=5)
-    assert find_others((*runs, foreign), claimant(inside="inner")) == (beside, loop, foreign)
-
-
-def test_ranks_of_one_job_are_kin_those_of_another_user_are_not():
-    mine, foreign = live("0", "mine"), live("1", "mine", uid=5)
-    assert find_others((mine, foreign), claimant(slot=1)) == (foreign,)
-    assert find_kin((mine, foreign), claimant(slot=1)) == (mine,)
-    assert find_others((mine, foreign), claimant()) == (mine, foreign)
-
-
-def test_a_run_tells_of_its_ranks_and_holds_what_it_reserves():
-    made = plan("avoid", live("0"), ranks=2, reserve=1)
-    run = make_live_run(made, claimant(inside="around"))
-    assert [(rank, str(cpus)) for rank, cpus in run.ranks] == [(0, "1-2"), (1, "4-6")]
-    assert run.held == union(one.cpuset for one in made.placements) | made.reserved
-    assert (str(run.avoided), run.inside) == ("0,8", "around")
-    rank = make_live_run(made, claimant(slot=1, rank=9))
-    assert rank.ranks == ((9, made.placements[1].cpuset),)
-    assert rank.held == run.held
-
-
-names = st.text(min_size=1, max_size=NAME_LIMIT).map(tidy)
-sets = st.sets(st.integers(0, 8191), max_size=40).map(CpuSet)
-
-
-@given(names, names | st.just(""), st.lists(st.tuples(st.integers(0, 99), sets)), sets)
-def test_what_is_written_is_read(name, inside, ranks, cpus):
-    run = LiveRun(
-        run_id=name, pid=3, uid=1000, started=1_700_000_000, ranks=tuple(ranks), held=cpus, avoided=cpus,
-        inside=inside, pid_space=4026531836,
-    )  # fmt: skip
-    assert parse_text(make_text(run), 1000) == run
-    assert parse_text(make_text(run)[:-1], 1000) is None
-
-
-def test_a_text_too_long_leaves_single_ranks_out():
-    ranks = tuple((rank, CpuSet((rank % 8,))) for rank in range(60_000))
-    run = live("0-7", ranks=ranks)
-    text = make_text(run)
-    assert len(text.encode()) <= TEXT_LIMIT
-    assert parse_text(text, 0) == run.replace(ranks=())
-    largest = live("0-8191", ranks=tuple((cpu, CpuSet((cpu,))) for cpu in range(8192)))
-    assert parse_text(make_text(largest), 0) == largest
-
-
-GOOD = make_text(live("0-3"))
-keys = st.sampled_from(["run", "pid", "started", "inside", "held", "avoided", "rank", "new"])
-values = st.text() | st.sampled_from(["0-3", "0 1-2", "-1", "9" * 40, "1e9", "²", "0-99999", "x"])
-
-
-@given(st.lists(st.tuples(keys, values)))
-def test_whatever_others_write_is_a_run_that_can_be_planned_around_or_none(pairs):
-    text = GOOD + "".join(f"{key} {value}\n" for key, value in pairs)
-    run = parse_text(text, 7)
-    if run is None:
-        return
-    assert run.uid == 7
-    assert run.run_id.isprintable()
-    try:
-        made = plan("avoid", run)
-    except OmpbindError as error:
-        assert error.message.isprintable()
-    else:
-        assert all(note.text.isprintable() for note in made.notes)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "\n", f"{HEAD}\n", GOOD.replace(" 1\n", " 2\n", 1), GOOD.replace("pid", "dip"),
-     GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0"),
-     GOOD.replace("held 0-3", "held 0-6:2")],
-)  # fmt: skip
-def test_what_is_no_run(text):
-    assert parse_text(text, 0) is None
-
-
-def test_names_are_short_and_move_no_terminal():
-    assert tidy("a\x1b[31m\n\r\x85\u202e\udcffb" + "x" * 999)[:12] == "a?[31m?????b"
-    assert len(tidy("x" * 999)) == NAME_LIMIT
-    assert parse_text(GOOD.replace("other", "\x1b]0;x\x07"), 0).run_id == "?]0;x?"
-    assert parse_text(GOOD.replace("held 0-3", "held "), 0).held == EMPTY
