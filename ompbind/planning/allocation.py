@@ -11,9 +11,8 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Level, touched
 from ompbind.masks.mask import part_fault
-from ompbind.planning.conflicts import WAYS_OUT
 from ompbind.planning.cpu_pool import Ground, make_ground
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.occupancy import WAYS_OUT, AvailableCpus
 from ompbind.planning.oversubscription import fill, split_core, take_turns
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import Ask, Field, make_field

@@ -7,8 +7,7 @@ from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine, touched
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, part_fault
-from ompbind.planning.conflicts import in_use
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.occupancy import AvailableCpus, in_use
 from ompbind.record import Record
 
 

@@ -4,14 +4,19 @@ A run *holds* the CPUs of its ranks and those that it reserves. A rank of a laun
 planned for all ranks of the job on its machine: ranks that start later must still find their CPUs free.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.machine.model import Machine
+from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.machine.model import Level, Machine, touched
 from ompbind.record import Record
 
 NAME_LIMIT = 200
 """Characters of a run's name that others are told."""
+
+NAMED_RUNS = 3
+"""Runs that a message names; more are counted."""
+
+WAYS_OUT = "wait until others end ('ompbind ps' lists live runs), or use their CPUs all the same with --share"
 
 
 class LiveRun(Record):
@@ -71,6 +76,30 @@ class AvailableCpus(Record):
     def ordinary(self) -> CpuSet:
         """The CPUs that are used without being named: what is free and not set apart."""
         return self.free - self.machine.apart
+
+
+def in_use(available: AvailableCpus, cpus: CpuSet) -> str:
+    """Say which runs use CPUs, or other hardware threads of their cores."""
+    runs = [run for run in available.runs if not reach(available.machine, run).isdisjoint(cpus)]
+    where = "in use" if not union(run.held for run in runs).isdisjoint(cpus) else "on cores in use"
+    return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {_names(runs)}"
+
+
+def _names(runs: Sequence[LiveRun]) -> str:
+    """Name runs, each once though it may be several ranks of an engine; one without a name has ended."""
+    told = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
+    if not told:
+        return "a run that has ended since the first rank of this job was planned"
+    pids = {run.run_id: run.pid for run in reversed(runs)}
+    first = [f"run {name} (pid {pids[name]})" for name in told[:NAMED_RUNS]]
+    more = [f"{len(told) - NAMED_RUNS} more"] if len(told) > NAMED_RUNS else []
+    *some, last = first + more
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def reach(machine: Machine, run: LiveRun) -> CpuSet:
+    """Return the CPUs of all cores that a run has CPUs of."""
+    return union(core.cpus for core in touched(machine.at(Level.CORE), run.held))
 
 
 def tidy(name: str) -> str:

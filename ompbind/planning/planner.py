@@ -8,11 +8,11 @@ from ompbind.machine.model import Domain, Level, Machine, index_by_cpu, serving
 from ompbind.openmp.binding import Style, check_runtimes, choose_style
 from ompbind.openmp.places import make_places, places_text
 from ompbind.planning.allocation import Share, make_shares
-from ompbind.planning.conflicts import check_alone, in_use, make_available
+from ompbind.planning.conflicts import check_alone, make_available
 from ompbind.planning.cpu_pool import Ground, make_ground
 from ompbind.planning.memory_policy import add_policies
 from ompbind.planning.notes import check_strict, explain
-from ompbind.planning.occupancy import AvailableCpus, LiveRun
+from ompbind.planning.occupancy import AvailableCpus, LiveRun, in_use
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Bind, Request
 from ompbind.planning.strategies.table import STRATEGIES
