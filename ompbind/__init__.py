@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from ompbind.machine.model import Level, Machine
     from ompbind.machine.sources.table import read_machine
     from ompbind.masks.mask import Mask, parse_mask
+    from ompbind.openmp.binding import Bind, ProcBind
+    from ompbind.openmp.runtimes import OmpRuntime
     from ompbind.planning.mask_suggestion import suggest_mask
     from ompbind.planning.plan import Placement, Plan
     from ompbind.planning.planner import make_plan
-    from ompbind.planning.request import Bind, Memory, ProcBind, Request, Sharing
+    from ompbind.planning.request import Memory, Request, Sharing
     from ompbind.programs.command_analysis import read_workload
-    from ompbind.programs.library_catalog import OmpRuntime
     from ompbind.programs.workload import Workload
     from ompbind.registry.claims import read_occupied
 
@@ -61,12 +62,13 @@ _HOMES = {
     "machine.model": "Level Machine",
     "machine.sources.table": "read_machine",
     "masks.mask": "Mask parse_mask",
+    "openmp.binding": "Bind ProcBind",
+    "openmp.runtimes": "OmpRuntime",
     "planning.plan": "Placement Plan",
     "planning.mask_suggestion": "suggest_mask",
     "planning.planner": "make_plan",
-    "planning.request": "Bind Memory ProcBind Request Sharing",
+    "planning.request": "Memory Request Sharing",
     "programs.command_analysis": "read_workload",
-    "programs.library_catalog": "OmpRuntime",
     "programs.workload": "Workload",
     "registry.claims": "read_occupied",
 }

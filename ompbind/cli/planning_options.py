@@ -11,12 +11,14 @@ from click.core import ParameterSource
 from ompbind.cli.click_base import option
 from ompbind.errors import RequestError
 from ompbind.masks.mask import parse_mask
+from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.openmp.variables import DEFEATING
 from ompbind.planning.rank_command import Job, parse_assignment
-from ompbind.planning.request import Bind, Family, Memory, ProcBind, Request, Sharing, Smt
+from ompbind.planning.request import Family, Memory, Request, Sharing, Smt
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.programs.command_analysis import preload_entries, read_workload
-from ompbind.programs.library_catalog import PRELOADABLE, OmpRuntime
+from ompbind.programs.library_catalog import PRELOADABLE
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 
@@ -121,9 +123,9 @@ _PLANNING_OPTIONS = (
     _planned("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
               show_default=True,
               help="How threads take their places, where --bind gives several."),
-    _planned("--omp-runtime", type=click.Choice(["auto", *(str(one) for one in OmpRuntime)]), default="auto",
+    _planned("--omp-runtime", type=click.Choice(["auto", *map(str, OmpRuntime)]), default="auto",
               show_default=True, metavar="NAME",
-              help="The OpenMP runtime of the command: auto (its files tell), gomp, llvm, intel."),
+              help=f"The OpenMP runtime of the command: auto (its files tell), {', '.join(OmpRuntime)}."),
     _planned("--preload", "preloads", type=library_names, multiple=True, metavar="NAME|PATH",
              shell_complete=_complete_preloads,
              help=f"Put a library first in LD_PRELOAD: {', '.join(PRELOADABLE)}, or a path; also several."),

@@ -9,12 +9,15 @@ from ompbind.doctor.facts import Command
 from ompbind.errors import LaunchError
 from ompbind.programs.command_analysis import find_sites, is_python, read_workload
 from ompbind.programs.elf import read_header
+from ompbind.programs.library_catalog import KINDS, PRELOADABLE
 from ompbind.programs.library_search import find_kind
 from ompbind.programs.preload import preload_folders
 from ompbind.programs.which import find_command
 from ompbind.programs.workload import How, Workload
 
-WORTHWHILE = ("tcmalloc", "jemalloc", "mimalloc", "iomp")
+WORTHWHILE = tuple(
+    name for name in PRELOADABLE if (family := KINDS[name].family) is None or family.facts.worth_preloading
+)
 """Libraries that are looked for, since preloading them may make programs faster."""
 
 INTERESTING = ("duckdb", "torch", "vllm")
@@ -24,8 +27,6 @@ _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
 _LINE = 256
 """Bytes of the first line of a script that Linux reads."""
-
-_X86 = ("x86_64", "i386", "x32")
 
 
 def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
@@ -99,9 +100,10 @@ def _find_packages(work: Workload, env: Mapping[str, str]) -> Iterator[str]:
 def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return (name, path) of the libraries that could be preloaded, "" for those that are not found.
 
-    Intel's runtime is for x86 alone.
+    Runtimes that are not made for the architecture of the program are left out.
     """
     like = read_header(work.program) or read_header(sys.executable)
     folders = list(dict.fromkeys(preload_folders(work, env)))
-    names = [name for name in WORTHWHILE if name != "iomp" or like is None or like.architecture in _X86]
+    families = ((name, KINDS[name].family) for name in WORTHWHILE)
+    names = (name for name, one in families if not (one and like) or one.runs_on(like.architecture))
     return tuple((name, find_kind(name, like, folders) or "") for name in names)

@@ -9,26 +9,30 @@ OMP_PROC_BIND=false, none narrows anything.
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.planning.request import Bind
-from ompbind.procfs.process import Expected, ProcessState, parse_places
-from ompbind.programs.library_catalog import OmpRuntime
-
-_NEWER = (OmpRuntime.LLVM, OmpRuntime.INTEL)
-_STANDARD = {"OMP_PLACES", "OMP_PROC_BIND"}
-"""The variables of OpenMP that bind threads; libgomp heeds GOMP_CPU_AFFINITY only where there is neither."""
-
-_KMP_BINDS = ("compact", "scatter", "balanced", "explicit", "proclist", "physical", "logical")
-"""Words in KMP_AFFINITY that bind threads; others only say how."""
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.places import parse_places
+from ompbind.openmp.runtimes import (
+    CPU_LISTS,
+    KMP_AFFINITY,
+    KMP_BINDS,
+    KMP_READERS,
+    NO_RESPECT,
+    STANDARD,
+    SUBSETS,
+    OmpRuntime,
+)
+from ompbind.procfs.process import Expected, ProcessState
 
 
 def explain_escape(process: ProcessState) -> str:
     """Say what lets threads leave the CPUs of their rank."""
     env = process.env
-    if "GOMP_CPU_AFFINITY" in env and process.has(OmpRuntime.GOMP) and not env.keys() & _STANDARD:
-        value = env["GOMP_CPU_AFFINITY"]
-        return f"libgomp obeys GOMP_CPU_AFFINITY={value}, whatever the process itself may use"
-    kmp = env.get("KMP_AFFINITY", "")
-    if "norespect" in kmp and process.has(*_NEWER):
+    for one in OmpRuntime:
+        name = one.facts.cpu_list
+        if name in env and process.has(one) and not env.keys() & STANDARD:
+            return f"{one.label} obeys {name}={env[name]}, whatever the process itself may use"
+    kmp = env.get(KMP_AFFINITY, "")
+    if NO_RESPECT in kmp and process.has(*KMP_READERS):
         return f"KMP_AFFINITY={kmp} tells an OpenMP runtime not to respect what the process may use"
     return (
         f"the program, or somebody else, changed that (sched_setaffinity, as taskset does){_blind(process)}"
@@ -43,16 +47,15 @@ def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
 def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
     env = process.env
     obeyed = "an OpenMP runtime obeys {}={} of the process"
-    if process.has(*_NEWER):
-        kmp = env.get("KMP_AFFINITY", "")
-        if any(word in kmp for word in _KMP_BINDS):
-            yield obeyed.format("KMP_AFFINITY", kmp)
-        if env.get("KMP_HW_SUBSET"):
-            yield obeyed.format("KMP_HW_SUBSET", env["KMP_HW_SUBSET"])
-    if "GOMP_CPU_AFFINITY" in env and process.runtimes and not _only_gomp_is_told_else(process):
-        yield obeyed.format("GOMP_CPU_AFFINITY", env["GOMP_CPU_AFFINITY"])
+    if process.has(*KMP_READERS):
+        kmp = env.get(KMP_AFFINITY, "")
+        if any(word in kmp for word in KMP_BINDS):
+            yield obeyed.format(KMP_AFFINITY, kmp)
+        yield from (obeyed.format(name, env[name]) for name in SUBSETS if env.get(name))
+    if process.runtimes and not _only_gomp_is_told_else(process):
+        yield from (obeyed.format(name, env[name]) for name in CPU_LISTS if name in env)
     if _binds(process, masks):
-        told = " ".join(f"{name}={env[name]}" for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env)
+        told = " ".join(f"{name}={env[name]}" for name in STANDARD if name in env)
         if process.main and process.main.cpus in masks:
             bound = f"{_runtime(process)} bound the initial thread to its first place"
             yield f"{bound}, and what it starts inherits that ({told})"
@@ -62,7 +65,7 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
 
 def _only_gomp_is_told_else(process: ProcessState) -> bool:
     """Tell whether all runtimes are libgomp, in which the variables of OpenMP win over its own."""
-    return not process.has(*_NEWER) and bool(process.env.keys() & _STANDARD)
+    return not process.has(*KMP_READERS) and bool(process.env.keys() & STANDARD)
 
 
 def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
@@ -72,7 +75,7 @@ def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
     program is not, but only it would make masks of just these places.
     """
     env = process.env
-    if not env.keys() & _STANDARD or env.get("OMP_PROC_BIND", "").lower() == "false":
+    if not env.keys() & STANDARD or env.get("OMP_PROC_BIND", "").lower() == "false":
         return False
     places = parse_places(env.get("OMP_PLACES", ""))
     if places is None:

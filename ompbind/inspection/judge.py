@@ -16,7 +16,7 @@ from ompbind.inspection.diagnosis import (
     explain_own,
     guess_expected,
 )
-from ompbind.planning.request import Bind
+from ompbind.openmp.binding import Bind
 from ompbind.procfs.process import Expected, ProcessState
 from ompbind.record import Record
 from ompbind.words import Words

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
 from ompbind.inspection.judge import Finding, Level, Verdict, judge
+from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun, tidy
-from ompbind.planning.request import Bind
 from ompbind.procfs.numa_maps import MemorySight
 from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables
 from ompbind.record import Record

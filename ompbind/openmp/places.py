@@ -1,4 +1,4 @@
-"""OpenMP places: which ones each binding mode gives to a rank, and their text.
+"""OpenMP places: which ones each binding mode gives to a rank, and their text, written and read.
 
 A *place* is a set of CPUs that an OpenMP thread may float in. The text is only ever `{a,b},{c}` with
 decimal numbers, the one form that every OpenMP runtime reads in the same way; past TEXT_LIMIT bytes
@@ -10,10 +10,11 @@ unless the mode is "exact".
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.planning.request import Bind
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import OmpRuntime
 
-TEXT_LIMIT = 4000
-"""Bytes of OMP_PLACES that every runtime accepts; Intel's stops reading at about 4,085."""
+TEXT_LIMIT = min(one.facts.places_limit for one in OmpRuntime if one.facts.places_limit)
+"""Bytes of OMP_PLACES that every runtime accepts."""
 
 Cores = Sequence[CpuSet]
 """The CPUs of one rank, core by core, in the rank's order."""
@@ -70,3 +71,27 @@ def _numbers(place: CpuSet) -> str:
 
 def _runs(place: CpuSet) -> str:
     return ",".join(str(start) if length == 1 else f"{start}:{length}" for start, length in place.runs())
+
+
+def parse_places(text: str) -> tuple[CpuSet, ...] | None:
+    """Read OMP_PLACES as far as it is braces with numbers or `start:length` in them; None for other forms."""
+    text = "".join(text.split())
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        return tuple(CpuSet(_parse_place(place)) for place in text[1:-1].split("},{"))
+    except ValueError:
+        return None
+
+
+def _parse_place(place: str) -> Iterator[int]:
+    for item in place.split(","):
+        start, colon, length = item.partition(":")
+        first = _parse_number(start)
+        yield from range(first, first + (_parse_number(length) if colon else 1))
+
+
+def _parse_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise ValueError(f"{text!r} is not a CPU number")
+    return int(text)

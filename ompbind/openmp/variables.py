@@ -1,16 +1,16 @@
-"""A placement as environment variables: what OpenMP runtimes and other thread pools need to be told.
+"""The binding of a rank as variables: what OpenMP runtimes and other thread pools need to be told.
 
 The reasons are measured. OMP_PLACES and OMP_PROC_BIND are set together or not at all;
 OMP_NUM_THREADS always, and never empty or 0; variables that beat them are cleared, because some
 runtimes let them override the places or even leave the mask of the process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ompbind.openmp.binding import Style, choose_style, knows_reset
+from ompbind.cpuset import CpuSet
+from ompbind.openmp.binding import Bind, Binding, Style
 from ompbind.openmp.places import places_text
-from ompbind.planning.plan import Placement
-from ompbind.planning.request import Bind, ProcBind, Request
+from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
 from ompbind.record import Record
 
 THREAD_COUNTS = (
@@ -35,23 +35,13 @@ LIBUV_LEAST = 4
 """The pool of Node.js, whose threads mostly wait for files, and how many it has when nothing is said."""
 
 DEFEATING = (
-    "GOMP_CPU_AFFINITY",
-    "KMP_AFFINITY",
-    "KMP_HW_SUBSET",
-    "KMP_PLACE_THREADS",
-    "KMP_TOPOLOGY_METHOD",
-    "KMP_HIDDEN_HELPER_AFFINITY",
-    "KMP_ALL_THREADS",
-    "KMP_DEVICE_THREAD_LIMIT",
-    "KMP_TEAMS_THREAD_LIMIT",
+    *CLEARED,
     "OMP_THREAD_LIMIT",
     "OMP_TEAMS_THREAD_LIMIT",
     "OMP_DYNAMIC",
-    "KMP_DYNAMIC_MODE",
     "GOTO_NUM_THREADS",
     "MKL_DOMAIN_NUM_THREADS",
-    "OMP_PLACES",
-    "OMP_PROC_BIND",
+    *STANDARD,
 )
 """Variables that would move or narrow the threads of a rank when inherited from the caller."""
 
@@ -64,32 +54,40 @@ class Inherited(Record):
     after: str | None
 
 
-def make_openmp_variables(placement: Placement, request: Request) -> dict[str, str | None]:
-    """Return every variable that decides threads and binding: its value, or None for "unset"."""
+def make_openmp_variables(
+    cpus: Sequence[int], places: Sequence[CpuSet], threads: int, binding: Binding
+) -> dict[str, str | None]:
+    """Return every variable that decides threads and binding: its value, or None for "unset".
+
+    `cpus` are those of the rank in the order of its threads; without `places` nothing is bound.
+    """
     variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
-    variables.update(dict.fromkeys(THREAD_COUNTS, str(placement.threads)))
-    variables[LIBUV] = str(max(placement.threads, LIBUV_LEAST))
-    places = places_text(placement.places) if placement.places else None
-    if not places:
+    variables.update(dict.fromkeys(THREAD_COUNTS, str(threads)))
+    variables[LIBUV] = str(max(threads, LIBUV_LEAST))
+    text = places_text(places) if places else None
+    if not text:
         return {**variables, "OMP_PROC_BIND": "false"}
-    reset = knows_reset(request)
-    if choose_style(request) is Style.LIST:
-        return {**variables, "KMP_AFFINITY": _listed(placement, reset=reset)}
-    whole = request.bind is Bind.RANK
-    variables["OMP_PLACES"] = places
-    variables["OMP_PROC_BIND"] = "true" if whole else str(ProcBind(request.proc_bind))
-    if request.bind is Bind.EXACT and reset:
-        variables["KMP_AFFINITY"] = "reset"
+    if binding.style is Style.LIST:
+        return {**variables, KMP_AFFINITY: _listed(cpus, reset=binding.reset)}
+    variables["OMP_PLACES"] = text
+    variables["OMP_PROC_BIND"] = "true" if binding.bind is Bind.RANK else str(binding.proc_bind)
+    if binding.bind is Bind.EXACT and binding.reset:
+        variables[KMP_AFFINITY] = "reset"
     return variables
 
 
-def _listed(placement: Placement, *, reset: bool) -> str:
+def _listed(cpus: Sequence[int], *, reset: bool) -> str:
     """Write the CPUs of a rank as runtimes take them that read KMP_AFFINITY: one for each thread, in order.
 
     Without `granularity=fine` each of them would stand for its whole core.
     """
-    cpus = ",".join(map(str, placement.cpus))
-    return f"{'reset,' if reset else ''}granularity=fine,explicit,proclist=[{cpus}]"
+    listed = ",".join(map(str, cpus))
+    return f"{'reset,' if reset else ''}granularity=fine,explicit,proclist=[{listed}]"
+
+
+def split_words(value: str) -> set[str]:
+    """Return the words in the value of a variable, which commas separate, in lower case."""
+    return set(value.lower().replace(" ", "").split(","))
 
 
 def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> tuple[Inherited, ...]:

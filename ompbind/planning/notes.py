@@ -5,10 +5,12 @@ from collections.abc import Callable
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, index_by_cpu, touched
-from ompbind.openmp.binding import CONFLICT, Style, choose_style, explain_runtime
+from ompbind.openmp.binding import Style
 from ompbind.planning.conflicts import explain_neighbours
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
 from ompbind.planning.plan import Note, Plan
+from ompbind.planning.runtime_choice import choose_style
+from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Domain, Level, Machine, index_by_cpu, serving
-from ompbind.openmp.binding import Style, check_runtimes, choose_style
+from ompbind.openmp.binding import Bind, Style
 from ompbind.openmp.places import make_places, places_text
 from ompbind.planning.allocation import Share, make_shares
 from ompbind.planning.conflicts import check_alone, make_available
@@ -14,7 +14,8 @@ from ompbind.planning.memory_policy import add_policies
 from ompbind.planning.notes import check_strict, explain
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, in_use
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import Bind, Request
+from ompbind.planning.request import Request
+from ompbind.planning.runtime_choice import check_runtimes, choose_style
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.openmp.variables import Inherited, find_inherited, make_openmp_variables
+from ompbind.openmp.variables import Inherited, find_inherited
 from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.record import Record
 
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
@@ -75,7 +76,7 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     What the caller's environment already has is left out when the job keeps inherited variables.
     """
     placement = plan.placements[seat.slot]
-    threads = make_openmp_variables(placement, plan.request)
+    threads = make_thread_variables(placement, plan.request)
     if job.keep:
         kept = _PAIR if _PAIR & job.base.keys() else set()
         threads = {name: value for name, value in threads.items() if name not in job.base.keys() | kept}
@@ -118,7 +119,7 @@ def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
     """
     if job.keep or "OMPBIND_RANK" in job.base:
         return ()
-    return find_inherited(job.base, make_openmp_variables(plan.placements[0], plan.request))
+    return find_inherited(job.base, make_thread_variables(plan.placements[0], plan.request))
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.machine.model import Level, index_by_cpu, touched
 from ompbind.masks.mask import mask_text
+from ompbind.openmp.binding import Bind
 from ompbind.planning.metrics import Border, Measures
 from ompbind.planning.plan import Plan
-from ompbind.planning.request import Bind, Memory
+from ompbind.planning.request import Memory
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
 

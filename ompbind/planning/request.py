@@ -10,30 +10,14 @@ from typing import Literal
 from ompbind.errors import RequestError
 from ompbind.machine.model import KindName
 from ompbind.masks.mask import Mask, Word
-from ompbind.programs.library_catalog import OmpRuntime
+from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 from ompbind.words import Words
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
-
-
-class Bind(Words):
-    """How the OpenMP threads of a rank are bound; the rank's process is confined in every mode."""
-
-    RANK = "rank"
-    CORE = "core"
-    THREAD = "thread"
-    EXACT = "exact"
-    NONE = "none"
-
-
-class ProcBind(Words):
-    """How OpenMP spreads the threads of a team over its places."""
-
-    CLOSE = "close"
-    SPREAD = "spread"
 
 
 class Memory(Words):

@@ -9,37 +9,37 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 
-NAMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so")
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs.library_catalog import name_library
+
+NAMES = tuple(name for one in OmpRuntime for name in one.facts.sonames)
 """Names by which the dynamic linker knows the OpenMP runtimes."""
 
-_FILES = "lib*omp*.so*"
-_IN_SITE_PACKAGES = ("torch/lib", "*.libs", "intel_openmp*/lib", "conda/lib")
-_SYSTEM = ("/usr/lib/llvm-*/lib",)
-_STEMS = ("libgomp", "libomp", "libiomp5")
+_FILES = "lib*.so*"
+_SYSTEM = tuple(folder for one in OmpRuntime for folder in one.facts.folders)
+_OWN = (folder for one in OmpRuntime for folder in one.facts.package_folders)
+_IN_SITE_PACKAGES = ("torch/lib", "*.libs", *_OWN, "conda/lib")
 
 
 def find_candidates(env: Mapping[str, str]) -> list[str]:
     """Return names and paths to try, each file once, by-name ones first."""
-    seen: dict[tuple[str, str | None], str] = {}
+    seen: dict[tuple[str, OmpRuntime | None], str] = {}
     for path in _paths(env):
-        if runtime_name(path):
+        if name_runtime(path):
             seen.setdefault(identity(path), path)
     return [*NAMES, *seen.values()]
 
 
-def identity(path: str) -> tuple[str, str | None]:
+def identity(path: str) -> tuple[str, OmpRuntime | None]:
     """Return what makes a runtime one of its own: its folder and its kind; some folders hold copies."""
     file = os.path.realpath(path)
-    return os.path.dirname(file), runtime_name(file)
+    return os.path.dirname(file), name_runtime(file)
 
 
-def runtime_name(path: str) -> str | None:
-    """Return "libgomp", "libomp" or "libiomp5" for the file of a runtime, None for any other file."""
-    base = os.path.basename(path)
-    for stem in _STEMS:
-        if base.startswith(stem) and base[len(stem) : len(stem) + 1] in (".", "-"):
-            return None if "plugin" in base else stem
-    return None
+def name_runtime(path: str) -> OmpRuntime | None:
+    """Return which OpenMP runtime a file is by its name, None for any other file."""
+    library = name_library(path)
+    return library.family if library else None
 
 
 def _paths(env: Mapping[str, str]) -> Iterator[str]:

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.probe.libraries import find_candidates, identity, runtime_name
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.probe.libraries import find_candidates, identity, name_runtime
 from ompbind.registry.sightings import ProbeResult, ThreadSight
 
 _NO_LIBRARY = b"no library"
@@ -27,7 +28,7 @@ def run_probe(env: Mapping[str, str]) -> ProbeResult:
     """Probe every OpenMP runtime that this process would find, one after the other."""
     sights: list[ThreadSight] = []
     failed: list[str] = []
-    seen: set[tuple[str, str | None]] = set()
+    seen: set[tuple[str, OmpRuntime | None]] = set()
     for candidate in find_candidates(env):
         if identity(candidate) in seen:
             continue
@@ -76,11 +77,12 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
 
 
 def _clear_away(pid: int) -> None:
-    """Remove the file by which runtimes of LLVM and Intel register: they do when they end in order only."""
-    try:
-        os.unlink(f"/dev/shm/__KMP_REGISTERED_LIB_{pid}_{os.getuid()}")
-    except OSError:
-        pass  # most runtimes have none
+    """Remove the files by which some runtimes register: they do when they end in order only."""
+    for file in {one.facts.leaves for one in OmpRuntime if one.facts.leaves}:
+        try:
+            os.unlink(file.format(pid=pid, uid=os.getuid()))
+        except OSError:
+            pass  # most runtimes have none
 
 
 def _tell_region(candidate: str, pipe: int) -> None:
@@ -119,8 +121,9 @@ def _run_region(library: ctypes.CDLL, path: str) -> list[ThreadSight]:
 
 def _look(library: ctypes.CDLL, path: str) -> ThreadSight:
     place = int(library.omp_get_place_num())
+    runtime = name_runtime(path)
     return ThreadSight(
-        runtime=runtime_name(path) or os.path.basename(path),
+        runtime=runtime.label if runtime else os.path.basename(path),
         path=path,
         thread=int(library.omp_get_thread_num()),
         threads=int(library.omp_get_num_threads()),
@@ -144,7 +147,7 @@ def _loaded_path() -> str | None:
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             mapped = (line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line)
-            return next((path for path in mapped if runtime_name(path)), None)
+            return next((path for path in mapped if name_runtime(path)), None)
     except OSError:
         return None
 

@@ -4,12 +4,14 @@ A *mask* of a thread is the set of CPUs that it may run on. A thread is *narrowe
 what its rank has, and *outside* when it is something else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.places import parse_places
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.plan import Placement
-from ompbind.planning.request import Bind
-from ompbind.programs.library_catalog import Library, OmpRuntime, Role
+from ompbind.programs.library_catalog import Library, Role
 from ompbind.record import Record
 
 RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
@@ -131,27 +133,3 @@ def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
     if len(places) == 1:
         return Bind.RANK
     return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE
-
-
-def parse_places(text: str) -> tuple[CpuSet, ...] | None:
-    """Read OMP_PLACES as far as it is braces with numbers or `start:length` in them; None for other forms."""
-    text = "".join(text.split())
-    if not (text.startswith("{") and text.endswith("}")):
-        return None
-    try:
-        return tuple(CpuSet(_numbers(place)) for place in text[1:-1].split("},{"))
-    except ValueError:
-        return None
-
-
-def _numbers(place: str) -> Iterator[int]:
-    for item in place.split(","):
-        start, colon, length = item.partition(":")
-        first = _number(start)
-        yield from range(first, first + (_number(length) if colon else 1))
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5):
-        raise ValueError(f"{text!r} is not a CPU number")
-    return int(text)

@@ -7,8 +7,10 @@ folders of the one environment that it belongs to.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from ompbind.errors import OmpbindError
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import PLAIN, Elf, read_elf, read_header
 from ompbind.programs.library_catalog import Role, name_library
 from ompbind.programs.which import find_command
@@ -277,9 +279,9 @@ def _shared_runtime(sites: Sequence[str]) -> Iterator[Found]:
     """Yield the system's runtime where packages are there that need one and carry none, as Debian's are."""
     from ompbind.programs.library_search import find_library, identify_library, linker_folders
 
-    for site in sites:
-        by = next((name for name in ("torch", "sklearn") if name in _names(site)), None)
-        path = find_library("libgomp.so.1", None, linker_folders({})) if by else None
+    for site, facts in product(sites, (one.facts for one in OmpRuntime if one.facts.used_by)):
+        by = next((name for name in facts.used_by if name in _names(site)), None)
+        path = find_library(facts.sonames[0], None, linker_folders({})) if by else None
         library = identify_library(path) if path else None
         if library and by:
             yield Found(library=library, how=How.AVAILABLE, by=by)

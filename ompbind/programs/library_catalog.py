@@ -7,6 +7,7 @@ A *runtime* makes and binds the threads of OpenMP, a *BLAS* has threads of its o
 
 from collections.abc import Iterable, Mapping
 
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 from ompbind.words import Words
 
@@ -18,14 +19,6 @@ class Role(Words):
     BLAS = "blas"
     ALLOCATOR = "allocator"
     POOL = "pool"
-
-
-class OmpRuntime(Words):
-    """The families of OpenMP runtimes, which read the same variables in different ways."""
-
-    GOMP = "gomp"
-    LLVM = "llvm"
-    INTEL = "intel"
 
 
 class Kind(Record):
@@ -48,9 +41,10 @@ class Kind(Record):
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind(name="gomp", stems=("libgomp",), role=Role.RUNTIME, family=OmpRuntime.GOMP),
-        Kind(name="omp", stems=("libomp", "libomp5"), role=Role.RUNTIME, family=OmpRuntime.LLVM),
-        Kind(name="iomp", stems=("libiomp5",), role=Role.RUNTIME, family=OmpRuntime.INTEL),
+        *(
+            Kind(name=one.facts.library, stems=one.facts.stems, role=Role.RUNTIME, family=one)
+            for one in OmpRuntime
+        ),
         Kind(
             name="openblas",
             stems=(
@@ -82,27 +76,26 @@ KINDS: Mapping[str, Kind] = {
 }
 """Every kind of library that is known, by its name."""
 
-PRELOADABLE = ("tcmalloc", "jemalloc", "mimalloc", "iomp", "omp", "gomp")
+PRELOADABLE = ("tcmalloc", "jemalloc", "mimalloc", *(one.facts.library for one in reversed(OmpRuntime)))
 """What can be preloaded by name."""
 
 PACKAGES: Mapping[str, str] = {
     "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools-libs (Fedora), gperftools (conda)",
     "jemalloc": "libjemalloc2 (Debian, Ubuntu), jemalloc (Fedora, conda)",
     "mimalloc": "libmimalloc2.0 (Debian, Ubuntu), mimalloc (Fedora, conda)",
-    "iomp": "intel-openmp (pip and conda; x86 only)",
-    "omp": "libomp5 (Debian, Ubuntu), libomp (Fedora), llvm-openmp (conda)",
-    "gomp": "libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
+    **{one.facts.library: one.facts.packages for one in OmpRuntime},
 }
 """The packages in which each of them comes."""
 
 _BY_STEM = {stem: kind for kind in KINDS.values() for stem in kind.stems}
+_PLUGINS = tuple(stem for one in OmpRuntime for stem in one.facts.plugins)
 _DELETED = " (deleted)"
 
 
 class Library(Record):
     """One library: its file, its kind, and the version of the family where the path or the file tells it.
 
-    `version` is that of LLVM for "omp", None where nothing tells it.
+    `version` is that of the project that a runtime is of, None where nothing tells it.
     """
 
     path: str
@@ -119,16 +112,16 @@ def name_library(path: str) -> Library | None:
     """Return which library a file is by its name, None for one that is none of these."""
     path = path.removesuffix(_DELETED)
     stem, dot, _ = path.rpartition("/")[2].partition(".so")
-    plain, _, mark = stem.partition("-")
-    kind = _BY_STEM.get(stem) or (None if mark.startswith("plugin") else _BY_STEM.get(plain))
-    if not dot:
+    kind = _BY_STEM.get(stem) or _BY_STEM.get(stem.partition("-")[0])
+    if not dot or kind is None or stem.startswith(_PLUGINS):
         return None
-    return Library(path=path, kind=kind, version=_read_version(path)) if kind else None
+    return Library(path=path, kind=kind, version=_read_version(path, kind))
 
 
-def _read_version(path: str) -> int | None:
-    """Return the version of LLVM that a path of its libraries names, as in /usr/lib/llvm-14/lib."""
-    _, found, rest = path.partition("/llvm-")
+def _read_version(path: str, kind: Kind) -> int | None:
+    """Return the version of a runtime that its path names, as in /usr/lib/llvm-14/lib."""
+    mark = kind.family.facts.version_folder if kind.family else ""
+    _, found, rest = path.partition(f"/{mark}") if mark else ("", "", "")
     digits = rest.partition("/")[0]
     return int(digits) if found and digits.isascii() and digits.isdigit() and len(digits) < 4 else None
 

@@ -5,18 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from ompbind.programs.elf import PLAIN, Elf, read_header
-from ompbind.programs.library_catalog import KINDS, Library, OmpRuntime, name_library
+from ompbind.programs.library_catalog import KINDS, Library, name_library
 
 _DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
 _NESTING = 8
 """Files of the linker's configuration that include each other, at most."""
 
-_NEWER = ((b"\0__kmpc_fork_call_if\0", 16), (b"\0omp_in_explicit_task\0", 15))
-"""Names that libomp has from a version of LLVM on: before 16 children that it forks crash when it has places,
-before 15 it has no KMP_AFFINITY=reset. What it says of itself is the same in all versions (measured)."""
-
-_OLDEST = 14
 _NAMES_END = 1 << 17
 """Bytes at the beginning of a runtime in which the names are that it exports."""
 
@@ -27,21 +22,22 @@ def identify_library(path: str) -> Library | None:
     Some environments have a link named libgomp that leads to another runtime.
     """
     library = name_library(os.path.realpath(path)) or name_library(path)
-    if library is None or library.family is not OmpRuntime.LLVM or library.version is not None:
+    if library is None or library.family is None or library.version is not None:
         return library
-    return library.replace(version=_read_version(library.path))
+    return library.replace(version=_read_version(library.path, library.family.facts.version_names))
 
 
-def _read_version(path: str) -> int | None:
-    """Return from which version of LLVM a runtime is, 14 for older and 16 for newer ones, too."""
+def _read_version(path: str, names: Sequence[tuple[str, int]]) -> int | None:
+    """Return the version of a runtime by the first of some names that it exports, if it exports the last."""
+    if not names:
+        return None
     try:
         with open(path, "rb") as file:
-            names = file.read(_NAMES_END)
+            head = file.read(_NAMES_END)
     except OSError:
         return None
-    if b"\0__kmpc_fork_call\0" not in names:
-        return None
-    return next((version for name, version in _NEWER if name in names), _OLDEST)
+    found = [version for name, version in names if b"\0%b\0" % name.encode() in head]
+    return found[0] if names[-1][1] in found else None
 
 
 def find_library(name: str, like: Elf | None, folders: Sequence[str]) -> str | None:

@@ -6,7 +6,8 @@ lies *available* in the environment of its Python, where only running it could t
 
 from collections.abc import Iterator
 
-from ompbind.programs.library_catalog import Library, OmpRuntime, Role
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs.library_catalog import Library, Role
 from ompbind.record import Record
 from ompbind.words import Words
 

@@ -8,11 +8,12 @@ from ompbind.cpuset import CpuSet, count
 from ompbind.errors import RequestError
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.masks.mask import Mask, mask_text
+from ompbind.openmp.binding import Bind
 from ompbind.planning.metrics import Measures, measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import Variables
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import Bind, Memory, Request
+from ompbind.planning.request import Memory, Request
 from ompbind.programs.workload import Found, Workload
 from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.report.topology_json import render_summary

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import guess_expected
 from ompbind.inspection.judge import Level, Verdict, judge, judge_memory
-from ompbind.openmp.places import places_text
-from ompbind.planning.request import Bind
-from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables, parse_places
+from ompbind.openmp.binding import Bind
+from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables
 from ompbind.programs.library_catalog import name_library
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
@@ -389,21 +388,6 @@ def test_another_memory_policy_than_planned_is_a_problem(planned, seen, level):
 )
 def test_without_variables_of_ompbind_nothing_is_expected(env):
     assert expect_variables(env) is None
-
-
-SETS = st.lists(st.sets(st.integers(0, 200), min_size=1).map(CpuSet), min_size=1, max_size=8)
-
-
-@given(SETS)
-def test_places_that_are_written_can_be_read(places):
-    assert parse_places(places_text(places)) == tuple(places)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "cores", "0,1", "{0-3}", "{0}:4", "{0},!{1}", "{a}", "{0:2:4}", "{99999999}"]
-)
-def test_other_forms_of_places_are_not_guessed(text):
-    assert parse_places(text) is None
 
 
 MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)

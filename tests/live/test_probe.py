@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.probe.libraries import find_candidates, runtime_name
+from ompbind.probe.libraries import find_candidates, name_runtime
 from tests.live.conftest import required, two_cpus
 
 RUNTIMES = ("libgomp", "libomp", "libiomp5")
@@ -99,16 +99,16 @@ def test_candidates_are_files_of_runtimes_each_once(tmp_path):
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/x/libgomp.so.1", "libgomp"),
-        ("/x/libgomp-e985bcbb.so.1.0.0", "libgomp"),
-        ("/x/libomp-14.so.5", "libomp"),
-        ("/x/libiomp5.so", "libiomp5"),
+        ("/x/libgomp.so.1", "gomp"),
+        ("/x/libgomp-e985bcbb.so.1.0.0", "gomp"),
+        ("/x/libomp-14.so.5", "llvm"),
+        ("/x/libiomp5.so", "intel"),
         ("/x/libompitrace.so.40", None),
         ("/x/libgomp-plugin-nvptx.so.1", None),
     ],
 )
 def test_runtimes_are_known_by_their_files(path, name):
-    assert runtime_name(path) == name
+    assert name_runtime(path) == name
 
 
 def test_files_that_are_no_libraries_are_no_runtimes(ompbind, tmp_path):

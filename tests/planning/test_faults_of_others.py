@@ -18,10 +18,10 @@ from ompbind.machine.model import Level, make_domains
 from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
-from ompbind.openmp.variables import make_openmp_variables
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_command
 from ompbind.planning.request import Bind, Request, Sharing
+from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists
@@ -404,7 +404,7 @@ def test_every_rank_is_told_its_threads_and_places_as_every_runtime_reads_them(c
     except PlanError:
         return
     for one in made.placements:
-        variables = make_openmp_variables(one, request)
+        variables = make_thread_variables(one, request)
         assert machine.quota or request.threads is not None or one.threads == len(one.cpus)
         assert variables["OMP_NUM_THREADS"] == str(one.threads)
         assert one.threads >= 1
@@ -424,7 +424,7 @@ def test_every_rank_is_told_its_threads_and_places_as_every_runtime_reads_them(c
 def test_long_places_are_runs_with_a_length_and_never_with_a_dash(cpus, bind):
     machine = make_machine(Shape(packages=2, cores=1024))
     made = plan(machine, mask=",".join(map(str, sorted(cpus))), bind=bind)
-    text = make_openmp_variables(made.placements[0], made.request)["OMP_PLACES"] or "{0}"
+    text = make_thread_variables(made.placements[0], made.request)["OMP_PLACES"] or "{0}"
     assert len(text) <= TEXT_LIMIT
     assert re.fullmatch(r"\{\d+(:\d+)?(,\d+(:\d+)?)*\}(,\{\d+\})*", text)
 
@@ -432,7 +432,7 @@ def test_long_places_are_runs_with_a_length_and_never_with_a_dash(cpus, bind):
 def test_very_long_places_are_written_as_runs():
     machine = make_machine(Shape(packages=2, cores=1024))
     (one,) = plan(machine).placements
-    assert make_openmp_variables(one, Request())["OMP_PLACES"] == "{0:2048}"
+    assert make_thread_variables(one, Request())["OMP_PLACES"] == "{0:2048}"
 
 
 # --- Environments -----------------------------------------------------------------------------------------

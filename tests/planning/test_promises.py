@@ -9,13 +9,14 @@ from ompbind.machine.model import CoreKind, Level, index_by_cpu, touched
 from ompbind.masks.grammar import SELECTABLE
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, make_openmp_variables
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
 from ompbind.planning.allocation import SMT_SUGGESTED
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Bind, ProcBind, Request
+from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 
@@ -187,7 +188,7 @@ def check_ranks(made):
 
 
 def check_variables(made, one):
-    variables = make_openmp_variables(one, made.request)
+    variables = make_thread_variables(one, made.request)
     assert all(variables[name] == str(one.threads) for name in THREAD_COUNTS)
     places = variables["OMP_PLACES"]
     assert set(DEFEATING) <= variables.keys()

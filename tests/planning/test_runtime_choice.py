@@ -3,11 +3,13 @@
 import pytest
 
 from ompbind.errors import PlanError
-from ompbind.openmp.binding import CONFLICT
-from ompbind.openmp.variables import make_openmp_variables
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Bind, Request
-from ompbind.programs.library_catalog import KINDS, Library, OmpRuntime
+from ompbind.planning.request import Request
+from ompbind.planning.runtime_choice import make_thread_variables
+from ompbind.planning.runtime_notes import CONFLICT
+from ompbind.programs.library_catalog import KINDS, Library
 from ompbind.programs.workload import Found, How, Workload
 from tests.machines import Shape, make_machine
 
@@ -46,7 +48,7 @@ def made(bind, kind, *libraries, runtime=None, ranks=2):
         omp_runtime=runtime and OmpRuntime(runtime),
     )
     plan = make_plan(DUAL, request)
-    variables = make_openmp_variables(plan.placements[0], request)
+    variables = make_thread_variables(plan.placements[0], request)
     return tuple(variables[name] for name in NAMES), plan
 
 

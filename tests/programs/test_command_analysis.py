@@ -5,8 +5,9 @@ import os
 import pytest
 
 from ompbind.errors import RequestError
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.command_analysis import read_workload
-from ompbind.programs.library_catalog import OmpRuntime, name_libraries, name_library
+from ompbind.programs.library_catalog import name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_folders
 from ompbind.programs.preload import find_missing, find_preloads
 from ompbind.programs.workload import How, Workload

@@ -4,19 +4,16 @@ from collections.abc import Iterator
 
 from ompbind.doctor.facts import Command, Surroundings
 from ompbind.doctor.issue import Finding, note, ok, problem
-from ompbind.openmp.binding import FORKS_FROM
-from ompbind.programs.library_catalog import KINDS, PACKAGES, OmpRuntime
+from ompbind.openmp.runtimes import OmpRuntime, find_ending
+from ompbind.programs.library_catalog import KINDS, PACKAGES
 from ompbind.programs.workload import Found, How
 
 _ALLOCATION = (
     "operations of torch that make tensors of 64 MiB took 2-4 times as long with the allocator"
     " of glibc as with tcmalloc"
 )
-_REGIONS = "small parallel regions took 1.6 times as long in libgomp as in libiomp5"
-_WANTED = {
-    "tcmalloc": ("vLLM's CPU workers want it", _ALLOCATION),
-    "iomp": ("vLLM's CPU workers want it", _REGIONS),
-}
+_WANTED = {"tcmalloc": _ALLOCATION, "iomp": OmpRuntime.INTEL.facts.worth_preloading}
+"""The libraries that vLLM's CPU workers want, and what becomes faster with them."""
 
 
 def check_command(here: Surroundings) -> Iterator[Finding]:
@@ -75,45 +72,45 @@ def _name(one: Found) -> str:
 
 
 def _abort(runtimes: list[Found]) -> Iterator[Finding]:
-    """Look for the runtimes of both LLVM and Intel, which end a process that loads them both."""
-    both = [
-        next((one for one in runtimes if one.library.family is family), None)
-        for family in (OmpRuntime.LLVM, OmpRuntime.INTEL)
-    ]
-    if None in both:
+    """Look for two runtimes that end a process which loads them both."""
+    ending = find_ending({one.library.family for one in runtimes})
+    if ending is None:
         return
-    pair = [one for one in both if one is not None]
+    *both, message = ending
+    pair = [next(one for one in runtimes if one.library.family is family) for family in both]
     found, sure = " and ".join(map(_name, pair)), all(one.how is not How.AVAILABLE for one in pair)
     make = problem if sure else note
-    why = "a process that starts both is ended by the second one (OMP: Error #15)"
+    why = f"a process that starts both is ended by the second one ({message})"
     yield make(
         "OpenMP runtimes", found, why, "keep one of them: preload none, or the one that the program needs"
     )
 
 
 def _narrow(runtimes: list[Found], told: str) -> Iterator[Finding]:
-    """Look for several runtimes, of which libgomp narrows what the others see."""
-    gomps = [one for one in runtimes if one.library.family is OmpRuntime.GOMP]
-    if len(runtimes) < 2 or not gomps:
+    """Look for several runtimes, of which one narrows what the others see."""
+    families = (one.library.family for one in runtimes)
+    narrowing = next((one for one in families if one and one.facts.narrows_at_load), None)
+    if len(runtimes) < 2 or not narrowing:
         return
     why = (
-        "libgomp moves the initial thread to its first place when it is loaded, and another runtime"
-        " sees no more: with places of one CPU, all of its threads are on that CPU"
+        f"{narrowing.label} moves the initial thread to its first place when it is loaded, and another"
+        " runtime sees no more: with places of one CPU, all of its threads are on that CPU"
     )
     remedy = "--bind rank, the default, has one place with all CPUs of the rank; not --bind exact"
     yield note("OpenMP runtimes", f"several: {told}", why, remedy)
 
 
 def _fork(runtimes: list[Found]) -> Iterator[Finding]:
-    old = [
-        one
-        for one in runtimes
-        if one.library.family is OmpRuntime.LLVM and 0 < (one.library.version or 0) < FORKS_FROM
-    ]
-    if old:
-        why = f"processes that it forks crash when OMP_PLACES names CPUs (before LLVM {FORKS_FROM})"
-        remedy = "--bind rank, the default, gives it none, nor does --bind none; or a newer libomp"
-        yield note("OpenMP runtimes", _name(old[0]), why, remedy)
+    """Look for a runtime whose forked children crash when it has places."""
+    for one in runtimes:
+        family = one.library.family
+        if family is None or family.forks_safely(one.library.version):
+            continue
+        since = family.name_version(family.facts.forks_safely_from)
+        why = f"processes that it forks crash when OMP_PLACES names CPUs (before {since})"
+        remedy = f"--bind rank, the default, gives it none, nor does --bind none; or a newer {family.label}"
+        yield note("OpenMP runtimes", _name(one), why, remedy)
+        return
 
 
 def check_preloadable(here: Surroundings) -> Iterator[Finding]:
@@ -125,11 +122,11 @@ def check_preloadable(here: Surroundings) -> Iterator[Finding]:
         if name in loaded:
             yield ok(label, "is preloaded")
         elif name in wanted:
-            who, why = _WANTED[name]
+            why = f"vLLM's CPU workers want it: {_WANTED[name]}"
             where = (
                 f"--preload {name} ({path})" if path else f"install {PACKAGES[name]}, and --preload {name}"
             )
-            yield note(label, "is not preloaded" if path else "is not installed", f"{who}: {why}", where)
+            yield note(label, "is not preloaded" if path else "is not installed", why, where)
         elif path:
             yield ok(label, f"{path} (--preload {name})")
     missing = [
@@ -140,10 +137,12 @@ def check_preloadable(here: Surroundings) -> Iterator[Finding]:
 
 
 def _wanted(here: Surroundings) -> set[str]:
-    """Return what the command wants to have preloaded; Intel's runtime is for x86 alone."""
+    """Return what the command wants to have preloaded, as far as it is made for this machine."""
     if here.command is None or "vllm" not in here.command.packages:
         return set()
-    return {"tcmalloc", "iomp"} if here.machine and here.machine.arch in ("x86_64", "i686") else {"tcmalloc"}
+    arch = here.machine.arch if here.machine else ""
+    families = {name: KINDS[name].family for name in _WANTED}
+    return {name for name, family in families.items() if family is None or family.runs_on(arch)}
 
 
 def check_pools(here: Surroundings) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from ompbind.doctor.checks.cpus import SHARED
 from ompbind.doctor.facts import Surroundings
 from ompbind.doctor.issue import Finding, note, ok, problem
-from ompbind.openmp.binding import MODIFIERS
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
+from ompbind.openmp.runtimes import DISABLED, KMP_AFFINITY, KMP_MODIFIERS, NO_RESPECT, SPINS, SUBSETS
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, split_words
 from ompbind.record import Record
 
 _BINDS_FIRST = "libgomp then moves the initial thread, and all that it starts later, to"
@@ -20,7 +20,6 @@ _SPINS = (
     " libomp took the time of 11 CPUs"
 )
 _NO = {"false", "0", "no", "off", ".f.", ".false."}
-_WAITS = ("OMP_WAIT_POLICY", "KMP_LIBRARY", "KMP_BLOCKTIME", "GOMP_SPINCOUNT")
 
 
 class Rule(Record):
@@ -44,11 +43,11 @@ def _no_list(value: str, here: Surroundings) -> bool:
 
 
 def _has(*words: str) -> Callable[[str, Surroundings], bool]:
-    return lambda value, here: bool(set(words) & set(value.lower().replace(" ", "").split(",")))
+    return lambda value, here: bool(set(words) & split_words(value))
 
 
 def _more_than_modifiers(value: str, here: Surroundings) -> bool:
-    return not set(value.lower().replace(" ", "").split(",")) <= MODIFIERS
+    return not split_words(value) <= KMP_MODIFIERS
 
 
 def _yes(value: str, here: Surroundings) -> bool:
@@ -93,24 +92,24 @@ RULES = (
         f" every rank is there, and {SHARED}",
     ),
     Rule(
-        name="KMP_AFFINITY",
-        holds=_has("norespect"),
+        name=KMP_AFFINITY,
+        holds=_has(NO_RESPECT),
         why="the runtimes of LLVM and Intel leave the affinity mask: all ranks are on the same CPUs",
     ),
     Rule(
-        name="KMP_AFFINITY",
-        holds=_has("disabled"),
+        name=KMP_AFFINITY,
+        holds=_has(DISABLED),
         why="the runtimes of LLVM and Intel do not look at the mask: 8 threads on the 2 CPUs of a mask;"
         " processes that they fork abort (LLVM 18 and later)",
     ),
     Rule(
-        name="KMP_AFFINITY",
+        name=KMP_AFFINITY,
         holds=_more_than_modifiers,
         why="it beats OMP_PLACES and OMP_PROC_BIND, =false included, in the runtimes of LLVM and Intel",
     ),
     *(
         Rule(name=name, holds=_always, why="it narrows even the initial thread, whatever OMP_PROC_BIND says")
-        for name in ("KMP_HW_SUBSET", "KMP_PLACE_THREADS")
+        for name in SUBSETS
     ),
     Rule(
         name="OMP_PLACES",
@@ -138,10 +137,7 @@ RULES = (
         for name in DEFEATING
         if name.endswith(("_THREAD_LIMIT", "_ALL_THREADS"))
     ),
-    Rule(name="OMP_WAIT_POLICY", holds=_has("active"), why=_SPINS),
-    Rule(name="KMP_LIBRARY", holds=_has("turnaround"), why=_SPINS),
-    Rule(name="KMP_BLOCKTIME", holds=_has("infinite", "infinity"), why=_SPINS),
-    Rule(name="GOMP_SPINCOUNT", holds=_has("infinite", "infinity"), why=_SPINS),
+    *(Rule(name=name, holds=_has(*words), why=_SPINS) for name, words in SPINS),
     Rule(
         name="OMP_DISPLAY_AFFINITY",
         holds=_yes,
@@ -178,7 +174,7 @@ def _judge(rule: Rule, found: str, here: Surroundings) -> Finding:
         does = "clears" if name in DEFEATING else "replaces"
         remedy = f"unset {name}; 'ompbind run' {does} it, but not with --keep-env"
         return note(name, found, rule.why, remedy)
-    if name in _WAITS and here.machine and (here.machine.quota or 1e9) < len(here.machine.allowed):
+    if name in dict(SPINS) and here.machine and (here.machine.quota or 1e9) < len(here.machine.allowed):
         why = f"{rule.why}; here that uses up the CPU quota, and then all threads are stopped"
         return problem(name, found, why, f"unset {name}")
     return note(name, found, rule.why, f"unset {name}")

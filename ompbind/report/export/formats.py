@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import Variables
-from ompbind.planning.request import Bind, Memory
+from ompbind.planning.request import Memory
 
 SLURM_NODES = 128
 """One past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word."""

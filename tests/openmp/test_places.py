@@ -1,0 +1,51 @@
+"""Places as text: only what every runtime reads, and read again as far as it is that."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.openmp.places import TEXT_LIMIT, parse_places, places_text
+
+
+@given(st.lists(st.sets(st.integers(0, 4095), min_size=1), min_size=1, max_size=300))
+def test_place_text_is_short_and_says_what_it_should(sets):
+    places = [CpuSet(one) for one in sets]
+    text = places_text(places)
+    if text is None:
+        assert sum(len(list(place.runs())) for place in places) > TEXT_LIMIT // 14
+        return
+    assert len(text) <= TEXT_LIMIT
+    assert re.fullmatch(r"\{[0-9,:]+\}(,\{[0-9,:]+\})*", text)
+    assert [_numbers(place) for place in re.findall(r"\{(.*?)\}", text)] == [list(place) for place in places]
+
+
+def _numbers(text):
+    """Read a place as the OpenMP specification says: numbers, or start:length."""
+    found = []
+    for item in text.split(","):
+        start, _, length = item.partition(":")
+        found.extend(range(int(start), int(start) + int(length or 1)))
+    return found
+
+
+def test_long_places_are_written_as_runs():
+    assert places_text([CpuSet(range(2000))]) == "{0:2000}"
+    assert places_text([CpuSet(range(100))]).startswith("{0,1,2,")
+
+
+SETS = st.lists(st.sets(st.integers(0, 200), min_size=1).map(CpuSet), min_size=1, max_size=8)
+
+
+@given(SETS)
+def test_places_that_are_written_can_be_read(places):
+    assert parse_places(places_text(places)) == tuple(places)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cores", "0,1", "{0-3}", "{0}:4", "{0},!{1}", "{a}", "{0:2:4}", "{99999999}"]
+)
+def test_other_forms_of_places_are_not_guessed(text):
+    assert parse_places(text) is None
