@@ -26,53 +26,52 @@ KMP_MODIFIERS = {"verbose", "noverbose", "warnings", "nowarnings", "respect", "r
 
 
 class RuntimeFacts(Record):
-    """What is known of one OpenMP runtime.
+    """What is known of one OpenMP runtime; what a row does not say is as the defaults have it."""
 
-    `library` is what --preload calls its library, `stems` what its files are called before any number, the
-    first one for people, too, `plugins` what files of others begin with that look like it. The dynamic
-    linker finds it by one of `sonames`; `packages` tells people what to install, `folders` and, below those
-    of packages of a Python, `package_folders` are where it may lie beside the usual ones. `architectures` are
-    those that it is made for, none for all; `used_by` names packages of Python that load the system's.
-    `worth_preloading` tells what becomes faster with it.
-
-    `clears` are the variables of its own that would move or narrow threads. Of these `cpu_list` lists CPUs,
-    which are obeyed outside the affinity mask too, unless one of STANDARD is there; `subsets` narrow even the
-    initial thread; `reads_kmp_affinity` tells that KMP_AFFINITY beats STANDARD. `spins` are (variable, words)
-    that let waiting threads keep their CPUs busy. `places_limit` is the most bytes of OMP_PLACES.
-
-    Versions are those of `project`. A folder `version_folder`N in its path names one; else it is the first
-    of `version_names`, (exported name, version), that the file has, if it has the last. From `resets_from`
-    on it knows KMP_AFFINITY=reset (None: never). Before `forks_safely_from` children that it forks crash
-    when it has places. `narrows_at_load` tells that it moves the initial thread to its first place already
-    when it is loaded.
-
-    `not_preloaded_with` are runtimes whose calls it would take, or the other way round, `ends_beside` those
-    with which it ends the process, saying `end_message`; it is enough that one of two rows says so. A
-    process that is killed leaves the file `leaves`.
-    """
-
+    # What --preload calls its library; what its files are called before any number (the first one is its
+    # label); what files begin with that only look like it; by which names the dynamic linker finds it.
     library: str
     stems: tuple[str, ...]
-    sonames: tuple[str, ...]
-    packages: str
     plugins: tuple[str, ...] = ()
+    sonames: tuple[str, ...]
+
+    # What to install; where it may lie beside the usual folders, and in those of packages of a Python; for
+    # which architectures it is (none: for all); which packages of Python load the system's one; what
+    # becomes faster with it.
+    packages: str
     folders: tuple[str, ...] = ()
     package_folders: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     used_by: tuple[str, ...] = ()
     worth_preloading: str = ""
+
+    # The variables of its own that would move or narrow threads. Of these, the one that lists CPUs, which it
+    # obeys outside the affinity mask, too, unless one of STANDARD is there; those that narrow even the
+    # initial thread; whether KMP_AFFINITY beats STANDARD.
     clears: tuple[str, ...] = ()
     cpu_list: str = ""
     subsets: tuple[str, ...] = ()
     reads_kmp_affinity: bool = False
+
+    # Variables, each with words that let waiting threads keep their CPUs busy; the most bytes of OMP_PLACES.
     spins: tuple[tuple[str, tuple[str, ...]], ...] = ()
     places_limit: int | None = None
+
+    # Whose versions are told. A folder of this name and a number tells one; else names that its file exports
+    # do, newest first, of which a file that lacks the last one tells nothing.
     project: str = ""
     version_folder: str = ""
     version_names: tuple[tuple[str, int], ...] = ()
+
+    # The version from which on it knows KMP_AFFINITY=reset (None: none does); the one from which on children
+    # that it forks do not crash when it has places; whether loading it moves the initial thread to its first
+    # place.
     resets_from: int | None = None
     forks_safely_from: int = 0
     narrows_at_load: bool = False
+
+    # Runtimes that it cannot be preloaded with, since one takes the other's calls; those with which it ends
+    # the process, and what is said then. One row of the two says it. The file that a process of it leaves.
     not_preloaded_with: tuple[str, ...] = ()
     ends_beside: tuple[str, ...] = ()
     end_message: str = ""
@@ -203,7 +202,7 @@ SPINS = (
     *dict.fromkeys(spin for one in reversed(OmpRuntime) for spin in one.facts.spins),
 )
 CLEARED = tuple(dict.fromkeys(name for one in OmpRuntime for name in one.facts.clears))
-"""The runtimes that read KMP_AFFINITY, and the variables of all runtimes by their fields of RuntimeFacts."""
+"""The runtimes that read KMP_AFFINITY, and the variables of all runtimes, by the fields of RuntimeFacts."""
 
 
 def find_ending(there: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime, str] | None:

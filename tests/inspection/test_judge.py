@@ -187,6 +187,13 @@ SEEN = [
         "KMP_HW_SUBSET=1c",
     ),
     (
+        process("0*5", INTEL, KMP_PLACE_THREADS="1c", OMP_PROC_BIND="false"),
+        plan(Bind.NONE),
+        "problem",
+        "narrowed",
+        "KMP_PLACE_THREADS=1c",
+    ),
+    (
         process("0 1", INTEL, KMP_AFFINITY="compact", **WHOLE),
         plan(Bind.RANK),
         "problem",
