@@ -37,8 +37,8 @@ ROW = """
         ),
     )
 """
-LAST = "\n    @property\n    def label(self)"
-"""What follows the rows."""
+FIRST = "\n    GOMP = ("
+"""The first row. The toy comes before it: it names rows that come later, all others name earlier ones."""
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def toys(tmp_path_factory):
     shutil.copytree(Path(ompbind.__file__).parent, folder / "house/ompbind")
     table = folder / "house/ompbind/openmp/runtimes.py"
     source = table.read_text()
-    assert source.count(LAST) == 1
-    table.write_text(source.replace(LAST, ROW.format(folder=folder) + LAST))
+    assert source.count(FIRST) == 1
+    table.write_text(source.replace(FIRST, ROW.format(folder=folder) + FIRST))
     for name, names in {
         "toys-2/libtoyomp.so.7": [],
         "lib/libtoyomp.so.7": ["toy"],
@@ -87,8 +87,8 @@ def plan(run, *argv, **env):
 
 def test_help_offers_it(run):
     told = " ".join(run("-m", "ompbind", "plan", "--help").stdout.split())
-    assert "auto (its files tell), gomp, llvm, intel, toy." in told
-    assert "tcmalloc, jemalloc, mimalloc, plaything, iomp, omp, gomp, or a path" in told
+    assert "auto (its files tell), toy, gomp, llvm, intel." in told
+    assert "tcmalloc, jemalloc, mimalloc, iomp, omp, gomp, plaything, or a path" in told
 
 
 def test_it_is_known_by_its_files_and_the_probe_looks_for_them(run, toys):
@@ -129,7 +129,7 @@ def test_it_is_bound_as_its_version_bears(run, toys):
 
 def test_what_it_cannot_be_with_is_refused(run, toys):
     refused = plan(run, "--", str(toys / "both"))
-    assert "libgomp and libtoyomp in one process end it (no two toys)" in refused
+    assert "libtoyomp and libgomp in one process end it (no two toys)" in refused
     refused = plan(run, "--preload", "plaything,iomp", "--", str(toys / "app"))
     assert "libtoyomp and libiomp5 are preloaded together" in refused
 
