@@ -19,7 +19,7 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.occupancy import Claimant
 from ompbind.planning.rank_command import RankCommand, Seat, find_changed, make_command
-from ompbind.planning.request import Request
+from ompbind.planning.request import DEFAULT_STRATEGY, Request
 from ompbind.record import Record
 from ompbind.registry.claims import Claim, hand_over, lock_registry, make_claimant, release
 
@@ -123,6 +123,6 @@ def _inside(found: EngineRank, machine: Machine, request: Request, options: Mapp
         if not options["quiet"]:
             say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
         seat, request = seat.replace(slot=0), request.replace(ranks=1)
-        if options["strategy"] == "balanced":  # not what a compatibility variable says of the whole machine
-            request = request.replace(strategy="balanced", nodes=None)
+        if options["strategy"] == DEFAULT_STRATEGY:  # not what a compatibility variable says of the machine
+            request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return _Scene(seat=seat, request=request, run_id=found.run_id)

@@ -15,7 +15,7 @@ from ompbind.planning.cpu_pool import Ground, make_ground
 from ompbind.planning.occupancy import WAYS_OUT, AvailableCpus
 from ompbind.planning.oversubscription import fill, split_core, take_turns
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import Ask, Field, make_field
+from ompbind.planning.strategies.core_sequence import Ask, make_field
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
 from ompbind.record import Record
 
@@ -64,9 +64,9 @@ def _divided(ground: Ground) -> list[Share]:
     units, reserved = _withhold(ground, _units(ground))
     field = make_field(ground.machine, units)
     check_strategy(field, request.strategy)
-    ranks = request.ranks or _count(request, field)
     each = _units_each(request, units)
     strategy = STRATEGIES[request.strategy]
+    ranks = request.ranks or strategy.auto_ranks(field, each)
     if strategy.level:
         field = field.narrowed(tuple(sorted(at for domain in field.domains(strategy.level) for at in domain)))
         units = field.units
@@ -171,18 +171,6 @@ def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
     return (
         union(core.cpus for core in touched(available.machine.at(Level.CORE), union(units))) & available.free
     )
-
-
-def _count(request: Request, field: Field) -> int:
-    """Decide how many ranks "auto" stands for."""
-    strategy = STRATEGIES[request.strategy]
-    if strategy.overlapping:
-        return 1
-    if request.strategy == "cores":
-        return len(field.units)
-    if strategy.sized and request.threads:
-        return max(1, len(field.units) // (_units_each(request, field.units) or 1))
-    return max(1, len(field.domains(strategy.level or Level.NODE)))
 
 
 def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:

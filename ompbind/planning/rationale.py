@@ -96,13 +96,12 @@ def _number(made: _Made) -> Iterator[str]:
         yield f"{ranks}, as asked." if len(plan.placements) > 1 else "One rank."
     elif request.names_each_rank:
         yield f"{ranks}: one for each part of the mask."
-    elif strategy.overlapping or request.is_unbound:
+    elif request.is_unbound:
         yield f"{ranks}: all ranks would get the same."
     elif strategy.sized and request.threads:
         yield f"{ranks}: as many as there is room for."
     else:
-        level = strategy.level or Level.NODE
-        yield f"{ranks}: one for each {'core' if request.strategy == 'cores' else level.label}."
+        yield f"{ranks}: {strategy.label}."
 
 
 def _strategy(made: _Made) -> Iterator[str]:
@@ -145,7 +144,7 @@ def _borders(made: _Made) -> Iterator[str]:
         by_crossing.setdefault(border.crossing, []).append(border.level.label)
     plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
     nested = not any("cut through" in remark for remark in plan.machine.remarks)
-    forced = plain and nested and plan.request.strategy == "balanced"
+    forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
         who = f"{crossing} of {count(len(plan.placements), 'rank')}" if crossing else "No rank"
         verb = "crosses" if crossing < 2 else "cross"

@@ -38,6 +38,9 @@ class Sharing(Words):
     EXCLUSIVE = "exclusive"
 
 
+DEFAULT_STRATEGY = "balanced"
+"""The strategy of a request that names none; `strategies.table` has all of them."""
+
 Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
@@ -64,7 +67,7 @@ class Request(Record):
 
     ranks: int | None = 1
     mask: Mask | None = None
-    strategy: str = "balanced"
+    strategy: str = DEFAULT_STRATEGY
     smt: Smt = "auto"
     sibling: Literal["first", "last"] = "first"
     threads: int | None = None

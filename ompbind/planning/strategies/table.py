@@ -1,140 +1,42 @@
-"""How the cores of a machine are divided among ranks: one record for each strategy, in one table."""
+"""All strategies: one record for each, in one table, and what several of them have in common."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
-from ompbind.planning.strategies.core_sequence import Ask, Cut, Division, Field
-from ompbind.planning.strategies.packing import Fitted, Sizes, fit
+from ompbind.planning.strategies.balanced import balanced
+from ompbind.planning.strategies.core_sequence import Ask, Cut, Field
+from ompbind.planning.strategies.domains import divide_domains
+from ompbind.planning.strategies.sized import compact, cores, spread
 from ompbind.record import Record
 
 
-class Strategy(Record):
-    """One way to divide; `summary` says in a few words what a rank gets.
+def _one_per_node(field: Field, each: int | None) -> int:
+    return max(1, len(field.domains(Level.NODE)))
 
-    A `sized` one gives every rank as many units as asked and leaves the rest idle, an `overlapping` one
-    gives units to several ranks, and one with a `level` gives away the domains of that level.
+
+def _as_many_as_fit(field: Field, each: int | None) -> int:
+    return max(1, len(field.units) // each) if each else _one_per_node(field, each)
+
+
+class Strategy(Record):
+    """One way to divide cores among ranks, and its words: `summary` says what a rank gets.
+
+    `auto_ranks` counts the ranks that `-n auto` stands for, from the field and the units that a rank asks for
+    (None where it asks for none); `label` says what it counts. A `sized` strategy gives every rank as many
+    units as asked and leaves the rest idle. An `overlapping` one gives the same units to several ranks. One
+    with a `level` gives away the domains of that level. With `fewest_crossings`, no other equal shares have
+    fewer ranks across borders.
     """
 
     divide: Callable[[Field, Ask], list[Cut]]
     summary: str
+    auto_ranks: Callable[[Field, int | None], int] = _one_per_node
+    label: str = f"one for each {Level.NODE.label}"
     sized: bool = False
     overlapping: bool = False
     level: Level | None = None
-
-
-def balanced(field: Field, ask: Ask) -> list[Cut]:
-    """Give every rank an equal share of all units, with as few ranks across borders as equal shares allow."""
-    units = len(field.units)
-    large = -(-units // ask.ranks)
-    sizes = Sizes(large=large, smalls=large * ask.ranks - units)
-    return [one.cut for one in fit(field, sizes)]
-
-
-def compact(field: Field, ask: Ask) -> list[Cut]:
-    """Pack the ranks from the start of the machine, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(field, ask)
-    return sorted(one.cut for one in (*best, *next_best[: ask.ranks - len(best)]))
-
-
-def spread(field: Field, ask: Ask) -> list[Cut]:
-    """Put the ranks as far apart as the machine allows, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(field, ask)
-    return sorted(one.cut for one in (*best, *_thin(field.divisions, next_best, ask.ranks - len(best))))
-
-
-def _candidates(field: Field, ask: Ask) -> tuple[list[Fitted], list[Fitted]]:
-    """Return where ranks must be to cross the fewest borders, and where the others may be."""
-    sizes = Sizes(large=_size(field, ask), forgiving=field.is_hybrid)
-    least = sorted(one.worth for one in fit(field, sizes))[-ask.ranks]
-    held = fit(field, sizes, least)
-    return [one for one in held if one.worth > least], [one for one in held if one.worth == least]
-
-
-def _thin(divisions: Sequence[Division], places: Sequence[Fitted], ranks: int) -> list[Fitted]:
-    """Choose so many of the places that even those next to each other are far apart, level by level.
-
-    The widest domains of which there is one for each rank have no more than one, and wider ones equally many.
-    """
-    if not divisions or ranks in (0, len(places)):
-        return [places[i * len(places) // ranks] for i in range(ranks)]
-    groups = _grouped(divisions[0], places)
-    enough = next((one for one in divisions if len(_grouped(one, places)) >= ranks), None)
-    rooms = [len(_grouped(enough, group)) if enough and ranks > 1 else len(group) for group in groups]
-    return [
-        one
-        for group, mine in zip(groups, _deal(ranks, rooms), strict=True)
-        for one in _thin(divisions[1:], group, mine)
-    ]
-
-
-def _grouped(division: Division, places: Sequence[Fitted]) -> list[list[Fitted]]:
-    """Group places by the span in which they begin, those in no span together."""
-    starts = [start for start, _ in division.spans] + [len(division.ahead)]
-    groups: dict[tuple[int, bool], list[Fitted]] = {}
-    for one in places:
-        at = division.ahead[one.cut[0]]
-        groups.setdefault((at, starts[at] <= one.cut[0]), []).append(one)
-    return list(groups.values())
-
-
-def _deal(ranks: int, room: Sequence[int]) -> list[int]:
-    """Deal ranks one by one to whoever has fewest, never past its room, which must be enough."""
-    counts = [0] * len(room)
-    while left := ranks - sum(counts):
-        fewest = min(mine for mine, most in zip(counts, room, strict=True) if mine < most)
-        open_ = [i for i, mine in enumerate(counts) if mine == fewest and mine < room[i]]
-        for i in open_[:left]:
-            counts[i] += 1
-    return counts
-
-
-def _size(field: Field, ask: Ask) -> int:
-    """Return the units of every rank, by request or else the largest equal share."""
-    size = ask.units or len(field.units) // ask.ranks
-    if size * ask.ranks > len(field.units):
-        cores = len(field.units)
-        fewer = f"at most {count(cores // size, 'rank')}, or " if cores >= size else ""
-        there = f"{'is' if cores == 1 else 'are'} {cores}"
-        raise PlanError(
-            f"{count(ask.ranks, 'rank')} of {count(size, 'core')} need {size * ask.ranks}, there {there}",
-            hint=f"ask for {fewer}fewer threads with -t",
-        )
-    return size
-
-
-def _each(level: Level) -> Callable[[Field, Ask], list[Cut]]:
-    """Make the function that gives every rank one domain of `level`, or an even share of one."""
-
-    def one_domain(field: Field, ask: Ask) -> list[Cut]:
-        domains = field.domains(level)
-        counts = _host(ask.ranks, [len(domain) for domain in domains])
-        return sorted(
-            tuple(domain[at] for at in share)
-            for domain, mine in zip(domains, counts, strict=True)
-            if mine
-            for share in balanced(field.narrowed(domain), Ask(ranks=mine))
-        )
-
-    return one_domain
-
-
-def _host(ranks: int, sizes: Sequence[int]) -> list[int]:
-    """Return how many ranks each domain hosts: one each, then one more where shares stay the largest.
-
-    There must be as many units as ranks at least.
-    """
-    counts = [int(i < ranks) for i in range(len(sizes))]
-    offers = sorted((-size / mine, i) for i, size in enumerate(sizes) for mine in range(2, size + 1))
-    for _, i in offers[: ranks - sum(counts)]:
-        counts[i] += 1
-    return counts
-
-
-def cores(field: Field, ask: Ask) -> list[Cut]:
-    """Give every rank one core, from the start of the machine."""
-    return compact(field, Ask(ranks=ask.ranks, units=1))
+    fewest_crossings: bool = False
 
 
 def everything(field: Field, ask: Ask) -> list[Cut]:
@@ -143,21 +45,31 @@ def everything(field: Field, ask: Ask) -> list[Cut]:
 
 
 def _domains(level: Level) -> Strategy:
-    return Strategy(divide=_each(level), summary=f"one {level.label}, or an even share of one", level=level)
+    return Strategy(
+        divide=divide_domains(level),
+        summary=f"one {level.label}, or an even share of one",
+        auto_ranks=lambda field, each: len(field.domains(level)),
+        label=f"one for each {level.label}",
+        level=level,
+    )
 
 
 STRATEGIES: Mapping[str, Strategy] = {
     "balanced": Strategy(
-        divide=balanced, summary="an equal share of all cores, across no border that it need not cross"
+        divide=balanced,
+        summary="an equal share of all cores, across no border that it need not cross",
+        fewest_crossings=True,
     ),
     "compact": Strategy(
         divide=compact,
         summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
+        auto_ranks=_as_many_as_fit,
         sized=True,
     ),
     "spread": Strategy(
         divide=spread,
         summary="as many cores as its threads need, or an equal share, as far from the others as can be",
+        auto_ranks=_as_many_as_fit,
         sized=True,
     ),
     "nodes": _domains(Level.NODE),
@@ -166,8 +78,19 @@ STRATEGIES: Mapping[str, Strategy] = {
     "l2": _domains(Level.L2),
     "books": _domains(Level.BOOK),
     "drawers": _domains(Level.DRAWER),
-    "cores": Strategy(divide=cores, summary="one core"),
-    "all": Strategy(divide=everything, summary="everything, together with all other ranks", overlapping=True),
+    "cores": Strategy(
+        divide=cores,
+        summary="one core",
+        auto_ranks=lambda field, each: len(field.units),
+        label="one for each core",
+    ),
+    "all": Strategy(
+        divide=everything,
+        summary="everything, together with all other ranks",
+        auto_ranks=lambda field, each: 1,
+        label="all ranks would get the same",
+        overlapping=True,
+    ),
 }
 """Every strategy by its name on the command line."""
 

@@ -11,9 +11,12 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
+from ompbind.planning.strategies.balanced import balanced
 from ompbind.planning.strategies.core_sequence import PRIORITY, Ask, make_field, within
-from ompbind.planning.strategies.table import STRATEGIES, balanced, compact, spread
+from ompbind.planning.strategies.sized import compact, spread
+from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
+from tests.toys import run_with
 
 LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)
 """The levels that machines for these tests have, each inside the one before."""
@@ -259,3 +262,24 @@ def test_nodes_that_hold_packages_are_wider_than_these():
     assert machine.levels[:2] == (Level.NODE, Level.PACKAGE)
     made = make_plan(machine, Request(ranks=None, strategy="nodes"))
     assert [str(one.cpuset) for one in made.placements] == ["0,2", "1,3"]
+
+
+TOY = """
+from ompbind.planning.strategies.table import STRATEGIES, Strategy
+STRATEGIES["backwards"] = Strategy(
+    divide=lambda field, ask: [(len(field.units) - 1 - rank,) for rank in range(ask.ranks)],
+    summary="one core, counted from the end",
+    auto_ranks=lambda field, each: len(field.units) // 2,
+    label="one for every second core",
+)
+"""
+
+
+def test_a_strategy_is_one_function_and_one_row():
+    assert "cores, all, backwards." in run_with(TOY, "plan", "--help")
+    machine = "synthetic:pack:1 core:4 pu:1"
+    told = run_with(TOY, "plan", "-n", "auto", "-s", "backwards", "--topology", machine, "--explain")
+    assert "2 ranks, backwards" in told
+    assert " 0 1 1 0 3 1: all its CPUs 1 1 1 0 2 1: all its CPUs " in told
+    assert "ranks: 2 ranks: one for every second core." in told
+    assert "backwards: every rank gets one core, counted from the end." in told

@@ -1,0 +1,16 @@
+"""ompbind with one more row in one of its tables, as somebody who adds one would run it."""
+
+import subprocess
+import sys
+
+from tests.live.conftest import clean_environment
+
+
+def run_with(row, *args, **env):
+    """Run ompbind after some lines of Python, which add a row; return all that it printed, on one line."""
+    script = f"{row}\nfrom ompbind.cli.main import main\nmain({list(args)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=clean_environment(**env), text=True, timeout=60,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return " ".join(done.stdout.split())
