@@ -106,7 +106,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_note_code_is_documented():
-    source = "".join(path.read_text() for path in (ROOT / "ompbind").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "ompbind").rglob("*.py"))
     formats = (ROOT / "docs/formats.md").read_text()
     codes = set(re.findall(r'code="([a-z-]+)"', source))
     assert len(codes) >= 8

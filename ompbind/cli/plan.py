@@ -1,8 +1,7 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -15,49 +14,12 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import Variables, local_seats, make_variables
 from ompbind.planning.strategies.table import STRATEGIES
-from ompbind.record import Record
 from ompbind.registry.claims import read_occupied
+from ompbind.report.export.table import FORMATS, Format, formats_for, formats_help
 
 OUTPUT = "Output options"
 RUN_ID = "plan"
 """The name of the run in a plan that nobody has named, so that equal plans print equally."""
-
-
-class Format(Record):
-    """One way to print a plan: where its function is, for which ranks, and what it takes beside the plan.
-
-    "all" is for the whole plan, "one" for a single rank, which --rank chooses where there are several, and
-    "any" is for all ranks, or the one that --rank chooses. It may take the "variables" of these ranks, or
-    the "screen" on which the text is read. `shows_notes` tells that the text has the notes of the plan, or
-    its warnings at least; where it has not, warnings are said on standard error.
-    """
-
-    render: str
-    ranks: Literal["all", "one", "any"]
-    takes: Literal["nothing", "variables", "screen"] = "variables"
-    shows_notes: bool = False
-
-
-FORMATS: Mapping[str, Format] = {
-    "table": Format(render="ompbind.report.plan:render_plan", ranks="all", takes="nothing", shows_notes=True),
-    "picture": Format(
-        render="ompbind.report.diagram.terminal:render_picture", ranks="all", takes="screen", shows_notes=True
-    ),
-    "svg": Format(
-        render="ompbind.report.diagram.svg:render_plan_svg", ranks="all", takes="nothing", shows_notes=True
-    ),
-    "json": Format(render="ompbind.report.plan:render_plan_json", ranks="all", shows_notes=True),
-    "env": Format(render="ompbind.report.plan:render_env", ranks="one"),
-    "sh": Format(render="ompbind.report.plan:render_sh", ranks="one"),
-    "taskset": Format(render="ompbind.report.export.formats:render_taskset", ranks="any"),
-    "numactl": Format(render="ompbind.report.export.formats:render_numactl", ranks="any"),
-    "vllm": Format(render="ompbind.report.export.formats:render_vllm", ranks="all"),
-    "slurm": Format(render="ompbind.report.export.formats:render_slurm", ranks="all"),
-    "rankfile": Format(render="ompbind.report.export.formats:render_rankfile", ranks="all"),
-    "systemd": Format(render="ompbind.report.export.formats:render_systemd", ranks="one"),
-    "docker": Format(render="ompbind.report.export.formats:render_docker", ranks="any"),
-}
-"""Every format by its name; its module is loaded when it is asked for."""
 
 
 def _strategies(text: str) -> tuple[str, ...]:
@@ -101,16 +63,14 @@ EXAMPLES = (
     metavar="NAME",
     default="table",
     show_default=True,
-    help="table or json; picture, in the terminal, or svg; env or sh: the variables of one rank; what others"
-    " take: taskset, numactl, vllm, slurm, rankfile (Open MPI), docker (and podman), systemd (a drop-in for"
-    " the unit of one rank).",
+    help=f"How to print the plan: {formats_help()}.",
 )
 @option(
     OUTPUT,
     "--rank",
     type=click.IntRange(min=0),
     metavar="R",
-    help="The rank for --format env, sh and systemd; the only one for taskset, numactl and docker.",
+    help=f"The rank for --format {formats_for('one')}; the only one for {formats_for('any')}.",
 )
 @option(OUTPUT, "--explain", is_flag=True, help="Add the reason for every choice, and the plan's measures.")
 @option(
@@ -189,8 +149,7 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
 
 
 def _rendered(chosen: Format, made: Plan, variables: Sequence[Variables]) -> str:
-    module, _, name = chosen.render.partition(":")
-    render: Callable[..., str] = getattr(import_module(module), name)
+    render = chosen.load()
     if chosen.takes == "nothing":
         return render(made)
     return render(made, variables if chosen.takes == "variables" else read_screen())

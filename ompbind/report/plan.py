@@ -1,11 +1,9 @@
-"""A plan for people (a table), for programs (JSON, schema ompbind-plan/1) and for shells."""
+"""A plan for people (a table) and for programs (JSON, schema ompbind-plan/1)."""
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count
-from ompbind.errors import RequestError
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.masks.mask import Mask, mask_text
 from ompbind.openmp.binding import Bind
@@ -178,27 +176,3 @@ def _rank_record(one: Placement, env: Variables) -> dict[str, object]:
         "reserved": str(one.reserved),
         "env": dict(sorted(env.items())),
     }
-
-
-def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the variables of one rank as shell commands that `eval` takes, for every Bourne-like shell."""
-    (only,) = variables
-    return "\n".join(
-        f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
-        for name, value in sorted(only.items())
-    )
-
-
-def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the variables of one rank as NAME=VALUE lines; those to unset are left out.
-
-    Raises RequestError for a value of several lines, which the format cannot hold.
-    """
-    (only,) = variables
-    for name, value in only.items():
-        if value is not None and "\n" in value:
-            raise RequestError(
-                f"the value of {name} has several lines, NAME=VALUE lines cannot hold it",
-                hint="use --format sh or --format json",
-            )
-    return "\n".join(f"{name}={value}" for name, value in sorted(only.items()) if value is not None)

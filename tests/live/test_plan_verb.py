@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from ompbind.cli.plan import FORMATS
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.diagram.terminal import render_picture
+from ompbind.report.export.table import FORMATS
 from ompbind.report.text import Screen
 from tests.live.conftest import OMPBIND, clean_environment, required
 from tests.machines import Shape, write_tree

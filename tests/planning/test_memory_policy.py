@@ -16,7 +16,8 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.memory_abi import Abi, Dialect, MemoryPolicy, find_abi, make_nodemask, parse_nodemask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Memory, Request
-from ompbind.report.export import formats as exports
+from ompbind.report.export.numactl import render_numactl
+from ompbind.report.export.table import FORMATS
 from ompbind.report.plan import plan_record, render_plan
 from ompbind.report.topology_json import machine_record
 from tests.machines import Shape, make_machine, write_tree
@@ -167,7 +168,7 @@ def test_tables_and_json_have_policies_only_where_they_are_asked_for():
 )
 def test_other_launchers_are_told_what_they_know(name, options, expected):
     plan = planned(**options)
-    render = getattr(exports, f"render_{name}")
+    render = FORMATS[name].load()
     variables = [{} for _ in plan.placements]
     if expected:
         assert re.search(f"{expected}$" if name != "docker" else expected, render(plan, variables))
@@ -178,7 +179,7 @@ def test_other_launchers_are_told_what_they_know(name, options, expected):
 
 def test_without_a_policy_numactl_is_told_nothing_of_memory():
     plan = planned(DUAL.replace(memory_allowed=CpuSet((0,))))
-    assert exports.render_numactl(plan, [{}, {}]).splitlines()[1] == "numactl --physcpubind=4-7"
+    assert render_numactl(plan, [{}, {}]).splitlines()[1] == "numactl --physcpubind=4-7"
 
 
 ARCHITECTURES = [

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ompbind.cli.plan import FORMATS
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_variables, parse_assignment
 from ompbind.planning.request import Bind, Request, Sharing
-from ompbind.report.export import formats as exports
+from ompbind.report.export.table import FORMATS
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
+from tests.toys import run_with
 
 NAMES = ("taskset", "numactl", "vllm", "slurm", "rankfile", "systemd", "docker")
-RENDER = {name: getattr(exports, f"render_{name}") for name in NAMES}
+RENDER = {name: FORMATS[name].load() for name in NAMES}
 DUAL = Shape(packages=2, cores=4, smt=2)
 
 
@@ -323,3 +323,20 @@ def test_values_that_systemd_would_ignore_are_refused(value):
 def test_values_of_several_lines_do_not_go_into_lines():
     with pytest.raises(RequestError, match="the value of X has several lines"):
         render("docker", made(ranks=1), "X=a\nb")
+
+
+TOY = """
+from ompbind.report.export.table import FORMATS, Format
+FORMATS["cgroup"] = Format(render="__main__:render_cgroup", ranks="any", help="values of cpuset.cpus")
+def render_cgroup(plan, variables):
+    return chr(10).join(str(one.cpuset) for one in plan.placements)
+"""
+
+
+def test_a_format_is_one_file_and_one_row():
+    told = run_with(TOY, "plan", "--help")
+    assert "docker (and podman), cgroup (values of cpuset.cpus)." in told
+    assert "the only one for taskset, numactl, docker, cgroup." in told
+    options = ("plan", "-n", "2", "--topology", "synthetic:pack:1 core:4 pu:1", "--format", "cgroup")
+    assert run_with(TOY, *options) == "0-1 2-3"
+    assert run_with(TOY, *options, "--rank", "1") == "2-3"

@@ -1,0 +1,39 @@
+"""A plan for docker and podman: a line of options for each rank."""
+
+import shlex
+from collections.abc import Sequence
+
+from ompbind.errors import RequestError
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import Variables
+from ompbind.planning.request import Memory
+from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
+
+
+def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render a line of options for each rank that docker and podman take, as words of a shell.
+
+    Variables to unset are left out: a container starts without those of the caller. Raises RequestError
+    where the machine cannot confine a process, for a value of several lines, and for memory that is not to be
+    bound.
+    """
+    check_memory(plan, "a container", Memory.BIND)
+    lines = []
+    for one, only in zip(confined_ranks(plan), variables, strict=True):
+        nodes = memory_nodes(plan, one)
+        memory = [f"--cpuset-mems={nodes}"] if nodes else []
+        lines.append(" ".join([f"--cpuset-cpus={one.cpuset}", *memory, *_container_variables(only)]))
+    return "\n".join(lines)
+
+
+def _container_variables(only: Variables) -> list[str]:
+    words = []
+    for name, value in sorted(only.items()):
+        if value is not None and "\n" in value:
+            raise RequestError(
+                f"the value of {name} has several lines, the options of a rank are one line",
+                hint="use --format sh or --format json for it",
+            )
+        if value is not None:
+            words += ["--env", shlex.quote(f"{name}={value}")]
+    return words
