@@ -12,7 +12,7 @@ from ompbind.cli.planning import plan_here
 from ompbind.cli.planning_options import QUIET, complete_files, make_job, make_request, planning_options
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import EngineRank, find_engine, is_bound_by_engine
+from ompbind.launchers.table import LAUNCHERS, EngineRank, find_launcher, is_bound, launcher_names
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import FolderRoot
 from ompbind.machine.sources.linux.reader import LIVE
@@ -24,15 +24,23 @@ from ompbind.record import Record
 from ompbind.registry.claims import Claim, hand_over, lock_registry, make_claimant, release
 
 EXAMPLES = (
-    ("Four MPI ranks, each on its share of the machine", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
-    ("A Slurm step of eight tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
+    *(one.example for one in LAUNCHERS if one.example),
     ("One command on four cores, without any engine", "ompbind exec -m core:0-3 -- ./app"),
 )
+
+HELP = f"""Become one rank inside an engine: {launcher_names()}.
+
+The local rank and the number of ranks on this machine are read from the environment (-n says
+the number where the engine does not), the plan is made for all of them, and this process turns
+into the command on the CPUs of its rank. A rank that the engine has bound already keeps these
+CPUs for itself. Without an engine it is a single rank.
+"""
 
 
 @click.command(
     "exec",
     cls=Verb,
+    help=HELP,
     examples=EXAMPLES,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
@@ -42,19 +50,13 @@ EXAMPLES = (
 @QUIET
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def exec_(cmd: tuple[str, ...], **options: Any) -> None:
-    """Become one rank inside an engine: Slurm, Open MPI, MPICH, Flux or torchrun.
-
-    The local rank and the number of ranks on this machine are read from the environment (-n says
-    the number where the engine does not), the plan is made for all of them, and this process turns
-    into the command on the CPUs of its rank. A rank that the engine has bound already keeps these
-    CPUs for itself. Without an engine it is a single rank.
-    """
+    """Become one rank inside an engine."""
     if options["topology"] != LIVE:
         raise RequestError(
             "a rank runs on this machine, not on a recorded one", hint="see 'ompbind plan --topology'"
         )
     machine = read_machine()
-    found = find_engine(os.environ, os.getppid())
+    found = find_launcher(os.environ, os.getppid())
     request = make_request(options, cmd)
     scene = _inside(found, machine, request, options) if found else _alone(request, options)
     job = make_job(options, cmd, scene.run_id)
@@ -97,7 +99,7 @@ def _alone(request: Request, options: Mapping[str, Any]) -> _Scene:
     if options["ranks"] not in (None, 1):
         raise RequestError(
             f"-n {options['ranks']}: no engine has started this process, so it is a single rank",
-            hint="'ompbind run' starts several; known engines are Slurm, Open MPI, MPICH, Flux, torchrun",
+            hint=f"'ompbind run' starts several; known engines are {launcher_names()}",
         )
     seat = Seat(slot=0, rank=0, size=1, local_rank=0, local_size=1)
     return _Scene(seat=seat, request=request, run_id=f"exec-{os.getpid()}")
@@ -118,7 +120,7 @@ def _inside(found: EngineRank, machine: Machine, request: Request, options: Mapp
         )
     seat = found.seat.replace(local_size=size)
     request = request.replace(ranks=size)
-    bound = size > 1 and is_bound_by_engine(FolderRoot("/"), os.getpid(), machine.allowed)
+    bound = size > 1 and is_bound(FolderRoot("/"), os.getpid(), machine.allowed)
     if bound and request.mask is None:
         if not options["quiet"]:
             say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")

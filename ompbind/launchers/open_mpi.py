@@ -1,0 +1,17 @@
+"""Open MPI and PRRTE."""
+
+from ompbind.launchers.launcher import Launcher
+
+OPEN_MPI = Launcher(
+    name="Open MPI",
+    rank="OMPI_COMM_WORLD_RANK",
+    size="OMPI_COMM_WORLD_SIZE",
+    local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+    local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+    run_id=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    daemons=("mpirun", "mpiexec", "prterun", "prte", "prted", "orterun", "orted"),
+    example=(
+        "Four MPI ranks, each on its share of the machine",
+        "mpirun -n 4 --bind-to none ompbind exec -- ./app",
+    ),
+)

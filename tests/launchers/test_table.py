@@ -1,0 +1,76 @@
+"""Launchers: the rank that their variables name, and one that is added; live/test_exec.py runs them."""
+
+import pytest
+
+from ompbind.errors import RequestError
+from ompbind.launchers.table import LAUNCHERS, find_launcher
+from tests.toys import run_with
+
+SLURM = {"SLURM_PROCID": "9", "SLURM_LOCALID": "0", "SLURM_NTASKS": "40"}
+FLUX = {"FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("env", "local_size"),
+    [
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "4"}, 4),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "1"}, 4),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "2"}, 3),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "3"}, 0),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "4", "SLURM_STEP_TASKS_PER_NODE": "2"}, 2),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "1(x999999999999)"}, 1),
+        (SLURM, 0),
+        ({**FLUX, "FLUX_JOB_NNODES": "2"}, 2),
+        ({**FLUX, "FLUX_JOB_NNODES": "3"}, 0),
+        ({**FLUX, "FLUX_JOB_NNODES": "0"}, 0),
+    ],
+)
+def test_ranks_of_this_machine_are_counted_where_the_launcher_says_so(env, local_size):
+    assert find_launcher(env, 1).seat.local_size == local_size
+
+
+def test_a_launcher_needs_its_rank_and_its_local_rank():
+    assert find_launcher({}, 1) is None
+    for one in LAUNCHERS:
+        assert find_launcher({one.rank: "0"}, 1) is None
+        with pytest.raises(RequestError, match=one.size):
+            find_launcher({one.rank: "0", one.local_rank: "0"}, 1)
+
+
+def test_without_a_name_of_the_job_the_parent_names_it():
+    env = {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
+    assert find_launcher(env, 77).run_id == "mpich-77"
+    assert find_launcher({**env, "PMI_JOBID": "a/b"}, 77).run_id == "mpich-a_b"
+
+
+TOY = """
+from ompbind.launchers import table
+from ompbind.launchers.launcher import Launcher
+PALS = Launcher(
+    name="PALS",
+    rank="PALS_RANKID",
+    size="PALS_SIZE",
+    local_rank="PALS_LOCAL_RANKID",
+    local_size=lambda env: len(env["PALS_HOST_RANKS"].split(":")),
+    run_id=("PALS_APID",),
+    daemons=("palsd",),
+    example=("Four ranks of PALS", "aprun -n 4 ompbind exec -- ./app"),
+)
+table.LAUNCHERS = (PALS, *table.LAUNCHERS)
+"""
+
+
+def test_a_launcher_is_one_file_and_one_row():
+    told = run_with(TOY, "exec", "--help")
+    assert "inside an engine: PALS, Open MPI, MPICH, Flux, torchrun, Slurm." in told
+    assert "Four ranks of PALS: aprun -n 4 ompbind exec -- ./app" in told
+    assert "known engines are PALS, Open MPI," in run_with(TOY, "exec", "-n", "2", "--", "true")
+    env = {
+        "PALS_RANKID": "5",
+        "PALS_SIZE": "6",
+        "PALS_LOCAL_RANKID": "0",
+        "PALS_HOST_RANKS": "5",
+        "PALS_APID": "x",
+    }
+    show = ("exec", "--", "sh", "-c", "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $OMPBIND_RUN_ID")
+    assert run_with(TOY, *show, **env) == "5 6 0 1 pals-x"
