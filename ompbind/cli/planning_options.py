@@ -3,19 +3,20 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import click
 from click.core import ParameterSource
 
 from ompbind.cli.click_base import option
+from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.openmp.variables import DEFEATING
 from ompbind.planning.rank_command import Job, parse_assignment
-from ompbind.planning.request import Family, Memory, Request, Sharing, Smt
+from ompbind.planning.request import DEFAULT_STRATEGY, Memory, Request, Sharing, Smt
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.programs.command_analysis import preload_entries, read_workload
 from ompbind.programs.library_catalog import PRELOADABLE
@@ -103,8 +104,9 @@ _PLANNING_OPTIONS = (
               help="How many ranks; auto asks the strategy, or the mask.  [default: 1]"),
     _planned("-m", "--mask", metavar="MASK",
               help="CPUs to use, '|' between ranks: '0-3', '0-7|8-15', 'node:1', 'all,^0'."),
-    _planned("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default="balanced", show_default=True,
-              metavar="NAME", help=f"How to divide the CPUs: {', '.join(STRATEGIES)}."),
+    _planned("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default=DEFAULT_STRATEGY,
+              show_default=True, metavar="NAME",
+              help=f"How to divide the CPUs: {', '.join(STRATEGIES)}."),
     _planned("--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
               show_default=True,
               help="Hardware threads used per core; auto is 1, or 4 on SMT8, and never prunes a mask."),
@@ -146,7 +148,7 @@ _PLANNING_OPTIONS = (
     _planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
     _planned("--strict", is_flag=True, help="Make everything that cannot be bound as asked an error."),
-    _planned("--compat", type=click.Choice(get_args(Family)),
+    _planned("--compat", type=click.Choice(list(FRAMEWORKS)),
               help="Read that program's own CPU variables where no option says otherwise."),
     TOPOLOGY,
 )  # fmt: skip
@@ -229,8 +231,8 @@ def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload 
 
 
 def _with_compat(request: Request, options: Mapping[str, Any]) -> Request:
-    """Fill what no option says, on the command line, in a variable or by a default map, by the family's."""
-    from ompbind.compat.table import fill_request  # late: only those who ask for it need it
+    """Fill what no option says, on the command line, in a variable or a default map, as a framework says."""
+    from ompbind.compat.reading import fill_request  # late: only those who ask for it need it
 
     source = click.get_current_context().get_parameter_source
     given = [name for name in options if source(name) is not ParameterSource.DEFAULT]
@@ -273,11 +275,11 @@ def _find_freezer() -> str:
     return folder
 
 
-def _compat_variables(family: Family | None) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the variables that ranks lose and those that they find for the sake of a family."""
+def _compat_variables(family: str | None) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the variables that ranks lose and those that they find for the sake of a framework."""
     if family is None:
         return (), ()
-    from ompbind.compat.table import ranks_find, ranks_lose  # late: only those who ask for it need it
+    from ompbind.compat.reading import ranks_find, ranks_lose  # late: only those who ask for it need it
 
     return ranks_lose(family), ranks_find(family)
 

@@ -44,14 +44,11 @@ DEFAULT_STRATEGY = "balanced"
 Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
-Family = Literal["vllm", "sglang"]
-"""Programs whose variables can say what no option says."""
-
 
 class Compat(Record):
-    """What the variables of a family said, in words: those that were `read`, and what `others` are there."""
+    """What a framework's variables said, in words: those that were `read`, and what `others` are there."""
 
-    family: Family
+    family: str
     read: tuple[str, ...]
     others: tuple[str, ...] = ()
 

@@ -19,6 +19,7 @@ from ompbind.programs.library_catalog import name_library
 from ompbind.programs.workload import Found, How, Workload
 from ompbind.report.doctor import render_findings, render_findings_json
 from tests.machines import Shape, make_machine
+from tests.toys import run_with
 
 CPUS = CpuSet.from_list
 PLAIN = make_machine(Shape(cores=8)).replace(arch="x86_64")
@@ -427,3 +428,16 @@ def test_problems_come_first():
     levels = [one.level for one in examine(command(error="no", python=(3, 11)))]
     assert levels == sorted(levels, key=list(Grade).index)
     assert levels[0] is PROBLEM
+
+
+TOY = """
+from ompbind.doctor.issue import note
+from ompbind.doctor.table import CHECKS
+CHECKS["moon"] = lambda here: [note("moon", "is full", "threads howl", "wait two weeks")]
+"""
+
+
+def test_a_check_is_one_function_and_one_row():
+    told = run_with(TOY, "doctor")
+    assert "note: moon: is full why: threads howl remedy: wait two weeks" in told
+    assert '"check": "moon"' in run_with(TOY, "doctor", "--format", "json")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.compat.table import fill_request
+from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, make_domains

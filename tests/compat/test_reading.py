@@ -1,22 +1,22 @@
-"""Variables of vLLM and SGLang: what they are read as, what beats them, and what ranks see of them."""
+"""Variables of vLLM and SGLang: how they are read, what beats them, what ranks see; one more framework."""
 
 import json
-from typing import get_args
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from ompbind.cli.plan import plan as plan_verb
-from ompbind.compat.table import FAMILIES, fill_request, make_wishes, ranks_find, ranks_lose
+from ompbind.compat.reading import fill_request, make_wishes, ranks_find, ranks_lose
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.masks.mask import Word, parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_command
-from ompbind.planning.request import Family, Request
+from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
+from tests.toys import run_with
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # nodes of CPUs 0-3,8-11 and 4-7,12-15
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs
@@ -30,10 +30,6 @@ SGLANG = "SGLANG_CPU_OMP_THREADS_BIND"
 
 def wanted(env, ranks=2, given=(), family="vllm", **options):
     return fill_request(Request(ranks=ranks, **options), family, env, given)
-
-
-def test_the_families_are_those_of_the_option():
-    assert tuple(FAMILIES) == get_args(Family)
 
 
 @pytest.mark.parametrize(
@@ -264,3 +260,29 @@ def test_unknown_families_are_usage_errors():
         shown("--compat", "ray")
     with pytest.raises(OmpbindError, match=f"{BIND}: "):
         shown("--compat", "vllm", env={BIND: "x"})
+
+
+TOY = """
+import sys, types
+from ompbind.compat.reading import Framework
+from ompbind.compat.table import FRAMEWORKS
+sys.modules["tgi"] = types.ModuleType("tgi")
+sys.modules["tgi"].FRAMEWORK = Framework(
+    title="TGI", bind="TGI_CPUS", automatic="each", reserve="TGI_SPARE", inside="{cpus}",
+    effect="ranks find their own CPUs in TGI_CPUS",
+)
+FRAMEWORKS["tgi"] = "tgi"
+"""
+
+
+def test_a_framework_is_one_file_and_one_row():
+    assert "--compat [vllm|sglang|tgi]" in run_with(TOY, "plan", "--help")
+    options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
+    told = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
+    assert " 0 3 3 0 4-6 7 1: all its CPUs 1 3 3 0 0-2 3 1: all its CPUs " in told
+    assert "TGI_CPUS=4-7|0-3 is read as the CPUs of ranks (-m)" in told
+    assert "ranks find their own CPUs in TGI_CPUS" in told
+    sh = run_with(TOY, "plan", *options, "--format", "sh", "--rank", "1", TGI_CPUS="4-7|0-3", TGI_SPARE="1")
+    assert "export TGI_CPUS=0-2" in sh
+    assert "unset TGI_SPARE" in sh
+    assert "TGI_CPUS: 'none' is no word of TGI" in run_with(TOY, "plan", *options, TGI_CPUS="none")

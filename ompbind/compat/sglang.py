@@ -1,0 +1,11 @@
+"""SGLang."""
+
+from ompbind.compat.reading import Framework
+
+FRAMEWORK = Framework(
+    title="SGLang",
+    bind="SGLANG_CPU_OMP_THREADS_BIND",
+    automatic="all",
+    inside="{cpus}",
+    effect="ranks find their own CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds to these",
+)
