@@ -12,6 +12,10 @@ import click
 import pytest
 
 from ompbind.cli.main import VERBS, cli
+from ompbind.compat.table import FRAMEWORKS
+from ompbind.launchers.table import LAUNCHERS
+from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.report.export.table import FORMATS
 from tests.live.conftest import clean_environment
 from tests.machines import Shape, write_tree
 
@@ -123,3 +127,64 @@ def test_the_commands_of_the_readme_are_there():
     readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", readme, re.M):
         assert re.search(rf"^{target}:", makefile, re.M)
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("placement.md", [f"`{name}`" for name in STRATEGIES]),
+        ("formats.md", [f"`{name}`" for name, one in FORMATS.items() if ".export." in one.render]),
+        ("tutorial.md", [one.name for one in LAUNCHERS]),
+        ("vllm.md", [f"`{name}`" for name in FRAMEWORKS]),
+    ],
+)
+def test_every_row_of_a_table_is_documented(page, names):
+    text = (ROOT / "docs" / page).read_text()
+    assert names
+    assert not [name for name in names if name not in text]
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_what_contributing_names_is_there():
+    named = re.findall(r"`((?:ompbind|docs|tests|benchmarks)/[\w./]*)`", CONTRIBUTING)
+    assert len(named) >= 30
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_contributing_has_every_room():
+    rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == rooms - {"shims"}
+
+
+def test_contributing_names_commits_that_are_there():
+    named = re.findall(r"\| (?=\w*\d)([0-9a-f]{7}) \|", CONTRIBUTING)
+    assert len(named) == 8
+    if git("rev-parse", "--is-shallow-repository").stdout != "false\n":
+        pytest.skip("the history is not here")
+    assert [git("cat-file", "-t", name).stdout for name in named] == ["commit\n"] * len(named)
+
+
+def git(*args):
+    return subprocess.run(["git", *args], cwd=ROOT, text=True, capture_output=True, check=False)
+
+
+def flow_steps():
+    """Every step of a flow in CONTRIBUTING, with the one that calls it, if any: (file, function) pairs."""
+    for kind, text in BLOCK.findall(CONTRIBUTING):
+        callers = {}
+        for path, gap, name in re.findall(r"^  (\S+\.py)( +)(\w+)", text if kind == "text" else "", re.M):
+            depth = len(path + gap)
+            yield (path, name), next((callers[d] for d in sorted(callers, reverse=True) if d < depth), None)
+            callers = {d: one for d, one in callers.items() if d < depth} | {depth: (path, name)}
+
+
+@pytest.mark.parametrize(("step", "caller"), list(flow_steps()))
+def test_flows_of_contributing_are_those_of_the_code(step, caller):
+    path, name = step
+    assert re.search(rf"^(def|class) {name}\b", (ROOT / "ompbind" / path).read_text(), re.M)
+    if caller:
+        assert re.search(rf"\b{name}\b", (ROOT / "ompbind" / caller[0]).read_text()), (
+            f"called by {caller[1]}?"
+        )
