@@ -21,6 +21,7 @@ from ompbind.report.text import (
     render_table,
     wrap_indented,
 )
+from ompbind.report.verification import finding_record
 
 NOBODY = "no process is left to look at"
 COMMAND_LIMIT = 64
@@ -195,7 +196,7 @@ def render_inspection_json(inspection: Inspection) -> str:
             "schema": "ompbind-inspect/1",
             "level": str(inspection.level),
             "crews": [_crew_record(one) for one in inspection.crews],
-            "together": [_finding_record(one) for one in inspection.together],
+            "together": [finding_record(one) for one in inspection.together],
         },
         indent=2,
     )
@@ -212,7 +213,7 @@ def _crew_record(crew: Crew) -> dict[str, object]:
         "verdict": {
             "level": str(verdict.level),
             "text": verdict.text,
-            "findings": [_finding_record(one) for one in verdict.findings],
+            "findings": [finding_record(one) for one in verdict.findings],
             "threads": verdict.threads,
             "outside": verdict.outside,
             "narrowed": verdict.narrowed,
@@ -221,10 +222,6 @@ def _crew_record(crew: Crew) -> dict[str, object]:
         },
         "processes": [_process_record(one, memory.get(one.pid)) for one in crew.processes],
     }
-
-
-def _finding_record(finding: Finding) -> dict[str, object]:
-    return {**finding.as_dict(), "level": str(finding.level)}
 
 
 def _process_record(process: ProcessState, memory: MemorySight | None) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
-from ompbind.inspection.judge import Level, Verdict
+from ompbind.inspection.judge import Finding, Level, Verdict
 from ompbind.inspection.verification import RankVerified, Verified
 from ompbind.planning.plan import Plan
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
@@ -143,14 +143,11 @@ def _rank_record(one: RankVerified) -> dict[str, object]:
         **{name: None if verdict is None else getattr(verdict, name) for name in counts},
         "runtimes": list(verdict.runtimes) if verdict else [],
         "memory": one.memory,
-        "findings": [
-            {
-                "code": finding.code,
-                "level": str(finding.level),
-                "threads": finding.threads,
-                "text": finding.text,
-            }
-            for finding in (verdict.findings if verdict else ())
-        ],
+        "findings": [finding_record(one) for one in verdict.findings] if verdict else [],
         "text": verdict.text if verdict else HIDDEN if one.hidden else UNSEEN,
     }
+
+
+def finding_record(finding: Finding) -> dict[str, object]:
+    """Return the JSON value of a finding on threads."""
+    return {**finding.as_dict(), "level": str(finding.level)}
