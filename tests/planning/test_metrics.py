@@ -13,7 +13,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Bind, Request
 from ompbind.report.plan_explanation import render_comparison, render_explanation
-from tests.machines import make_machine
+from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, POWER, SNC, plan
 
 HYBRID = (
@@ -140,6 +140,15 @@ def test_every_choice_has_its_reason(options, about, text):
 def test_reasons_tell_of_the_machine(changes, about, text):
     made = make_plan(make_machine(DUAL, **changes), Request(ranks=2))
     assert text in reasons(made)[about]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [("balanced", ": equal shares of the cores leave no other way."), ("compact", "."), ("spread", ".")],
+)
+def test_only_balanced_says_that_no_other_equal_shares_cross_fewer_borders(strategy, why):
+    told = reasons(plan(Shape(packages=2, cores=3), ranks=3, strategy=strategy))["borders"]
+    assert told == f"1 of 3 ranks crosses borders of NUMA nodes, packages or L3s that could hold it{why}"
 
 
 def test_explanations_fit_a_terminal_and_end_with_measures():
