@@ -169,17 +169,17 @@ def test_tables_and_json_have_policies_only_where_they_are_asked_for():
 def test_other_launchers_are_told_what_they_know(name, options, expected):
     plan = planned(**options)
     render = FORMATS[name].load()
-    variables = [{} for _ in plan.placements]
+    taken = [[{} for _ in plan.placements]] if FORMATS[name].takes == "variables" else []
     if expected:
-        assert re.search(f"{expected}$" if name != "docker" else expected, render(plan, variables))
+        assert re.search(f"{expected}$" if name != "docker" else expected, render(plan, *taken))
     else:
         with pytest.raises(RequestError):
-            render(plan, variables)
+            render(plan, *taken)
 
 
 def test_without_a_policy_numactl_is_told_nothing_of_memory():
     plan = planned(DUAL.replace(memory_allowed=CpuSet((0,))))
-    assert render_numactl(plan, [{}, {}]).splitlines()[1] == "numactl --physcpubind=4-7"
+    assert render_numactl(plan).splitlines()[1] == "numactl --physcpubind=4-7"
 
 
 ARCHITECTURES = [

@@ -35,6 +35,8 @@ def variables_of(plan, *extra):
 
 def render(name, plan, *extra):
     """The text of all ranks; of formats for one rank, a text for each."""
+    if FORMATS[name].takes == "nothing":
+        return [RENDER[name](plan)]
     variables = variables_of(plan, *extra)
     if FORMATS[name].ranks != "one":
         return [RENDER[name](plan, variables)]
@@ -328,7 +330,7 @@ def test_values_of_several_lines_do_not_go_into_lines():
 TOY = """
 from ompbind.report.export.table import FORMATS, Format
 FORMATS["cgroup"] = Format(render="__main__:render_cgroup", ranks="any", help="values of cpuset.cpus")
-def render_cgroup(plan, variables):
+def render_cgroup(plan):
     return chr(10).join(str(one.cpuset) for one in plan.placements)
 """
 

@@ -1,14 +1,11 @@
 """A plan for numactl: a line for each rank, to go before its command."""
 
-from collections.abc import Sequence
-
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import Variables
 from ompbind.planning.request import Memory
 from ompbind.report.export.ranks import confined_ranks, memory_nodes
 
 
-def render_numactl(plan: Plan, variables: Sequence[Variables]) -> str:
+def render_numactl(plan: Plan) -> str:
     """Render a line for each rank that goes before its command: `numactl --physcpubind=0-3 --membind=0`.
 
     Raises RequestError where the machine cannot confine a process.

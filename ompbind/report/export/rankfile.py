@@ -1,17 +1,14 @@
 """A plan for Open MPI 4: a rankfile."""
 
-from collections.abc import Sequence
-
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
 from ompbind.report.export.ranks import check_memory, confined_ranks
 
 RANKFILE_SLOTS = 48
 """Characters that a list of slots may have: mpirun writes "localhost slot=" and the list into 64 bytes."""
 
 
-def render_rankfile(plan: Plan, variables: Sequence[Variables]) -> str:
+def render_rankfile(plan: Plan) -> str:
     """Render a rankfile for Open MPI 4; its first line is a comment with the options that go with it.
 
     Raises RequestError where the machine cannot confine a process, for lists that mpirun has no room for, and

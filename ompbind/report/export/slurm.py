@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
 from ompbind.planning.request import Memory
 from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
 
@@ -13,7 +12,7 @@ SLURM_NODES = 128
 """One past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word."""
 
 
-def render_slurm(plan: Plan, variables: Sequence[Variables]) -> str:
+def render_slurm(plan: Plan) -> str:
     """Render the options of an srun that has a whole node, a mask of CPUs and of memory for each task.
 
     Memory is left out unless all ranks have nodes. Raises RequestError where the machine cannot confine a

@@ -1,13 +1,10 @@
 """A plan for taskset: a line for each rank, to go before its command."""
 
-from collections.abc import Sequence
-
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
 from ompbind.report.export.ranks import check_memory, confined_ranks
 
 
-def render_taskset(plan: Plan, variables: Sequence[Variables]) -> str:
+def render_taskset(plan: Plan) -> str:
     """Render a line for each rank that goes before its command: `taskset -c 0-3,8`.
 
     Raises RequestError where the machine cannot confine a process, and for --memory.

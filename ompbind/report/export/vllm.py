@@ -1,16 +1,14 @@
 """A plan for vLLM: the variable that names the CPUs of all its ranks."""
 
 import shlex
-from collections.abc import Sequence
 
 from ompbind.errors import RequestError
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
 from ompbind.report.export.ranks import check_memory
 
 
-def render_vllm(plan: Plan, variables: Sequence[Variables]) -> str:
+def render_vllm(plan: Plan) -> str:
     """Render the variable that tells vLLM the CPUs of all its ranks, as a shell command.
 
     It is "nobind" where ranks may use everything, or the machine cannot bind. Raises RequestError for
