@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.model import Level, Machine, touched
 from ompbind.record import Record
-
-NAME_LIMIT = 200
-"""Characters of a run's name that others are told."""
+from ompbind.text import tidy
 
 NAMED_RUNS = 3
 """Runs that a message names; more are counted."""
@@ -100,11 +98,6 @@ def _names(runs: Sequence[LiveRun]) -> str:
 def reach(machine: Machine, run: LiveRun) -> CpuSet:
     """Return the CPUs of all cores that a run has CPUs of."""
     return union(core.cpus for core in touched(machine.at(Level.CORE), run.held))
-
-
-def tidy(name: str) -> str:
-    """Return a run's name as others are told it: short, on one line, with nothing that moves a terminal."""
-    return "".join(sign if sign.isprintable() else "?" for sign in name[:NAME_LIMIT])
 
 
 def find_others(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:

@@ -4,8 +4,9 @@ Any user may have written such a text, so it is believed only as far as it makes
 """
 
 from ompbind.cpuset import CpuSet
-from ompbind.planning.occupancy import Claimant, LiveRun, tidy
+from ompbind.planning.occupancy import Claimant, LiveRun
 from ompbind.planning.plan import Plan
+from ompbind.text import tidy
 
 HEAD = "ompbind-run 1"
 """The first line of every text, with the version of what follows."""

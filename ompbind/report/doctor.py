@@ -7,7 +7,8 @@ from ompbind.cpuset import count
 from ompbind.doctor.facts import Surroundings
 from ompbind.doctor.issue import UNKNOWN, Finding, Grade
 from ompbind.report.plan import library_record
-from ompbind.report.text import Column, plain, render_table, wrap_indented
+from ompbind.report.text import Column, render_table, wrap_indented
+from ompbind.text import plain
 
 
 def render_findings(findings: Sequence[Finding]) -> str:

@@ -10,7 +10,8 @@ from ompbind.cpuset import CpuSet, union
 from ompbind.inspection.judge import Finding, Level
 from ompbind.inspection.sampling import CpuUse, CrewUse, Glance, ThreadUse
 from ompbind.record import Record
-from ompbind.report.text import plain, render_cpus
+from ompbind.report.text import render_cpus
+from ompbind.text import plain
 
 _STEPS = " ▁▂▃▄▅▆▇█"
 _NARROW = 64

@@ -13,8 +13,9 @@ from ompbind.planning.rank_command import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Memory, Request
 from ompbind.programs.workload import Found, Workload
-from ompbind.report.text import Column, plain, render_cpus, render_paragraph, render_table, wrap_indented
+from ompbind.report.text import Column, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.report.topology_json import render_summary
+from ompbind.text import plain
 
 
 def render_plan(plan: Plan) -> str:

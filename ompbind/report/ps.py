@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import union
 from ompbind.registry.sightings import RunSight
 from ompbind.report.text import Column, render_cpus, render_table
+from ompbind.text import printable
 
 COMMAND_LIMIT = 200
 """Characters of a command line that people are shown."""
@@ -42,8 +43,7 @@ def _command(words: tuple[str, ...] | None) -> str:
         return "-"
     if len(words) > 1 and words[1].rpartition("/")[2] == "ompbind":
         words = ("ompbind", *words[2:])
-    line = " ".join(shlex.join(words).split())
-    line = "".join(sign if sign.isprintable() else "?" for sign in line)
+    line = printable(" ".join(shlex.join(words).split()))
     return line if len(line) <= COMMAND_LIMIT else line[: COMMAND_LIMIT - 3] + "..."
 
 

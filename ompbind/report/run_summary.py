@@ -15,6 +15,7 @@ from ompbind.execution.outcome import Exited, Outcome, describe, describe_end, e
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
 from ompbind.report.text import WIDTH, Column, render_bytes, render_paragraph, render_table
+from ompbind.text import printable
 
 LAST_LINES = 10
 """Lines of a rank's last words that people are shown, and the groups of ranks that are told one by one."""
@@ -110,7 +111,7 @@ def _plain(line: str) -> str:
     """Return what a terminal shows of a line: what comes after the last return to its beginning."""
     overwritten = [part for part in _STYLING.sub("", line).split("\r") if part.strip()]
     text = overwritten[-1].expandtabs() if overwritten else ""
-    return "".join(sign if sign.isprintable() else "?" for sign in text).rstrip()
+    return printable(text).rstrip()
 
 
 def render_accounts(outcome: Outcome, plan: Plan) -> str:

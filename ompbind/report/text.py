@@ -11,6 +11,7 @@ from itertools import takewhile
 from ompbind.cpuset import CpuSet, runs_texts
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
+from ompbind.text import plain
 
 WIDTH = 80
 """Characters in a line."""
@@ -180,11 +181,6 @@ def render_cpus(cpus: CpuSet) -> str:
     Masks take all of these.
     """
     return ",".join(runs_texts(list(cpus.runs())))
-
-
-def plain(text: str) -> str:
-    """Replace what a terminal would not print as it is: text from files is not to be trusted."""
-    return "".join(sign if sign.isprintable() or sign.isspace() else "?" for sign in text)
 
 
 def dim(line: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from ompbind.cpuset import CpuSet, count
 from ompbind.machine.model import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 from ompbind.masks.grammar import SELECTABLE
-from ompbind.report.text import plain, render_bytes, render_cpus
+from ompbind.report.text import render_bytes, render_cpus
+from ompbind.text import plain
 
 
 def render_summary(machine: Machine) -> str:

@@ -6,13 +6,14 @@ from itertools import groupby
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.model import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 from ompbind.record import Record
-from ompbind.report.text import WIDTH, dim, plain, render_cpus, render_paragraph, wrap_indented
+from ompbind.report.text import WIDTH, dim, render_cpus, render_paragraph, wrap_indented
 from ompbind.report.topology_json import (
     render_distant,
     render_limits,
     render_summary,
     render_title,
 )
+from ompbind.text import plain
 
 SHOWN_EACH = 16
 """Domains of the same shape beside each other that are still shown one by one."""

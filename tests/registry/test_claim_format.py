@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.occupancy import NAME_LIMIT, Claimant, LiveRun, find_kin, find_others, tidy
+from ompbind.planning.occupancy import Claimant, LiveRun, find_kin, find_others
 from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
+from ompbind.text import NAME_LIMIT, tidy
 from tests.planning.test_conflicts import live, plan
 
 

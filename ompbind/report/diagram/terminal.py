@@ -29,7 +29,8 @@ from ompbind.report.diagram.text_canvas import (
     stack,
     text_block,
 )
-from ompbind.report.text import Screen, breakable, plain
+from ompbind.report.text import Screen, breakable
+from ompbind.text import plain
 
 LINES = 72
 """Lines of boxes from which on neighbours that are alike are counted, and then inner boxes left out."""

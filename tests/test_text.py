@@ -1,0 +1,29 @@
+"""Foreign text, and what of it terminals are given."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.text import NAME_LIMIT, plain, printable, tidy
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "kept"),
+    [
+        ("as it is", "as it is", "as it is"),
+        ("\x1b[2J\a", "?[2J?", "?[2J?"),
+        ("a\tb\nc\rd", "a?b?c?d", "a\tb\nc\rd"),
+        ("\x9b\u202e\ufeff", "???", "???"),
+        ("\u00a0\u2028", "??", "\u00a0\u2028"),
+        ("é漢", "é漢", "é漢"),
+    ],
+)
+def test_what_is_not_printed_is_replaced(text, line, kept):
+    assert (printable(text), plain(text)) == (line, kept)
+
+
+@given(st.text())
+def test_lines_stay_as_long_and_names_are_cut(text):
+    assert len(printable(text)) == len(plain(text)) == len(text)
+    assert printable(text).isprintable()
+    assert tidy(text) == printable(text)[:NAME_LIMIT]
