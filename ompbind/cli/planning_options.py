@@ -18,6 +18,7 @@ from ompbind.openmp.variables import DEFEATING
 from ompbind.planning.rank_command import Job, parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, Memory, Request, Sharing, Smt
 from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.procfs.reader import read_variables
 from ompbind.programs.command_analysis import preload_entries, read_workload
 from ompbind.programs.library_catalog import PRELOADABLE
 from ompbind.programs.workload import Workload
@@ -291,11 +292,7 @@ def _caller_environment() -> dict[str, str]:
     """
     env = dict(os.environ)
     if "LC_CTYPE" in env:
-        try:
-            with open("/proc/self/environ", "rb") as file:
-                given = file.read().split(b"\0")
-        except OSError:
-            return env
-        if not any(pair.startswith(b"LC_CTYPE=") for pair in given):
+        given = read_variables("self")
+        if given is None or (given and "LC_CTYPE" not in given):  # {} is what may not be read
             del env["LC_CTYPE"]
     return env

@@ -178,7 +178,7 @@ def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front")
 def _make_verify(options: Mapping[str, Any], plan: Plan, job: Job) -> "Verify":
     """Make what is expected of the threads of every rank; raises LaunchError where they cannot be seen."""
     from ompbind.execution.verify.sampler import Verify  # late, as all that follows: few runs are verified
-    from ompbind.procfs.process import expect_placement
+    from ompbind.inspection.expectation import expect_placement
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")

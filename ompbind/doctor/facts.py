@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.rank_command import OMPBIND_RANK
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 from ompbind.words import Words
@@ -121,4 +122,4 @@ class Surroundings(Record):
     @property
     def inside(self) -> bool:
         """Whether this is a rank of a run already."""
-        return "OMPBIND_RANK" in self.env
+        return OMPBIND_RANK in self.env

@@ -10,7 +10,8 @@ and what else is in it.
 import os
 import signal
 
-from ompbind.procfs.process_tree import read_processes, signal_group
+from ompbind.execution.processes import signal_group
+from ompbind.procfs.reader import read_processes
 
 ASKING = (signal.SIGTTIN, signal.SIGTTOU)
 """The signals by which the kernel stops a process that wants the terminal from the background."""

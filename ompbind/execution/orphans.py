@@ -10,18 +10,16 @@ import time
 from collections.abc import Collection, Mapping, Set
 
 from ompbind.cpuset import named
-from ompbind.procfs.process_tree import (
-    Process,
+from ompbind.execution.processes import (
     adopt_orphans,
-    find_descendants,
     has_children,
-    read_children,
     read_group,
-    read_processes,
-    read_variables,
     signal_group,
     signal_process,
 )
+from ompbind.planning.rank_command import find_rank
+from ompbind.procfs.process import Process, find_descendants
+from ompbind.procfs.reader import read_children, read_processes, read_variables
 
 STEP_S = 0.05
 """Seconds between two looks where the kernel does not give orphans to this process, and so tells nothing."""
@@ -34,8 +32,6 @@ _SEARCH_S = 0.05
 
 _EXECUTED_S = 0.02
 """Seconds that a process is given to have variables: none are there for the moment of executing a command."""
-
-_NAMES = ("OMPBIND_RUN_ID", "OMPBIND_RANK")
 
 _NOBODY = -1
 """The owner of processes that cannot be told to be any rank's."""
@@ -170,16 +166,15 @@ class Leavings:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
 
     def _read_owner(self, pid: int) -> int:
-        found = read_variables(pid, _NAMES)
+        found = read_variables(pid)
         give_up_at = time.monotonic() + _EXECUTED_S
         while found is None and pid not in self.nameless:
             time.sleep(_EXECUTED_S / 20)
-            found = read_variables(pid, _NAMES)
+            found = read_variables(pid)
             if time.monotonic() > give_up_at:
                 self.nameless.add(pid)
-        rank = (found or {}).get("OMPBIND_RANK", "")
-        mine = found and found.get("OMPBIND_RUN_ID") == self.run_id and rank.isdecimal()
-        return int(rank) if mine else _NOBODY
+        rank = find_rank(found or {}, self.run_id)
+        return _NOBODY if rank is None else rank
 
 
 def _is_over(child: int) -> bool:

@@ -14,9 +14,10 @@ from typing import NoReturn
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, die_of_interrupt
 from ompbind.execution.outcome import signal_name
+from ompbind.execution.processes import adopt_orphans, end_children, signal_process
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
-from ompbind.procfs.process_tree import adopt_orphans, end_children, read_children, signal_process
+from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
 from ompbind.registry.claims import Claim, release
 
@@ -158,11 +159,13 @@ def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
 
 def _take_name() -> None:
     """Take a name of its own, in both places where others look for one; a name is all that can be lost."""
+    stat = read_stat("self")
+    if stat is None:
+        return
     try:
         with open("/proc/self/comm", "wb") as file:
             file.write(NAME)
-        with open("/proc/self/stat", "rb") as file:
-            start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
+        start, end = stat.arguments
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             # A last byte that is not zero tells the kernel that the first zero ends it.

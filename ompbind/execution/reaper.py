@@ -8,10 +8,11 @@ from resource import struct_rusage
 from ompbind.execution.job_control import ASKING
 from ompbind.execution.outcome import Exited, describe, make_usage
 from ompbind.execution.poller import has_reader
+from ompbind.execution.processes import signal_group, signal_process, signal_rank
 from ompbind.execution.run_state import LiveRank, Run
 from ompbind.execution.signal_pipe import STOPPING
 from ompbind.execution.signals import ask_to_stop
-from ompbind.procfs.process_tree import read_caught_signals, signal_group, signal_process, signal_rank
+from ompbind.procfs.reader import read_caught_signals
 
 
 def reap(run: Run, pid: int) -> bool:

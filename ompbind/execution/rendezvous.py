@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 
 from ompbind.errors import LaunchError
-from ompbind.planning.rank_command import Job
+from ompbind.planning.rank_command import OMPBIND_RANK, Job
 from ompbind.record import Record
 
 ADDRESS = "127.0.0.1"
@@ -95,7 +95,7 @@ def find_replaced(before: Job, after: Job) -> tuple[tuple[str, str], ...]:
 
     Those that --env replaces are no news, and neither are those of a run that this one is in.
     """
-    if "OMPBIND_RANK" in before.base:
+    if OMPBIND_RANK in before.base:
         return ()
     given, now = dict(before.extra), {CLEARED: None, **dict(after.extra)}
     return tuple(

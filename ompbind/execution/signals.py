@@ -4,10 +4,10 @@ import signal
 import time
 
 from ompbind.cpuset import named
+from ompbind.execution.processes import signal_process, signal_rank
 from ompbind.execution.run_state import Run
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signal_pipe import PASSED_ON, STOPPING
-from ompbind.procfs.process_tree import signal_process, signal_rank
 
 
 def handle_signal(run: Run, number: int) -> None:

@@ -16,6 +16,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.outcome import KIB, Exited, Outcome
 from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import let_go_of_files
+from ompbind.execution.processes import end_children, signal_rank
 from ompbind.execution.reaper import reap, reap_ended
 from ompbind.execution.rlimits import WHAT_HELPS, limit_as_before
 from ompbind.execution.run_state import ERROR, LiveRank, Run, Watch
@@ -25,7 +26,6 @@ from ompbind.execution.spawn import Wiring, start_rank
 from ompbind.machine.sources.filesystem import FolderRoot
 from ompbind.machine.sources.linux.cgroup import read_oom_kills
 from ompbind.planning.rank_command import RankCommand
-from ompbind.procfs.process_tree import end_children, signal_rank
 from ompbind.programs.which import find_command
 
 if TYPE_CHECKING:  # most runs have nothing to say

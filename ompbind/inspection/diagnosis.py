@@ -9,6 +9,8 @@ OMP_PROC_BIND=false, none narrows anything.
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.inspection.expectation import Expected
+from ompbind.inspection.processes import find_runtimes, has_runtime
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import (
@@ -21,7 +23,7 @@ from ompbind.openmp.runtimes import (
     SUBSETS,
     OmpRuntime,
 )
-from ompbind.procfs.process import Expected, ProcessState
+from ompbind.procfs.process import ProcessState
 
 
 def explain_escape(process: ProcessState) -> str:
@@ -29,10 +31,10 @@ def explain_escape(process: ProcessState) -> str:
     env = process.env
     for one in OmpRuntime:
         name = one.facts.cpu_list
-        if name in env and process.has(one) and not env.keys() & STANDARD:
+        if name in env and has_runtime(process, one) and not env.keys() & STANDARD:
             return f"{one.label} obeys {name}={env[name]}, whatever the process itself may use"
     kmp = env.get(KMP_AFFINITY, "")
-    if NO_RESPECT in kmp and process.has(*KMP_READERS):
+    if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
         return f"KMP_AFFINITY={kmp} tells an OpenMP runtime not to respect what the process may use"
     return (
         f"the program, or somebody else, changed that (sched_setaffinity, as taskset does){_blind(process)}"
@@ -47,12 +49,12 @@ def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
 def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
     env = process.env
     obeyed = "an OpenMP runtime obeys {}={} of the process"
-    if process.has(*KMP_READERS):
+    if has_runtime(process, *KMP_READERS):
         kmp = env.get(KMP_AFFINITY, "")
         if any(word in kmp for word in KMP_BINDS):
             yield obeyed.format(KMP_AFFINITY, kmp)
         yield from (obeyed.format(name, env[name]) for name in SUBSETS if env.get(name))
-    if process.runtimes and not _only_gomp_is_told_else(process):
+    if find_runtimes(process) and not _only_gomp_is_told_else(process):
         yield from (obeyed.format(name, env[name]) for name in CPU_LISTS if name in env)
     if _binds(process, masks):
         told = " ".join(f"{name}={env[name]}" for name in STANDARD if name in env)
@@ -65,7 +67,7 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
 
 def _only_gomp_is_told_else(process: ProcessState) -> bool:
     """Tell whether all runtimes are libgomp, in which the variables of OpenMP win over its own."""
-    return not process.has(*KMP_READERS) and bool(process.env.keys() & STANDARD)
+    return not has_runtime(process, *KMP_READERS) and bool(process.env.keys() & STANDARD)
 
 
 def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
@@ -79,12 +81,12 @@ def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
         return False
     places = parse_places(env.get("OMP_PLACES", ""))
     if places is None:
-        return bool(process.runtimes)
+        return bool(find_runtimes(process))
     return any(mask in places for mask in masks)
 
 
 def _runtime(process: ProcessState) -> str:
-    names = list(dict.fromkeys(one.kind.label for one in process.runtimes))
+    names = list(dict.fromkeys(one.kind.label for one in find_runtimes(process)))
     return names[0] if len(names) == 1 else "an OpenMP runtime"
 
 
@@ -105,7 +107,7 @@ def explain_own(process: ProcessState, masks: Sequence[CpuSet]) -> str:
     """Say who narrowed threads where no variable tells an OpenMP runtime to."""
     if len(masks) == len(process.threads) and len(set(masks)) == 1:
         return f"the process has confined itself, or what started it has, as taskset does{_blind(process)}"
-    if process.runtimes:
+    if find_runtimes(process):
         return f"the program did, or an OpenMP runtime that it told to once it ran{_blind(process)}"
     return f"the program did that itself{_blind(process)}"
 

@@ -16,8 +16,11 @@ from ompbind.inspection.diagnosis import (
     explain_own,
     guess_expected,
 )
+from ompbind.inspection.expectation import Expected
+from ompbind.inspection.processes import find_runtimes
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.process import Expected, ProcessState
+from ompbind.planning.rank_command import OMPBIND_RUN_ID
+from ompbind.procfs.process import ProcessState
 from ompbind.record import Record
 from ompbind.words import Words
 
@@ -97,7 +100,7 @@ def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -
     plan = expected or guess_expected(kin)
     masks = [thread.cpus for process in kin for thread in process.threads]
     parts = [part for process in kin for part in _look_at(process, plan, kin)]
-    runtimes = max((process.runtimes for process in kin), key=len, default=())
+    runtimes = max(map(find_runtimes, kin), key=len, default=())
     many = len(plan.cpus) > 1
     return Verdict(
         findings=_tell_all(parts, kin, plan),
@@ -125,7 +128,7 @@ def judge_memory(verdict: Verdict, seen: str | None, expected: Expected) -> Verd
 
 
 def _is_of(process: ProcessState, plan: Expected | None) -> bool:
-    return not plan or plan.run_id in ("", process.env.get("OMPBIND_RUN_ID", plan.run_id))
+    return not plan or plan.run_id in ("", process.env.get(OMPBIND_RUN_ID, plan.run_id))
 
 
 def _stacks(process: ProcessState) -> Mapping[CpuSet, int]:
@@ -143,7 +146,7 @@ def _look_at(process: ProcessState, plan: Expected, kin: Sequence[ProcessState])
         yield _Part(code="outside", level=Level.PROBLEM, process=process, masks=outside, cause=cause)
     if narrowed:
         inherited = explain_inheriting(process, narrowed, kin)  # what is to be done is said of the parent
-        told = "" if inherited and not process.runtimes else explain_narrowing(process, narrowed)
+        told = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
         if told or inherited or _looks_trapped(process, plan):
             cause = f"{told}; {advise(plan)}" if told else inherited or explain_own(process, narrowed)
             yield _Part(code="narrowed", level=Level.PROBLEM, process=process, masks=narrowed, cause=cause)
@@ -158,7 +161,7 @@ def _looks_trapped(process: ProcessState, plan: Expected) -> bool:
     """Tell whether a runtime seems to have narrowed the initial thread and some others, but not all."""
     main = process.main
     trapped = main is not None and main.cpus < plan.cpus and _stacks(process).get(main.cpus, 0) > 1
-    return bool(trapped and process.runtimes and len({thread.cpus for thread in process.threads}) > 1)
+    return bool(trapped and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
 
 
 def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
@@ -166,13 +169,13 @@ def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
     first = _first_place(process, plan)
     places = [place for place in dict.fromkeys(plan.places) if place != plan.cpus]
     here = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
-    room = max(1, len(process.runtimes))
+    room = max(1, len(find_runtimes(process)))
     crowds = [place for place in places if here[place] > (1 if place == first else room * len(place))]
     if not crowds:
         return
     masks = tuple(place for place in crowds for _ in range(here[place]))
     free = [place for place in places if not here[place]]
-    trapped = first if first in crowds and (plan.rank is not None or process.runtimes) else None
+    trapped = first if first in crowds and (plan.rank is not None or find_runtimes(process)) else None
     level = Level.PROBLEM if free or (trapped and plan.rank is None) else Level.NOTE
     cause = _explain_crowd(process, plan, trapped)
     if free:
@@ -199,10 +202,10 @@ def _explain_crowd(process: ProcessState, plan: Expected, trapped: CpuSet | None
     """Say why places have many threads; `trapped` is the initial thread's, where it is one of them."""
     if trapped:
         cause = explain_narrowing(process, [trapped]) or "they inherit the place of the initial thread"
-        if len(process.runtimes) > 1:
-            cause += f", and the second of {len(process.runtimes)} OpenMP runtimes sees that place only"
+        if len(find_runtimes(process)) > 1:
+            cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees that place only"
         return f"{cause}; {advise(plan)}"
-    if not process.runtimes:
+    if not find_runtimes(process):
         return explain_own(process, ())
     return "there are more threads than places, or several threads open parallel regions; use --bind rank"
 

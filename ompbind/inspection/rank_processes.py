@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
+from ompbind.inspection.expectation import Expected, expect_variables
 from ompbind.inspection.judge import Finding, Level, Verdict, judge
 from ompbind.openmp.binding import Bind
-from ompbind.planning.occupancy import LiveRun, tidy
+from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.rank_command import OMPBIND_RUN_ID, find_rank
 from ompbind.procfs.numa_maps import MemorySight
-from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables
+from ompbind.procfs.process import ProcessState, ThreadState
 from ompbind.record import Record
+from ompbind.text import tidy
 
 KEEPER = "rank-keeper"
 """What the parent of all ranks of a run is called."""
@@ -108,8 +111,9 @@ def _find_home(process: ProcessState, seen: Seen) -> _Home:
     while process.pid not in visited:
         visited.add(process.pid)
         env = process.env
-        if "OMPBIND_RUN_ID" in env and env.get("OMPBIND_RANK", "").isdecimal():
-            return env["OMPBIND_RUN_ID"], int(env["OMPBIND_RANK"]), _find_keeper(process, seen)
+        rank = find_rank(env)
+        if OMPBIND_RUN_ID in env and rank is not None:
+            return env[OMPBIND_RUN_ID], rank, _find_keeper(process, seen)
         parent = seen.processes.get(process.parent)
         if parent is None:
             break

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ompbind.inspection.rank_processes import Crew, Inspection
 from ompbind.inspection.sampling import Look
 from ompbind.inspection.targets import Target, inspect
+from ompbind.procfs.reader import read_migrations
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)
@@ -46,10 +47,6 @@ def _read_crew_moves(crew: Crew) -> Iterator[tuple[int, int]]:
     """Read how often threads have moved, of those of which the kernel tells it."""
     for process in crew.processes:
         for thread in process.threads:
-            try:
-                with open(f"/proc/{process.pid}/task/{thread.tid}/sched", "rb") as file:
-                    _, found, rest = file.read().partition(b"nr_migrations")
-            except OSError:
-                continue
-            if found:
-                yield thread.tid, int(rest.partition(b":")[2].split(None, 1)[0])
+            moves = read_migrations(process.pid, thread.tid)
+            if moves is not None:
+                yield thread.tid, moves

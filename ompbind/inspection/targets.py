@@ -3,17 +3,29 @@
 import os
 from collections.abc import Sequence
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
-from ompbind.inspection.memory_maps import read_memory
+from ompbind.inspection.expectation import is_relevant
+from ompbind.inspection.processes import is_library
 from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspection
-from ompbind.planning.occupancy import LiveRun, tidy
-from ompbind.procfs.process_tree import Process, find_descendants, read_processes, read_variables
-from ompbind.procfs.reader import read_process
+from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.rank_command import OMPBIND_RUN_ID
+from ompbind.procfs.process import GONE, Process, find_descendants, status_value
+from ompbind.procfs.reader import (
+    read_mask,
+    read_memory,
+    read_pid_space,
+    read_process,
+    read_processes,
+    read_status,
+    read_variables,
+)
 from ompbind.record import Record
-from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs, read_pid_space
+from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
+from ompbind.text import tidy
 
 _NODES = "/sys/devices/system/node/has_memory"
+_KEYS = ("State", "Threads", "PPid", "Tgid")
 _NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
@@ -88,19 +100,17 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         return None
     try:
-        with open(f"/proc/{int(word)}/status", "rb") as file:
-            lines = file.read().split(b"\n")
+        status = read_status(int(word))
     except FileNotFoundError as error:
         if named_run:
             return None
         raise InspectError(f"there is no process {word}, or it is hidden from you", hint=_NO_SUCH) from error
     except OSError as error:
         raise InspectError(f"process {word} cannot be read: {error.strerror}") from error
-    told = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
-    if told[b"State"].startswith((b"Z", b"X")) and told[b"Threads"] == b"1":
-        parent = told[b"PPid"].decode()
+    state, threads, parent, pid = (status_value(status, key) or "" for key in _KEYS)
+    if state.startswith(GONE) and threads == "1":
         raise InspectError(f"process {word} has ended, and waits for its parent ({parent}) to take notice")
-    return int(told[b"Tgid"])
+    return int(pid)
 
 
 def inspect(target: Target, *, memory: bool = True) -> Inspection:
@@ -111,8 +121,8 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     everybody = read_processes()
     pids = find_descendants(everybody, [*target.pids, *(run.pid for run in target.runs)])
     pids |= find_descendants(everybody, _find_strays(everybody, {run.run_id for run in target.runs}))
-    found = {pid: state for pid in sorted(pids) if (state := read_process(pid))}
-    around = {pid: _read_mask(state.parent) for pid, state in found.items()}
+    found = {pid: state for pid in sorted(pids) if (state := read_process(pid, is_library, is_relevant))}
+    around = {pid: read_mask(state.parent) if state.parent else EMPTY for pid, state in found.items()}
     inspection = make_inspection(Seen(processes=found, runs=read_runs_here(), around=around))
     return _add_memory(inspection) if memory and _has_nodes() else inspection
 
@@ -121,16 +131,8 @@ def _find_strays(everybody: dict[int, Process], run_ids: set[str]) -> list[int]:
     """Find processes of runs that descend from them no more, as far as their variables may be read."""
     if not run_ids:
         return []
-    names = ("OMPBIND_RUN_ID",)
-    told = ((pid, (read_variables(pid, names) or {}).get(names[0], "")) for pid in everybody)
+    told = ((pid, (read_variables(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in everybody)
     return [pid for pid, run_id in told if tidy(run_id) in run_ids]
-
-
-def _read_mask(pid: int) -> CpuSet:
-    try:
-        return CpuSet(os.sched_getaffinity(pid)) if pid else CpuSet()
-    except OSError:
-        return CpuSet()
 
 
 def _has_nodes() -> bool:

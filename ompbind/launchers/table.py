@@ -14,9 +14,10 @@ from ompbind.launchers.mpich import MPICH
 from ompbind.launchers.open_mpi import OPEN_MPI
 from ompbind.launchers.slurm import SLURM
 from ompbind.launchers.torchrun import TORCHRUN
-from ompbind.machine.sources.filesystem import Root, keyed_lines, whole_number
+from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.planning.rank_command import Seat
+from ompbind.planning.rank_command import OMPBIND_RANK, Seat
+from ompbind.procfs.process import status_value
 from ompbind.record import Record
 
 
@@ -48,7 +49,7 @@ def find_launcher(env: Env, parent: int) -> EngineRank | None:
     `ompbind run` is none: it has its CPUs already. Raises RequestError for variables that contradict
     each other.
     """
-    if "OMPBIND_RANK" in env and env.get("OMPBIND_RANK") == env.get("RANK"):
+    if OMPBIND_RANK in env and env.get(OMPBIND_RANK) == env.get("RANK"):
         env = {name: value for name, value in env.items() if name not in ("RANK", "LOCAL_RANK")}
     launcher = next((one for one in LAUNCHERS if one.rank in env and one.local_rank in env), None)
     if launcher is None:
@@ -100,4 +101,4 @@ def _ancestors(root: Root, pid: int) -> Iterator[int]:
 
 def _status(root: Root, pid: int, key: str) -> str:
     """Return one value of `proc/PID/status`, "" where there is none."""
-    return next((value for name, value in keyed_lines(root.read(f"proc/{pid}/status")) if name == key), "")
+    return status_value(root.read(f"proc/{pid}/status") or "", key) or ""

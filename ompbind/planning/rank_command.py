@@ -16,6 +16,13 @@ from ompbind.record import Record
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
 """Variables that belong together: the one without the other means something else in each runtime."""
 
+OMPBIND_RUN_ID = "OMPBIND_RUN_ID"
+OMPBIND_RANK = "OMPBIND_RANK"
+OMPBIND_CPUS = "OMPBIND_CPUS"
+OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
+OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
+"""The variables by which a rank knows its place: its run, its number, its CPUs in order, those reserved."""
+
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind decides: value, or None for "unset"."""
 
@@ -117,9 +124,16 @@ def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
 
     Inside another run of ompbind they are its own words, so none of them is news.
     """
-    if job.keep or "OMPBIND_RANK" in job.base:
+    if job.keep or OMPBIND_RANK in job.base:
         return ()
     return find_inherited(job.base, make_thread_variables(plan.placements[0], plan.request))
+
+
+def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
+    """Return the rank whose variables these are, of one run or of any; None for none."""
+    rank = env.get(OMPBIND_RANK, "")
+    mine = run_id is None or env.get(OMPBIND_RUN_ID) == run_id
+    return int(rank) if mine and rank.isdecimal() else None
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
@@ -139,11 +153,11 @@ def _identity(placement: Placement, seat: Seat, job: Job) -> dict[str, str | Non
         "LOCAL_RANK": str(seat.local_rank),
         "WORLD_SIZE": str(seat.size),
         "LOCAL_WORLD_SIZE": str(seat.local_size),
-        "OMPBIND_RUN_ID": job.run_id,
-        "OMPBIND_RANK": str(seat.rank),
-        "OMPBIND_CPUS": _in_order(placement),
-        "OMPBIND_RESERVED_CPUS": str(placement.reserved),
-        "OMPBIND_WORKER_NAME": f"{job.run_id}-rank-{seat.rank}",
+        OMPBIND_RUN_ID: job.run_id,
+        OMPBIND_RANK: str(seat.rank),
+        OMPBIND_CPUS: _in_order(placement),
+        OMPBIND_RESERVED_CPUS: str(placement.reserved),
+        OMPBIND_WORKER_NAME: f"{job.run_id}-rank-{seat.rank}",
     }
 
 

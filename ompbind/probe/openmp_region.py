@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.rank_command import find_rank
 from ompbind.probe.libraries import find_candidates, identity, name_runtime
+from ompbind.procfs.reader import read_files
 from ompbind.registry.sightings import ProbeResult, ThreadSight
 
 _NO_LIBRARY = b"no library"
@@ -38,9 +40,8 @@ def run_probe(env: Mapping[str, str]) -> ProbeResult:
         seen.add(identity(path))
         sights.extend(threads)
         failed.extend(() if threads else (path,))
-    rank = env.get("OMPBIND_RANK", "")
     return ProbeResult(
-        rank=int(rank) if rank.isdigit() else None,
+        rank=find_rank(env),
         pid=os.getpid(),
         cpus_allowed=_allowed(),
         cpu=_current_cpu(),
@@ -144,12 +145,7 @@ def _places(library: ctypes.CDLL) -> Iterator[str]:
 
 def _loaded_path() -> str | None:
     """Return the file that the one OpenMP runtime of this process was loaded from."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-            mapped = (line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line)
-            return next((path for path in mapped if name_runtime(path)), None)
-    except OSError:
-        return None
+    return next(iter(read_files("self", lambda path: name_runtime(path) is not None)), None)
 
 
 def _allowed() -> str:

@@ -1,30 +1,90 @@
-"""The threads of running processes as the kernel tells of them, and what a plan says of a rank's threads.
+"""What the kernel says of a process and its threads, as values, and how its text becomes them.
 
-A *mask* of a thread is the set of CPUs that it may run on. A thread is *narrowed* when that is less than
-what its rank has, and *outside* when it is something else.
+Text and bytes are those of files below /proc/PID, see proc(5). Nothing here reads them: `reader` does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind
-from ompbind.openmp.places import parse_places
-from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.plan import Placement
-from ompbind.programs.library_catalog import Library, Role
 from ompbind.record import Record
+from ompbind.text import tidy
 
-RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
-            "POLARS_MAX", "RAYON_NUM", "LOKY_MAX", "PYTHON_CPU", "TBB_", "VECLIB_", "OMPBIND_", "LD_PRELOAD",
-            "GOMAXPROCS")  # fmt: skip
-"""What the names of those variables begin with that decide where threads run and how many there are."""
+GONE = ("Z", "X", "x")
+"""The states of what has ended."""
+
+POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+"""Scheduling policies by their numbers, as `chrt` names them."""
+
+_KERNEL = 0x00200000
+"""The flag of the kernel's own threads (PF_KTHREAD)."""
+
+_PARENT, _FLAGS, _USER, _SYSTEM, _START, _CPU, _POLICY, _ARGUMENTS = 1, 6, 11, 12, 19, 36, 38, 45
+"""Where fields of a stat file are, counted from the state, which follows the name."""
+
+
+class Stat(Record):
+    """The stat file of a process or a thread: its name, and the words after it."""
+
+    name: str
+    words: tuple[bytes, ...]
+
+    @property
+    def state(self) -> str:
+        """The state as one letter, as `ps` has them."""
+        return self.words[0].decode()
+
+    @property
+    def process(self) -> "Process":
+        """Where it is in the tree of processes."""
+        parent, group, session = map(int, self.words[_PARENT : _PARENT + 3])
+        return Process(parent=parent, group=group, session=session)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is one of the kernel's own threads."""
+        return bool(int(self.words[_FLAGS]) & _KERNEL)
+
+    @property
+    def busy_ticks(self) -> int:
+        """The CPU time so far, in ticks of the clock."""
+        return int(self.words[_USER]) + int(self.words[_SYSTEM])
+
+    @property
+    def start_ticks(self) -> int:
+        """When it started, in ticks since the system did."""
+        return int(self.words[_START])
+
+    @property
+    def cpu(self) -> int:
+        """The CPU it ran on last."""
+        return int(self.words[_CPU])
+
+    @property
+    def policy(self) -> str:
+        """The scheduling policy, by its number where it has no name here."""
+        number = int(self.words[_POLICY])
+        return POLICIES.get(number, str(number))
+
+    @property
+    def arguments(self) -> tuple[int, int]:
+        """Where its command line lies in its memory: the first address, and the one after the last."""
+        start, end = map(int, self.words[_ARGUMENTS : _ARGUMENTS + 2])
+        return start, end
+
+
+class Process(Record):
+    """Where a process is in the tree of processes: its parent, its process group and its session."""
+
+    parent: int
+    group: int
+    session: int
 
 
 class ThreadState(Record):
     """One thread: its mask, the CPU it ran on last, and its state as one letter, as `ps` has them.
 
-    `cpu`, `policy` ("other", "fifo", …) and `busy_s` (CPU time so far, in seconds) are None where only
-    masks were read.
+    A *mask* is the set of CPUs that it may run on. `cpu`, `policy` ("other", "fifo", …) and `busy_s` (CPU
+    time so far, in seconds) are None where only masks were read.
     """
 
     tid: int
@@ -39,10 +99,11 @@ class ThreadState(Record):
 class ProcessState(Record):
     """One process: its threads, lowest number first, and what it was executed with.
 
-    `command` is empty for threads of the kernel. `libraries` are the runtimes, BLAS libraries and allocators
-    in its memory, each file once; `variables` those of its environment at its start that matter to threads.
-    `unread` names what may not be read of it: "libraries", "environment"; `kernel` tells that it is one of
-    the threads of the kernel.
+    `command` is empty for threads of the kernel. `files` are the files in its memory that the reader was to
+    keep, each (device, inode) once, as the kernel writes their paths: " (deleted)" follows those that are
+    gone. `variables` are those of its environment at its start that the reader was to keep. `unread` names
+    what may not be read of it: "libraries", "environment"; `kernel` tells that it is one of the threads of
+    the kernel.
     """
 
     pid: int
@@ -50,7 +111,7 @@ class ProcessState(Record):
     name: str
     threads: tuple[ThreadState, ...]
     command: tuple[str, ...] = ()
-    libraries: tuple[Library, ...] = ()
+    files: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     unread: tuple[str, ...] = ()
     kernel: bool = False
@@ -61,75 +122,77 @@ class ProcessState(Record):
         return dict(self.variables)
 
     @property
-    def runtimes(self) -> tuple[Library, ...]:
-        """The OpenMP runtimes among the libraries."""
-        return tuple(one for one in self.libraries if one.kind.role is Role.RUNTIME)
-
-    @property
     def main(self) -> ThreadState | None:
         """The thread that the process began with; None when it has ended before the others."""
         return next((one for one in self.threads if one.tid == self.pid), None)
 
-    def has(self, *families: OmpRuntime) -> bool:
-        """Tell whether a runtime of one of these families is in its memory."""
-        return any(one.family in families for one in self.libraries)
+
+def parse_stat(stat: bytes) -> Stat:
+    """Read a stat file; the name in it may have any characters, brackets too. Raises ValueError."""
+    head, _, tail = stat.rpartition(b")")
+    name, words = head.partition(b"(")[2].decode("utf-8", "replace"), tuple(tail.split())
+    if len(words) <= _POLICY:
+        raise ValueError("the stat file is cut short")
+    return Stat(name=tidy(name), words=words)
 
 
-class Expected(Record):
-    """What a plan says of the threads of one rank; `rank` is None where no plan does, and it is guessed.
+def status_value(status: str, key: str) -> str | None:
+    """Return one value of a status file, None where there is no such line."""
+    _, found, rest = f"\n{status}".partition(f"\n{key}:")
+    return rest.partition("\n")[0].strip() if found else None
 
-    Processes of the rank that belong to another run than `run_id`, one inside it, have a plan of their own.
-    `memory` is the policy that its memory is to have, as the kernel writes it; "" is any.
+
+def parse_command(cmdline: bytes) -> tuple[str, ...]:
+    """Read a cmdline file; it is empty for threads of the kernel and for what has ended."""
+    words = cmdline.removesuffix(b"\0").split(b"\0") if cmdline else []
+    return tuple(word.decode("utf-8", "replace") for word in words)
+
+
+def parse_environ(environ: bytes) -> dict[str, str]:
+    """Read an environ file: the variables by name, as far as the process has not written over them."""
+    pairs = (pair.partition("=") for pair in environ.decode("utf-8", "surrogateescape").split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
+    """Read those files from a maps file whose paths are to be kept, each (device, inode) once.
+
+    Two files are two, even where one has replaced the other under the same name.
     """
-
-    rank: int | None
-    cpus: CpuSet
-    places: tuple[CpuSet, ...]
-    bind: Bind
-    run_id: str = ""
-    memory: str = ""
-
-    @property
-    def masks(self) -> frozenset[CpuSet]:
-        """The masks that threads of the rank may have: all of it, or one of its places."""
-        return frozenset((self.cpus, *self.places))
+    found: dict[tuple[str, str], str] = {}
+    seen: set[str] = set()
+    for line in maps.decode("utf-8", "surrogateescape").split("\n"):
+        _, slash, rest = line.partition("/")
+        if slash and rest not in seen:
+            seen.add(rest)
+            if keep(f"/{rest}"):
+                _, _, _, device, inode, _ = line.split(None, 5)
+                found.setdefault((device, inode), f"/{rest}")
+    return tuple(found.values())
 
 
-def is_relevant(name: str) -> bool:
-    """Tell whether a variable decides where threads run or how many there are."""
-    return name.startswith(RELEVANT) or name.endswith("_NUM_THREADS")
+def parse_migrations(sched: bytes) -> int | None:
+    """Return from a sched file how often a thread has moved to another CPU; None where it is not counted."""
+    _, found, rest = sched.partition(b"nr_migrations")
+    return int(rest.partition(b":")[2].split(None, 1)[0]) if found else None
 
 
-def expect_placement(placement: Placement, bind: Bind, run_id: str = "") -> Expected:
-    """Return what is expected of the threads of a rank that has a placement."""
-    cpus, places = placement.cpuset, placement.places
-    memory = placement.memory.kernel_text if placement.memory else ""
-    return Expected(rank=placement.rank, cpus=cpus, places=places, bind=bind, run_id=run_id, memory=memory)
+def parse_signals(mask: str | None) -> set[int]:
+    """Read a set of signals, such as SigCgt of a status file; none where there is no such line."""
+    bits = int(mask or "0", 16)
+    return {number + 1 for number in range(bits.bit_length()) if bits >> number & 1}
 
 
-def expect_variables(env: Mapping[str, str]) -> Expected | None:
-    """Return what ompbind's own variables say is expected of a process; None when it has not started it."""
-    try:
-        rank, cpus = int(env["OMPBIND_RANK"]), CpuSet.from_list(env["OMPBIND_CPUS"])
-    except (KeyError, ValueError):
-        return None
-    places = parse_places(env.get("OMP_PLACES", "")) or ()
-    if "proclist=[" in env.get("KMP_AFFINITY", ""):
-        places = tuple(CpuSet((cpu,)) for cpu in cpus)
-    elif env.get("OMP_PROC_BIND", "false").lower() == "false":
-        places = ()
-    if not cpus:
-        return None
-    run_id = env.get("OMPBIND_RUN_ID", "")
-    return Expected(rank=rank, cpus=cpus, places=places, bind=_mode(places, cpus), run_id=run_id)
-
-
-def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
-    """Return the binding mode that makes such places."""
-    if not places:
-        return Bind.NONE
-    if places[0] != cpus:
-        return Bind.EXACT
-    if len(places) == 1:
-        return Bind.RANK
-    return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE
+def find_descendants(processes: Mapping[int, Process], roots: Collection[int]) -> set[int]:
+    """Return some processes together with all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    found: set[int] = set()
+    new = list(roots)
+    while new:
+        pid = new.pop()
+        if pid not in found:
+            found.add(pid)
+            new.extend(children.get(pid, ()))
+    return found

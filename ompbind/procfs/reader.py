@@ -1,124 +1,51 @@
-"""Reading the threads of running processes, which need not help and are never stopped.
+"""Reading running processes, which need not help and are never stopped: all that is read of /proc/PID.
 
-What tells of them is /proc; masks alone the kernel tells twenty times as fast. Whatever ends meanwhile is
-left out. A folder of /proc that is open stays that of its process, even when another one gets its number.
-The libraries and the environment of a process may be read by its owner alone, its threads and their masks
-by everybody.
+Whatever ends meanwhile is left out. A folder of /proc that is open stays that of its process, even when
+another one gets its number. The files, the environment and the memory of a process may be read by its owner
+alone, its threads and their masks by everybody. The process "self" is this one.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
-from ompbind.cpuset import CpuSet
-from ompbind.planning.occupancy import tidy
-from ompbind.procfs.process import ProcessState, ThreadState, is_relevant
-from ompbind.programs.library_catalog import Library, name_library
+from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.procfs.process import (
+    GONE,
+    Process,
+    ProcessState,
+    Stat,
+    ThreadState,
+    parse_command,
+    parse_environ,
+    parse_maps,
+    parse_migrations,
+    parse_signals,
+    parse_stat,
+    status_value,
+)
 
-POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
-"""Scheduling policies by their numbers, as `chrt` names them."""
+if TYPE_CHECKING:
+    from ompbind.procfs.numa_maps import MemorySight
+
+Keep = Callable[[str], bool]
+"""Whether to keep a file by its path, or a variable by its name."""
 
 FORBIDDEN = ("libraries", "environment")
 """What only the owner of a process may read of it, as `ProcessState.unread` names it."""
 
-_T = TypeVar("_T")
-
-_KERNEL = 0x00200000
-"""The flag of the kernel's own threads (PF_KTHREAD)."""
-
-_GONE = (b"Z", b"X", b"x")
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PARENT, _FLAGS, _USER, _SYSTEM, _CPU, _POLICY = 1, 6, 11, 12, 36, 38
-"""Where fields of a stat file are, counted from the state, which follows the name."""
+
+_POLICY_BYTES = 160
+"""Bytes that are read of a list of areas of memory: the policy in the first line is among them."""
 
 
-def read_process(pid: int) -> ProcessState | None:
-    """Read a process with its threads, libraries and variables; None when there is none, or it has ended."""
-    try:
-        folder = _open(pid)
-    except OSError:
-        return None
-    try:
-        return _read_process(pid, folder)
-    except (OSError, ValueError, IndexError):
-        return None
-    finally:
-        os.close(folder)
+def _open_folder(path: str, folder: int | None = None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
 
 
-def read_threads(pid: int) -> tuple[ThreadState, ...]:
-    """Read the threads of a process; none when it has ended."""
-    try:
-        folder = _open(pid)
-    except OSError:
-        return ()
-    try:
-        return tuple(_read_threads(folder))
-    finally:
-        os.close(folder)
-
-
-def read_masks(pid: int) -> tuple[ThreadState, ...]:
-    """Read the masks of all threads of a process, and nothing else of them: a microsecond for each.
-
-    Their names are "", their states "S". There is none when the process has ended.
-    """
-    try:
-        tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-    except OSError:
-        return ()
-    found: list[ThreadState] = []
-    for tid in tids:
-        try:
-            if tid == pid and _has_ended(tid):
-                continue
-            found.append(ThreadState(tid=tid, name="", cpus=CpuSet(os.sched_getaffinity(tid))))
-        except (OSError, ValueError):
-            continue  # it has ended
-    return tuple(found)
-
-
-def _has_ended(pid: int) -> bool:
-    """Tell whether the first thread of a process has ended, which others may outlive."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split(None, 1)[0] in _GONE
-
-
-def read_libraries(pid: int) -> tuple[Library, ...] | None:
-    """Read which runtimes, BLAS libraries and allocators a process has in its memory; None if it may not be.
-
-    Two files are two libraries, even where one has replaced the other under the same name.
-    """
-    return _read_of(pid, _read_libraries)
-
-
-def read_variables(pid: int) -> tuple[tuple[str, str], ...] | None:
-    """Read those variables that a process was executed with which matter to threads; None if that may not be.
-
-    A process that writes its title over them, as servers do, has lost some or all.
-    """
-    return _read_of(pid, _read_variables)
-
-
-def _read_of(pid: int, read: Callable[[int, str], tuple[_T, ...] | None]) -> tuple[_T, ...] | None:
-    """Read what a process has in the folder of its first thread; nothing when it has ended."""
-    try:
-        folder = _open(pid)
-    except FileNotFoundError:
-        return ()
-    except OSError:
-        return None
-    try:
-        return read(folder, f"task/{pid}")
-    finally:
-        os.close(folder)
-
-
-def _open(pid: int) -> int:
-    return os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-def _read(path: str, folder: int) -> bytes:
+def _read(path: str, folder: int | None = None) -> bytes:
     """Read a whole file of /proc; large ones come in pieces."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -130,115 +57,206 @@ def _read(path: str, folder: int) -> bytes:
         os.close(file)
 
 
-def _read_process(pid: int, folder: int) -> ProcessState | None:
-    name, fields = _split_stat(_read("stat", folder))
-    threads = tuple(_read_threads(folder))
-    if not threads:
-        return None
-    task = (
-        f"task/{threads[0].tid}"  # the first thread may have ended before the others, and its memory with it
-    )
-    libraries, variables = _read_libraries(folder, task), _read_variables(folder, task)
-    return ProcessState(
-        pid=pid,
-        parent=int(fields[_PARENT]),
-        name=name,
-        threads=threads,
-        command=_read_command(folder, task),
-        libraries=libraries or (),
-        variables=variables or (),
-        kernel=bool(int(fields[_FLAGS]) & _KERNEL),
-        unread=tuple(
-            name for name, what in zip(FORBIDDEN, (libraries, variables), strict=True) if what is None
-        ),
-    )
-
-
-def _read_threads(folder: int) -> Iterator[ThreadState]:
+def read_processes() -> dict[int, Process]:
+    """Return all processes that live, as far as this one may know of them; none where /proc is not there."""
     try:
-        task = os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return
+        return {}
+    found = ((pid, read_stat(pid)) for pid in pids)
+    return {pid: stat.process for pid, stat in found if stat and stat.state not in GONE}
+
+
+def read_stat(pid: int | str) -> Stat | None:
+    """Return the stat file of a process; None when it is gone."""
     try:
-        for tid in sorted(map(int, os.listdir(task))):
-            try:
-                thread = _read_thread(tid, task)
-            except (OSError, ValueError, IndexError):
-                continue  # it has ended
-            if thread:
-                yield thread
-    except OSError:
-        return  # the process has
-    finally:
-        os.close(task)
-
-
-def _read_thread(tid: int, task: int) -> ThreadState | None:
-    name, fields = _split_stat(_read(f"{tid}/stat", task))
-    if fields[0] in _GONE:
+        return parse_stat(_read(f"/proc/{pid}/stat"))
+    except (OSError, ValueError):
         return None
-    policy = int(fields[_POLICY])
-    return ThreadState(
-        tid=tid,
-        name=name,
-        cpus=CpuSet.from_list(_line(_read(f"{tid}/status", task), b"\nCpus_allowed_list:\t").decode()),
-        state=fields[0].decode(),
-        cpu=int(fields[_CPU]),
-        policy=POLICIES.get(policy, str(policy)),
-        busy_s=(int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS,
-    )
 
 
-def _line(status: bytes, head: bytes) -> bytes:
-    """Return what follows the beginning of a line; raises ValueError when there is no such line."""
-    start = status.index(head) + len(head)
-    return status[start : status.index(b"\n", start)]
+def read_age_s(pid: int) -> float | None:
+    """Return how many seconds ago a process started; None when it is gone."""
+    stat = read_stat(pid)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / _TICKS if stat else None
 
 
-def _split_stat(stat: bytes) -> tuple[str, list[bytes]]:
-    """Return the name in a stat file, which may have any signs in it, and the fields after it."""
-    head, _, tail = stat.rpartition(b")")
-    return _name(head.partition(b"(")[2]), tail.split()
+def read_status(pid: int | str) -> str:
+    """Return the text of the status file of a process; raises OSError."""
+    return _read(f"/proc/{pid}/status").decode("utf-8", "replace")
 
 
-def _name(raw: bytes) -> str:
-    return tidy(raw.decode("utf-8", "replace"))
-
-
-def _read_command(folder: int, task: str) -> tuple[str, ...]:
+def read_caught_signals(pid: int) -> set[int]:
+    """Return the signals that a process has handlers for; none when it is gone."""
     try:
-        data = _read(f"{task}/cmdline", folder)
+        return parse_signals(status_value(read_status(pid), "SigCgt"))
+    except OSError:
+        return set()
+
+
+def read_children() -> set[int] | None:
+    """Return the children of this process, of one thread; None where the kernel does not list them.
+
+    While some of them end the kernel may miss others.
+    """
+    try:
+        return set(map(int, _read(f"/proc/self/task/{os.getpid()}/children").split()))
+    except OSError:
+        return None
+
+
+def read_command(pid: int) -> tuple[str, ...]:
+    """Return the command line of a process; empty when it is gone, and for threads of the kernel."""
+    try:
+        return parse_command(_read(f"/proc/{pid}/cmdline"))
     except OSError:
         return ()
-    words = data.rstrip(b"\0").split(b"\0") if data.strip(b"\0") else []
-    return tuple(word.decode("utf-8", "replace") for word in words)
 
 
-def _read_libraries(folder: int, task: str) -> tuple[Library, ...] | None:
-    """Read the libraries in the memory of a thread's process, each (device, inode) once."""
-    data = _read_private(f"{task}/maps", folder)
-    if data is None:
+def read_owner(pid: int) -> int | None:
+    """Return the number of the user whose process it is; None when it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
         return None
-    found: dict[tuple[bytes, bytes], Library] = {}
-    seen: set[bytes] = set()
-    for line in data.split(b"\n"):
-        path = line[line.find(b"/") :]
-        if b".so" in path and path not in seen:
-            seen.add(path)
-            library = name_library(os.fsdecode(path))
-            if library:
-                _, _, _, device, inode, _ = line.split(None, 5)
-                found.setdefault((device, inode), library)
-    return tuple(found.values())
 
 
-def _read_variables(folder: int, task: str) -> tuple[tuple[str, str], ...] | None:
-    data = _read_private(f"{task}/environ", folder)
-    if data is None:
+def read_variables(pid: int | str) -> dict[str, str] | None:
+    """Return the variables that a process was executed with: {} where they may not be read.
+
+    None when there are none at all, as of a process that is just executing a command.
+    """
+    try:
+        data = _read(f"/proc/{pid}/environ")
+    except OSError:
+        return {}
+    return parse_environ(data) if data else None
+
+
+def read_files(pid: int | str, keep: Keep) -> tuple[str, ...]:
+    """Return those files in the memory of a process that are to be kept; none where that may not be read."""
+    try:
+        return parse_maps(_read(f"/proc/{pid}/maps"), keep)
+    except OSError:
+        return ()
+
+
+def read_memory(pid: int) -> "MemorySight | None":
+    """Return what the kernel says of the memory of a process, or of a thread by its number.
+
+    The kernel looks at every page for it: that takes a moment for large processes. None when the process is
+    gone, belongs to somebody else, or the kernel knows no NUMA nodes.
+    """
+    from ompbind.procfs.numa_maps import parse_numa_maps  # late: what it compiles takes longer than all else
+
+    try:
+        return parse_numa_maps(_read(f"/proc/{pid}/numa_maps").decode("utf-8", "replace"))
+    except OSError:
         return None
-    pairs = (pair.partition(b"=") for pair in data.split(b"\0"))
-    told = {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if equals}
-    return tuple(sorted((name, value) for name, value in told.items() if is_relevant(name)))
+
+
+def read_memory_policy(pid: int) -> str | None:
+    """Return the memory policy of a process: that of its program's text, which has none of its own.
+
+    The kernel looks at no more of the memory than it is asked to write of; all of it can take seconds.
+    """
+    from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
+
+    try:
+        file = os.open(f"/proc/{pid}/numa_maps", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            line = os.read(file, _POLICY_BYTES).partition(b"\n")[0]
+        finally:
+            os.close(file)
+    except OSError:
+        return None
+    return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
+
+
+def list_threads(pid: int) -> list[int]:
+    """Return the numbers of the threads of a process; none when it is gone."""
+    try:
+        return list(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
+
+
+def read_mask(tid: int) -> CpuSet:
+    """Return where a thread may run; empty when it is gone.
+
+    This is a system call, which takes a tenth of reading its status.
+    """
+    try:
+        return CpuSet(os.sched_getaffinity(tid))
+    except OSError:
+        return EMPTY
+
+
+def read_migrations(pid: int, tid: int) -> int | None:
+    """Return how often a thread has moved to another CPU; None where the kernel does not count that."""
+    try:
+        return parse_migrations(_read(f"/proc/{pid}/task/{tid}/sched"))
+    except OSError:
+        return None
+
+
+def read_pid_space() -> int:
+    """Return the number of the space in which this process has its pid: containers have their own."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def is_proc_ours() -> bool:
+    """Tell whether /proc is there, and has the numbers that processes have here.
+
+    In a container with its own space of numbers the /proc around it has others under those of ranks.
+    """
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
+    """Read a process with its threads, and what to keep of its files and variables.
+
+    None when there is none, or it has ended.
+    """
+    try:
+        folder = _open_folder(f"/proc/{pid}")
+    except OSError:
+        return None
+    try:
+        threads = tuple(_read_threads(folder))
+        return _read_process(pid, folder, threads, (keep_file, keep_variable)) if threads else None
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(folder)
+
+
+def _read_process(
+    pid: int, folder: int, threads: tuple[ThreadState, ...], keep: tuple[Keep, Keep]
+) -> ProcessState:
+    stat = parse_stat(_read("stat", folder))
+    # The first thread may have ended before the others, and its memory with it.
+    task = f"task/{threads[0].tid}"
+    maps, environ = (_read_private(f"{task}/{name}", folder) for name in ("maps", "environ"))
+    keep_file, keep_variable = keep
+    variables = sorted(parse_environ(environ or b"").items())
+    return ProcessState(
+        pid=pid,
+        parent=stat.process.parent,
+        name=stat.name,
+        threads=threads,
+        command=parse_command((_read_private(f"{task}/cmdline", folder) or b"").rstrip(b"\0")),
+        files=parse_maps(maps or b"", keep_file),
+        variables=tuple((name, value) for name, value in variables if keep_variable(name)),
+        unread=tuple(name for name, data in zip(FORBIDDEN, (maps, environ), strict=True) if data is None),
+        kernel=stat.is_kernel,
+    )
 
 
 def _read_private(path: str, folder: int) -> bytes | None:
@@ -249,3 +267,42 @@ def _read_private(path: str, folder: int) -> bytes | None:
         return None
     except OSError:
         return b""
+
+
+def _read_threads(folder: int) -> Iterator[ThreadState]:
+    try:
+        task = _open_folder("task", folder)
+    except OSError:
+        return
+    try:
+        for tid in sorted(map(int, os.listdir(task))):
+            thread = _read_thread(tid, task)
+            if thread:
+                yield thread
+    except OSError:
+        return  # the process has ended
+    finally:
+        os.close(task)
+
+
+def _read_thread(tid: int, task: int) -> ThreadState | None:
+    """Read a thread; None when it has ended."""
+    try:
+        stat = parse_stat(_read(f"{tid}/stat", task))
+        if stat.state in GONE:
+            return None
+        mask = status_value(_read(f"{tid}/status", task).decode("utf-8", "replace"), "Cpus_allowed_list")
+        cpus = CpuSet.from_list(mask or "")
+    except (OSError, ValueError):
+        return None
+    if not cpus:
+        return None
+    return ThreadState(
+        tid=tid,
+        name=stat.name,
+        cpus=cpus,
+        state=stat.state,
+        cpu=stat.cpu,
+        policy=stat.policy,
+        busy_s=stat.busy_ticks / _TICKS,
+    )

@@ -21,7 +21,9 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.occupancy import Claimant, LiveRun, find_kin, find_others
 from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
+from ompbind.procfs.reader import read_pid_space
 from ompbind.record import Record
 from ompbind.registry.claim_format import TEXT_LIMIT, make_live_run, make_text, parse_text
 
@@ -69,17 +71,9 @@ def make_claimant(run_id: str) -> Claimant:
         pid=os.getpid(),
         uid=os.geteuid(),
         started=int(time.time()),
-        inside=os.environ.get("OMPBIND_RUN_ID", ""),
+        inside=os.environ.get(OMPBIND_RUN_ID, ""),
         pid_space=read_pid_space(),
     )
-
-
-def read_pid_space() -> int:
-    """Return the number of the space in which this process has its pid: containers have their own."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
 
 
 def find_folder(env: Mapping[str, str]) -> str:

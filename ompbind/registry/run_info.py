@@ -1,11 +1,10 @@
 """The processes of live runs: whose they are, and what they execute."""
 
-import os
 import time
 from collections.abc import Iterable
 
 from ompbind.planning.occupancy import LiveRun
-from ompbind.registry.claims import read_pid_space
+from ompbind.procfs.reader import read_age_s, read_command, read_owner, read_pid_space
 from ompbind.registry.sightings import RunSight
 
 SLACK_S = 2
@@ -34,16 +33,7 @@ def _command(run: LiveRun) -> tuple[str, ...] | None:
     """
     if run.pid_space != read_pid_space():
         return None
-    folder = f"/proc/{run.pid}"
-    try:
-        with open(f"{folder}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        with open(f"{folder}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")[:-1]
-        owner = os.stat(folder).st_uid
-    except (OSError, ValueError, IndexError):
+    age_s, words, owner = read_age_s(run.pid), read_command(run.pid), read_owner(run.pid)
+    if age_s is None or owner != run.uid or not words or age_s + SLACK_S < time.time() - run.started:
         return None
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    if owner != run.uid or not words or age_s + SLACK_S < time.time() - run.started:
-        return None
-    return tuple(word.decode("utf-8", "replace") for word in words)
+    return words

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.judge import Finding, Level
+from ompbind.inspection.processes import find_libraries
 from ompbind.inspection.rank_processes import Crew, Inspection
 from ompbind.openmp.variables import DEFEATING
 from ompbind.procfs.numa_maps import MemorySight
@@ -14,7 +15,6 @@ from ompbind.programs.library_catalog import Library
 from ompbind.record import Record
 from ompbind.report.text import (
     Column,
-    plain,
     render_bytes,
     render_cpus,
     render_paragraph,
@@ -22,6 +22,7 @@ from ompbind.report.text import (
     wrap_indented,
 )
 from ompbind.report.verification import finding_record
+from ompbind.text import plain
 
 NOBODY = "no process is left to look at"
 COMMAND_LIMIT = 64
@@ -100,7 +101,7 @@ def _alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
     groups: dict[object, list[ProcessState]] = {}
     for one in processes:
         rows = frozenset((row.name, row.cpus, row.policy, len(row.threads)) for row in _rows(one, each=False))
-        groups.setdefault((one.name, one.command[:2], rows, one.libraries, one.unread), []).append(one)
+        groups.setdefault((one.name, one.command[:2], rows, find_libraries(one), one.unread), []).append(one)
     return [tuple(group) for group in groups.values()]
 
 
@@ -114,7 +115,7 @@ def _render_process(
     yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"))
     for line in _render_threads(process, each=each).split("\n"):
         yield f"    {line}"
-    yield from (f"    {one.kind.role}: {_clip(plain(_library(one)), 60)}" for one in process.libraries)
+    yield from (f"    {one.kind.role}: {_clip(plain(_library(one)), 60)}" for one in find_libraries(process))
     variables = {name: value for name, value in process.variables if each or name in _SHOWN}
     if variables and any(told.get(name) != value for name, value in variables.items()):
         words = " ".join(f"{name}={_quote(value)}" for name, value in variables.items())
@@ -232,7 +233,8 @@ def _process_record(process: ProcessState, memory: MemorySight | None) -> dict[s
         "command": list(process.command),
         "kernel": process.kernel,
         "libraries": [
-            {"path": one.path, "kind": one.kind.name, "role": str(one.kind.role)} for one in process.libraries
+            {"path": one.path, "kind": one.kind.name, "role": str(one.kind.role)}
+            for one in find_libraries(process)
         ],
         "environment": dict(process.variables),
         "unread": list(process.unread),

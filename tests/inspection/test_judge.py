@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import guess_expected
+from ompbind.inspection.expectation import Expected
 from ompbind.inspection.judge import Level, Verdict, judge, judge_memory
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.process import Expected, ProcessState, ThreadState, expect_variables
-from ompbind.programs.library_catalog import name_library
+from ompbind.procfs.process import ProcessState, ThreadState
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"
@@ -40,7 +40,7 @@ def process(masks, *libraries, pid=100, parent=1, unread=(), name="python", **en
         parent=parent,
         name=name,
         threads=tuple(ThreadState(tid=pid + i, name=name, cpus=cpus(mask)) for i, mask in enumerate(each)),
-        libraries=tuple(name_library(path) for path in libraries),
+        files=libraries,
         variables=tuple(sorted(env.items())),
         unread=unread,
     )
@@ -345,28 +345,6 @@ def test_no_process_is_no_problem():
     assert judge([]).level is Level.OK
 
 
-RANKS = [
-    ({"OMP_PLACES": "{0,1,2,3}", "OMP_PROC_BIND": "true"}, Bind.RANK),
-    ({"OMP_PLACES": "{0:4},{1},{2},{3}", "OMP_PROC_BIND": "close"}, Bind.THREAD),
-    ({"OMP_PLACES": "{0,1,2,3},{2,3}", "OMP_PROC_BIND": "spread"}, Bind.CORE),
-    ({"OMP_PLACES": "{0},{1},{2},{3}", "OMP_PROC_BIND": "close", "KMP_AFFINITY": "reset"}, Bind.EXACT),
-    ({"OMP_PROC_BIND": "false"}, Bind.NONE),
-    ({"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "false"}, Bind.NONE),
-]
-
-
-@pytest.mark.parametrize(("env", "bind"), RANKS)
-def test_the_mode_of_a_rank_is_told_by_its_variables(env, bind):
-    expected = expect_variables({"OMPBIND_RANK": "3", "OMPBIND_CPUS": "0-3", "OMPBIND_RUN_ID": "a", **env})
-    assert (expected.rank, expected.cpus, expected.bind, expected.run_id) == (3, cpus("0-3"), bind, "a")
-
-
-def test_the_places_of_a_list_for_kmp_are_single_cpus():
-    env = {"KMP_AFFINITY": "reset,granularity=fine,explicit,proclist=[4,6]", "OMPBIND_CPUS": "4,6"}
-    expected = expect_variables({**env, "OMPBIND_RANK": "0"})
-    assert (expected.bind, expected.places) == (Bind.EXACT, (CpuSet([4]), CpuSet([6])))
-
-
 @pytest.mark.parametrize(
     ("planned", "seen", "level"),
     [
@@ -382,19 +360,6 @@ def test_another_memory_policy_than_planned_is_a_problem(planned, seen, level):
     verdict = judge_memory(Verdict(findings=(), summary="fine"), seen, expected)
     assert verdict.level is level
     assert level is Level.OK or (planned in verdict.text and seen in verdict.text)
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        {},
-        {"OMPBIND_RANK": "0"},
-        {"OMPBIND_RANK": "x", "OMPBIND_CPUS": "0"},
-        {"OMPBIND_RANK": "0", "OMPBIND_CPUS": ""},
-    ],
-)
-def test_without_variables_of_ompbind_nothing_is_expected(env):
-    assert expect_variables(env) is None
 
 
 MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.inspection.expectation import is_relevant
+from ompbind.inspection.processes import find_libraries, is_library
 from ompbind.inspection.rank_processes import Seen, make_inspection
 from ompbind.inspection.sampler import read_cpu_times
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs.reader import read_libraries, read_masks, read_process, read_threads, read_variables
+from ompbind.procfs import reader
 from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
@@ -77,6 +79,10 @@ def libgomp():
     return code
 
 
+def read_process(pid):
+    return reader.read_process(pid, is_library, is_relevant)
+
+
 def said(done):
     return " ".join((done.stdout + done.stderr).split())
 
@@ -94,8 +100,8 @@ def test_threads_are_read_as_the_kernel_tells_them(child):
     assert {thread.policy for thread in state.threads} == {"other"}
     assert (state.parent, state.env["OMP_NUM_THREADS"], state.unread) == (os.getpid(), "3", ())
     assert "SOMETHING" not in state.env
-    assert [one.cpus for one in read_masks(process.pid)] == [one.cpus for one in state.threads]
-    assert [one.tid for one in read_threads(process.pid)] == [one.tid for one in state.threads]
+    assert [reader.read_mask(one.tid) for one in state.threads] == [one.cpus for one in state.threads]
+    assert sorted(reader.list_threads(process.pid)) == [one.tid for one in state.threads]
     assert state.command == (sys.executable, "-c", narrow + THREADS + widen + WAIT)
 
 
@@ -121,19 +127,17 @@ def test_a_process_whose_first_thread_has_ended_is_read_by_another(child):
     state = read_process(process.pid)
     assert process.pid not in [thread.tid for thread in state.threads]
     assert state.main is None
-    assert [one.kind.name for one in state.libraries] == ["gomp"]
+    assert [one.kind.name for one in find_libraries(state)] == ["gomp"]
     assert state.env["OMP_NUM_THREADS"] == "2"
-    assert process.pid not in [one.tid for one in read_masks(process.pid)]
 
 
 def test_nothing_is_read_of_what_has_ended(child):
     process = child("")
     process.kill()
     wait_until(lambda: not is_alive(process.pid), "the child ends")
-    assert (read_process(process.pid), read_threads(process.pid), read_masks(process.pid)) == (None, (), ())
+    assert read_process(process.pid) is None
     process.wait()
-    assert (read_process(process.pid), read_threads(process.pid), read_masks(process.pid)) == (None, (), ())
-    assert (read_libraries(process.pid), read_variables(process.pid)) == ((), ())
+    assert read_process(process.pid) is None
 
 
 def test_threads_that_come_and_go_do_no_harm(child):
@@ -143,19 +147,18 @@ def test_threads_that_come_and_go_do_no_harm(child):
     process = child(busy)
     for _ in range(50):
         assert process.pid in [one.tid for one in read_process(process.pid).threads]
-        assert process.pid in [one.tid for one in read_masks(process.pid)]
 
 
 def test_two_copies_of_a_library_are_two_and_a_deleted_one_is_still_there(child, tmp_path):
     code = libgomp()
-    found = next(one for one in read_libraries(child(code).pid) if one.kind.name == "gomp")
+    found = next(one for one in find_libraries(read_process(child(code).pid)) if one.kind.name == "gomp")
     for copy in ("libgomp-0123abcd.so.1", "libgomp.so.1"):
         (tmp_path / copy).write_bytes(Path(found.path).read_bytes())
     load = f"import ctypes, os\nctypes.CDLL({str(tmp_path / 'libgomp-0123abcd.so.1')!r})\n"
     load += (
         f"ctypes.CDLL({str(tmp_path / 'libgomp.so.1')!r})\nos.unlink({str(tmp_path / 'libgomp.so.1')!r})\n"
     )
-    libraries = read_libraries(child(load).pid)
+    libraries = find_libraries(read_process(child(load).pid))
     assert sorted(one.path for one in libraries if one.kind.name == "gomp") == [
         str(tmp_path / "libgomp-0123abcd.so.1"),
         str(tmp_path / "libgomp.so.1"),
@@ -187,10 +190,10 @@ def test_what_may_not_be_read_is_said(child):
     def look():
         state = read_process(process.pid)
         text = render_inspection(make_inspection(Seen(processes={process.pid: state})))
-        private = read_libraries(process.pid), read_variables(process.pid)
+        private = find_libraries(state), state.variables
         return state.unread, str(state.threads[0].cpus), private, "environment: may not be read" in text
 
-    assert as_nobody(look) == repr((("libraries", "environment"), mine, (None, None), True))
+    assert as_nobody(look) == repr((("libraries", "environment"), mine, ((), ()), True))
 
 
 def test_the_trap_is_found_in_a_process_that_ompbind_did_not_start(child, ompbind):
@@ -318,7 +321,7 @@ def test_a_process_that_waits_for_its_parent_is_told_from_none(ompbind, child):
 
 def test_a_number_of_a_thread_means_its_process(ompbind, child):
     process = child(THREADS)
-    thread = read_threads(process.pid)[-1].tid
+    thread = read_process(process.pid).threads[-1].tid
     assert f"pid {process.pid}: " in ompbind("inspect", str(thread), "-v").stdout
 
 

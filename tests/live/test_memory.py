@@ -12,10 +12,10 @@ import pytest
 
 import ompbind as package
 from ompbind.execution.mempolicy import having_policy, put_back, read_policy, settle_memory
-from ompbind.inspection.memory_maps import read_memory
-from ompbind.planning.memory_abi import MemoryPolicy
+from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import Memory
 from ompbind.procfs.numa_maps import parse_numa_maps
+from ompbind.procfs.reader import read_memory
 from tests.live.conftest import OMPBIND, keeper_of, ranks_of, required, two_cpus, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
@@ -149,7 +149,7 @@ def test_policies_that_cannot_be_read_are_set_nevertheless(ompbind):
 NARROW = """
 import ompbind
 from ompbind.execution.mempolicy import settle_memory
-from ompbind.planning.memory_abi import MemoryPolicy
+from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import Memory, Request
 policy = MemoryPolicy(mode=Memory.PREFERRED, nodes=({node}, {node} + 1), first={node})
 plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=Memory.PREFERRED, strict={strict}))

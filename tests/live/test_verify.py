@@ -22,9 +22,9 @@ from ompbind.execution.verify.sampler import (
     glimpse,
     read_policy,
 )
+from ompbind.inspection.expectation import Expected
 from ompbind.planning.request import Bind
-from ompbind.procfs.process import Expected
-from ompbind.procfs.process_tree import read_processes
+from ompbind.procfs.reader import read_processes
 from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")

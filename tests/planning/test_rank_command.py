@@ -1,12 +1,23 @@
 """What every rank is started with."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import ompbind
 from ompbind.errors import RequestError
 from ompbind.execution.outcome import Exited, Outcome, describe, exit_code
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, parse_assignment
+from ompbind.planning.rank_command import (
+    Job,
+    find_changed,
+    find_rank,
+    local_seats,
+    make_command,
+    parse_assignment,
+)
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
@@ -33,6 +44,36 @@ def test_every_rank_is_told_who_it_is():
     assert env["OMPBIND_CPUS"] == "4-6"
     assert env["OMPBIND_RESERVED_CPUS"] == "7,15"
     assert env["OMPBIND_WORKER_NAME"] == "r1-rank-1"
+
+
+PACKAGE = Path(ompbind.__file__).parent
+NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|CPUS|RESERVED_CPUS|WORKER_NAME))["']""")
+
+
+def test_the_names_of_these_variables_have_one_home():
+    found = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
+    named = {name: set(NAMES.findall(text)) for name, text in found.items() if NAMES.search(text)}
+    home = named.pop("planning/rank_command.py")
+    assert home == {name for name in commands()[0].env if name.startswith("OMPBIND_")}
+    assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which can import nothing
+    assert named["shims/sitecustomize.py"] < home
+
+
+@pytest.mark.parametrize(
+    ("env", "run_id", "rank"),
+    [
+        ({}, None, None),
+        ({"OMPBIND_RANK": "3"}, None, 3),
+        ({"OMPBIND_RANK": "3"}, "r1", None),
+        ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r1"}, "r1", 3),
+        ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r2"}, "r1", None),
+        ({"OMPBIND_RANK": "", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+        ({"OMPBIND_RANK": "-1", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+        ({"OMPBIND_RANK": "\u00b2", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+    ],
+)
+def test_the_rank_of_an_environment(env, run_id, rank):
+    assert find_rank(env, run_id) == rank
 
 
 def test_environments_are_fresh_and_the_base_is_untouched():

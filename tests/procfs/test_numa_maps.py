@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ompbind.inspection.memory_maps import read_memory
 from ompbind.procfs.numa_maps import AreaSight, MemorySight, parse_numa_maps
+from ompbind.procfs.reader import read_memory
 
 MIB = 1 << 20
 

@@ -6,6 +6,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.doctor.facts import Permission, Surroundings
 from ompbind.doctor.issue import Finding, note, ok, problem
 from ompbind.machine.model import Level, Machine
+from ompbind.planning.rank_command import OMPBIND_RANK
 
 SHARED = (
     "two ranks with default threads on the same CPUs: 40-60 times slower on small parallel regions,"
@@ -58,7 +59,7 @@ def _by_mask(here: Surroundings, machine: Machine) -> bool:
 
 def _narrowed_by(here: Surroundings, machine: Machine) -> str:
     if here.inside:
-        return f"the run around it (rank {here.env['OMPBIND_RANK']})"
+        return f"the run around it (rank {here.env[OMPBIND_RANK]})"
     words = ["the cpuset of its control group"] if _by_cpuset(here, machine) else []
     words += ["the affinity mask that it was started with"] if _by_mask(here, machine) else []
     return " and ".join(words)

@@ -12,6 +12,7 @@ from ompbind.doctor.facts import Surroundings
 from ompbind.doctor.issue import Finding, note, ok, problem
 from ompbind.openmp.runtimes import DISABLED, KMP_AFFINITY, KMP_MODIFIERS, NO_RESPECT, SPINS, SUBSETS
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, split_words
+from ompbind.planning.rank_command import OMPBIND_RANK
 from ompbind.record import Record
 
 _BINDS_FIRST = "libgomp then moves the initial thread, and all that it starts later, to"
@@ -150,7 +151,7 @@ RULES = (
 def check_variables(here: Surroundings) -> Iterator[Finding]:
     """Look for variables that would move, narrow or multiply threads."""
     if here.inside:
-        yield ok("variables", f"those of rank {here.env['OMPBIND_RANK']} of the run around it")
+        yield ok("variables", f"those of rank {here.env[OMPBIND_RANK]} of the run around it")
         return
     told = list(_find_wrong(here))
     yield from told

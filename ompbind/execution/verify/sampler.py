@@ -10,11 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
+from ompbind.inspection.expectation import Expected, is_relevant
+from ompbind.inspection.processes import is_library
 from ompbind.inspection.verification import Verified
-from ompbind.procfs.numa_maps import parse_numa_maps
-from ompbind.procfs.process import Expected, ProcessState
-from ompbind.procfs.process_tree import Process, find_descendants, read_processes, read_variables
-from ompbind.procfs.reader import read_process
+from ompbind.planning.rank_command import find_rank
+from ompbind.procfs.process import Process, ProcessState, find_descendants
+from ompbind.procfs.reader import (
+    is_proc_ours,
+    list_threads,
+    read_mask,
+    read_memory_policy,
+    read_process,
+    read_processes,
+    read_variables,
+)
 from ompbind.record import Record
 
 FIRST_S = 0.1
@@ -28,11 +37,6 @@ FEW_CALM_S = 10.0
 
 LONGEST_S = 60.0
 """Seconds after which nobody waits any longer for threads to settle."""
-
-_LINE = 160
-"""Bytes that are read of a list of areas of memory: the policy in the first line is among them."""
-
-_NAMES = ("OMPBIND_RUN_ID", "OMPBIND_RANK")
 
 Glimpse = Mapping[CpuSet, int]
 """How many threads may run on which CPUs."""
@@ -124,36 +128,11 @@ class Settling:
         self.due_at = None if self.settled else min(now + self.wait_s, longest)
 
     def _read(self, rank: int, first: int, pids: Iterable[int]) -> None:
-        found = tuple(process for process in map(read_process, sorted(pids)) if process)
+        read = (read_process(pid, is_library, is_relevant) for pid in sorted(pids))
+        found = tuple(process for process in read if process)
         if found:  # the last picture of one that has ended by now stays
-            self.pictures[rank] = Picture(seen_s=self.seen_s, processes=found, memory=read_policy(first))
-
-
-def read_policy(pid: int) -> str | None:
-    """Return the memory policy of a process: that of its program's text, which has none of its own.
-
-    The kernel looks at no more of the memory than it is asked to write of; all of it can take seconds.
-    """
-    try:
-        file = os.open(f"/proc/{pid}/numa_maps", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            line = os.read(file, _LINE).partition(b"\n")[0]
-        finally:
-            os.close(file)
-    except OSError:
-        return None
-    return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
-
-
-def is_proc_ours() -> bool:
-    """Tell whether /proc is there, and has the numbers that processes have here.
-
-    In a container with its own space of numbers the /proc around it has others under those of ranks.
-    """
-    try:
-        return os.readlink("/proc/self") == str(os.getpid())
-    except OSError:
-        return False
+            memory = read_memory_policy(first)
+            self.pictures[rank] = Picture(seen_s=self.seen_s, processes=found, memory=memory)
 
 
 def _runs(child: int) -> bool:
@@ -175,7 +154,7 @@ def find_families(
     me, families = os.getpid(), {rank: {pid} for pid, rank in live.items()}
     for pid, process in processes.items():
         if process.parent == me and pid not in live:
-            rank = _read_owner(pid, run_id)
+            rank = find_rank(read_variables(pid) or {}, run_id)
             rank = live.get(process.group, sole) if rank is None else rank
             if rank in families:
                 families[rank].add(pid)
@@ -183,28 +162,6 @@ def find_families(
     return {rank: find_descendants(processes, pids) & there for rank, pids in families.items()}
 
 
-def _read_owner(pid: int, run_id: str) -> int | None:
-    """Return the rank in whose environment a daemon was started; None where that cannot be told."""
-    found = read_variables(pid, _NAMES) or {}
-    rank = found.get("OMPBIND_RANK", "")
-    return int(rank) if found.get("OMPBIND_RUN_ID") == run_id and rank.isdecimal() else None
-
-
 def glimpse(pids: Collection[int]) -> Glimpse:
     """Return how many threads of some processes may run on which CPUs; nothing of what has ended."""
-    return Counter(mask for pid in pids for tid in _list_threads(pid) if (mask := _read_mask(tid)))
-
-
-def _list_threads(pid: int) -> list[int]:
-    try:
-        return list(map(int, os.listdir(f"/proc/{pid}/task")))
-    except OSError:
-        return []
-
-
-def _read_mask(tid: int) -> CpuSet | None:
-    """Return where a thread may run as a system call tells it, which takes a tenth of reading its status."""
-    try:
-        return CpuSet(os.sched_getaffinity(tid))
-    except OSError:
-        return None
+    return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_mask(tid)))

@@ -20,6 +20,7 @@ from ompbind.machine.sources.linux.cgroup import Limits, read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.linux.sysfs import CPU, OnlineReading, read_domains, read_online
+from ompbind.procfs.process import status_value
 
 LIVE = "live"
 """The topology source that stands for the machine that ompbind runs on."""
@@ -93,9 +94,9 @@ def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
 def _memory_allowed(root: Root, limits: Limits, *, is_live: bool) -> CpuSet | None:
     """Return the nodes whose memory may be used, as the kernel tells a live process, or else its cpuset."""
     if is_live:
-        for key, value in keyed_lines(root.read("proc/self/status")):
-            if key == "Mems_allowed_list":
-                return CpuSet.from_list(value)
+        told = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
+        if told is not None:
+            return CpuSet.from_list(told)
     return limits.mems
 
 

@@ -1,0 +1,154 @@
+"""The text of files below /proc/PID and what it becomes, and the tree of processes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.procfs.process import (
+    Process,
+    find_descendants,
+    parse_command,
+    parse_environ,
+    parse_maps,
+    parse_migrations,
+    parse_signals,
+    parse_stat,
+    status_value,
+)
+
+FIELDS = b"S 10 11 12 0 -1 %d 1 2 3 4 150 50 0 0 20 0 1 0 777 " + b" ".join(b"%d" % i for i in range(20, 50))
+
+
+def stat(name=b"python", flags=0x400000):
+    return b"5 (" + name + b") " + FIELDS % flags + b"\n"
+
+
+def test_a_stat_file_is_read():
+    told = parse_stat(stat())
+    assert (told.name, told.state, told.is_kernel) == ("python", "S", False)
+    assert told.process == Process(parent=10, group=11, session=12)
+    assert (told.busy_ticks, told.start_ticks, told.cpu, told.policy) == (200, 777, 36, "38")
+    assert told.arguments == (45, 46)
+    assert parse_stat(stat(flags=0x200000)).is_kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"a) R 1 (b", "a) R 1 (b"),
+        (b"((((", "(((("),
+        (b") S 1 1 1", ") S 1 1 1"),
+        (b"", ""),
+        (b" ", " "),
+        (b"new\nline", "new?line"),
+        (b"\x1b[2J", "?[2J"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+    ],
+)
+def test_no_name_confuses_a_stat_file(name, shown):
+    told = parse_stat(stat(name))
+    assert (told.name, told.process.parent) == (shown, 10)
+
+
+@pytest.mark.parametrize("text", [b"", b"5 (a", b"5 (a) ", b"5 (a) S 1 2 3"])
+def test_a_stat_file_that_is_cut_short_is_refused(text):
+    with pytest.raises(ValueError, match="cut short"):
+        parse_stat(text)
+
+
+STATUS = "Name:\ta PPid: 7\nState:\tS (sleeping)\nPPid:\t12\nGroups:\t \nCpus_allowed_list:\t0-3,8\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Name", "a PPid: 7"),
+        ("State", "S (sleeping)"),
+        ("PPid", "12"),
+        ("Groups", ""),
+        ("Cpus_allowed_list", "0-3,8"),
+        ("Pid", None),
+        ("Cpus_allowed", None),
+        ("", None),
+    ],
+)
+def test_values_of_a_status_file(key, value):
+    assert status_value(STATUS, key) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ()),
+        (b"sleep\x0060\0", ("sleep", "60")),
+        (b"printf\0\0", ("printf", "")),
+        (b"a title", ("a title",)),
+        (b"\xff\0", ("\ufffd",)),
+    ],
+)
+def test_command_lines(data, words):
+    assert parse_command(data) == words
+
+
+@pytest.mark.parametrize(
+    ("data", "variables"),
+    [
+        (b"", {}),
+        (b"A=1\0B=x=y\0C=\0", {"A": "1", "B": "x=y", "C": ""}),
+        (b"server: idle\0\0\0MP_NUM_THREADS=4\0", {"MP_NUM_THREADS": "4"}),
+        (b"A=\xff\0", {"A": "\udcff"}),
+    ],
+)
+def test_environments(data, variables):
+    assert parse_environ(data) == variables
+
+
+MAPS = b"""\
+55d0-55d1 r--p 00000000 08:01 11                         /usr/bin/python3.11
+7f00-7f01 r--p 00000000 08:01 22                         /lib/libgomp.so.1
+7f01-7f02 r-xp 00001000 08:01 22                         /lib/libgomp.so.1
+7f02-7f03 r--p 00000000 08:01 22                         /other name/libgomp.so.1
+7f03-7f04 r--p 00000000 08:02 22                         /lib/libgomp.so.1 (deleted)
+7f04-7f05 rw-p 00000000 00:00 0
+7ffd-7ffe rw-p 00000000 00:00 0                          [stack]
+"""
+
+
+def test_mapped_files_are_kept_once():
+    assert parse_maps(MAPS, lambda path: "gomp" in path) == (
+        "/lib/libgomp.so.1",
+        "/lib/libgomp.so.1 (deleted)",
+    )
+    asked = []
+    assert parse_maps(MAPS, asked.append) == ()
+    assert len(asked) == len(set(asked)) == 4
+
+
+def test_counts_of_migrations():
+    assert parse_migrations(b"python (5, #threads: 1)\nse.nr_migrations      :     17\nnr_x : 1\n") == 17
+    assert parse_migrations(b"python (5, #threads: 1)\n") is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "signals"),
+    [(None, set()), ("0000000000000000", set()), ("0000000000000001", {1}), ("8000000000000002", {2, 64})],
+)
+def test_sets_of_signals(mask, signals):
+    assert parse_signals(mask) == signals
+
+
+TREES = st.dictionaries(st.integers(1, 30), st.integers(0, 30), max_size=30)
+
+
+@given(TREES, st.sets(st.integers(1, 30)))
+def test_descendants_are_all_that_lead_to_a_root(parents, roots):
+    processes = {pid: Process(parent=parent, group=0, session=0) for pid, parent in parents.items()}
+
+    def leads_to_root(pid):
+        seen = set()
+        while pid not in roots and pid in parents and pid not in seen:
+            seen.add(pid)
+            pid = parents[pid]
+        return pid in roots
+
+    assert find_descendants(processes, roots) == roots | set(filter(leads_to_root, parents))

@@ -1,0 +1,99 @@
+"""The one reader of processes: what it tells of real ones, and that nothing else opens /proc/PID."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ompbind.cpuset import EMPTY
+from ompbind.procfs import reader
+
+PACKAGE = Path(reader.__file__).parents[1]
+OPENS = re.compile(r"""["']/proc/(?:\{|self|thread-self)[^"']*["']|listdir\("/proc"\)""")
+EXCEPTIONS = {
+    "execution/process_pair.py": {"/proc/self/comm", "/proc/self/mem"},  # writes its own name there
+    "execution/report_file.py": {"/proc/{which}/fd"},  # open files are reached by these names
+    "execution/output/writer.py": {"/proc/self/fd/{number}"},
+    "execution/poller.py": {"/proc/self/fd/{number}", "/proc/self/fd/{path}"},
+}
+"""What opens the live /proc besides the reader; paths without the first slash are below a root."""
+
+
+def test_nothing_else_opens_files_of_processes():
+    found = {
+        str(path.relative_to(PACKAGE)): {text.strip("\"'") for text in OPENS.findall(path.read_text())}
+        for path in PACKAGE.rglob("*.py")
+        if path.parent.name != "procfs"
+    }
+    assert {name: texts for name, texts in found.items() if texts} == EXCEPTIONS
+
+
+@pytest.fixture
+def child():
+    """A process that has a handler for SIGUSR1 and waits."""
+    code = "import signal, sys; signal.signal(signal.SIGUSR1, print); print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, ""],
+        env={"OMPBIND_RANK": "3", "ODD": "=="},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    yield process
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+def test_what_is_told_of_a_process(child):
+    pid = child.pid
+    mine = reader.read_processes()
+    assert (mine[pid].parent, mine[pid].group) == (os.getpid(), os.getpgid(0))
+    assert pid in reader.read_children()
+    assert reader.read_variables(pid)["ODD"] == "=="
+    assert reader.read_command(pid) == tuple(child.args)
+    assert signal.SIGUSR1 in reader.read_caught_signals(pid)
+    assert signal.SIGUSR2 not in reader.read_caught_signals(pid)
+    assert 0 <= reader.read_age_s(pid) < 60
+    assert reader.read_owner(pid) == os.getuid()
+    assert reader.list_threads(pid) == [pid]
+    assert set(reader.read_mask(pid)) == os.sched_getaffinity(pid)
+    assert reader.read_files(pid, lambda path: path == os.path.realpath(sys.executable))
+
+
+def test_of_no_process_nothing_is_told(child):
+    child.kill()
+    child.wait()
+    pid = child.pid
+    assert pid not in reader.read_processes()
+    assert (reader.read_stat(pid), reader.read_age_s(pid), reader.read_owner(pid)) == (None, None, None)
+    assert (reader.read_variables(pid), reader.read_command(pid), reader.list_threads(pid)) == ({}, (), [])
+    assert (reader.read_caught_signals(pid), reader.read_mask(pid)) == (set(), EMPTY)
+    assert (reader.read_files(pid, bool), reader.read_memory_policy(pid)) == ((), None)
+    assert reader.read_process(pid, bool, bool) is None
+    with pytest.raises(OSError, match="No such"):
+        reader.read_status(pid)
+
+
+def test_without_variables_there_are_none():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], env={}, stdin=subprocess.PIPE)
+    assert reader.read_variables(process.pid) is None
+    process.communicate(b"\n")
+
+
+def test_what_has_ended_lives_no_more():
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert reader.read_stat(process.pid).state == "Z"
+    assert process.pid not in reader.read_processes()
+    process.wait()
+
+
+def test_this_process_is_self():
+    assert reader.is_proc_ours()
+    assert reader.read_stat("self").process.parent == os.getppid()
+    assert reader.read_pid_space() == os.stat("/proc/self/ns/pid").st_ino
