@@ -2,24 +2,11 @@
 
 import errno
 import os
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ompbind.doctor.facts import Calls, Permission
-
-_SET_MEMPOLICY: Mapping[str, int] = {
-    "x86_64": 238,
-    "aarch64": 237,
-    "riscv64": 237,
-    "loongarch64": 237,
-    "ppc64": 261,
-    "ppc64le": 261,
-    "s390x": 270,
-}
-"""The number of the system call on each architecture, as programs of 64 bits call it."""
-
-_DEFAULT = 0
-"""The memory policy of processes that have chosen none (MPOL_DEFAULT)."""
+from ompbind.errors import LaunchError
+from ompbind.execution.mempolicy import reset_policy
 
 _NOT_TRIED = 255
 _REFUSALS = (errno.EPERM, errno.EACCES)
@@ -39,13 +26,10 @@ def _bind() -> int:
 
 
 def _choose_memory() -> int:
-    number = _SET_MEMPOLICY.get(os.uname().machine)
-    if number is None or struct.calcsize("P") != 8:
+    try:
+        return reset_policy()
+    except LaunchError:  # nobody has written down how it is called here
         return _NOT_TRIED
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    return ctypes.get_errno() if libc.syscall(number, _DEFAULT, None, 0) else 0
 
 
 def _try(call: Callable[[], int]) -> Permission:

@@ -13,19 +13,19 @@ from functools import cache
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
-from ompbind.planning.memory_abi import (
+from ompbind.execution.memory_abi import (
     DEFAULT,
     MAXNODE,
-    PREFERRED_MANY,
     Abi,
     Dialect,
-    MemoryPolicy,
     find_abi,
     make_nodemask,
     parse_nodemask,
 )
 from ompbind.planning.memory_policy import NARROWED, unset_note
-from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
+from ompbind.procfs.process import status_value
+from ompbind.procfs.reader import read_status
 from ompbind.record import Record
 
 _NODES = "/sys/devices/system/node"
@@ -93,13 +93,21 @@ def read_policy() -> Before | None:
 
 def put_back(before: Before | None) -> None:
     """Give the calling thread the policy back that it had, the kernel's default where that cannot be."""
-    kernel = _find_kernel()
-    number, nothing = kernel.abi.set, (DEFAULT, 0, 0)
     if before is not None:
+        kernel = _find_kernel()
         mask = (before.mask, MAXNODE) if any(before.mask) else (0, 0)
-        if kernel.call(number, before.mode, *mask) == 0:
+        if kernel.call(kernel.abi.set, before.mode, *mask) == 0:
             return
-    kernel.call(number, *nothing)
+    reset_policy()
+
+
+def reset_policy() -> int:
+    """Give the calling thread the kernel's default policy; returns 0, or the number of the error.
+
+    Raises LaunchError where it is not known how to call the kernel.
+    """
+    kernel = _find_kernel()
+    return kernel.call(kernel.abi.set, DEFAULT, 0, 0)
 
 
 def take_policy(policy: MemoryPolicy) -> None:
@@ -155,11 +163,10 @@ def _nodes(policy: MemoryPolicy) -> str:
 def _allowed() -> str:
     """Tell which nodes this process may have memory of."""
     try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-            told = next(line.split()[1] for line in file if line.startswith("Mems_allowed_list:"))
-    except (OSError, StopIteration, IndexError):
+        told = status_value(read_status("self"), "Mems_allowed_list")
+    except OSError:
         return ""
-    return f"allowed here: {named('NUMA node', CpuSet.from_list(told))}"
+    return f"allowed here: {named('NUMA node', CpuSet.from_list(told))}" if told else ""
 
 
 def settle_memory(plan: Plan) -> Plan:

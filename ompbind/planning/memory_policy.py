@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
-from ompbind.planning.memory_abi import MemoryPolicy
-from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
 from ompbind.planning.request import Memory
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"

@@ -4,16 +4,17 @@ A *placement* is what one rank gets: CPUs in order, places, threads, nodes, devi
 placements, what is reserved, what stays idle, and a note on every choice that was made.
 """
 
-from typing import TYPE_CHECKING
-
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.request import Request
+from ompbind.planning.request import Memory, Request
 from ompbind.record import Record
 
-if TYPE_CHECKING:  # few ranks have one
-    from ompbind.planning.memory_abi import MemoryPolicy
+PREFERRED_MANY = 5
+"""The kernel's mode that prefers several nodes; kernels before 5.15 know only the one for one node."""
+
+_MODES = {Memory.BIND: (2, "bind"), Memory.INTERLEAVE: (3, "interleave"), Memory.PREFERRED: (1, "prefer")}
+"""The number of each kernel mode (MPOL_*), and its word in /proc/PID/numa_maps."""
 
 
 class Note(Record):
@@ -22,6 +23,38 @@ class Note(Record):
     code: str
     text: str
     warning: bool = False
+
+
+class MemoryPolicy(Record):
+    """Where the memory of a rank comes from: `nodes` by number, of which `first` has the most of its CPUs."""
+
+    mode: Memory
+    nodes: tuple[int, ...]
+    first: int
+
+    @property
+    def narrowed(self) -> "MemoryPolicy":
+        """The policy for the first node alone."""
+        return self.replace(nodes=(self.first,))
+
+    @property
+    def kernel_mode(self) -> int:
+        """The number by which the kernel knows the mode."""
+        return self._kernel[0]
+
+    @property
+    def kernel_text(self) -> str:
+        """The policy as the kernel writes it in /proc/PID/numa_maps."""
+        return f"{self._kernel[1]}:{CpuSet(self.nodes)}"
+
+    @property
+    def _kernel(self) -> tuple[int, str]:
+        if self.mode is Memory.PREFERRED and len(self.nodes) > 1:
+            return PREFERRED_MANY, "prefer (many)"
+        return _MODES[self.mode]
+
+    def __str__(self) -> str:
+        return f"{self.mode} {CpuSet(self.nodes)}"
 
 
 class Placement(Record):
@@ -41,7 +74,7 @@ class Placement(Record):
     memory_nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     reserved: CpuSet = EMPTY
-    memory: "MemoryPolicy | None" = None
+    memory: MemoryPolicy | None = None
 
     @property
     def cpuset(self) -> CpuSet:

@@ -4,12 +4,11 @@ A *seat* is where a rank sits in the whole job: its global and local number, and
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.openmp.variables import Inherited, find_inherited
-from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.record import Record
 
@@ -35,10 +34,6 @@ class Seat(Record):
     size: int
     local_rank: int
     local_size: int
-
-
-if TYPE_CHECKING:  # few ranks have one
-    from ompbind.planning.memory_abi import MemoryPolicy
 
 
 class Job(Record):
@@ -68,7 +63,7 @@ class RankCommand(Record):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cpus: CpuSet | None
-    memory: "MemoryPolicy | None" = None
+    memory: MemoryPolicy | None = None
 
 
 def local_seats(plan: Plan) -> list[Seat]:

@@ -1,11 +1,9 @@
-"""Memory policies: who gets which, what is said of it, and what the kernel is told."""
+"""Memory policies: who gets which, and what is said of it."""
 
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
@@ -13,7 +11,7 @@ from ompbind.machine.model import with_nearest
 from ompbind.machine.sources.ompbind_json import make_described
 from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.memory_abi import Abi, Dialect, MemoryPolicy, find_abi, make_nodemask, parse_nodemask
+from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Memory, Request
 from ompbind.report.export.numactl import render_numactl
@@ -23,7 +21,6 @@ from ompbind.report.topology_json import machine_record
 from tests.machines import Shape, make_machine, write_tree
 
 DUAL = make_machine(Shape(packages=2, cores=4))
-HEADERS = Path("/usr/include")
 
 
 def planned(machine=DUAL, mask=None, **options):
@@ -180,84 +177,6 @@ def test_other_launchers_are_told_what_they_know(name, options, expected):
 def test_without_a_policy_numactl_is_told_nothing_of_memory():
     plan = planned(DUAL.replace(memory_allowed=CpuSet((0,))))
     assert render_numactl(plan).splitlines()[1] == "numactl --physcpubind=4-7"
-
-
-ARCHITECTURES = [
-    ("x86_64", 8, "x86_64-linux-gnu", (239, 238)),
-    ("i686", 8, "x86_64-linux-gnu", (239, 238)),  # under setarch
-    ("x86_64", 4, "i386-linux-gnu", (275, 276)),
-    ("i686", 4, "", (275, 276)),
-    ("x86_64", 4, "x86_64-linux-gnux32", (0x40000000 + 239, 0x40000000 + 238)),
-    ("aarch64", 8, "", (236, 237)),
-    ("aarch64", 4, "arm-linux-gnueabihf", (320, 321)),
-    ("armv7l", 4, "", (320, 321)),
-    ("riscv64", 8, "", (236, 237)),
-    ("loongarch64", 8, "", (236, 237)),
-    ("ppc64le", 8, "", (260, 261)),
-    ("ppc64", 4, "", (260, 261)),
-    ("s390x", 8, "", (269, 270)),
-    ("mips64", 8, "mips64el-linux-gnuabi64", (5228, 5229)),
-    ("mips64", 4, "mips64el-linux-gnuabin32", (6232, 6233)),
-    ("mips", 4, "", (4269, 4270)),
-    ("sparc64", 8, "", (304, 305)),
-]
-
-
-@pytest.mark.parametrize(("machine", "word_bytes", "triplet", "numbers"), ARCHITECTURES)
-def test_numbers_of_system_calls(machine, word_bytes, triplet, numbers):
-    abi = find_abi(Dialect(machine=machine, word_bytes=word_bytes, triplet=triplet))
-    assert (abi.get, abi.set) == numbers
-
-
-@pytest.mark.parametrize(("machine", "word_bytes"), [("m68k", 4), ("x86_64", 16), ("alpha", 8), ("", 8)])
-def test_nothing_is_called_by_a_number_that_is_not_known(machine, word_bytes):
-    assert find_abi(Dialect(machine=machine, word_bytes=word_bytes)) is None
-
-
-@pytest.mark.parametrize(
-    ("pattern", "dialect"),
-    [
-        ("*/asm/unistd_64.h", Dialect(machine="x86_64", word_bytes=8)),
-        ("*/asm/unistd_32.h", Dialect(machine="x86_64", word_bytes=4)),
-        ("asm-generic/unistd.h", Dialect(machine="riscv64", word_bytes=8)),
-    ],
-)
-def test_numbers_are_those_of_the_headers(pattern, dialect):
-    header = next((one for one in HEADERS.glob(pattern) if "x86" in str(one) or "generic" in str(one)), None)
-    if header is None:
-        pytest.skip(f"no {pattern} here")
-    found = dict(re.findall(r"#define __NR_([gs]et)_mempolicy\s+(\d+)", header.read_text()))
-    abi = find_abi(dialect)
-    assert found == {"get": str(abi.get), "set": str(abi.set)}
-
-
-def abi(word_bytes, *, is_big_endian):
-    return Abi(get=1, set=2, word_bytes=word_bytes, is_big_endian=is_big_endian)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "word_bytes", "is_big_endian", "expected"),
-    [
-        ((0, 9), 8, False, {0: 1, 1: 2}),
-        ((0, 9), 8, True, {7: 1, 6: 2}),
-        ((0, 9), 4, True, {3: 1, 2: 2}),
-        ((64,), 8, False, {8: 1}),
-        ((64,), 8, True, {15: 1}),
-        ((33,), 4, True, {7: 2}),
-        ((1023,), 8, False, {127: 128}),
-        ((1023,), 8, True, {120: 128}),
-    ],
-)
-def test_masks_are_words_of_bits(nodes, word_bytes, is_big_endian, expected):
-    mask = make_nodemask(CpuSet(nodes), abi(word_bytes, is_big_endian=is_big_endian))
-    assert len(mask) == 128
-    assert {place: byte for place, byte in enumerate(mask) if byte} == expected
-
-
-@given(st.frozensets(st.integers(0, 1023)), st.sampled_from((4, 8)), st.booleans())
-def test_masks_are_read_as_they_are_written(nodes, word_bytes, is_big_endian):
-    form = abi(word_bytes, is_big_endian=is_big_endian)
-    assert parse_nodemask(make_nodemask(CpuSet(nodes), form), form) == CpuSet(nodes)
 
 
 @pytest.mark.parametrize(

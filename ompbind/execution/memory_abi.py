@@ -1,58 +1,20 @@
-"""The memory policy of a rank: from which NUMA nodes its memory comes, and how the kernel is told that.
+"""How programs tell the kernel of memory policies: the numbers of system calls, and masks of nodes.
 
-A policy is a mode and a mask of nodes. The system calls that set and read it have other numbers on each
-architecture, and the mask is made of words of the size and the byte order that programs there have.
+The system calls that set and read a policy have other numbers on each architecture, and a mask is made of
+words of the size and the byte order that programs there have.
 """
 
 import re
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import NODES
-from ompbind.planning.request import Memory
 from ompbind.record import Record
 
 DEFAULT = 0
-"""The kernel's mode of a process that has no policy."""
-
-PREFERRED = 1
-"""The mode that prefers one node; kernels before 5.15 know none for several."""
-
-PREFERRED_MANY = 5
-"""The mode that prefers several nodes."""
-
-_MODES = {Memory.BIND: (2, "bind"), Memory.INTERLEAVE: (3, "interleave")}
+"""The kernel's mode of a process that has no policy (MPOL_DEFAULT)."""
 
 MAXNODE = NODES + 1
 """What the kernel is told of the size of every mask: it takes one off before it counts bits."""
-
-
-class MemoryPolicy(Record):
-    """Where the memory of a rank comes from: `nodes` by number, of which `first` has the most of its CPUs."""
-
-    mode: Memory
-    nodes: tuple[int, ...]
-    first: int
-
-    @property
-    def narrowed(self) -> "MemoryPolicy":
-        """The policy for the first node alone."""
-        return self.replace(nodes=(self.first,))
-
-    @property
-    def kernel_mode(self) -> int:
-        """The number by which the kernel knows the mode."""
-        if self.mode is Memory.PREFERRED:
-            return PREFERRED_MANY if len(self.nodes) > 1 else PREFERRED
-        return _MODES[self.mode][0]
-
-    @property
-    def kernel_text(self) -> str:
-        """The policy as the kernel writes it in /proc/PID/numa_maps."""
-        word = {PREFERRED: "prefer", PREFERRED_MANY: "prefer (many)"}.get(self.kernel_mode)
-        return f"{word or _MODES[self.mode][1]}:{CpuSet(self.nodes)}"
-
-    def __str__(self) -> str:
-        return f"{self.mode} {CpuSet(self.nodes)}"
 
 
 class Abi(Record):
