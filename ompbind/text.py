@@ -9,6 +9,8 @@ NAME_LIMIT = 200
 
 def printable(text: str) -> str:
     """Return text for one line: line ends and tabs are replaced too."""
+    if text.isprintable():  # as nearly all names are, of which there are thousands
+        return text
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
