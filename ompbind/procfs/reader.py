@@ -8,6 +8,7 @@ alone, its threads and their masks by everybody. The process "self" is this one.
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import EMPTY, CpuSet
@@ -35,6 +36,7 @@ Keep = Callable[[str], bool]
 FORBIDDEN = ("libraries", "environment")
 """What only the owner of a process may read of it, as `ProcessState.unread` names it."""
 
+_parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 _POLICY_BYTES = 160
@@ -46,15 +48,20 @@ def _open_folder(path: str, folder: int | None = None) -> int:
 
 
 def _read(path: str, folder: int | None = None) -> bytes:
-    """Read a whole file of /proc; large ones come in pieces."""
+    """Read a whole file of /proc; the kernel gives large ones in pieces."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        parts = [os.read(file, 1 << 16)]
-        while parts[-1] and (len(parts) > 1 or len(parts[0]) > 3000):
-            parts.append(os.read(file, 1 << 16))
-        return b"".join(parts)
+        return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
     finally:
         os.close(file)
+
+
+def _read_if_allowed(path: str) -> bytes | None:
+    """Read a whole file of a process; None when it is gone, or somebody else's."""
+    try:
+        return _read(path)
+    except OSError:
+        return None
 
 
 def read_processes() -> dict[int, Process]:
@@ -88,10 +95,8 @@ def read_status(pid: int | str) -> str:
 
 def read_caught_signals(pid: int) -> set[int]:
     """Return the signals that a process has handlers for; none when it is gone."""
-    try:
-        return parse_signals(status_value(read_status(pid), "SigCgt"))
-    except OSError:
-        return set()
+    status = _read_if_allowed(f"/proc/{pid}/status") or b""
+    return parse_signals(status_value(status.decode("utf-8", "replace"), "SigCgt"))
 
 
 def read_children() -> set[int] | None:
@@ -99,18 +104,13 @@ def read_children() -> set[int] | None:
 
     While some of them end the kernel may miss others.
     """
-    try:
-        return set(map(int, _read(f"/proc/self/task/{os.getpid()}/children").split()))
-    except OSError:
-        return None
+    children = _read_if_allowed(f"/proc/self/task/{os.getpid()}/children")
+    return None if children is None else set(map(int, children.split()))
 
 
 def read_command(pid: int) -> tuple[str, ...]:
     """Return the command line of a process; empty when it is gone, and for threads of the kernel."""
-    try:
-        return parse_command(_read(f"/proc/{pid}/cmdline"))
-    except OSError:
-        return ()
+    return parse_command(_read_if_allowed(f"/proc/{pid}/cmdline") or b"")
 
 
 def read_owner(pid: int) -> int | None:
@@ -126,19 +126,13 @@ def read_variables(pid: int | str) -> dict[str, str] | None:
 
     None when there are none at all, as of a process that is just executing a command.
     """
-    try:
-        data = _read(f"/proc/{pid}/environ")
-    except OSError:
-        return {}
-    return parse_environ(data) if data else None
+    data = _read_if_allowed(f"/proc/{pid}/environ")
+    return None if data == b"" else parse_environ(data or b"")
 
 
 def read_files(pid: int | str, keep: Keep) -> tuple[str, ...]:
     """Return those files in the memory of a process that are to be kept; none where that may not be read."""
-    try:
-        return parse_maps(_read(f"/proc/{pid}/maps"), keep)
-    except OSError:
-        return ()
+    return parse_maps(_read_if_allowed(f"/proc/{pid}/maps") or b"", keep)
 
 
 def read_memory(pid: int) -> "MemorySight | None":
@@ -149,10 +143,8 @@ def read_memory(pid: int) -> "MemorySight | None":
     """
     from ompbind.procfs.numa_maps import parse_numa_maps  # late: what it compiles takes longer than all else
 
-    try:
-        return parse_numa_maps(_read(f"/proc/{pid}/numa_maps").decode("utf-8", "replace"))
-    except OSError:
-        return None
+    data = _read_if_allowed(f"/proc/{pid}/numa_maps")
+    return None if data is None else parse_numa_maps(data.decode("utf-8", "replace"))
 
 
 def read_memory_policy(pid: int) -> str | None:
@@ -194,10 +186,7 @@ def read_mask(tid: int) -> CpuSet:
 
 def read_migrations(pid: int, tid: int) -> int | None:
     """Return how often a thread has moved to another CPU; None where the kernel does not count that."""
-    try:
-        return parse_migrations(_read(f"/proc/{pid}/task/{tid}/sched"))
-    except OSError:
-        return None
+    return parse_migrations(_read_if_allowed(f"/proc/{pid}/task/{tid}/sched") or b"")
 
 
 def read_pid_space() -> int:
@@ -291,8 +280,8 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         stat = parse_stat(_read(f"{tid}/stat", task))
         if stat.state in GONE:
             return None
-        mask = status_value(_read(f"{tid}/status", task).decode("utf-8", "replace"), "Cpus_allowed_list")
-        cpus = CpuSet.from_list(mask or "")
+        status = _read(f"{tid}/status", task).decode("utf-8", "replace")
+        cpus = _parse_mask(status_value(status, "Cpus_allowed_list") or "")
     except (OSError, ValueError):
         return None
     if not cpus:

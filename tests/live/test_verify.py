@@ -20,11 +20,10 @@ from ompbind.execution.verify.sampler import (
     Verify,
     find_families,
     glimpse,
-    read_policy,
 )
 from ompbind.inspection.expectation import Expected
 from ompbind.planning.request import Bind
-from ompbind.procfs.reader import read_processes
+from ompbind.procfs.reader import read_memory_policy, read_processes
 from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")
@@ -504,13 +503,13 @@ def test_the_memory_policy_of_a_process_is_read_from_its_first_area():
     command = [required("numactl"), "--membind=0", "--", "sleep", "60"]
     bound, free = subprocess.Popen(command), subprocess.Popen(["sleep", "60"])
     try:
-        assert wait_until(lambda: read_policy(bound.pid) == "bind:0", "the policy of the program")
-        assert read_policy(free.pid) == "default"
+        assert wait_until(lambda: read_memory_policy(bound.pid) == "bind:0", "the policy of the program")
+        assert read_memory_policy(free.pid) == "default"
     finally:
         for child in (bound, free):
             child.kill()
             child.wait()
-    assert read_policy(bound.pid) is None
+    assert read_memory_policy(bound.pid) is None
 
 
 def test_what_has_ended_is_nobody():
@@ -524,7 +523,7 @@ def test_what_has_ended_is_nobody():
 
 @pytest.mark.parametrize(("before", "code"), [((), 0), (("numactl", "--interleave=all"), 125)])
 def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before, code):
-    if read_policy(os.getpid()) is None:
+    if read_memory_policy(os.getpid()) is None:
         pytest.skip("this kernel knows no NUMA nodes")
     if before:
         required("numactl")
