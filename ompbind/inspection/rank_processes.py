@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
-from ompbind.inspection.judge import Finding, Level, Verdict, judge
+from ompbind.inspection.judge import judge
+from ompbind.inspection.verdict import Finding, Level, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun, tidy
 from ompbind.procfs.numa_maps import MemorySight
