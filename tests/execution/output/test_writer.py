@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from ompbind.execution.output.writer import Sink, no_sink, open_sink, same_file
+from ompbind.execution.output.writer import Sink, open_sink, same_file
 
 
 @pytest.fixture
@@ -131,14 +131,6 @@ def test_what_is_not_open_swallows_everything(sinks):
     sink.put((b"x",))
     assert sink.flush()
     assert not sink.broken
-
-
-def test_no_sink_takes_nothing():
-    sink = no_sink()
-    sink.put((b"x",))
-    assert sink.broken
-    assert sink.flush()
-    sink.close()
 
 
 def test_a_buffer_is_written_from_where_the_last_write_ended():
