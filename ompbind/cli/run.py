@@ -13,6 +13,7 @@ from ompbind.cli.console import say_changed, say_notes, say_registry, tell
 from ompbind.cli.planning import plan_here, plan_or_suggest
 from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
 from ompbind.cli.run_options import fill_paths, invite_ranks, make_output, make_run_options, running_options
+from ompbind.cli.run_reporter import RunReporter
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
@@ -123,8 +124,7 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
 
 def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, Any]) -> Outcome:
     """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
-    from ompbind.cli.run_reporter import RunReporter  # late, as all that follows: a dry run needs none of it
-    from ompbind.execution.process_pair import become_keeper
+    from ompbind.execution.process_pair import become_keeper  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
     def give_back() -> None:
@@ -158,12 +158,9 @@ def _prepare_report(name: str | None, logs: str | None) -> "ReportFile | None":
     """Find out whether a report can be written where it is wanted, before anything starts."""
     if name is None:
         return None
-    from ompbind.execution.report_file import (  # late: few runs are reported
-        prepare_report,
-        prepare_report_beside,
-    )
+    from ompbind.execution.report_file import prepare_report  # late: few runs are reported
 
-    return prepare_report(name) if logs is None else prepare_report_beside(name, logs)
+    return prepare_report(name, logs or "")
 
 
 def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str:

@@ -11,12 +11,12 @@ from ompbind.cli.click_base import option
 from ompbind.cli.console import say, shows_colours
 from ompbind.cli.planning_options import QUIET, RUNNING, seconds
 from ompbind.errors import LaunchError
+from ompbind.execution.run_options import RunOptions
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import Job
 
 if TYPE_CHECKING:  # what only shows help or a plan needs none of it
     from ompbind.execution.output.options import Output
-    from ompbind.execution.run_options import RunOptions
     from ompbind.procfs.process import Expected
 
 MODES = ("inherit", "tag", "files")
@@ -147,13 +147,11 @@ def make_output(options: Mapping[str, Any]) -> "Output | None":
     )
 
 
-def make_run_options(options: Mapping[str, Any], plan: Plan, job: Job) -> "RunOptions":
+def make_run_options(options: Mapping[str, Any], plan: Plan, job: Job) -> RunOptions:
     """Make what the options, with their output made, say of how to run the ranks.
 
     Raises LaunchError where threads are to be verified and cannot be seen.
     """
-    from ompbind.execution.run_options import RunOptions  # late: what shows help or a plan needs none of it
-
     return RunOptions(
         run_id=job.run_id,
         output=options["output"],

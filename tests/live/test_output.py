@@ -261,7 +261,7 @@ def test_a_stream_that_is_opened_after_the_reader_has_gone_has_no_reader_either(
     with pytest.raises(BrokenPipeError):
         os.write(end, b"x")
     os.close(end)
-    channel.close()
+    os.close(sink.file)
 
 
 def test_a_full_disk_at_the_other_end_is_told_once(through):
@@ -439,7 +439,6 @@ def test_open_files_that_run_out_later_name_the_rank():
             outlet.open_ends(7)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        outlet.close()
 
 
 ON_TERMINAL = ("-n", "2", "--output", "tag", "--pty")

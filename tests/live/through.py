@@ -146,7 +146,6 @@ def main():
         print(f"{error.message}\nhint: {error.hint}", file=sys.stderr)
         return 125
     stats = watch.stats()
-    outlet.close()
     if args.stats:
         Path(args.stats).write_text(json.dumps(stats))
     return 0

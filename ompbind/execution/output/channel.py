@@ -137,13 +137,6 @@ class Channel:
         self._ending = True
         self._ready = deque(self.streams)
 
-    def close(self) -> None:
-        """Close everything at once."""
-        for stream in list(self.streams.values()):
-            self._close(stream)
-        self.readers.close()
-        self.sink.close()
-
     def _take_turns(self) -> bool:
         """Read a block of each stream that is ready; tells whether the sink takes more."""
         stamp = _read_clock() if self._stamped else b""

@@ -155,14 +155,6 @@ class Outlet:
             if not stream.closed:
                 set_size(stream.source, size)
 
-    def close(self) -> None:
-        """Close everything; what has not been written is lost."""
-        for channel in set(self._channels.values()):
-            channel.close()
-        if self._terminal >= 0:
-            os.close(self._terminal)
-        self._epoll.close()
-
     def _open_end(self, rank: int, number: int) -> int:
         """Open what a rank writes to as a standard file; raises OSError and LaunchError.
 

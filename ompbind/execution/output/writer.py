@@ -58,13 +58,6 @@ class Sink:
                 self._break(f"{self.name} cannot be written any more: {error.strerror}")
         return True
 
-    def close(self) -> None:
-        """Let go of the file; what waits is lost."""
-        self._break(self.trouble)
-        if self.file >= 0:
-            os.close(self.file)
-            self.file = -1
-
     def _drop(self, written: int) -> None:
         self.size -= written
         self.written += written
