@@ -21,8 +21,6 @@ Startable = tuple[RankCommand, str]
 class Child:
     """A rank that runs: its number, when it began, and what tells of its end; -1 where that is SIGCHLD."""
 
-    __slots__ = ("began_at", "pidfd", "rank")
-
     def __init__(self, rank: int, began_at: float, pidfd: int) -> None:
         self.rank = rank
         self.began_at = began_at

@@ -14,7 +14,6 @@ from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
 from ompbind.record import Record
 
-_LINKS = 40  # symbolic links that are followed one after the other, as many as the kernel follows
 _IRREPLACEABLE = (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS)
 """How replacing fails for a mount point, as containers have them, and for a file in others' directory."""
 
@@ -38,7 +37,7 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
     path = os.path.realpath(name)
     folder, last = os.path.split(path)
     in_logs = bool(logs) and folder == os.path.realpath(logs)
-    if in_logs:
+    if in_logs and not is_log(last):
         with suppress(OSError):  # what follows tells what is wrong
             os.makedirs(folder, exist_ok=True)
     beside, inside = (os.path.join(one, "run.json") for one in (logs, name))
@@ -80,7 +79,7 @@ def _find_descriptor(name: str) -> int | None:
     """
     mine = {os.path.realpath(f"/proc/{which}/fd") for which in ("self", "thread-self")}
     with suppress(OSError, ValueError):  # it leads to something else
-        for _ in range(_LINKS):
+        for _ in range(40):  # as many links as the kernel follows
             folder, last = os.path.split(name)
             folder = os.path.realpath(folder)
             if folder in mine:

@@ -19,8 +19,6 @@ class Ladder:
     which the caller reads.
     """
 
-    __slots__ = ("begun", "due_at", "grace_s", "rungs", "taken_at")
-
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
         self.begun = False

@@ -20,11 +20,10 @@ from ompbind.execution.reaper import reap, reap_ended
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import Run
-from ompbind.execution.signal_pipe import end_noting, note_signals, read_noted
-from ompbind.execution.signals import handle_signal
+from ompbind.execution.signal_pipe import PASSED_ON, STOPPING, end_noting, note_signals, read_noted
 from ompbind.execution.spawn import start_rank
 from ompbind.planning.rank_command import RankCommand
-from ompbind.procfs.process_tree import end_children, signal_rank
+from ompbind.procfs.process_tree import end_children, signal_process, signal_rank
 from ompbind.programs.which import find_command
 
 if TYPE_CHECKING:  # it is an interface only
@@ -168,7 +167,7 @@ def _turn(run: Run, patience_s: float | None) -> None:
         else:
             noted += _hear(run, file)
     for number in noted:
-        handle_signal(run, number)
+        _handle_signal(run, number)
     if signal.SIGCHLD in noted:
         while reap(run, -1):
             ended += 1
@@ -208,6 +207,24 @@ def _hear(run: Run, pipe: int) -> list[int]:
         run.terminal.take_back(pid)
         signal_rank(pid, signal.SIGKILL)
     return []
+
+
+def _handle_signal(run: Run, number: int) -> None:
+    """Do what a signal asks for that somebody has sent to ompbind."""
+    if number in STOPPING:
+        idle = not (run.children.are_left or run.leavings.due)
+        run.shutdown.note_request(time.monotonic(), idle=idle)
+        run.stop(signal.Signals(number))
+    elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
+        return  # nobody could continue what is stopped here, so nothing is, as with a direct start
+    elif number in PASSED_ON:
+        if number == signal.SIGWINCH and run.output.outlet:
+            run.output.outlet.set_size()
+        run.children.signal(number)
+        if number == signal.SIGHUP:
+            run.children.signal(signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
+        if number == signal.SIGTSTP:
+            signal_process(run.foreground.pid, signal.SIGSTOP)
 
 
 def _look_at_clock(run: Run) -> None:

@@ -40,20 +40,6 @@ class Stream:
     None where nobody will ask. `left` counts what may still be read at the end.
     """
 
-    __slots__ = (
-        "closed",
-        "is_pty",
-        "left",
-        "lines",
-        "log",
-        "marks",
-        "path",
-        "rank",
-        "refused",
-        "source",
-        "tail",
-    )
-
     def __init__(self, rank: int, source: int, lines: Lines, marks: Marks) -> None:
         self.rank = rank
         self.source = source
