@@ -15,6 +15,7 @@ from ompbind.cli.planning_options import complete_files, make_job, make_request,
 from ompbind.cli.run_options import fill_paths, invite_ranks, make_output, make_run_options, running_options
 from ompbind.cli.run_reporter import RunReporter
 from ompbind.errors import LaunchError, RequestError
+from ompbind.execution.job_control import kill_oneself
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
@@ -145,8 +146,6 @@ def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, 
 
 def _conclude(outcome: Outcome, *, reported: bool) -> int:
     """Return the exit code of a run that is over."""
-    from ompbind.execution.job_control import kill_oneself
-
     if outcome.error:
         raise outcome.error
     if was_interrupted(outcome):
