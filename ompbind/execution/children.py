@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 from ompbind.execution.outcome import Exited
 from ompbind.execution.poller import READABLE
 from ompbind.execution.rlimits import FileLimit
-from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.process_tree import signal_rank
 
 if TYPE_CHECKING:
     from ompbind.execution.poller import Poller
-
-
-Startable = tuple[RankCommand, str]
-"""A rank to be started, and the path of its command."""
 
 
 class Child:
@@ -33,9 +28,9 @@ class Children:
     `is_single` tells that there is one rank only, which may then have the terminal.
     """
 
-    def __init__(self, commands: Sequence[Startable], poller: "Poller", limit: FileLimit) -> None:
-        self.is_single = len(commands) == 1
-        self.waiting = list(reversed(commands))  # the last one first
+    def __init__(self, ranks: Sequence[int], poller: "Poller", limit: FileLimit) -> None:
+        self.is_single = len(ranks) == 1
+        self.waiting = list(reversed(ranks))  # the last one first
         self.live: dict[int, Child] = {}
         self.exits: list[Exited] = []
         self._by_pidfd: dict[int, int] = {}
@@ -57,14 +52,13 @@ class Children:
         """Tell whether a rank has failed by itself."""
         return any(exited.failed for exited in self.exits)
 
-    def take_next(self) -> Startable:
-        """Return the next rank to be started, and the path of its command."""
+    def take_next(self) -> int:
+        """Return the next rank to be started."""
         return self.waiting.pop()
 
     def leave_out(self) -> list[int]:
         """Start no more ranks; returns those that are left out."""
-        left_out = [command.rank for command, _ in self.waiting]
-        self.waiting.clear()
+        left_out, self.waiting = self.waiting, []
         return left_out
 
     def add(self, pid: int, rank: int, began_at: float) -> None:

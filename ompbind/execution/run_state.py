@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
-from ompbind.execution.children import Children, Startable
+from ompbind.execution.children import Children
 from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.orphans import Leavings
@@ -24,11 +24,14 @@ if TYPE_CHECKING:  # no run needs the interface, few are verified
 
 
 class Run:
-    """The parts of one run; none of them is ever replaced. `cpus` is where ompbind itself may run."""
+    """The parts of one run; none of them is ever replaced.
+
+    `ranks` are in the order of their start; `cpus` is where ompbind itself may run.
+    """
 
     def __init__(
         self,
-        commands: Sequence[Startable],
+        ranks: Sequence[int],
         options: RunOptions,
         foreground: Foreground,
         reporter: "Reporter",
@@ -38,14 +41,13 @@ class Run:
         self.reporter = reporter
         self.terminal = Terminal(foreground.group)
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        self.limit = FileLimit(len(commands) * options.files_of_a_rank)
+        self.limit = FileLimit(len(ranks) * options.files_of_a_rank)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.poller = make_poller()
 
-        self.children = Children(commands, self.poller, self.limit)
+        self.children = Children(ranks, self.poller, self.limit)
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
-        ranks = sorted(command.rank for command, _ in commands)
-        self.output = RunOutput(options.output, ranks, self.poller, reporter)
+        self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting()
         self.verification = _make_verification(options)
         self.leavings = Leavings(options.run_id, options.grace_s, groups_only=options.keep_descendants)

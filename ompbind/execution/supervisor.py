@@ -7,7 +7,7 @@ A second signal that asks to stop takes the next rung of the ladder at once.
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # it is an interface only
 LONGEST_SLEEP_S = 86400.0
 """Seconds after which the loop looks at its deadlines again, since `epoll` cannot sleep for ever long."""
 
+Starts = Mapping[int, tuple[RankCommand, str]]
+"""The command of each rank, by number, and its path."""
+
 _AT_ONCE = 64
 """Events that one turn of the loop deals with."""
 
@@ -44,8 +47,8 @@ def run_ranks(
     The outcome has an error when a rank could not be started or bound; nothing is left running then.
     """
     try:
-        found = [(one, find_command(one.argv[0], one.env)) for one in _in_turns(commands)]
-        return _see_through(Run(found, options, foreground, reporter))
+        starts = {one.rank: (one, find_command(one.argv[0], one.env)) for one in _in_turns(commands)}
+        return _see_through(Run(tuple(starts), options, foreground, reporter), starts)
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
@@ -69,10 +72,10 @@ def _in_turns(commands: Sequence[RankCommand]) -> list[RankCommand]:
     return sorted(commands, key=turn)
 
 
-def _see_through(run: Run) -> Outcome:
+def _see_through(run: Run, starts: Starts) -> Outcome:
     try:
         _listen(run)
-        _start(run)
+        _start(run, starts)
         while run.children.live or run.leavings.due:
             _turn(run, _patience_s(run))
         return _close(run)
@@ -90,14 +93,14 @@ def _listen(run: Run) -> None:
     note_signals(write_end, run.foreground.mask)
 
 
-def _start(run: Run) -> None:
+def _start(run: Run, starts: Starts) -> None:
     """Start every rank, looking after those that run already; a start that fails begins the ladder."""
     run.leavings.adopt()  # before any rank can end
     if run.options.output:
         run.output.open()
     run.limit.check_room()
     while run.children.waiting:
-        command, path = run.children.take_next()
+        command, path = starts[run.children.take_next()]
         try:
             _start_rank(run, command, path)
         except LaunchError as error:
