@@ -7,7 +7,7 @@ import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb, option
 from ompbind.errors import InspectError
-from ompbind.inspection.judge import Level
+from ompbind.inspection.verdict import Level
 
 if TYPE_CHECKING:
     from ompbind.inspection.targets import Target

@@ -9,10 +9,10 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ompbind.cli.console import NARROW, say
-from ompbind.inspection.judge import Level
 from ompbind.inspection.sampler import take_look
 from ompbind.inspection.sampling import Glance, Look, compare_looks
 from ompbind.inspection.targets import Target, find_all
+from ompbind.inspection.verdict import Level
 from ompbind.report.live_view import Room, make_view
 
 FIRST_S = 0.3

@@ -12,8 +12,10 @@ from ompbind.cli.click_base import Verb
 from ompbind.cli.console import say_changed, say_notes, say_registry, tell
 from ompbind.cli.planning import plan_here, plan_or_suggest
 from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
-from ompbind.cli.run_options import fill_paths, invite_ranks, make_output, make_watch, running_options
+from ompbind.cli.run_options import fill_paths, invite_ranks, make_output, make_run_options, running_options
+from ompbind.cli.run_reporter import RunReporter
 from ompbind.errors import LaunchError, RequestError
+from ompbind.execution.job_control import kill_oneself
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
@@ -22,7 +24,8 @@ from ompbind.planning.rank_command import Job, find_changed, local_seats, make_c
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied, release
 
-if TYPE_CHECKING:  # few runs are reported
+if TYPE_CHECKING:  # few runs are reported, most inherit their output
+    from ompbind.execution.output.options import Output
     from ompbind.execution.report_file import ReportFile
 
 EXAMPLES = (
@@ -71,11 +74,11 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
         raise RequestError(
             "ranks run on this machine, not on a recorded one", hint="add --dry-run, or leave --topology out"
         )
-    make_output(options)  # what it refuses needs no machine
     job = make_job(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    options = fill_paths(options, job.run_id)
+    options["output"] = make_output(options)  # what it refuses needs no machine
     if options["dry_run"]:
         return _dry_run(request, job, options)
-    options = fill_paths(options, job.run_id)
     file = _prepare_report(options["report"], options["log_dir"])
     job = invite_ranks(options, job)
     machine = read_machine()
@@ -84,7 +87,10 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
         claim = registry.register(plan)
     if not options["quiet"]:
         _tell(plan, registry, job, options)
-    return _start(plan, claim, job, options, file)
+    began_at = time.time()
+    outcome = _supervise(plan, claim, job, options)
+    reported = file is None or _write_report(file, _make_report(plan, job, outcome, began_at))
+    return _conclude(outcome, reported=reported)
 
 
 def _dry_run(request: Request, job: Job, options: Mapping[str, Any]) -> int:
@@ -117,22 +123,29 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
     say_changed(find_changed(plan, job))
 
 
-def _start(
-    plan: Plan, claim: Claim | None, job: Job, options: dict[str, Any], file: "ReportFile | None"
-) -> int:
+def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, Any]) -> Outcome:
     """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
-    from ompbind.execution.job_control import kill_oneself
     from ompbind.execution.process_pair import become_keeper  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
-    began_at = time.time()
-    watch = make_watch(options, plan, job, become_keeper(claim))
-    try:
-        outcome = run_ranks([make_command(plan, seat, job) for seat in local_seats(plan)], watch)
-    finally:
+    def give_back() -> None:
         if claim:
             release(claim)
-    reported = file is None or _write_report(file, _make_report(plan, job, outcome, began_at))
+
+    output: Output | None = options["output"]
+    seen = output is None or output.tag
+    reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], seen=seen)
+    try:
+        run_options = make_run_options(options, plan, job)
+        foreground = become_keeper(give_back)
+        commands = [make_command(plan, seat, job) for seat in local_seats(plan)]
+        return run_ranks(commands, run_options, foreground, reporter)
+    finally:
+        give_back()
+
+
+def _conclude(outcome: Outcome, *, reported: bool) -> int:
+    """Return the exit code of a run that is over."""
     if outcome.error:
         raise outcome.error
     if was_interrupted(outcome):
@@ -144,12 +157,9 @@ def _prepare_report(name: str | None, logs: str | None) -> "ReportFile | None":
     """Find out whether a report can be written where it is wanted, before anything starts."""
     if name is None:
         return None
-    from ompbind.execution.report_file import (  # late: few runs are reported
-        prepare_report,
-        prepare_report_beside,
-    )
+    from ompbind.execution.report_file import prepare_report  # late: few runs are reported
 
-    return prepare_report(name) if logs is None else prepare_report_beside(name, logs)
+    return prepare_report(name, logs or "")
 
 
 def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str:

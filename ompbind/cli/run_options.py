@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ompbind.cli.click_base import option
-from ompbind.cli.console import make_message, say, shows_colours
+from ompbind.cli.console import say, shows_colours
 from ompbind.cli.planning_options import QUIET, RUNNING, seconds
 from ompbind.errors import LaunchError
-from ompbind.execution.outcome import Outcome, exit_code
-from ompbind.execution.output.options import Output
+from ompbind.execution.run_options import RunOptions
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import Job
 
 if TYPE_CHECKING:  # what only shows help or a plan needs none of it
-    from ompbind.execution.process_pair import Front
-    from ompbind.execution.run_state import Watch
-    from ompbind.execution.verify.sampler import Verify
-    from ompbind.inspection.verification import Verified
+    from ompbind.execution.output.options import Output
+    from ompbind.inspection.expectation import Expected
 
 MODES = ("inherit", "tag", "files")
 
@@ -118,8 +115,11 @@ def invite_ranks(options: Mapping[str, Any], job: Job) -> Job:
     return invited
 
 
-def make_output(options: Mapping[str, Any]) -> Output:
-    """Make what the options say of output; raises click.UsageError when they contradict each other."""
+def make_output(options: Mapping[str, Any]) -> "Output | None":
+    """Make what the options say of output, None where ranks inherit it.
+
+    Raises click.UsageError when they contradict each other.
+    """
     folder = options["log_dir"]
     modes = options["output"] or (("inherit",) if folder is None else ("files",))
     needs = (
@@ -134,7 +134,9 @@ def make_output(options: Mapping[str, Any]) -> Output:
         if lacking:
             raise click.UsageError(f"{given} needs {needed}", click.get_current_context(silent=True))
     if modes == ("inherit",):
-        return Output()
+        return None
+    from ompbind.execution.output.options import Output  # late: most runs inherit it
+
     return Output(
         tag="tag" in modes,
         timestamps=options["timestamps"],
@@ -145,68 +147,31 @@ def make_output(options: Mapping[str, Any]) -> Output:
     )
 
 
-def make_watch(options: Mapping[str, Any], plan: Plan, job: Job, front: "Front") -> "Watch":
-    """Make what the options say of how to watch over a run."""
-    from ompbind.execution.run_state import (  # late: what only shows help or a plan needs none of it
-        ERROR,
-        Watch,
-    )
+def make_run_options(options: Mapping[str, Any], plan: Plan, job: Job) -> RunOptions:
+    """Make what the options, with their output made, say of how to run the ranks.
 
-    output = make_output(options)
-
-    def close(outcome: Outcome) -> str:
-        return "" if options["quiet"] else _sum_up(outcome, output, plan if options["verbose"] else None)
-
-    def word(line: str) -> str:
-        return make_message(line) if line.startswith(ERROR) or not options["quiet"] else ""
-
-    return Watch(
-        front=front,
-        word=word,
-        close=close,
+    Raises LaunchError where threads are to be verified and cannot be seen.
+    """
+    return RunOptions(
         run_id=job.run_id,
-        output=output,
+        output=options["output"],
         grace_s=options["grace"],
         timeout_s=options["timeout"] or None,
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],
-        verify=None if options["verify"] is None else _make_verify(options, plan, job),
-    )
-
-
-def _make_verify(options: Mapping[str, Any], plan: Plan, job: Job) -> "Verify":
-    """Make what is expected of the threads of every rank; raises LaunchError where they cannot be seen."""
-    from ompbind.execution.verify.sampler import Verify  # late, as all that follows: few runs are verified
-    from ompbind.inspection.expectation import expect_placement
-
-    if not plan.machine.bindable:
-        raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
-
-    def word(verified: "Verified") -> str:
-        from ompbind.report.verification import render_verified
-
-        return render_verified(verified, plan, quiet=options["quiet"])
-
-    return Verify(
-        expected={
-            one.rank: (expect_placement(one, plan.request.bind, job.run_id), one.threads)
-            for one in plan.placements
-        },
-        word=word,
+        expected=None if options["verify"] is None else _make_expected(plan, job),
         strict=options["verify"] == STRICT,
     )
 
 
-def _sum_up(outcome: Outcome, output: Output, plan: Plan | None) -> str:
-    """Say of a run what was not said while it was on; with a plan also what its ranks used."""
-    if plan is None and exit_code(outcome) == 0:
-        return ""
-    from ompbind.report.run_summary import (  # late: mostly there is nothing to say
-        render_accounts,
-        render_failures,
-    )
+def _make_expected(plan: Plan, job: Job) -> "dict[int, tuple[Expected, int]]":
+    """Make what is expected of the threads of every rank, and how many there are to be."""
+    from ompbind.inspection.expectation import expect_placement  # late: few runs are verified
 
-    seen = output.folder is None or output.tag
-    parts = [render_failures(outcome, seen=seen), render_accounts(outcome, plan) if plan else ""]
-    return "\n".join(part for part in parts if part)
+    if not plan.machine.bindable:
+        raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
+    return {
+        one.rank: (expect_placement(one, plan.request.bind, job.run_id), one.threads)
+        for one in plan.placements
+    }

@@ -5,31 +5,18 @@ A supervisor only notes events; the functions here decide what they mean.
 
 from collections.abc import Sequence
 from signal import Signals
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
-if TYPE_CHECKING:  # few runs are verified
+if TYPE_CHECKING:  # values need no more than the names
+    from resource import struct_rusage
+
     from ompbind.inspection.verification import Verified
 
 KIB = 1024
 """Bytes in a unit of `ru_maxrss`, as Linux counts it."""
-
-
-class ResourceUsage(Protocol):
-    """What `os.wait4` returns of a process that has ended: times in seconds, memory in KiB."""
-
-    @property
-    def ru_utime(self) -> float: ...  # noqa: D102 - the names are those of getrusage(2)
-    @property
-    def ru_stime(self) -> float: ...  # noqa: D102
-    @property
-    def ru_maxrss(self) -> int: ...  # noqa: D102
-    @property
-    def ru_nvcsw(self) -> int: ...  # noqa: D102
-    @property
-    def ru_nivcsw(self) -> int: ...  # noqa: D102
 
 
 class Usage(Record):
@@ -47,7 +34,7 @@ class Usage(Record):
     involuntary_switches: int = 0
 
 
-def make_usage(used: ResourceUsage, wall_s: float, floor_bytes: int) -> Usage:
+def make_usage(used: "struct_rusage", wall_s: float, floor_bytes: int) -> Usage:
     """Say what a rank used, by what the kernel counted and the time from its start to its end.
 
     `floor_bytes` is the most memory that the process which started the rank had at once until then: a

@@ -5,20 +5,7 @@ import math
 import os
 import select
 import stat
-from typing import Protocol
-
-
-class Ears(Protocol):
-    """The part of `select.epoll` that a loop needs."""
-
-    def register(self, file: int, events: int, /) -> None:
-        """Begin to listen to a file."""
-
-    def unregister(self, file: int, /) -> None:
-        """Listen to a file no more."""
-
-    def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
-        """Wait at most so many seconds, without a limit for None, and return what has become ready."""
+from typing import TYPE_CHECKING
 
 
 def keep_path(number: int) -> int:
@@ -52,7 +39,7 @@ def is_epoll_there() -> bool:
     return hasattr(select, "epoll")
 
 
-def make_ears() -> Ears:
+def make_poller() -> "Poller":
     """Return an epoll, which keeps the order in which files become ready, or what there is instead."""
     return select.epoll() if is_epoll_there() else _Poll()
 
@@ -71,3 +58,7 @@ class _Poll:
 
     def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
         return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
+
+
+if TYPE_CHECKING:
+    Poller = select.epoll | _Poll

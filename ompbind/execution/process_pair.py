@@ -9,46 +9,27 @@ does the same.
 
 import os
 import signal
+from collections.abc import Callable
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
+from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal, die_of_interrupt
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.processes import adopt_orphans, end_children, signal_process
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
 from ompbind.procfs.reader import read_children, read_stat
-from ompbind.record import Record
-from ompbind.registry.claims import Claim, release
 
 NAME = b"rank-keeper"
 """What the keeper is called: whatever kills every "ompbind" leaves it to do its work."""
 
 
-class Front(Record):
-    """What the keeper knows of the front: its process, its process group, and the pipe with its signals.
-
-    The pipe ends with the front. Once the keeper has closed it, the front ends the keeper when it is asked
-    to stop. `mask` are the signals that were blocked when ompbind was started, `unchanged` those of
-    `BACKGROUND` that were not ignored then.
-    """
-
-    pid: int
-    group: int
-    pipe: int
-    mask: frozenset[int]
-    unchanged: tuple[int, ...]
-
-    @property
-    def may_ask(self) -> bool:
-        """Tell whether ranks are stopped, as is usual, when they want the terminal in the background."""
-        return set(self.unchanged) == set(BACKGROUND) and self.mask.isdisjoint(BACKGROUND)
-
-
-def become_keeper(claim: Claim | None = None) -> Front:
+def become_keeper(release: Callable[[], None]) -> Foreground:
     """Fork: returns in the keeper, with all signals blocked; the process that called it becomes the front.
 
-    The claim of the run is held by both, and so for as long as one of them lives. Raises LaunchError.
+    The claim of the run is held by both, and so for as long as one of them lives. The front calls `release`,
+    which takes the claim back, when the keeper is killed and cannot do so. Raises LaunchError.
     """
     _open_standard_files()
     mask = block_signals()
@@ -64,16 +45,16 @@ def become_keeper(claim: Claim | None = None) -> Front:
         raise LaunchError(f"the run could not be started: {error.strerror}", hint=hint) from error
     if keeper:
         os.close(read_end)
-        _stand(keeper, write_end, front.mask, claim)
+        _stand(keeper, write_end, front.mask, release)
     os.setpgid(0, 0)
     os.close(write_end)
     _take_name()
     return front
 
 
-def _make_front(pipe: int, mask: frozenset[int]) -> Front:
+def _make_front(pipe: int, mask: frozenset[int]) -> Foreground:
     unchanged = find_unignored(BACKGROUND)
-    return Front(pid=os.getpid(), group=os.getpgrp(), pipe=pipe, mask=mask, unchanged=unchanged)
+    return Foreground(pid=os.getpid(), group=os.getpgrp(), pipe=pipe, mask=mask, unchanged=unchanged)
 
 
 def _open_standard_files() -> None:
@@ -93,14 +74,14 @@ def let_go_of_files(*numbers: int) -> None:
     os.close(null)
 
 
-def _stand(keeper: int, pipe: int, mask: frozenset[int], claim: Claim | None) -> NoReturn:
+def _stand(keeper: int, pipe: int, mask: frozenset[int], release: Callable[[], None]) -> NoReturn:
     """Be the front: stand there until the keeper ends, then end as it did."""
     code = LaunchError.launch_code
     try:
         let_go_of_files(0, 1)
         os.set_blocking(pipe, False)
         status = _wait_for(keeper, pipe, hold_signals(mask))
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, claim)
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, release)
     finally:
         os._exit(code)
 
@@ -137,7 +118,7 @@ def _reap(keeper: int) -> int | None:
             return status if pid else None
 
 
-def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
+def _mourn(keeper: int, status: int, release: Callable[[], None]) -> int:
     """Return the exit code after a keeper that a signal has ended: by its own will, or somebody's."""
     number = os.WTERMSIG(status)
     if number == signal.SIGINT:
@@ -149,8 +130,7 @@ def _mourn(keeper: int, status: int, claim: Claim | None) -> int:
     end_children()
     for group in ranks:
         terminal.take_back(group)
-    if claim:
-        release(claim)
+    release()
     by = signal_name(number)
     text = f"process {keeper}, which held the ranks, was ended by {by}:\n  all of them were killed"
     os.write(2, f"ompbind: error: {text}\n".encode())

@@ -1,7 +1,6 @@
 """Writing the report of a run: whole or not at all, and refused before anything starts where it cannot be.
 
-What is a file, or is to become one, is replaced by a file that was written beside it. Pipes, devices and
-the standard files are written to as they are.
+A file is replaced by one that was written beside it. Pipes, devices and open files are written as they are.
 """
 
 import errno
@@ -9,101 +8,68 @@ import fcntl
 import os
 import select
 import stat
+from contextlib import suppress
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
 from ompbind.record import Record
 
-_LINKS = 40
-"""Symbolic links that are followed one after the other, as many as the kernel follows."""
-
-
-_IRREPLACEABLE = (errno.EBUSY, errno.EPERM, errno.EACCES)
-"""How renaming fails over a mount point, as containers have them, and over others' files in /tmp."""
+_IRREPLACEABLE = (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS)
+"""How replacing fails for a mount point, as containers have them, and for a file in others' directory."""
 
 
 class ReportFile(Record):
-    """Where a report will go: a path, and how it is written.
-
-    With `number` it is an open file, whose descriptor is kept until then. With `in_place` the file is
-    written to and not replaced.
-    """
+    """Where a report will go: a path, or the number of an open file, which is kept until then."""
 
     name: str
-    path: str = ""
-    number: int | None = None
-    in_place: bool = False
+    target: str | int
 
 
-def prepare_report(name: str) -> ReportFile:
+def prepare_report(name: str, logs: str = "") -> ReportFile:
     """Find out how a report can be written to a file, before ranks start; "-" is standard output.
 
-    Symbolic links are followed to the file that they name. Raises RequestError where it cannot be written.
+    `logs` is the directory for log files, which is made if the report is to be in it. Raises RequestError.
     """
     number = 1 if name == "-" else _find_descriptor(name)
     if number is not None:
-        return ReportFile(name=name, number=_keep_open(name, number))
-    found = _look_at(name)
+        return ReportFile(name=name, target=_keep_open(name, number))
+    mode = _read_mode(name)
     path = os.path.realpath(name)
-    if found is None or stat.S_ISREG(found.st_mode):
-        return ReportFile(name=name, path=path, in_place=_must_stay(name, path, found is not None))
-    if stat.S_ISDIR(found.st_mode):
-        raise _refused(name, "it is a folder", f"name a file in it: {os.path.join(name, 'run.json')}")
-    if not (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)):
-        raise _refused(name, "it is neither a file nor a pipe", "name a file")
-    _check_access(name, path)
-    return ReportFile(name=name, path=path, in_place=True)
+    folder, last = os.path.split(path)
+    in_logs = bool(logs) and folder == os.path.realpath(logs)
+    if in_logs and not is_log(last):
+        with suppress(OSError):  # what follows tells what is wrong
+            os.makedirs(folder, exist_ok=True)
+    beside, inside = (os.path.join(one, "run.json") for one in (logs, name))
+    for wrong, why, hint in (
+        (in_logs and is_log(last), "ranks have their log files there", f"name another file: {beside}"),
+        (stat.S_ISDIR(mode), "it is a folder", f"name a file in it: {inside}"),
+        (stat.S_ISSOCK(mode) or stat.S_ISBLK(mode), "it is neither a file nor a pipe", "name a file"),
+        (mode and not os.access(path, os.W_OK), "no permission to write to it",
+         "name another file, or make it writable"),
+        (not mode and (not name or name.endswith("/")), "that is not a file", "name a file, as in run.json"),
+        (not os.path.isdir(folder), f"there is no folder {folder}", f"make it with mkdir -p {folder}"),
+        (not mode and not os.access(folder, os.W_OK | os.X_OK), f"no permission to write in {folder}",
+         "name a file in another folder"),
+    ):  # fmt: skip
+        if wrong:
+            raise _refused(name, why, hint)
+    return ReportFile(name=name, target=path)
 
 
-def prepare_report_beside(name: str, folder: str) -> ReportFile:
-    """Find out how a report can be written in a run that has a folder for log files, which is made for it.
-
-    Raises RequestError where it cannot be written, and where it would be written over the log file of a rank.
-    """
-    path, logs = os.path.realpath(name), os.path.realpath(folder)
-    if os.path.dirname(path) == logs:
-        if is_log(os.path.basename(path)):
-            better = os.path.join(folder, "run.json")
-            raise _refused(name, "ranks have their log files there", f"name another file: {better}")
-        try:
-            os.makedirs(logs, exist_ok=True)
-        except OSError:
-            pass  # what follows tells what is wrong
-    return prepare_report(name)
+def _read_mode(name: str) -> int:
+    """Return the mode of what a path leads to, 0 where nothing is yet; raises RequestError."""
+    try:
+        return os.stat(name).st_mode
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise _refused(name, why, "name a file in a folder that can be written to") from error
 
 
 def _refused(name: str, why: str, hint: str) -> RequestError:
     return RequestError(f"the report cannot be written to {name or repr(name)}: {why}", hint=hint)
-
-
-def _look_at(name: str) -> os.stat_result | None:
-    """Return what a path leads to, None where nothing is yet but a file can be."""
-    try:
-        return os.stat(name)
-    except FileNotFoundError:
-        if name.endswith("/") or not name:
-            raise _refused(name, "that is not a file", "name a file, as in run.json") from None
-        return None
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise _refused(name, why, "name a file in a folder that can be written to") from error
-
-
-def _check_access(name: str, path: str) -> None:
-    if not os.access(path, os.W_OK):
-        raise _refused(name, "no permission to write to it", "name another file, or make it writable")
-
-
-def _must_stay(name: str, path: str, exists: bool) -> bool:
-    """Tell whether a file can only be written to where it is, because its folder takes no other beside it."""
-    folder = os.path.dirname(path)
-    if not os.path.isdir(folder):
-        raise _refused(name, f"there is no folder {folder}", f"make it with mkdir -p {folder}")
-    if exists:
-        _check_access(name, path)
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        raise _refused(name, f"no permission to write in {folder}", "name a file in another folder")
-    return not os.access(folder, os.W_OK | os.X_OK)
 
 
 def _find_descriptor(name: str) -> int | None:
@@ -112,15 +78,13 @@ def _find_descriptor(name: str) -> int | None:
     It cannot be opened anew by its path: that would begin at the start of what ranks wrote there.
     """
     mine = {os.path.realpath(f"/proc/{which}/fd") for which in ("self", "thread-self")}
-    for _ in range(_LINKS):
-        folder, last = os.path.split(name)
-        folder = os.path.realpath(folder)
-        if folder in mine:
-            return int(last) if last.isascii() and last.isdigit() and len(last) < 10 else None
-        try:
+    with suppress(OSError, ValueError):  # it leads to something else
+        for _ in range(40):  # as many links as the kernel follows
+            folder, last = os.path.split(name)
+            folder = os.path.realpath(folder)
+            if folder in mine:
+                return int(last) if last.isascii() and last.isdigit() and len(last) < 10 else None
             name = os.path.join(folder, os.readlink(os.path.join(folder, last)))
-        except (OSError, ValueError):
-            return None
     return None
 
 
@@ -142,95 +106,60 @@ def write_report(file: ReportFile, text: str) -> None:
     """
     data = text.encode("utf-8", "backslashreplace") + b"\n"
     try:
-        if file.number is not None:
-            _write_and_close(file.number, data)
-        elif file.in_place:
-            _write_in_place(file.path, data)
+        if isinstance(file.target, int):
+            _write(file.target, data)
+        elif os.path.isfile(file.target) or not os.path.exists(file.target):
+            _replace(file.target, data)
         else:
-            _replace(file.path, data)
+            _overwrite(file.target, data)
     except OSError as error:
-        raise _failed(file, error) from error
-
-
-def _failed(file: ReportFile, error: OSError) -> LaunchError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return LaunchError(
-        f"the report could not be written to {file.name}: {error.strerror}",
-        hint="make room there, or name a file elsewhere" if full else "",
-    )
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise LaunchError(
+            f"the report could not be written to {file.name}: {error.strerror}",
+            hint="make room there, or name a file elsewhere" if full else "",
+        ) from error
 
 
 def _replace(path: str, data: bytes) -> None:
-    """Put a new file in the place of a path; one that must not be replaced is written in place."""
-    temporary, handle = _open_beside(path)
+    """Put a new file in the place of a path, with the mode and, where allowed, the owner of what is there."""
+    temporary = os.path.join(os.path.dirname(path), f".ompbind-{os.urandom(8).hex()}.tmp")
     try:
-        _take_after(handle, path)
-        _write_and_close(handle, data, synced=True)
+        _write(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), data)
+        if os.path.exists(path):
+            before = os.stat(path)
+            with suppress(PermissionError):  # the file belongs to somebody else; the report matters more
+                os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, before.st_mode & 0o777)
         os.rename(temporary, path)
     except BaseException as error:
-        _remove(temporary)
+        with suppress(OSError):  # it was not made, or has been moved already
+            os.unlink(temporary)
         if not (isinstance(error, OSError) and error.errno in _IRREPLACEABLE and os.path.exists(path)):
             raise
-        _write_in_place(path, data)
+        _overwrite(path, data)
 
 
-def _open_beside(path: str) -> tuple[str, int]:
-    """Make a file in the folder of a path, whose name nobody else has."""
-    folder, tries = os.path.dirname(path), 0
-    while True:
-        temporary = os.path.join(folder, f".ompbind-{os.getpid()}-{tries}.tmp")
-        try:
-            return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileExistsError:
-            tries += 1
-
-
-def _take_after(handle: int, path: str) -> None:
-    """Give a file the mode and the owner of the one that it will replace, as far as this is allowed."""
+def _overwrite(path: str, data: bytes) -> None:
+    """Write to what stays where it is; a file is empty when that fails."""
     try:
-        before = os.stat(path)
-    except FileNotFoundError:
-        return
-    try:
-        os.fchown(handle, before.st_uid, before.st_gid)
-    except PermissionError:
-        pass  # the file belongs to somebody else; the report matters more
-    os.fchmod(handle, stat.S_IMODE(before.st_mode) & 0o777)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass  # it has been moved or removed already
-
-
-def _write_in_place(path: str, data: bytes) -> None:
-    """Write to what is there; a file has nothing else in it then, and nothing at all when that fails."""
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
-    regular = stat.S_ISREG(os.fstat(handle).st_mode)
-    try:
-        if regular:
-            os.ftruncate(handle, 0)
-        _write_and_close(handle, data, synced=regular)
+        _write(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOCTTY), data)
     except BaseException:
-        if regular:
+        with suppress(OSError):  # only files can be emptied
             os.truncate(path, 0)
         raise
 
 
-def _write_and_close(handle: int, data: bytes, *, synced: bool = False) -> None:
-    """Write all of the data, however much is taken at a time."""
+def _write(handle: int, data: bytes) -> None:
+    """Write all of the data, however much is taken at a time, and close the file."""
+    left = memoryview(data)
+    poller = select.poll()
+    poller.register(handle, select.POLLOUT)
     try:
-        left = memoryview(data)
         while left:
-            try:
+            poller.poll()  # whoever shares an open file may not want to wait, but a report does
+            with suppress(BlockingIOError):
                 left = left[os.write(handle, left) :]
-            except BlockingIOError:  # somebody who shares the open file does not want to wait; this one does
-                poller = select.poll()
-                poller.register(handle, select.POLLOUT)
-                poller.poll()
-        if synced:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
             os.fsync(handle)
     finally:
         os.close(handle)

@@ -9,7 +9,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ompbind.record import Record
+from ompbind.errors import LaunchError
 
 WHAT_HELPS = {
     errno.EAGAIN: "the system allows no more processes: look at 'ulimit -u' and the pids limit of the cgroup",
@@ -19,20 +19,23 @@ WHAT_HELPS = {
 }
 """Errors that tell of a limit of the system, and what helps."""
 
-SPARE = 40
+_SPARE = 40
 """Open files besides those that grow with the number of ranks."""
-
 
 _ROOM = 5
 """Open files that it takes at least to look for processes and to say something of them."""
 
 
-class FileLimit(Record):
-    """The soft limit that ompbind was started with, what it has raised it to, and the hard limit."""
+class FileLimit:
+    """The limit on open files, raised to what some files of ranks need as far as the hard limit allows."""
 
-    before: int
-    now: int
-    hard: int
+    def __init__(self, needed: int) -> None:
+        self._before, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        unlimited = resource.RLIM_INFINITY
+        wanted = needed + _SPARE if self._hard == unlimited else min(needed + _SPARE, self._hard)
+        enough = self._before == unlimited or self._before >= wanted
+        self._now = self._before if enough else wanted
+        self._set(self._now)
 
     def check_room(self) -> None:
         """Raise OSError unless some more files can be opened: who cannot look leaves processes behind."""
@@ -46,29 +49,28 @@ class FileLimit(Record):
 
     def is_scarce(self, number: int) -> bool:
         """Tell whether a file is among the last that can be had: numbers are given from below."""
-        return self.now != resource.RLIM_INFINITY and number >= self.now - SPARE
+        return self._now != resource.RLIM_INFINITY and number >= self._now - _SPARE
+
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Have the limit that was there for a while: what is started then inherits it."""
+        self._set(self._before)
+        try:
+            yield
+        finally:
+            self._set(self._now)
+
+    def _set(self, soft: int) -> None:
+        if self._now != self._before:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
 
 
-def raise_file_limit(needed: int) -> FileLimit:
-    """Let at least so many files, and some more, be open at once, as far as the hard limit allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = needed + SPARE if hard == resource.RLIM_INFINITY else min(needed + SPARE, hard)
-    enough = soft == resource.RLIM_INFINITY or soft >= wanted
-    limit = FileLimit(before=soft, now=soft if enough else wanted, hard=hard)
-    _set(limit, limit.now)
-    return limit
-
-
-@contextmanager
-def limit_as_before(limit: FileLimit) -> Iterator[None]:
-    """Have the limit that was there for a while: what is started then inherits it."""
-    _set(limit, limit.before)
-    try:
-        yield
-    finally:
-        _set(limit, limit.now)
-
-
-def _set(limit: FileLimit, soft: int) -> None:
-    if limit.now != limit.before:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, limit.hard))
+def check_files(count: int) -> None:
+    """Raise LaunchError unless so many files of ranks may be open here, with the limit raised already."""
+    needed = count + _SPARE
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        raise LaunchError(
+            f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed",
+            hint="'ulimit -Hn' is that limit; with --log-dir alone, ranks write to their files themselves",
+        )

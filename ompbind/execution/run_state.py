@@ -1,130 +1,91 @@
-"""The state of a run that is watched over, and how it is to be."""
+"""The state of a run that is supervised: one object for each part of it, which alone changes that part."""
 
 import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ompbind.errors import LaunchError
+from ompbind.cpuset import named
+from ompbind.execution.accounting import Accounting
+from ompbind.execution.children import Children
+from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.orphans import Leavings
-from ompbind.execution.outcome import Exited, Outcome
-from ompbind.execution.output.options import Output
-from ompbind.execution.poller import READABLE, is_epoll_there, keep_path, make_ears
-from ompbind.execution.process_pair import Front
-from ompbind.execution.rlimits import raise_file_limit
-from ompbind.execution.shutdown import Ladder
-from ompbind.planning.rank_command import RankCommand
-from ompbind.record import Record
+from ompbind.execution.poller import make_poller
+from ompbind.execution.rlimits import FileLimit
+from ompbind.execution.run_options import RunOptions
+from ompbind.execution.run_output import RunOutput
+from ompbind.execution.shutdown import Shutdown
 
-if TYPE_CHECKING:  # ranks start without it
-    from ompbind.execution.output.multiplexer import Outlet
-    from ompbind.execution.verify.sampler import Settling, Verify
-    from ompbind.inspection.verification import Verified
-
-
-ERROR = "error: "
-"""What a line begins with that is told however quiet a run is to be."""
-
-
-class Watch(Record):
-    """How to watch over a run: seconds, None for no limit.
-
-    `word` makes of something worth telling the text to write, `close` of the whole run what to write at its
-    end; "" is nothing. `run_id` is what ranks find as
-    OMPBIND_RUN_ID; with `keep_descendants` those that leave a rank's process group may live on.
-    """
-
-    front: Front
-    word: Callable[[str], str]
-    close: Callable[[Outcome], str]
-    run_id: str
-    output: Output = Output()
-    grace_s: float = 10.0
-    timeout_s: float | None = None
-    stop_on_failure: bool = True
-    stdin_first: bool = True
-    keep_descendants: bool = False
-    verify: "Verify | None" = None
-
-
-class LiveRank:
-    """A rank that runs: its number, when it began, and what tells of its end; -1 where that is SIGCHLD."""
-
-    __slots__ = ("began_at", "pidfd", "rank")
-
-    def __init__(self, rank: int, began_at: float) -> None:
-        self.rank = rank
-        self.began_at = began_at
-        self.pidfd = -1
+if TYPE_CHECKING:  # no run needs the interface, few are verified
+    from ompbind.execution.reporter import Reporter
+    from ompbind.execution.verify.verification import Verification
 
 
 class Run:
-    """The state of one run; times are seconds of a monotonic clock."""
+    """The parts of one run; none of them is ever replaced.
 
-    def __init__(self, commands: Sequence[tuple[RankCommand, str]], watch: Watch) -> None:
-        self.watch = watch
-        self.waiting = list(reversed(commands))  # the ranks to be started, last first
-        self.live: dict[int, LiveRank] = {}  # those that run, by pid, which is their process group
-        self.exits: list[Exited] = []
-        self.failures: list[LaunchError] = []  # why ompbind itself gives up
-        self.alone = len(commands) == 1  # only then a rank may have the terminal
-        self.terminal = Terminal(watch.front.group)
-        self.leavings = Leavings(watch.run_id, watch.grace_s, groups_only=watch.keep_descendants)
+    `ranks` are in the order of their start; `cpus` is where ompbind itself may run.
+    """
 
-        self.ladder = Ladder(watch.grace_s)
-        self.timeout_at = None if watch.timeout_s is None else time.monotonic() + watch.timeout_s
-        self.timed_out = False
-        self.asked_at: float | None = None  # when somebody asked the run to end, or time was up
-        self.cut_short: int | None = None  # the signal that kept ranks from being started
-        self.hurry = False  # the last rung of the ladder was taken
-        self.front_is_gone = False  # nobody is left to tell anything: all that remains is to end everything
-
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        options: RunOptions,
+        foreground: Foreground,
+        reporter: "Reporter",
+    ) -> None:
+        self.options = options
+        self.foreground = foreground
+        self.reporter = reporter
+        self.terminal = Terminal(foreground.group)
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        self.limit = raise_file_limit(len(commands) * watch.output.files_of_a_rank)
+        self.limit = FileLimit(len(ranks) * options.files_of_a_rank)
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self.ears = make_ears()
-        self.by_pidfd: dict[int, int] = {}
+        self.poller = make_poller()
 
-        self.outlet: Outlet | None = None
-        self.stdout = -1 if watch.output.tag else keep_path(1)  # names the pipe that ranks inherit
-        self.unread = False  # a rank ended because the reader of its output had gone
-        self.patience: tuple[int, float] | None = None  # bytes written, and when there have to be more
-        self.given_up = False  # nobody waits any longer for output that is still to be written
-        self.troubles = 0  # how many of the outlet's were told
-
-        self.settling: Settling | None = None  # what was seen of threads so far, where that is wanted
-        self.verified: Verified | None = None  # what that means
-        self.told: frozenset[tuple[int, str]] = frozenset()  # the problems that were told
-        self.unverified: LaunchError | None = None  # why ompbind ends the run for it
-
-        self.floor_bytes = 0  # the most memory that ompbind had while it started ranks
-        self.oom_kills: int | None = None  # how many there had been when all ranks were started
-
-    def open_outlet(self) -> "Outlet":
-        """Return what all output of ompbind goes through, and that of ranks unless they inherit it."""
-        from ompbind.execution.output.multiplexer import Outlet  # late: most runs have nothing to say
-
-        if not is_epoll_there():
-            raise LaunchError("output can go through ompbind on Linux only", hint="leave --output out")
-        if self.outlet is None:
-            ranks = sorted(command.rank for command, _ in self.waiting)
-            self.outlet = Outlet(self.watch.output, ranks)
-            self.ears.register(self.outlet.fileno(), READABLE)
-        return self.outlet
-
-    def say(self, line: str) -> None:
-        """Say one thing on standard error, in its turn."""
-        self.write(self.watch.word(line))
-
-    def write(self, text: str) -> None:
-        """Write a message on standard error, in its turn."""
-        if text and is_epoll_there():
-            self.open_outlet().say(text)
-        elif text:
-            os.write(2, f"{text}\n".encode())
+        self.children = Children(ranks, self.poller, self.limit)
+        self.shutdown = Shutdown(options.grace_s, options.timeout_s)
+        self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
+        self.accounting = Accounting()
+        self.verification = _make_verification(options)
+        self.leavings = Leavings(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
-    def ranks(self) -> list[int]:
-        """The numbers of the ranks that run."""
-        return [one.rank for one in self.live.values()]
+    def is_heard(self) -> bool:
+        """Tell whether anybody still wants to hear what there is to say of ranks."""
+        return not (self.output.is_unread or self.shutdown.foreground_is_gone)
+
+    def stop(self, first: signal.Signals) -> None:
+        """Begin the ladder with a signal, or take its next rung."""
+        left_out = self.children.leave_out()
+        if left_out:
+            self.shutdown.note_cut(first)
+            if not self.shutdown.error:
+                self.output.message(f"not starting {named('rank', left_out)}")
+        self.send_rung(self.shutdown.ladder.ask(first, time.monotonic()))
+
+    def send_rung(self, rung: signal.Signals | None) -> None:
+        """Send a rung of the ladder to all that is left, then say so."""
+        live = self.children.ranks
+        if rung is None or not (live or self.leavings.due):
+            return
+        if not live:
+            rung = signal.SIGKILL  # what ranks left has had SIGTERM already, and is killed at the next look
+        self.children.signal(rung)
+        self.children.signal(signal.SIGCONT)
+        self.shutdown.note_sent(rung)
+        who = named("rank", live.values()) if live else "what ranks left behind"
+        if not (self.shutdown.error or self.output.is_unread):
+            self.output.message(f"stopping {who} with {rung.name}")
+
+
+def _make_verification(options: RunOptions) -> "Verification | None":
+    if options.expected is None:
+        return None
+    from ompbind.execution.verify.sampler import Sampler  # late: few runs are verified
+    from ompbind.execution.verify.verification import Verification
+
+    planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
+    return Verification(Sampler(planned, options.run_id))

@@ -9,75 +9,72 @@ reason why it cannot. Only a rank that is to have the terminal from its first mo
 import errno
 import os
 import signal
+from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import TAKEN_BY_PYTHON, confine, exec_error
+from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
-from ompbind.execution.process_pair import Front
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
-from ompbind.record import Record
+
+Connections = Sequence[tuple[int, int]]
+"""Open files, each with the number that a rank knows it by."""
 
 
-class Wiring(Record):
-    """What a starting rank is connected to: what it gets as its standard files 0, 1, 2; -1 is ompbind's own.
-
-    `front` knows of the signals that were blocked and ignored when ompbind was started. With a terminal the
-    rank is its foreground from the first moment on.
-    """
-
-    front: Front
-    files: tuple[int, int, int] = (-1, -1, -1)
-    terminal: Terminal | None = None
-
-    @property
-    def connections(self) -> list[tuple[int, int]]:
-        """The files that are not ompbind's own, each with the number that the rank knows it by."""
-        return [(file, number) for number, file in enumerate(self.files) if file >= 0]
-
-    @property
-    def unignored(self) -> tuple[int, ...]:
-        """The signals that ompbind, or Python, ignores: a command started directly has their default."""
-        return (*TAKEN_BY_PYTHON, *self.front.unchanged)
-
-
-def start_rank(command: RankCommand, path: str, wiring: Wiring) -> int:
+def start_rank(
+    command: RankCommand,
+    path: str,
+    foreground: Foreground,
+    *,
+    files: Sequence[int] = (),
+    terminal: Terminal | None = None,
+) -> int:
     """Start a rank in a process group of its own and return its pid; leaves this process on the rank's CPUs.
 
-    Raises LaunchError, which names the rank.
+    `files` are what it gets as its standard files 0, 1, 2; -1 is ompbind's own. With a terminal it is the
+    foreground of that from its first moment on. Raises LaunchError, which names the rank.
     """
+    connections = [(file, number) for number, file in enumerate(files) if file >= 0]
+    start = partial(_fork, terminal=terminal) if terminal else _spawn
     try:
         if command.cpus is not None:
             confine(command.cpus)
         if command.memory is None:
-            return _spawn(command, path, wiring)
+            return start(command, path, foreground, connections)
         from ompbind.execution.mempolicy import having_policy  # late: few runs have memory policies
 
         with having_policy(command.memory):
-            return _spawn(command, path, wiring)
+            return start(command, path, foreground, connections)
     except LaunchError as error:
         raise _of_rank(command.rank, error) from error
     except OSError as error:
         raise _of_rank(command.rank, _spawn_error(path, error.errno or 0)) from error
 
 
-def _spawn(command: RankCommand, path: str, wiring: Wiring) -> int:
-    if wiring.terminal:
-        return _fork(command, path, wiring)
+def _spawn(command: RankCommand, path: str, foreground: Foreground, connections: Connections) -> int:
     return os.posix_spawn(
         path,
         command.argv,
         command.env,
-        file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in wiring.connections],
+        file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in connections],
         setpgroup=0,
-        setsigmask=wiring.front.mask,
-        setsigdef=wiring.unignored,
+        setsigmask=foreground.mask,
+        setsigdef=_find_ignored(foreground),
     )
 
 
-def _fork(command: RankCommand, path: str, wiring: Wiring) -> int:
+def _find_ignored(foreground: Foreground) -> tuple[int, ...]:
+    """Return the signals that ompbind or Python ignores; a command started directly has their default."""
+    return (*TAKEN_BY_PYTHON, *foreground.unchanged)
+
+
+def _fork(
+    command: RankCommand, path: str, foreground: Foreground, connections: Connections, *, terminal: Terminal
+) -> int:
     """Start a rank that takes the terminal before it executes its command, which spawning cannot do.
 
     A pipe that closes on exec tells when the command runs; else the number of the error comes through it.
@@ -86,7 +83,14 @@ def _fork(command: RankCommand, path: str, wiring: Wiring) -> int:
     mask = block_signals()
     pid = os.fork()
     if pid == 0:
-        _become(command, path, wiring, writing)
+        try:
+            os.setpgid(0, 0)
+            terminal.give(os.getpid())
+            _become(command, path, foreground, connections)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, a second supervisor must not go on
+            os.write(writing, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))
+        finally:
+            os._exit(LaunchError.launch_code)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(writing)
     number = os.read(reading, 16)
@@ -97,22 +101,14 @@ def _fork(command: RankCommand, path: str, wiring: Wiring) -> int:
     return pid
 
 
-def _become(command: RankCommand, path: str, wiring: Wiring, writing: int) -> NoReturn:
-    """Be the child: turn into the command, or tell why not. Never returns, never raises."""
-    try:
-        os.setpgid(0, 0)
-        if wiring.terminal:
-            wiring.terminal.give(os.getpid())
-        for file, number in wiring.connections:
-            os.dup2(file, number)
-        for number in wiring.unignored:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, wiring.front.mask)
-        os.execve(path, command.argv, command.env)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, a second keeper must not go on
-        os.write(writing, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))
-    finally:
-        os._exit(LaunchError.launch_code)
+def _become(command: RankCommand, path: str, foreground: Foreground, connections: Connections) -> NoReturn:
+    """Turn into the command; raises OSError."""
+    for file, number in connections:
+        os.dup2(file, number)
+    for number in _find_ignored(foreground):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, foreground.mask)
+    os.execve(path, command.argv, command.env)
 
 
 def _spawn_error(path: str, number: int) -> LaunchError:

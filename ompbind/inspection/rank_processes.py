@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
 from ompbind.inspection.expectation import Expected, expect_variables
-from ompbind.inspection.judge import Finding, Level, Verdict, judge
+from ompbind.inspection.judge import judge
+from ompbind.inspection.verdict import Finding, Level, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_command import OMPBIND_RUN_ID, find_rank

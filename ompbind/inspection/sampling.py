@@ -6,8 +6,8 @@ goes on on another CPU.
 
 from collections.abc import Iterator, Mapping
 
-from ompbind.inspection.judge import Finding
 from ompbind.inspection.rank_processes import Crew, Inspection
+from ompbind.inspection.verdict import Finding
 from ompbind.procfs.process import ThreadState
 from ompbind.record import Record
 

@@ -1,6 +1,6 @@
 """What a run has seen of the threads of its ranks, and what that means for it."""
 
-from ompbind.inspection.judge import Level, Verdict
+from ompbind.inspection.verdict import Level, Verdict
 from ompbind.record import Record
 
 HIDDEN = "hidden"

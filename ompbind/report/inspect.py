@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.inspection.judge import Finding, Level
 from ompbind.inspection.processes import find_libraries
 from ompbind.inspection.rank_processes import Crew, Inspection
+from ompbind.inspection.verdict import Finding, Level
 from ompbind.openmp.variables import DEFEATING
 from ompbind.procfs.numa_maps import MemorySight
 from ompbind.procfs.process import ProcessState, ThreadState

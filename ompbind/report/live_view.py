@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.inspection.judge import Finding, Level
 from ompbind.inspection.sampling import CpuUse, CrewUse, Glance, ThreadUse
+from ompbind.inspection.verdict import Finding, Level
 from ompbind.record import Record
 from ompbind.report.text import render_cpus
 from ompbind.text import plain

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import guess_expected
 from ompbind.inspection.expectation import Expected
-from ompbind.inspection.judge import Level, Verdict, judge, judge_memory
+from ompbind.inspection.judge import judge, judge_memory
+from ompbind.inspection.verdict import Level, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.process import ProcessState, ThreadState
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.inspection.judge import Level
 from ompbind.inspection.rank_processes import KEEPER, Seen, make_inspection
 from ompbind.inspection.sampling import Look, compare_looks
+from ompbind.inspection.verdict import Level
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Bind
 from ompbind.registry.claim_format import make_text, parse_text

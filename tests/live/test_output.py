@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from ompbind.errors import LaunchError
-from ompbind.execution.output.channel import Lane, News, Stream
+from ompbind.execution.output.channel import Channel, News, Stream
+from ompbind.execution.output.line_prefix import Lines, make_marks
 from ompbind.execution.output.multiplexer import Outlet
 from ompbind.execution.output.options import Output
-from ompbind.execution.output.writer import no_sink
+from ompbind.execution.output.writer import open_sink
 from tests.live.conftest import clean_environment, wait_until
 
 THROUGH = (sys.executable, str(Path(__file__).with_name("through.py")))
@@ -248,13 +249,19 @@ def test_the_first_write_after_the_reader_has_gone_brings_sigpipe(through):
 
 
 def test_a_stream_that_is_opened_after_the_reader_has_gone_has_no_reader_either():
+    reader, writer = os.pipe()
+    sink = open_sink(writer, "standard output")
+    os.close(writer)
+    os.close(reader)
+    sink.put((b"x",))
+    channel = Channel(sink, News())
+    channel.flush()
     source, end = os.pipe()
-    lane = Lane(no_sink(), News())
-    lane.add(Stream(0, source, is_pty=False))
+    channel.add(Stream(0, source, Lines(1 << 10), make_marks(0)))
     with pytest.raises(BrokenPipeError):
         os.write(end, b"x")
     os.close(end)
-    lane.close()
+    os.close(sink.file)
 
 
 def test_a_full_disk_at_the_other_end_is_told_once(through):
@@ -424,7 +431,7 @@ def test_open_files_that_run_out_later_name_the_rank():
     outlet = Outlet(Output(tag=True), [0, 7])
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        outlet.close_ends(outlet.open_ends(0))
+        outlet.close_ends(*outlet.open_ends(0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         with pytest.raises(
             LaunchError, match="rank 7: what it would write to cannot be opened: Too many open"
@@ -432,7 +439,6 @@ def test_open_files_that_run_out_later_name_the_rank():
             outlet.open_ends(7)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        outlet.close()
 
 
 ON_TERMINAL = ("-n", "2", "--output", "tag", "--pty")
@@ -446,7 +452,7 @@ def test_a_pseudo_terminal_is_what_ranks_see(through):
 
 def test_bytes_pass_a_pseudo_terminal_unchanged(through, tmp_path):
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300)"
-    done = through("-n", "2", "--output", "files", "--pty", *python(script))
+    done = through("-n", "2", "--output", "tag,files", "--pty", *python(script))
     for rank in range(2):
         assert (tmp_path / f"logs/{rank}.out").read_bytes() == bytes(range(256)) * 300
     done = through(*ON_TERMINAL, *shell(FLOOD.format(800_000)))

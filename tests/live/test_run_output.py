@@ -56,6 +56,7 @@ def test_log_files(ompbind, tmp_path, tagged):
         (("--timestamps",), "--timestamps needs --output tag"),
         (("--timestamps", "--log-dir", "logs"), "--timestamps needs --output tag"),
         (("--pty",), "--pty needs --output tag"),
+        (("--pty", "--log-dir", "logs"), "--pty needs --output tag"),
     ],
 )
 def test_options_of_output_that_do_not_fit_are_refused(ompbind, tmp_path, options, said):

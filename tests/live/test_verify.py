@@ -16,13 +16,10 @@ from ompbind.execution.verify.sampler import (
     CALM_S,
     FEW_CALM_S,
     LONGEST_S,
-    Settling,
-    Verify,
+    Sampler,
     find_families,
     glimpse,
 )
-from ompbind.inspection.expectation import Expected
-from ompbind.planning.request import Bind
 from ompbind.procfs.reader import read_memory_policy, read_processes
 from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
 
@@ -359,8 +356,8 @@ def test_only_run_has_it(ompbind):
 def test_without_it_nothing_is_loaded_for_it():
     code = (
         "import sys; from ompbind.cli.main import cli; import ompbind.cli.run, ompbind.execution.supervisor; "
-        "print([name for name in sys.modules if name.startswith('ompbind.') and name.rpartition('.')[2] in "
-        "('settling', 'verifying', 'verified', 'verdicts', 'causes', 'threads')])"
+        "print([name for name in sys.modules "
+        "if name.startswith(('ompbind.execution.verify', 'ompbind.inspection'))])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -399,10 +396,9 @@ class Child:
             [*PYTHON, THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.now = 0.0
-        expected = Expected(rank=0, cpus=cpus, places=(), bind=Bind.RANK)
         # Another rank is expected, which never comes: else all other children of this process were of rank 0.
-        both = {0: (expected, threads), 1: (expected.replace(rank=1), threads)}
-        self.settling = Settling(Verify(expected=both, word=str), "run", self.now)
+        self.sampler = Sampler({0: (cpus, threads), 1: (cpus, threads)}, "run")
+        self.sampler.begin(self.now)
 
     def do(self, word):
         self.process.stdin.write(f"{word}\n")
@@ -411,8 +407,8 @@ class Child:
 
     def look(self):
         """Look when the next look is due, and return when that is."""
-        self.now = self.settling.due_at
-        self.settling.look({self.process.pid: 0}, self.now)
+        self.now = self.sampler.due_at
+        self.sampler.look({self.process.pid: 0}, self.now)
         return round(self.now, 1)
 
 
@@ -436,7 +432,7 @@ def make_child():
 
 def look_until_settled(child, between=lambda: None):
     looks = []
-    while child.settling.due_at is not None:
+    while child.sampler.due_at is not None:
         looks.append(child.look())
         between()
     return looks
@@ -445,8 +441,8 @@ def look_until_settled(child, between=lambda: None):
 def test_looks_become_seldom_and_end_when_threads_have_settled(make_child):
     child = make_child()
     assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1]
-    assert (child.settling.settled, child.settling.calm) == (True, True)
-    (picture,) = child.settling.pictures.values()
+    assert (child.sampler.settled, child.sampler.calm) == (True, True)
+    (picture,) = child.sampler.pictures.values()
     (process,) = picture.processes
     assert (round(picture.seen_s, 1), len(process.threads)) == (3.1, 3)
 
@@ -471,7 +467,7 @@ def test_threads_that_come_and_go_settle_as_long_as_they_are_alike(make_child):
 
 
 def tids(child):
-    (process,) = child.settling.pictures[0].processes
+    (process,) = child.sampler.pictures[0].processes
     return {thread.tid for thread in process.threads}
 
 
@@ -479,7 +475,7 @@ def test_threads_that_become_ever_more_are_waited_for_no_longer_than_a_minute(ma
     child = make_child()
     looks = look_until_settled(child, lambda: child.do("start"))
     assert looks[-1] == LONGEST_S
-    assert (child.settling.settled, child.settling.calm) == (True, False)
+    assert (child.sampler.settled, child.sampler.calm) == (True, False)
 
 
 def test_a_mask_that_changes_is_seen(make_child):
@@ -494,9 +490,9 @@ def test_strays_are_those_of_two_looks(make_child):
     first, _ = two_cpus()
     child = make_child(cpus=CpuSet([first]))
     child.look()
-    assert child.settling.strays == frozenset()
+    assert child.sampler.strays == frozenset()
     child.look()
-    assert child.settling.strays == {0}
+    assert child.sampler.strays == {0}
 
 
 def test_the_memory_policy_of_a_process_is_read_from_its_first_area():

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from ompbind.errors import LaunchError
 from ompbind.execution.output.multiplexer import Outlet
 from ompbind.execution.output.options import Output
-from ompbind.execution.rlimits import raise_file_limit
+from ompbind.execution.rlimits import FileLimit
 
 
 def read_arguments():
@@ -56,16 +56,16 @@ def read_peak_mib():
 
 
 def start(outlet, rank, cmd):
-    ends = outlet.open_ends(rank)
+    out, err = outlet.open_ends(rank)
     try:
         return subprocess.Popen(
             cmd,
             env={**os.environ, "RANK": str(rank)},
-            stdout=ends.out if ends.out >= 0 else None,
-            stderr=ends.err if ends.err >= 0 else None,
+            stdout=out if out >= 0 else None,
+            stderr=err if err >= 0 else None,
         )
     finally:
-        outlet.close_ends(ends)
+        outlet.close_ends(out, err)
 
 
 class Watch:
@@ -138,7 +138,7 @@ def main():
     args = read_arguments()
     try:
         output = make_output(args)
-        raise_file_limit(args.n * output.files_of_a_rank)
+        FileLimit(args.n * output.files_of_a_rank)
         outlet = Outlet(output, range(args.n))
         watch = Watch(args, outlet)
         watch.run()
@@ -146,7 +146,6 @@ def main():
         print(f"{error.message}\nhint: {error.hint}", file=sys.stderr)
         return 125
     stats = watch.stats()
-    outlet.close()
     if args.stats:
         Path(args.stats).write_text(json.dumps(stats))
     return 0

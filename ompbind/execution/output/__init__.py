@@ -2,4 +2,18 @@
 
 Imports the base and its own modules; the supervisor sees only the multiplexer.
 To add a form of output: a field of `options.Output`, and the stream in `multiplexer` that does it.
+
+A child's line -> the terminal, with --output tag:
+
+    rank 2 writes b"ready\\n"                to the end that `Outlet.open_ends` gave it     multiplexer.py
+      | pipe, or pseudo-terminal with --pty                                               ptys.py
+    `Stream` of rank 2: its source is readable                                            channel.py
+    `Channel.readers`, the epoll of all streams that lead to standard output
+    `Outlet.fileno()`, the epoll of all channels: the supervisor's loop wakes up          multiplexer.py
+      | `Outlet.work` -> `Channel.pour` -> `_read`: a block of each stream in turn        channel.py
+      |   `_distribute`: kept as last words; written to RANK.out with --log-dir           log_files.py
+    `Lines.take(block, marks)`: b"[2] ready\\n", and what is no whole line is held         line_prefix.py
+    `Sink.put`, and `Sink.flush` once 64 KiB or all streams are gathered                  writer.py
+      | it would wait: the channel is paused, nothing is read, and rank 2 waits
+    os.writev                                                                             the terminal
 """

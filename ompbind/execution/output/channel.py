@@ -1,8 +1,8 @@
-"""Lanes: all streams of ranks that lead to one sink, read only while it takes more.
+"""Channels: all streams of ranks that lead to one sink, read only while it takes more.
 
-Streams of a lane share an epoll. Who reads them goes round them, a block of each in turn, gathers the lines
-and writes them together. While the sink takes nothing, nothing is read, and ranks wait as they would for the
-reader itself: memory is bounded by what was read last, not by what ranks write.
+Streams of a channel share an epoll. The channel goes round them, reads a block of each in turn, gathers the
+lines and writes them together. While the sink takes nothing, nothing is read, and ranks wait as they would
+for the reader itself: memory is bounded by what was read last, not by what ranks write.
 """
 
 import os
@@ -21,10 +21,10 @@ _GATHER = 64 << 10
 """Bytes that are gathered, from one stream or many, before they are written."""
 
 _BATCH = 64
-"""Streams that one look at a lane returns; the kernel goes round them."""
+"""Streams that one look at a channel returns; the kernel goes round them."""
 
 _ROUNDS = 8
-"""Looks at a lane in one call, so that signals are heard in between."""
+"""Looks at a channel in one call, so that signals are heard in between."""
 
 _REST = 1 << 20
 """Bytes that are read of a stream after its rank has ended; no pipe holds more."""
@@ -34,32 +34,18 @@ TAIL = 4096
 
 
 class Stream:
-    """What one rank writes to one of its files: where it is read, and where its bytes go.
+    """What one rank writes to one of its files: where it is read, and how its lines are marked.
 
-    Without `lines` they go to no sink, and with `log` -1 to no file. `left` counts what may still be read
-    at the end.
+    With a `log`, which is at `path`, its bytes go there as well; -1 is none. `tail` are the last of them,
+    None where nobody will ask. `left` counts what may still be read at the end.
     """
 
-    __slots__ = (
-        "closed",
-        "is_pty",
-        "left",
-        "lines",
-        "log",
-        "marks",
-        "path",
-        "rank",
-        "refused",
-        "source",
-        "tail",
-    )
-
-    def __init__(self, rank: int, source: int, *, is_pty: bool) -> None:
+    def __init__(self, rank: int, source: int, lines: Lines, marks: Marks) -> None:
         self.rank = rank
         self.source = source
-        self.is_pty = is_pty
-        self.lines: Lines | None = None
-        self.marks: Marks = (b"", b"")
+        self.lines = lines
+        self.marks = marks
+        self.is_pty = False
         self.log = -1
         self.path = ""
         self.tail: bytes | None = None
@@ -79,7 +65,7 @@ class News:
         self.broken_ptys: list[Stream] = []
 
 
-class Lane:
+class Channel:
     """A sink and the streams that lead there, by the number of their source.
 
     `ready` are streams that have something and had no turn yet. `lost` is set once the sink is broken and
@@ -94,7 +80,7 @@ class Lane:
         self._news = news
         self._stamped = stamped
         self._ready: deque[int] = deque()
-        self._lost = sink.broken
+        self._lost = False
         self._ending = False
 
     def add(self, stream: Stream) -> None:
@@ -137,13 +123,6 @@ class Lane:
         self._ending = True
         self._ready = deque(self.streams)
 
-    def close(self) -> None:
-        """Close everything at once."""
-        for stream in list(self.streams.values()):
-            self._close(stream)
-        self.readers.close()
-        self.sink.close()
-
     def _take_turns(self) -> bool:
         """Read a block of each stream that is ready; tells whether the sink takes more."""
         stamp = _read_clock() if self._stamped else b""
@@ -182,9 +161,8 @@ class Lane:
             self._log(stream, block)
         if self._lost:
             self._refuse(stream, written=True)
-        elif stream.lines:
-            marks = add_stamp(stream.marks, stamp) if stamp else stream.marks
-            self.sink.put(stream.lines.take(block, marks))
+        else:
+            self.sink.put(stream.lines.take(block, _stamped(stream, stamp)))
 
     def _log(self, stream: Stream, block: bytes) -> None:
         """Write to the log file; when it takes no more it is given up, and all else goes on."""
@@ -220,8 +198,8 @@ class Lane:
             self._news.broken_ptys.append(stream)
 
     def _end(self, stream: Stream, stamp: bytes) -> None:
-        if stream.lines and not self._lost:
-            self.sink.put(stream.lines.end(add_stamp(stream.marks, stamp) if stamp else stream.marks))
+        if not self._lost:
+            self.sink.put(stream.lines.end(_stamped(stream, stamp)))
         self._close(stream)
 
     def _close(self, stream: Stream) -> None:
@@ -234,6 +212,10 @@ class Lane:
         if stream.log >= 0:
             os.close(stream.log)
             stream.log = -1
+
+
+def _stamped(stream: Stream, stamp: bytes) -> Marks:
+    return add_stamp(stream.marks, stamp) if stamp else stream.marks
 
 
 def _read_clock() -> bytes:

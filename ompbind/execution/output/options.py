@@ -4,13 +4,13 @@ from ompbind.record import Record
 
 
 class Output(Record):
-    """Where standard output and standard error of all ranks go.
+    """Where standard output and standard error of all ranks go, unless ranks inherit both.
 
-    Without `tag` and `folder` ranks inherit both, and nothing is in between. With `tag` every line comes out
-    with the number of its rank before it, with `timestamps` the time as well; `colours` tells for standard
-    output and standard error whether the tag is coloured. With `folder` the bytes go to the files
-    RANK.out and RANK.err there, over existing ones only with `force`; both together do both.
-    `pty` gives ranks a pseudo-terminal to write standard output to, so that they send every line at once.
+    With `tag` every line comes out with the number of its rank before it, with `timestamps` the time as well;
+    `colours` tells for standard output and standard error whether the tag is coloured; `pty` gives ranks a
+    pseudo-terminal to write standard output to, so that they send every line at once. With `folder` the bytes
+    go to the files RANK.out and RANK.err there, over existing ones only with `force`. Both may be given, and
+    one of them is.
     """
 
     tag: bool = False
@@ -19,11 +19,6 @@ class Output(Record):
     folder: str | None = None
     force: bool = False
     pty: bool = False
-
-    @property
-    def inherited(self) -> bool:
-        """Tell whether ranks write where ompbind itself would."""
-        return not self.tag and self.folder is None
 
     @property
     def files_of_a_rank(self) -> int:

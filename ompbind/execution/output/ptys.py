@@ -2,10 +2,7 @@
 
 import fcntl
 import os
-import resource
-
-from ompbind.errors import LaunchError
-from ompbind.execution.rlimits import SPARE
+import termios
 
 PIPE_SIZE = 1 << 20
 """Bytes that a pipe from a rank holds at most; without privileges the kernel allows no more."""
@@ -40,8 +37,6 @@ def open_pipe(size: int) -> tuple[int, int]:
 
 def open_pty(size: tuple[int, int]) -> tuple[int, int]:
     """Return the ends of a new pseudo-terminal that passes bytes on as they are; raises OSError."""
-    import termios  # late: hardly any run has one
-
     source, end = os.openpty()
     settings = termios.tcgetattr(end)
     settings[1] &= ~termios.OPOST
@@ -59,8 +54,6 @@ def open_terminal() -> int:
 
 def read_size(terminal: int) -> tuple[int, int]:
     """Return lines and columns of a terminal, the usual ones where there is none or it does not know."""
-    import termios
-
     try:
         lines, columns = termios.tcgetwinsize(terminal)
     except (OSError, ValueError, termios.error):
@@ -70,20 +63,7 @@ def read_size(terminal: int) -> tuple[int, int]:
 
 def set_size(terminal: int, size: tuple[int, int]) -> None:
     """Set lines and columns of a terminal; one that is gone needs none."""
-    import termios
-
     try:
         termios.tcsetwinsize(terminal, size)
     except (OSError, termios.error):
         pass
-
-
-def check_files(count: int) -> None:
-    """Raise LaunchError unless so many files of ranks may be open here, with the limit raised already."""
-    needed = count + SPARE
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and needed > limit:
-        raise LaunchError(
-            f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed",
-            hint="'ulimit -Hn' is that limit; with --log-dir alone, ranks write to their files themselves",
-        )

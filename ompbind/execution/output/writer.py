@@ -33,7 +33,7 @@ class Sink:
         self.file = file
         self.size = 0
         self.written = 0
-        self.broken = file < 0
+        self.broken = False
         self.trouble = ""
         self._write = write
         self._waiting: list[Buffer] = []
@@ -57,13 +57,6 @@ class Sink:
             except OSError as error:
                 self._break(f"{self.name} cannot be written any more: {error.strerror}")
         return True
-
-    def close(self) -> None:
-        """Let go of the file; what waits is lost."""
-        self._break(self.trouble)
-        if self.file >= 0:
-            os.close(self.file)
-            self.file = -1
 
     def _drop(self, written: int) -> None:
         self.size -= written
@@ -103,11 +96,6 @@ def open_sink(number: int, name: str) -> Sink:
     except OSError:  # a socket, or it belongs to another user, or /proc is not there
         file = os.dup(number)
         return Sink(name, file, _asking(file))
-
-
-def no_sink() -> Sink:
-    """Return a sink that has been broken from the start."""
-    return Sink("", -1, lambda buffers: 0)
 
 
 def same_file(one: int, other: int) -> bool:

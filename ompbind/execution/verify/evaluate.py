@@ -9,9 +9,10 @@ import time
 
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
+from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import Run
-from ompbind.execution.signals import ask_to_stop
-from ompbind.execution.verify.sampler import Settling, Verify
+from ompbind.execution.verify.sampler import Sampler
+from ompbind.execution.verify.verification import Verification
 from ompbind.inspection.judge import judge, judge_memory
 from ompbind.inspection.verification import HIDDEN, RankVerified, Verified
 
@@ -19,80 +20,80 @@ _OUTSIDE = "outside"
 """The code of findings that are told at once."""
 
 
-def look_at_threads(run: Run, settling: Settling) -> None:
+def look_at_threads(run: Run, verification: Verification) -> None:
     """Look at the threads of all ranks, and say what there is to say; a run that is to end is left alone."""
-    if run.ladder.begun or not run.live:
-        settling.due_at = None
+    sampler = verification.sampler
+    if run.shutdown.begun or not run.children.live:
+        sampler.stop()
         return
-    settling.look({pid: one.rank for pid, one in run.live.items()}, time.monotonic())
-    if settling.settled:
-        run.verified = _make_verified(settling)
-        _tell(run, settling.verify, run.verified)
-    elif settling.strays:
-        run.verified = _only_strays(settling, _make_verified(settling))
-        if run.verified.problems:
-            _tell(run, settling.verify, run.verified)
+    sampler.look(run.children.ranks, time.monotonic())
+    if not (sampler.settled or sampler.strays):
+        return
+    verified = _make_verified(sampler, run.options)
+    if not sampler.settled:
+        verified = _only_strays(sampler, verified)
+    verification.note(verified)
+    if sampler.settled or verified.problems:
+        _report(run, verification, verified)
 
 
-def conclude(run: Run, settling: Settling) -> None:
+def conclude(run: Run, verification: Verification) -> None:
     """All ranks have ended: what was seen last counts of those that had not settled before.
 
     A run that was asked to end before, or in which a rank has failed, tells nothing but problems.
     """
-    if settling.settled or run.failures:
+    if verification.sampler.settled or run.shutdown.error:
         return
-    verified = _make_verified(settling)
-    if run.unverified is None and (verified.problems or not (run.ladder.begun or _has_failed(run))):
-        _tell(run, settling.verify, verified)
-    run.verified = verified
+    verified = _make_verified(verification.sampler, run.options)
+    verification.note(verified)
+    if verification.error is None and (verified.problems or not _is_decided(run)):
+        _report(run, verification, verified)
 
 
-def _make_verified(settling: Settling) -> Verified:
+def _report(run: Run, verification: Verification, verified: Verified) -> None:
+    """Say what was seen, unless all that is wrong was said before; with `strict` a problem ends the run."""
+    if not verification.report(verified):
+        return
+    if run.is_heard:
+        run.output.write(run.reporter.verified(verified))
+    if verified.problems and verified.strict and not (verification.error or _is_decided(run)):
+        verification.fail(_make_error(verified))
+        if run.children.live:
+            run.stop(signal.SIGTERM)
+
+
+def _is_decided(run: Run) -> bool:
+    """Tell whether the run is being stopped, or is over and a rank has failed: its exit code is decided."""
+    return run.shutdown.begun or (run.children.have_failed and not run.children.live)
+
+
+def _make_verified(sampler: Sampler, options: RunOptions) -> Verified:
     """Judge every rank by the last picture of it."""
     ranks = []
-    for rank, (expected, _) in sorted(settling.verify.expected.items()):
-        picture = settling.pictures.get(rank)
+    for rank, (expected, _) in sorted((options.expected or {}).items()):
+        picture = sampler.pictures.get(rank)
         if picture is None:
-            ranks.append(RankVerified(rank=rank, hidden=rank in settling.hidden))
+            ranks.append(RankVerified(rank=rank, hidden=rank in sampler.hidden))
             continue
         verdict = judge_memory(judge(picture.processes, expected), picture.memory, expected)
         ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=picture.seen_s, memory=picture.memory))
     return Verified(
         ranks=tuple(ranks),
-        settled=settling.settled,
-        calm=settling.calm,
-        seen_s=settling.seen_s,
-        strict=settling.verify.strict,
+        settled=sampler.settled,
+        calm=sampler.calm,
+        seen_s=sampler.seen_s,
+        strict=options.strict,
     )
 
 
-def _only_strays(settling: Settling, verified: Verified) -> Verified:
+def _only_strays(sampler: Sampler, verified: Verified) -> Verified:
     """Leave what is said of strays, and of them only that they are: all else may still become right."""
     ranks = []
     for one in verified.ranks:
-        if one.rank in settling.strays and one.verdict:
+        if one.rank in sampler.strays and one.verdict:
             outside = tuple(finding for finding in one.verdict.findings if finding.code == _OUTSIDE)
             ranks.append(one.replace(verdict=one.verdict.replace(findings=outside)))
     return verified.replace(ranks=tuple(ranks))
-
-
-def _tell(run: Run, verify: Verify, verified: Verified) -> None:
-    """Say what was seen, unless all that is wrong was said before; with `strict` a problem ends the run."""
-    problems = verified.problems
-    if problems and problems <= run.told:
-        return
-    run.told |= problems
-    if not (run.unread or run.front_is_gone):
-        run.write(verify.word(verified))
-    if problems and verify.strict and not (run.unverified or run.ladder.begun or _has_failed(run)):
-        run.unverified = _make_error(verified)
-        if run.live:
-            ask_to_stop(run, signal.SIGTERM)
-
-
-def _has_failed(run: Run) -> bool:
-    """Tell whether a run that is over has failed already, with a rank: that is its exit code then."""
-    return not run.live and any(exited.failed for exited in run.exits)
 
 
 def _make_error(verified: Verified) -> LaunchError:

@@ -7,12 +7,11 @@ a program may end threads and start others all the time.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.expectation import Expected, is_relevant
+from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
-from ompbind.inspection.verification import Verified
 from ompbind.planning.rank_command import find_rank
 from ompbind.procfs.process import Process, ProcessState, find_descendants
 from ompbind.procfs.reader import (
@@ -42,17 +41,6 @@ Glimpse = Mapping[CpuSet, int]
 """How many threads may run on which CPUs."""
 
 
-class Verify(Record):
-    """How to verify where threads run: what is `expected` of each rank, and how many threads it is to have.
-
-    `word` makes of what was seen the text to write; "" is nothing. With `strict` a problem ends the run.
-    """
-
-    expected: Mapping[int, tuple[Expected, int]]
-    word: Callable[[Verified], str]
-    strict: bool = False
-
-
 class Picture(Record):
     """All processes of a rank, the memory policy of the first, and seconds since the start of the last rank.
 
@@ -64,7 +52,7 @@ class Picture(Record):
     memory: str | None
 
 
-class Settling:
+class Sampler:
     """What was seen of the threads of a run; times are seconds of a monotonic clock.
 
     `due_at` is when to look again, None when there is no need to: the run ends, or threads have `settled`,
@@ -73,28 +61,41 @@ class Settling:
     not the rank's. `hidden` are the ranks that ran when they were looked at, and could not be seen.
     """
 
-    def __init__(self, verify: Verify, run_id: str, now: float) -> None:
-        """Begin when all ranks have started."""
-        self.verify = verify
-        self.run_id = run_id
-        self.began_at = now
+    def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
+        """Take the CPUs and the number of threads that each rank is to have."""
+        self.began_at = 0.0
         self.wait_s = FIRST_S
         self.seen_s = 0.0
-        self.due_at: float | None = now + FIRST_S
-        self.calm_since = now
+        self.due_at: float | None = None
+        self.calm_since = 0.0
         self.calm = False
         self.settled = False
         self.pictures: dict[int, Picture] = {}
         self.strays: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
+        self._planned = planned
+        self._run_id = run_id
         self._glimpses: dict[int, Glimpse] = {}
         self._stray_masks: frozenset[tuple[int, CpuSet]] = frozenset()
+
+    def begin(self, now: float) -> None:
+        """All ranks have started."""
+        self.began_at = self.calm_since = now
+        self.due_at = now + FIRST_S
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether it is time to look."""
+        return self.due_at is not None and now >= self.due_at
+
+    def stop(self) -> None:
+        """Look no more: the run ends."""
+        self.due_at = None
 
     def look(self, live: Mapping[int, int], now: float) -> None:
         """Look at all that ranks run; `live` are these, by pid."""
         self.seen_s = now - self.began_at
-        sole = min(self.verify.expected) if len(self.verify.expected) == 1 else None
-        families = find_families(read_processes(), live, self.run_id, sole) if is_proc_ours() else {}
+        sole = min(self._planned) if len(self._planned) == 1 else None
+        families = find_families(read_processes(), live, self._run_id, sole) if is_proc_ours() else {}
         glimpses = {rank: found for rank, pids in families.items() if (found := glimpse(pids))}
         changed = [rank for rank, found in glimpses.items() if found != self._glimpses.get(rank)]
         self._glimpses.update(glimpses)
@@ -113,14 +114,14 @@ class Settling:
             (rank, mask)
             for rank, found in glimpses.items()
             for mask in found
-            if not mask <= self.verify.expected[rank][0].cpus
+            if not mask <= self._planned[rank][0]
         )
         self.strays = frozenset(rank for rank, _ in masks & self._stray_masks)
         self._stray_masks = masks
 
     def _set_next(self, glimpses: Mapping[int, Glimpse], now: float) -> None:
         """Find out whether threads have settled, and when to look again if not."""
-        few = any(sum(found.values()) < self.verify.expected[rank][1] for rank, found in glimpses.items())
+        few = any(sum(found.values()) < self._planned[rank][1] for rank, found in glimpses.items())
         self.calm = now - self.calm_since >= (FEW_CALM_S if few else CALM_S)
         longest = self.began_at + LONGEST_S
         self.settled = self.calm or now >= longest
