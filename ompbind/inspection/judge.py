@@ -6,6 +6,7 @@ A *finding* is one thing that is not as the plan has it, with its cause as far a
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.diagnosis import (
@@ -22,10 +23,9 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.rank_command import OMPBIND_RUN_ID
 from ompbind.procfs.process import ProcessState
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Level(Words):
+class Level(StrEnum):
     """How bad a finding is: a note is what a program may well mean to do."""
 
     OK = "ok"

@@ -6,15 +6,15 @@ the same; `mask_text` writes each meaning in one way, the *canonical text*.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 from ompbind.cpuset import CpuSet, range_text, sequence_texts
 from ompbind.errors import MaskError
 from ompbind.masks.grammar import Item, Selector, read_items, split
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Word(Words):
+class Word(StrEnum):
     """A mask that is one word."""
 
     AUTO = "auto"
