@@ -153,6 +153,8 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
         ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "no hwloc XML"),
         ("<topology><" + "a>" * 10, "no XML that can be read"),
         (b'<?xml version="1.0" encoding="klingon"?><topology/>', "no XML that can be read"),
+        (BOMB.replace('"1.0"', '"1.0" encoding="UTF-16LE"').encode("UTF-16LE"), "no hwloc XML: it has"),
+        ("<topology>" + "<a/>" * 600_000, "more than 524288 elements"),
     ],
 )
 def test_xml_that_is_no_machine(tmp_path, text, match):
