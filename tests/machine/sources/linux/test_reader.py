@@ -26,7 +26,7 @@ from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.machines import DictRoot, Shape, make_machine, write_tree
+from tests.machines import DictRoot, Shape, kernel_mask, make_machine, write_tree
 
 SHAPES = [
     Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
@@ -102,10 +102,10 @@ def test_levels_that_tell_nothing_are_dropped_and_others_kept(tmp_path):
         package = next(cpus for cpus in parts[Level.PACKAGE] if cpu in cpus)
         folder = f"{CPU}/cpu{cpu}/topology"
         files |= {
-            f"{folder}/die_cpus": package.to_mask(),
+            f"{folder}/die_cpus": kernel_mask(package),
             f"{folder}/die_id": "-1",
-            f"{folder}/cluster_cpus": core.to_mask(),
-            f"{folder}/book_siblings": package.to_mask(),
+            f"{folder}/cluster_cpus": kernel_mask(core),
+            f"{folder}/book_siblings": kernel_mask(package),
             f"{folder}/book_id": "7",
         }
     machine = read_machine(str(write_tree(tmp_path, shape, files)))
