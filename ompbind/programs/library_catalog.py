@@ -5,7 +5,7 @@ A *runtime* makes and binds the threads of OpenMP, a *BLAS* has threads of its o
 `libgomp-e985bcbb.so.1.0.0`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
@@ -124,3 +124,9 @@ def _read_version(path: str, kind: Kind) -> int | None:
     _, found, rest = path.partition(f"/{mark}") if mark else ("", "", "")
     digits = rest.partition("/")[0]
     return int(digits) if found and digits.isascii() and digits.isdigit() and len(digits) < 4 else None
+
+
+def name_libraries(paths: Iterable[str]) -> tuple[Library, ...]:
+    """Return those of some files that are known libraries, in their order, each file once."""
+    found = (name_library(path) for path in dict.fromkeys(paths))
+    return tuple(one for one in found if one)

@@ -7,7 +7,7 @@ import pytest
 from ompbind.errors import RequestError
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.command_analysis import read_workload
-from ompbind.programs.library_catalog import name_library
+from ompbind.programs.library_catalog import name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_folders
 from ompbind.programs.preload import find_missing, find_preloads
 from ompbind.programs.workload import How, Workload
@@ -37,6 +37,10 @@ from tests.elves import make_elf
 def test_libraries_are_known_by_their_names(path, name, version):
     found = name_library(path)
     assert (found and found.kind.name, found and found.version) == (name, version)
+
+
+def test_a_file_counts_once():
+    assert len(name_libraries(["/a/libgomp.so.1", "/a/libc.so.6", "/a/libgomp.so.1", "/b/libgomp.so.1"])) == 2
 
 
 def put(path, data):
