@@ -146,8 +146,8 @@ def _is_archive(head: bytes) -> bool:
     return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or head[257:262] == b"ustar"
 
 
-# The readers below import late, as reading this machine needs none of them: tarfile takes 17 ms, ElementTree
-# 10 ms, all others together 2 ms.
+# The readers below import late, as reading this machine needs none of them: that of archives takes 3 ms, that
+# of XML 2 ms, all others together 1 ms.
 
 
 def _read_archive(given: Given) -> Machine:
