@@ -5,7 +5,7 @@
 Start-up is wall time, side by side with `python -c "import click"` in the same environment: every
 round runs each command once, and the ratio is the median over rounds. Planning is CPU time from shell
 to shell, 64 ranks on a made machine of 2,048 CPUs, the reading of its topology included. Last, what it
-takes to define a record of five fields and words of three, beside a dataclass that is as strict and StrEnum.
+takes to define a record of five fields, beside a dataclass that is as strict, and a StrEnum of three words.
 """
 
 import resource
@@ -23,7 +23,6 @@ from types import CodeType
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.rounds import read_rounds
 from ompbind.record import Record
-from ompbind.words import Words
 from tests.machines import Shape, write_tree
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
@@ -85,7 +84,6 @@ def measure_definitions(rounds: int) -> None:
         "dataclass": f"@dataclass({strict})\nclass Made:\n    {fields}",
         "Record": f"class Made(Record):\n    {fields}",
         "StrEnum": f"class Made(StrEnum):\n    {words}",
-        "Words": f"class Made(Words):\n    {words}",
     }
     for name, source in sources.items():
         code = compile(source, name, "exec")
@@ -95,7 +93,7 @@ def measure_definitions(rounds: int) -> None:
 
 def definition_s(code: CodeType) -> float:
     """Define a class once and return the time in seconds."""
-    names = {"dataclass": dataclass, "Record": Record, "StrEnum": StrEnum, "Words": Words, "__name__": "made"}
+    names = {"dataclass": dataclass, "Record": Record, "StrEnum": StrEnum, "__name__": "made"}
     begin = time.perf_counter()
     exec(code, names)
     return time.perf_counter() - begin

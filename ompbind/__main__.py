@@ -1,7 +1,5 @@
 """`ompbind` and `python -m ompbind`."""
 
-# What signal is made of: an interrupt while that makes its enumerations would be told at length.
-import _signal  # type: ignore[import-not-found]
 import gc
 
 
@@ -12,8 +10,13 @@ def start() -> None:
     deals with it from then on.
     """
     gc.disable()
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, and stays so
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    try:
+        import signal  # here, as an interrupt while it loads counts too
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except (KeyboardInterrupt, RuntimeError):  # what Python 3.11 makes of an interrupt while an enum is made
+        raise SystemExit(130) from None
     from ompbind.cli.main import main  # late: after that
 
     main()

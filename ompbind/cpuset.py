@@ -144,13 +144,6 @@ class CpuSet:
             raise ValueError("the set is empty")
         return (self.bits & -self.bits).bit_length() - 1
 
-    def to_mask(self) -> str:
-        """Write the set as kernel mask text, high word first: "ff" or "1,00000000"."""
-        digits = f"{self.bits:x}"
-        head = len(digits) % 8 or 8
-        words = [digits[:head], *(digits[i : i + 8] for i in range(head, len(digits), 8))]
-        return ",".join(words)
-
 
 def run_text(start: int, length: int) -> str:
     """Write neighbouring numbers as list text: "3", "0-7"."""

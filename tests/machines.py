@@ -7,6 +7,12 @@ from ompbind.machine.model import Level, Machine, Node, make_domains
 from ompbind.record import Record
 
 
+def kernel_mask(cpus: CpuSet) -> str:
+    """Write a set as the kernel writes masks, high word first: "000000ff" or "00000001,00000000"."""
+    words = max(1, -(-cpus.bits.bit_length() // 32))
+    return ",".join(f"{cpus.bits >> 32 * at & 0xFFFFFFFF:08x}" for at in reversed(range(words)))
+
+
 class Shape(Record):
     """A regular machine; `numbering` is how CPUs are counted.
 
@@ -99,7 +105,7 @@ def tree_files(parts: dict[Level, list[CpuSet]], online: CpuSet) -> dict[str, st
     count = len(parts[Level.NODE])
     for number, node in enumerate(parts[Level.NODE]):
         folder = f"sys/devices/system/node/node{number}"
-        tree[f"{folder}/cpumap"] = node.to_mask() + "\n"
+        tree[f"{folder}/cpumap"] = kernel_mask(node) + "\n"
         tree[f"{folder}/cpulist"] = f"{node}\n"
         tree[f"{folder}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
         tree[f"{folder}/distance"] = " ".join("10" if i == number else "20" for i in range(count))
@@ -114,15 +120,15 @@ def tree_files(parts: dict[Level, list[CpuSet]], online: CpuSet) -> dict[str, st
 def _cpu_files(cpu: int, own: dict[Level, CpuSet], package: int) -> dict[str, str]:
     folder = f"sys/devices/system/cpu/cpu{cpu}"
     files = {
-        "topology/core_cpus": own[Level.CORE].to_mask(),
+        "topology/core_cpus": kernel_mask(own[Level.CORE]),
         "topology/core_cpus_list": str(own[Level.CORE]),
-        "topology/package_cpus": own[Level.PACKAGE].to_mask(),
+        "topology/package_cpus": kernel_mask(own[Level.PACKAGE]),
         "topology/physical_package_id": str(package),
     }
     for index, (level, shared) in enumerate(((1, Level.CORE), (2, Level.CORE), (3, Level.L3))):
         files[f"cache/index{index}/level"] = str(level)
         files[f"cache/index{index}/type"] = "Data" if level == 1 else "Unified"
-        files[f"cache/index{index}/shared_cpu_map"] = own[shared].to_mask()
+        files[f"cache/index{index}/shared_cpu_map"] = kernel_mask(own[shared])
     return {f"{folder}/{name}": f"{text}\n" for name, text in files.items()}
 
 

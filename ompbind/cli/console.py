@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ompbind.openmp.variables import Inherited
-from ompbind.planning.plan import Plan
-from ompbind.registry.claims import Registry
-
-if TYPE_CHECKING:  # ranks start without it
+if TYPE_CHECKING:  # --version and errors of usage need none of them, which take 7 ms to import
+    from ompbind.openmp.variables import Inherited
+    from ompbind.planning.plan import Plan
+    from ompbind.registry.claims import Registry
     from ompbind.report.text import Screen
 
 NARROW = 40
@@ -38,21 +37,21 @@ def make_message(line: str) -> str:
     return render_paragraph("ompbind", line)
 
 
-def say_notes(plan: Plan) -> None:
+def say_notes(plan: "Plan") -> None:
     """Say those notes of a plan that a user should hear of before ranks start."""
     for note in plan.notes:
         if note.warning:
             say(f"warning: {note.text}")
 
 
-def say_registry(registry: Registry, *, verbose: bool = False) -> None:
+def say_registry(registry: "Registry", *, verbose: bool = False) -> None:
     """Say what kept a plan from being made and registered among the others; the rest only with -v."""
     for text in (registry.delay, registry.trouble if verbose else ""):
         if text:
             say(text)
 
 
-def say_changed(changed: Sequence[Inherited]) -> None:
+def say_changed(changed: Sequence["Inherited"]) -> None:
     """Say which inherited variables the ranks will not see as they are."""
     if not changed:
         return

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from ompbind.cli.click_base import option
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import RequestError
+from ompbind.machine.sources.table import labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
@@ -97,7 +98,7 @@ def _planned(*names: str, **settings: Any) -> Planned:
 
 TOPOLOGY = _planned("--topology", metavar="SOURCE", default="live", show_default=True,
                     shell_complete=complete_files,
-                    help="The machine: live, a recorded one, lstopo XML, JSON, or synthetic:…")  # fmt: skip
+                    help=f"The machine: {labels()}")  # fmt: skip
 QUIET = option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 
 _PLANNING_OPTIONS = (

@@ -8,6 +8,8 @@ import click
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb
 from ompbind.errors import ClaimError
 from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
+from ompbind.registry.run_info import see_runs
+from ompbind.report.ps import render_ps, render_ps_json
 
 EXAMPLES = (
     ("Who uses which CPUs", "ompbind ps"),
@@ -22,9 +24,6 @@ def ps(format_: str) -> int:
 
     A rank that an engine started with 'ompbind exec' has a line of its own.
     """
-    from ompbind.registry.run_info import see_runs  # late, as reports are: for this verb alone
-    from ompbind.report.ps import render_ps, render_ps_json
-
     folder = find_folder(os.environ)
     try:
         sights = see_runs(read_live_runs(folder))

@@ -4,6 +4,7 @@ What cannot be read is None, "" or empty, and never an error.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
@@ -11,10 +12,9 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_command import OMPBIND_RANK
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Permission(Words):
+class Permission(StrEnum):
     """What became of a call to the kernel that was tried."""
 
     GRANTED = "granted"

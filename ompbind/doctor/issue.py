@@ -1,13 +1,14 @@
 """What `ompbind doctor` says of one thing that it looked at: how bad it is, why, and what mends it."""
 
+from enum import StrEnum
+
 from ompbind.record import Record
-from ompbind.words import Words
 
 UNKNOWN = "not known"
 """What is found where no file, and nobody else, tells."""
 
 
-class Grade(Words):
+class Grade(StrEnum):
     """How bad a finding is: nothing to do, worth knowing, or a binding would fail or not hold."""
 
     PROBLEM = "problem"

@@ -1,10 +1,11 @@
 """What is said of the threads of a rank, as values: findings, how bad each is, and all of them together."""
 
+from enum import StrEnum
+
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Level(Words):
+class Level(StrEnum):
     """How bad a finding is: a note is what a program may well mean to do."""
 
     OK = "ok"

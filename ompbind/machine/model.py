@@ -9,15 +9,15 @@ but the kernel keeps other work off them (isolated, nohz_full): they are for tho
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Level(Words):
+class Level(StrEnum):
     """What the cores of a domain share, from the widest to the narrowest usual extent."""
 
     DRAWER = "drawer"

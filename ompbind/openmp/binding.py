@@ -1,10 +1,11 @@
 """The words of a binding: what is bound to what, and how that is written for a runtime."""
 
+from enum import StrEnum
+
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Bind(Words):
+class Bind(StrEnum):
     """How the OpenMP threads of a rank are bound; the rank's process is confined in every mode."""
 
     RANK = "rank"
@@ -14,14 +15,14 @@ class Bind(Words):
     NONE = "none"
 
 
-class ProcBind(Words):
+class ProcBind(StrEnum):
     """How OpenMP spreads the threads of a team over its places."""
 
     CLOSE = "close"
     SPREAD = "spread"
 
 
-class Style(Words):
+class Style(StrEnum):
     """How a binding is written: as OMP_PLACES, as a list in KMP_AFFINITY, or not at all."""
 
     PLACES = "places"

@@ -3,6 +3,7 @@
 A *seat* is where a rank sits in the whole job: its global and local number, and both sizes.
 """
 
+import re
 from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
@@ -173,8 +174,6 @@ def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:
     """Put the rank's own values in place of {rank}, {cpus} and so on; other braces stay as they are."""
     if "{" not in value:
         return value
-    import re  # late, as what is compiled is: few values have anything to fill in
-
     seat, job = where
     fields = {
         "rank": str(seat.rank),

@@ -5,6 +5,7 @@ of ranks, for schedulers, I/O threads and the like.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Literal
 
 from ompbind.errors import RequestError
@@ -14,13 +15,12 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
-from ompbind.words import Words
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
 
 
-class Memory(Words):
+class Memory(StrEnum):
     """Where memory comes from: as the kernel does by itself, or by a policy for the NUMA nodes of a rank."""
 
     LOCAL = "local"
@@ -29,7 +29,7 @@ class Memory(Words):
     INTERLEAVE = "interleave"
 
 
-class Sharing(Words):
+class Sharing(StrEnum):
     """What becomes of CPUs that other runs use: told, used in silence, left to them, or refused."""
 
     WARN = "warn"

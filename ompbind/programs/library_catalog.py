@@ -6,13 +6,13 @@ A *runtime* makes and binds the threads of OpenMP, a *BLAS* has threads of its o
 """
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class Role(Words):
+class Role(StrEnum):
     """What a library is for."""
 
     RUNTIME = "runtime"

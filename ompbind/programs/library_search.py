@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from glob import glob
 
 from ompbind.programs.elf import PLAIN, Elf, read_header
 from ompbind.programs.library_catalog import KINDS, Library, name_library
@@ -57,8 +58,6 @@ def fits(path: str, like: Elf | None) -> bool:
 
 def find_kind(name: str, like: Elf | None, folders: Sequence[str]) -> str | None:
     """Return the first file of a kind of library in some folders, by its links that programs use."""
-    from glob import glob  # late, as below: ranks start without it, mostly
-
     for folder in folders:
         for stem in KINDS[name].stems:
             for path in sorted(glob(os.path.join(glob_escape(folder), f"{stem}*.so*")), key=_newest_last):
@@ -95,8 +94,6 @@ def _configured_folders() -> tuple[str, ...]:
 
 
 def _read_configuration(path: str, nesting: int) -> Iterator[str]:
-    from glob import glob
-
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.partition("#")[0].strip() for line in file]

@@ -5,14 +5,14 @@ lies *available* in the environment of its Python, where only running it could t
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.library_catalog import Library, Role
 from ompbind.record import Record
-from ompbind.words import Words
 
 
-class How(Words):
+class How(StrEnum):
     """Why a library is expected in a process, surest first."""
 
     PRELOADED = "preloaded"

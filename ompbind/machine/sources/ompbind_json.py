@@ -17,17 +17,24 @@ from ompbind.machine.model import (
     node_partition,
 )
 
+SCHEMA = "ompbind-topo/1"
+
 Data = Mapping[str, Any]
+
+_HINT = "write one with: ompbind topo --format json"
 
 
 def make_described(data: Data, source: str) -> Machine:
     """Make the machine that a JSON value of schema ompbind-topo/1 describes; raises MachineError."""
+    if data["schema"] != SCHEMA:
+        message = f"{source!r} is JSON of schema {str(data['schema'])[:40]!r}; ompbind reads {SCHEMA}"
+        raise MachineError(message, hint=_HINT)
     try:
         return _make(data, source)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise MachineError(
             f"{source} is no ompbind-topo/1 that can be read: {error}",
-            hint="write one with: ompbind topo --format json",
+            hint=_HINT,
         ) from error
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -153,6 +155,8 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
         ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "no hwloc XML"),
         ("<topology><" + "a>" * 10, "no XML that can be read"),
         (b'<?xml version="1.0" encoding="klingon"?><topology/>', "no XML that can be read"),
+        (BOMB.replace('"1.0"', '"1.0" encoding="UTF-16LE"').encode("UTF-16LE"), "no hwloc XML: it has"),
+        ("<topology>" + "<a/>" * 600_000, "more than 524288 elements"),
     ],
 )
 def test_xml_that_is_no_machine(tmp_path, text, match):
@@ -392,3 +396,28 @@ def test_xml_keeps_no_more_than_it_needs():
     """A flood of objects that tell nothing of CPUs costs no memory."""
     flood = b'<topology><object type="PU" cpuset="0x1">' + b'<object type="Misc" name="x"/>' * 100_000
     assert str(parse_xml(flood + b"</object></topology>", "flood").online) == "0"
+
+
+def test_a_source_is_one_row():
+    """Help, hint and reading are made from the table alone."""
+    script = """if True:
+        import sys
+        from ompbind.machine.sources import table
+        from ompbind.machine.sources.synthetic import parse_synthetic
+        table.SOURCES = (*table.SOURCES, table.Source(
+            detect=lambda given: given.head.startswith(b"twins "),
+            read=lambda given: parse_synthetic(f"core:{int(given.head[6:])} pu:2", given.text),
+            describe="a count of twins",
+            label="twins",
+        ))
+        from ompbind.cli.main import main
+        main(sys.argv[1:])
+    """
+
+    def ompbind(*args):
+        command = [sys.executable, "-c", script, *args]
+        return subprocess.run(command, input="twins 3", capture_output=True, text=True, timeout=60)
+
+    assert "JSON, synthetic:…, or twins" in " ".join(ompbind("topo", "--help").stdout.split())
+    assert "pu:2', or a count of twins" in " ".join(ompbind("topo", "--topology", "none").stderr.split())
+    assert json.loads(ompbind("topo", "--topology", "-", "--format", "json").stdout)["online"] == "0-5"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ompbind.cpuset import EMPTY
+from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import CoreKind, Domain
 from ompbind.machine.sources.filesystem import Root, read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
@@ -18,11 +19,6 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     frequencies = _numbers(root, cores, "cpufreq/cpuinfo_max_freq")
     if not strong and capacities[0] is None and frequencies[0] is None:
         return ()
-    from ompbind.machine.core_kinds import (  # late: most virtual machines tell nothing of kinds
-        CoreTraits,
-        make_kinds,
-    )
-
     return make_kinds(
         [
             CoreTraits(

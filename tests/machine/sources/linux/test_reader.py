@@ -26,7 +26,7 @@ from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.machines import DictRoot, Shape, make_machine, write_tree
+from tests.machines import DictRoot, Shape, kernel_mask, make_machine, write_tree
 
 SHAPES = [
     Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
@@ -102,10 +102,10 @@ def test_levels_that_tell_nothing_are_dropped_and_others_kept(tmp_path):
         package = next(cpus for cpus in parts[Level.PACKAGE] if cpu in cpus)
         folder = f"{CPU}/cpu{cpu}/topology"
         files |= {
-            f"{folder}/die_cpus": package.to_mask(),
+            f"{folder}/die_cpus": kernel_mask(package),
             f"{folder}/die_id": "-1",
-            f"{folder}/cluster_cpus": core.to_mask(),
-            f"{folder}/book_siblings": package.to_mask(),
+            f"{folder}/cluster_cpus": kernel_mask(core),
+            f"{folder}/book_siblings": kernel_mask(package),
             f"{folder}/book_id": "7",
         }
     machine = read_machine(str(write_tree(tmp_path, shape, files)))
@@ -437,6 +437,38 @@ def test_archives_that_hold_too_much_are_refused_in_little_memory(tmp_path):
         read_machine(str(tmp_path / "large.tar.gz"))
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
+
+
+def test_headers_of_archives_that_are_too_long_are_refused_in_little_memory(tmp_path):
+    """A header may say how long a name or a list of attributes is that follows it."""
+    header = tarfile.TarInfo("m/attributes")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 28
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(header.tobuf()) + b"".join(packer.compress(bytes(1 << 24)) for _ in range(16))
+    tracemalloc.start()
+    with pytest.raises(MachineError, match="a header of it has more than 16 MiB"):
+        ArchiveRoot(packed + packer.flush(), "long")
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+
+
+def test_archives_of_too_many_members_are_refused(monkeypatch):
+    monkeypatch.setattr(archive_module, "MEMBER_LIMIT", 1000)
+    headers = [tarfile.TarInfo(f"m/{number}").tobuf() for number in range(1001)]
+    assert ArchiveRoot(b"".join(headers[1:]), "full").read("m/1000") == ""
+    with pytest.raises(MachineError, match="more than 1000 members"):
+        ArchiveRoot(b"".join(headers), "many")
+
+
+def test_archives_that_say_too_much_are_refused():
+    """Files of which none is long, and names that are."""
+    file = tarfile.TarInfo("m/file")
+    file.size = 1 << 23
+    texts = b"".join(file.tobuf() + bytes([at]) * file.size for at in range(9))
+    names = b"".join(tarfile.TarInfo(f"{at}{'n' * (1 << 23)}").tobuf(tarfile.GNU_FORMAT) for at in range(9))
+    for content in (texts, names):
+        with pytest.raises(MachineError, match="its files say more than 64 MiB"):
+            ArchiveRoot(content, "full")
 
 
 @pytest.mark.parametrize("pack_", [gzip.compress, bz2.compress, lzma.compress])
