@@ -152,6 +152,11 @@ def test_starting_a_rank_loads_neither_reports_nor_other_verbs():
     assert not loaded & {"rich", "psutil", "asyncio", "dataclasses", "ctypes", "subprocess"}
 
 
+def test_short_options_are_read_without_comparing_them_with_all_others():
+    plan = "cli.main(['plan', '-n', '1', '-m', 'all'], standalone_mode=False)"
+    assert "difflib" not in loaded_by(f"from ompbind.cli.main import cli; {plan}")
+
+
 def functions():
     for name, tree in MODULES.items():
         for node in ast.walk(tree):
