@@ -13,8 +13,7 @@ if TYPE_CHECKING:  # --version and errors of usage need none of them, which take
     from ompbind.registry.claims import Registry
     from ompbind.report.text import Screen
 
-NARROW = 40
-"""Characters in a line that text may count on, however narrow the terminal."""
+NARROW = 40  # characters in a line that text may count on, however narrow the terminal
 
 
 def tell(text: str) -> None:

@@ -12,8 +12,7 @@ from ompbind.inspection.verdict import Level
 if TYPE_CHECKING:
     from ompbind.inspection.targets import Target
 
-EVERY_S = "2"
-"""Seconds between two looks."""
+EVERY_S = "2"  # seconds between two looks
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),

@@ -15,8 +15,7 @@ from ompbind.inspection.targets import Target, find_all
 from ompbind.inspection.verdict import Level
 from ompbind.report.live_view import Room, make_view
 
-FIRST_S = 0.3
-"""Seconds between the first two looks, before which there is nothing to show."""
+FIRST_S = 0.3  # seconds between the first two looks, before which there is nothing to show
 
 
 def watch_target(target: Target | None, interval_s: float) -> int:

@@ -27,8 +27,7 @@ VERBS = {
 }
 """Every verb and where its command is."""
 
-LAUNCHING = ("run", "exec")
-"""Verbs whose exit codes belong to the command that they start."""
+LAUNCHING = ("run", "exec")  # verbs whose exit codes belong to the command that they start
 
 
 class Verbs(click.Group):

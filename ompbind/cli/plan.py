@@ -18,8 +18,7 @@ from ompbind.registry.claims import read_occupied
 from ompbind.report.export.table import FORMATS, Format, formats_for, formats_help
 
 OUTPUT = "Output options"
-RUN_ID = "plan"
-"""The name of the run in a plan that nobody has named, so that equal plans print equally."""
+RUN_ID = "plan"  # the name of the run in a plan that nobody has named, so that equal plans print equally
 
 
 def _strategies(text: str) -> tuple[str, ...]:

@@ -25,8 +25,7 @@ from ompbind.report.verification import finding_record
 from ompbind.text import plain
 
 NOBODY = "no process is left to look at"
-COMMAND_LIMIT = 64
-"""Characters of a command line that people are shown."""
+COMMAND_LIMIT = 64  # characters of a command line that people are shown
 
 _SHOWN = {*DEFEATING, "OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
 """Variables that people are always shown; most others only repeat the number of threads."""

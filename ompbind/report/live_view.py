@@ -14,20 +14,14 @@ from ompbind.report.text import render_cpus
 from ompbind.text import plain
 
 _STEPS = " ▁▂▃▄▅▆▇█"
-_NARROW = 64
-"""Columns of a screen below which tables leave some of theirs out."""
-
-_SPARED = ("threads", "moves/s", "on")
-"""What they leave out, so that numbers and verdicts can still be read."""
+_NARROW = 64  # columns of a screen below which tables leave some of theirs out
+_SPARED = ("threads", "moves/s", "on")  # what they leave out, so that numbers and verdicts can still be read
 
 _CREW_TITLES = ("rank", "pid", "threads", "may run on", "use", "moves/s", "verdict")
 _THREAD_TITLES = ("rank", "thread", "name", "may run on", "on", "use", "moves/s")
 
-_FEW = 16
-"""CPUs that are shown with numbers; more are shown as one sign each."""
-
-_SHARED = 2
-"""Findings on several crews that are shown."""
+_FEW = 16  # CPUs that are shown with numbers; more are shown as one sign each
+_SHARED = 2  # findings on several crews that are shown
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
 

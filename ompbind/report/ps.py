@@ -9,8 +9,7 @@ from ompbind.registry.sightings import RunSight
 from ompbind.report.text import Column, render_cpus, render_table
 from ompbind.text import printable
 
-COMMAND_LIMIT = 200
-"""Characters of a command line that people are shown."""
+COMMAND_LIMIT = 200  # characters of a command line that people are shown
 
 NONE_LIVE = "no run of ompbind is live on this machine"
 

@@ -20,8 +20,7 @@ from ompbind.text import printable
 LAST_LINES = 10
 """Lines of a rank's last words that people are shown, and the groups of ranks that are told one by one."""
 
-LINE_LIMIT = 1000
-"""Characters of one line of last words that people are shown."""
+LINE_LIMIT = 1000  # characters of one line of last words that people are shown
 
 ORDINARY = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGPIPE)
 """Signals of which nothing is said where one ends the only rank: shells and `timeout` keep silent, too."""

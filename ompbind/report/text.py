@@ -13,8 +13,7 @@ from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
 from ompbind.text import plain
 
-WIDTH = 80
-"""Characters in a line."""
+WIDTH = 80  # characters in a line
 
 _GAP = "  "
 
@@ -109,8 +108,7 @@ def _fill(text: str, first: str, further: str) -> str:
     return filled.replace(_MAY_END, "")
 
 
-_MAY_END = "\t"
-"""A blank that is not printed, at which a line may end."""
+_MAY_END = "\t"  # a blank that is not printed, at which a line may end
 
 
 def breakable(text: str, width: int, blank: str = " ") -> str:
@@ -134,8 +132,7 @@ def render_error(error: OmpbindError) -> str:
     return "\n".join(lines)
 
 
-_HOLDS = "\N{NO-BREAK SPACE}"
-"""A blank at which no line ends, until it is printed."""
+_HOLDS = "\N{NO-BREAK SPACE}"  # a blank at which no line ends, until it is printed
 
 COPYABLE = 320
 """Characters of a mask that a hint shows whole; of longer ones it shows what is other than in the text."""

@@ -7,22 +7,15 @@ from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.model import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
 from ompbind.record import Record
 from ompbind.report.text import WIDTH, dim, render_cpus, render_paragraph, wrap_indented
-from ompbind.report.topology_json import (
-    render_distant,
-    render_limits,
-    render_summary,
-    render_title,
-)
+from ompbind.report.topology_json import render_distant, render_limits, render_summary, render_title
 from ompbind.text import plain
 
-SHOWN_EACH = 16
-"""Domains of the same shape beside each other that are still shown one by one."""
+SHOWN_EACH = 16  # domains of the same shape beside each other that are still shown one by one
 
 LINES = 40
 """Lines of a tree from which on inner levels are only counted: what fits on a screen with its shell."""
 
-NODES = 8
-"""Nodes up to which their distances are shown one by one."""
+NODES = 8  # nodes up to which their distances are shown one by one
 
 _NOT_ALLOWED = ", not allowed"
 
@@ -61,9 +54,7 @@ def _body(machine: Machine) -> list[str]:
     """Return the lines of the domains; the longer they are, the more inner levels are only counted."""
     levels = _telling_levels(machine)
     view = _View(
-        machine=machine,
-        core_of=index_by_cpu(machine.at(Level.CORE)),
-        kind_of=kind_by_cpu(machine.kinds),
+        machine=machine, core_of=index_by_cpu(machine.at(Level.CORE)), kind_of=kind_by_cpu(machine.kinds)
     )
     lines: list[str] = []
     for keep in range(len(levels) - 1, 0, -1):

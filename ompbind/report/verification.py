@@ -8,8 +8,7 @@ from ompbind.inspection.verification import RankVerified, Verified
 from ompbind.planning.plan import Plan
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 
-MOST = 10
-"""Rows of the table, and reasons, that are shown; the rest are counted."""
+MOST = 10  # rows of the table, and reasons, that are shown; the rest are counted
 
 UNSEEN = "ended before it could be looked at; it was confined, and that read back, before it started"
 """What is said of a rank that nobody has seen."""

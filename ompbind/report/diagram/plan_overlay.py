@@ -17,14 +17,9 @@ from ompbind.report.text import render_cpus
 COLOURS = 7
 """Colours that ranks take in turn; a prime, so that rows of 2, 4 or 8 ranks differ from each other."""
 
-KEYS = 16
-"""Ranks of which a legend tells one by one; of more it tells only how to read them."""
-
-_SIGN = 11
-"""Characters of the longest sign: what two neighbouring ranks take at most."""
-
-_LIST = 48
-"""Characters of the longest list of CPUs in a legend; of longer ones only the length is told."""
+KEYS = 16  # ranks of which a legend tells one by one; of more it tells only how to read them
+_SIGN = 11  # characters of the longest sign: what two neighbouring ranks take at most
+_LIST = 48  # characters of the longest list of CPUs in a legend; of longer ones only the length is told
 
 
 class Stamp(Record):
@@ -35,8 +30,7 @@ class Stamp(Record):
     words: str = ""
 
 
-NO_STAMP = Stamp(sign="", mark="")
-"""What stands for a CPU of which nothing is to be told."""
+NO_STAMP = Stamp(sign="", mark="")  # what stands for a CPU of which nothing is to be told
 
 
 class Overlay(Record):
@@ -56,11 +50,8 @@ class Overlay(Record):
     core_keys: tuple[Stamp, ...] = ()
 
 
-NOTHING = Overlay()
-"""The overlay of a machine that is shown as it is."""
-
-_Owners = Mapping[int, CpuSet]
-"""The ranks, as a set of numbers, that every CPU is given to."""
+NOTHING = Overlay()  # the overlay of a machine that is shown as it is
+_Owners = Mapping[int, CpuSet]  # the ranks, as a set of numbers, that every CPU is given to
 
 
 def make_overlay(plan: Plan) -> Overlay:

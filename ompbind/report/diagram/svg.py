@@ -52,8 +52,7 @@ _PLAN_STYLE = "\n".join(
 _FRAMELESS = {"group", "lines", "line"}
 _CENTRED = {"cpu", "key"}
 
-_BASE = LINE - 4
-"""Pixels from the top of a line of text to its base line."""
+_BASE = LINE - 4  # pixels from the top of a line of text to its base line
 
 _ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to write."""

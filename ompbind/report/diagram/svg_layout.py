@@ -8,23 +8,12 @@ from math import log
 
 from ompbind.report.diagram.model import Box, Flow
 
-LETTER = 7
-"""Pixels that a character takes at most on average, in the fonts that browsers have for sans-serif."""
-
-LINE = 16
-"""Pixels from one line of text to the next."""
-
-ROOM = 1600
-"""Pixels beside each other that packages, and what is as wide, may fill before they wrap."""
-
-_LEGEND = 640
-"""Pixels beside each other that what flows with the rest may fill, however narrow that is."""
-
-_ASPECT = 1.6
-"""Width by height of an arrangement that is near-square and still suits a screen."""
-
-_BLANK = 3.0
-"""What a blank part of the last row costs, beside being away from that aspect."""
+LETTER = 7  # pixels that a character takes at most on average, in the fonts that browsers have for sans-serif
+LINE = 16  # pixels from one line of text to the next
+ROOM = 1600  # pixels beside each other that packages, and what is as wide, may fill before they wrap
+_LEGEND = 640  # pixels beside each other that what flows with the rest may fill, however narrow that is
+_ASPECT = 1.6  # width by height of an arrangement that is near-square and still suits a screen
+_BLANK = 3.0  # what a blank part of the last row costs, beside being away from that aspect
 
 _SPACE = {
     "core": (3, 2),
@@ -38,8 +27,7 @@ _SPACE = {
 }
 """Pixels between the edge of a box and what is inside it, and between the boxes inside, by style."""
 
-Spots = Sequence[tuple[int, int]]
-"""Where boxes stand, each by its left upper corner."""
+Spots = Sequence[tuple[int, int]]  # where boxes stand, each by its left upper corner
 
 
 def lay_out(box: Box) -> Box:

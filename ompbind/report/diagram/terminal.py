@@ -38,14 +38,12 @@ LINES = 72
 _ROWS = {str(level) for level in (Level.DIE, Level.L3, Level.CLUSTER, Level.L2)}
 """What is a row of cores where it holds nothing else."""
 
-_FRAMED = 28
-"""Characters that a frame needs; in less room a title stands above what is inside."""
+_FRAMED = 28  # characters that a frame needs; in less room a title stands above what is inside
 
 _RUN, _ROW, _CELL = "run", "row", "cell"
 """The styles of boxes in text: cores that are in no box of their own, a narrow box of cores, a core."""
 
-_GAP = 3
-"""Blanks between rows that stand beside each other; frames have one."""
+_GAP = 3  # blanks between rows that stand beside each other; frames have one
 
 _PAINT = {
     **{f"rank-{i}": f"38;5;16;48;5;{code}" for i, code in enumerate((110, 209, 117, 186, 36, 148, 217))},

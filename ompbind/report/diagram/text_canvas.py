@@ -30,8 +30,7 @@ class Frame(Record):
 DRAWN = Frame(top=("┌", "─", "┐"), side="│", bottom=("└", "─", "┘"), dot=" · ")
 TYPED = Frame(top=("+", "-", "+"), side="|", bottom=("+", "-", "+"), dot=", ")
 
-SIDES = 4
-"""Characters that a frame takes in width, with a blank on each side of what is inside."""
+SIDES = 4  # characters that a frame takes in width, with a blank on each side of what is inside
 
 
 def text_block(lines: Sequence[str], width: int = 0) -> Block:

@@ -8,8 +8,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.request import Memory
 from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
 
-SLURM_NODES = 128
-"""One past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word."""
+SLURM_NODES = 128  # one past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word
 
 
 def render_slurm(plan: Plan) -> str:
