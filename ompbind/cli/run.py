@@ -20,7 +20,7 @@ from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, make_variables
+from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied, release
 
@@ -89,7 +89,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
         _tell(plan, registry, job, options)
     began_at = time.time()
     outcome = _supervise(plan, claim, job, options)
-    reported = file is None or _write_report(file, _make_report(plan, job, outcome, began_at))
+    reported = file is None or _write_report(file, outcome, plan=plan, job=job, began_at=began_at)
     return _conclude(outcome, reported=reported)
 
 
@@ -162,29 +162,14 @@ def _prepare_report(name: str | None, logs: str | None) -> "ReportFile | None":
     return prepare_report(name, logs or "")
 
 
-def _make_report(plan: Plan, job: Job, outcome: Outcome, began_at: float) -> str:
-    from ompbind.report.run_json import Run, render_run  # late, as all that follows
-
-    variables = [make_variables(plan, seat, job) for seat in local_seats(plan)]
-    return render_run(
-        Run(
-            run_id=job.run_id,
-            command=job.argv,
-            plan=plan,
-            variables=variables,
-            outcome=outcome,
-            started=began_at,
-        )
-    )
-
-
-def _write_report(file: "ReportFile", text: str) -> bool:
-    """Write a report, and tell where that fails: ranks that ended well did so nevertheless."""
-    from ompbind.execution.report_file import write_report
+def _write_report(file: "ReportFile", outcome: Outcome, *, plan: Plan, job: Job, began_at: float) -> bool:
+    """Write the report of a run, and tell where that fails: ranks that ended well did so nevertheless."""
+    from ompbind.execution.report_file import write_report  # late, as all that follows
+    from ompbind.report.run_json import render_run
     from ompbind.report.text import render_error
 
     try:
-        write_report(file, text)
+        write_report(file, render_run(plan, job, outcome, began_at))
     except LaunchError as error:
         tell(render_error(error))
         return False

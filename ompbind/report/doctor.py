@@ -1,7 +1,7 @@
 """What `ompbind doctor` found, for people and for programs (JSON, schema ompbind-doctor/1)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ompbind.cpuset import count
 from ompbind.doctor.facts import Surroundings
@@ -13,30 +13,26 @@ from ompbind.text import plain
 
 def render_findings(findings: Sequence[Finding]) -> str:
     """Render findings: problems and notes with reason and remedy, then a line for each that is well."""
-    lines = [line for one in findings if one.level is not Grade.OK for line in _lines(one)]
+    lines: list[str] = []
+    for one in findings:
+        if one.level is not Grade.OK:
+            texts = (
+                f"{one.level}: {one.subject}: {one.found}",
+                f"  why: {one.why}",
+                f"  remedy: {one.remedy}",
+            )
+            lines += [wrap_indented(plain(text)) for text in texts]
     well = [one for one in findings if one.level is Grade.OK]
     told = [one for one in well if one.found != UNKNOWN]
     if told:
-        columns = [
-            Column(title="ok", cells=[plain(one.subject) for one in told]),
-            Column(title="", cells=[plain(one.found) for one in told], grows=True),
-        ]
-        lines += [*([""] if lines else []), render_table(columns)]
+        subjects = Column(title="ok", cells=[plain(one.subject) for one in told])
+        found = Column(title="", cells=[plain(one.found) for one in told], grows=True)
+        lines += [*([""] if lines else []), render_table([subjects, found])]
     silent = [one.subject for one in well if one.found == UNKNOWN]
     if silent:
         lines.append(wrap_indented(f"not known: {', '.join(silent)}"))
-    return "\n".join([*lines, "", _count(findings)])
-
-
-def _lines(one: Finding) -> Iterator[str]:
-    yield wrap_indented(plain(f"{one.level}: {one.subject}: {one.found}"))
-    yield wrap_indented(plain(f"  why: {one.why}"))
-    yield wrap_indented(plain(f"  remedy: {one.remedy}"))
-
-
-def _count(findings: Sequence[Finding]) -> str:
-    problems, notes, well = (sum(one.level is level for one in findings) for level in Grade)
-    return f"{count(problems, 'problem')}, {count(notes, 'note')}, {well} ok"
+    problems, notes, good = (sum(one.level is level for one in findings) for level in Grade)
+    return "\n".join([*lines, "", f"{count(problems, 'problem')}, {count(notes, 'note')}, {good} ok"])
 
 
 def render_findings_json(findings: Sequence[Finding], here: Surroundings) -> str:
@@ -52,14 +48,8 @@ def render_findings_json(findings: Sequence[Finding], here: Surroundings) -> str
 
 
 def _finding(one: Finding) -> dict[str, object]:
-    return {
-        "check": one.by,
-        "level": one.level,
-        "subject": one.subject,
-        "found": one.found,
-        "why": one.why or None,
-        "remedy": one.remedy or None,
-    }
+    known = {"level": one.level, "subject": one.subject, "found": one.found}
+    return {"check": one.by, **known, "why": one.why or None, "remedy": one.remedy or None}
 
 
 def _command(here: Surroundings) -> dict[str, object] | None:

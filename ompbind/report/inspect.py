@@ -7,21 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.processes import find_libraries
 from ompbind.inspection.rank_processes import Crew, Inspection
-from ompbind.inspection.verdict import Finding, Level
+from ompbind.inspection.verdict import Level
 from ompbind.openmp.variables import DEFEATING
 from ompbind.procfs.numa_maps import MemorySight
 from ompbind.procfs.process import ProcessState, ThreadState
-from ompbind.programs.library_catalog import Library
-from ompbind.record import Record
 from ompbind.report.text import (
     Column,
+    clip,
     render_bytes,
     render_cpus,
     render_paragraph,
     render_table,
     wrap_indented,
 )
-from ompbind.report.verification import finding_record
+from ompbind.report.verification import COUNTS, finding_record
 from ompbind.text import plain
 
 NOBODY = "no process is left to look at"
@@ -31,30 +30,16 @@ _SHOWN = {*DEFEATING, "OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "O
 """Variables that people are always shown; most others only repeat the number of threads."""
 
 
-class _Row(Record):
-    """Threads of one process that look alike."""
-
-    name: str
-    cpus: CpuSet
-    policy: str
-    threads: tuple[ThreadState, ...]
-
-
 def render_inspection(inspection: Inspection, *, each: bool = False) -> str:
     """Render all crews, each with its verdict and a table of its threads; `each` does not group them."""
     if not inspection.crews:
         return NOBODY
     blocks = ["\n".join(_render_crew(crew, each=each)) for crew in inspection.crews]
     if inspection.together:
-        blocks.append("\n".join(map(render_finding, inspection.together)))
+        blocks.append("\n".join(render_paragraph(str(one.level), one.text) for one in inspection.together))
     if len(inspection.crews) > 1:
         blocks.append(_sum_up(inspection))
     return "\n\n".join(blocks)
-
-
-def render_finding(finding: Finding) -> str:
-    """Render one finding as a paragraph."""
-    return render_paragraph(str(finding.level), finding.text)
 
 
 def _sum_up(inspection: Inspection) -> str:
@@ -78,7 +63,7 @@ def _render_crew(crew: Crew, *, each: bool) -> Iterator[str]:
     memory = dict(crew.memory)
     told: Mapping[str, str] = {}
     for group in [(one,) for one in crew.processes] if each else _alike(crew.processes):
-        yield from _render_process(group, memory.get(group[0].pid), (told, each))
+        yield from _render_process(group, memory.get(group[0].pid), told, each=each)
         told = told or group[0].env
 
 
@@ -88,9 +73,7 @@ def make_title(crew: Crew) -> str:
         run = f" of run {crew.run_id}" if crew.run_id else ""
         return f"process {crew.first.pid}{run}"
     plan = crew.expected
-    number = min(
-        len(plan.places), len(plan.cpus)
-    )  # where they are not told, all that there may be stand there
+    number = min(len(plan.places), len(plan.cpus))  # where they are not told, all that may be stand there
     places = f", {count(number, 'place')}" if number > 1 else ""
     return f"rank {crew.rank} of run {crew.run_id}: {named('CPU', plan.cpus)}, bind {plan.bind}{places}"
 
@@ -99,22 +82,24 @@ def _alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
     """Group processes that look alike from outside."""
     groups: dict[object, list[ProcessState]] = {}
     for one in processes:
-        rows = frozenset((row.name, row.cpus, row.policy, len(row.threads)) for row in _rows(one, each=False))
+        rows = frozenset(
+            (row[0].name, row[0].cpus, row[0].policy, len(row)) for row in _rows(one, each=False)
+        )
         groups.setdefault((one.name, one.command[:2], rows, find_libraries(one), one.unread), []).append(one)
     return [tuple(group) for group in groups.values()]
 
 
 def _render_process(
-    group: tuple[ProcessState, ...], memory: MemorySight | None, how: tuple[Mapping[str, str], bool]
+    group: tuple[ProcessState, ...], memory: MemorySight | None, told: Mapping[str, str], *, each: bool
 ) -> Iterator[str]:
     """Render one process, or several that look alike, below its crew."""
-    told, each = how
     process = group[0]
     more = f" and {len(group) - 1} more like it" if len(group) > 1 else ""
     yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"))
-    for line in _render_threads(process, each=each).split("\n"):
-        yield f"    {line}"
-    yield from (f"    {one.kind.role}: {_clip(plain(_library(one)), 60)}" for one in find_libraries(process))
+    yield from (f"    {line}" for line in _render_threads(process, each=each).split("\n"))
+    for one in find_libraries(process):
+        path = "/".join(one.path.split("/")[-3:])  # the end of it tells copies in wheels apart
+        yield f"    {one.kind.role}: {clip(plain(path), 60)}"
     variables = {name: value for name, value in process.variables if each or name in _SHOWN}
     if variables and any(told.get(name) != value for name, value in variables.items()):
         words = " ".join(f"{name}={_quote(value)}" for name, value in variables.items())
@@ -127,60 +112,43 @@ def _render_process(
 
 def _render_threads(process: ProcessState, *, each: bool) -> str:
     rows = _rows(process, each=each)
-    first = [str(row.threads[0].tid) if each else str(len(row.threads)) for row in rows]
-    return render_table(
-        [
-            Column(title="thread" if each else "threads", cells=first, right=True),
-            Column(title="name", cells=[plain(row.name) for row in rows]),
-            Column(title="may run on", cells=[render_cpus(row.cpus) for row in rows], grows=True),
-            Column(title="ran on", cells=[_last(row.threads) for row in rows], grows=True),
-            Column(title="policy", cells=[row.policy for row in rows]),
-            Column(
-                title="state", cells=["".join(sorted({one.state for one in row.threads})) for row in rows]
-            ),
-            Column(title="CPU time", cells=[_busy(row.threads) for row in rows], right=True),
-        ]
-    )
+    firsts = [row[0] for row in rows]
+    numbers = [str(row[0].tid if each else len(row)) for row in rows]
+    busy_s = [sum(one.busy_s or 0 for one in row) for row in rows]
+    columns = [
+        Column(title="thread" if each else "threads", cells=numbers, right=True),
+        Column(title="name", cells=[plain(one.name) for one in firsts]),
+        Column(title="may run on", cells=[render_cpus(one.cpus) for one in firsts], grows=True),
+        Column(title="ran on", cells=[_last(row) for row in rows], grows=True),
+        Column(title="policy", cells=[one.policy or "-" for one in firsts]),
+        Column(title="state", cells=["".join(sorted({one.state for one in row})) for row in rows]),
+        Column(title="CPU time", cells=[f"{seconds:.1f} s" for seconds in busy_s], right=True),
+    ]
+    return render_table(columns)
 
 
-def _rows(process: ProcessState, *, each: bool) -> list[_Row]:
+def _rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
     """Return the threads of a process, those that look alike together unless each is asked for."""
     groups: dict[object, list[ThreadState]] = {}
     for one in process.threads:
         groups.setdefault(one.tid if each else (one.name, one.cpus, one.policy), []).append(one)
-    return [
-        _Row(name=group[0].name, cpus=group[0].cpus, policy=group[0].policy or "-", threads=tuple(group))
-        for group in groups.values()
-    ]
+    return list(groups.values())
 
 
 def _last(threads: Sequence[ThreadState]) -> str:
     return render_cpus(CpuSet(one.cpu for one in threads if one.cpu is not None)) or "-"
 
 
-def _busy(threads: Sequence[ThreadState]) -> str:
-    return f"{sum(one.busy_s or 0 for one in threads):.1f} s"
-
-
 def make_command(process: ProcessState) -> str:
     """Write the command line of a process on one line; its name for threads of the kernel."""
     if not process.command:
         return f"[{process.name}], no command line" + (" (of the kernel)" if process.kernel else "")
-    return _clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
-
-
-def _clip(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
 
 
 def _quote(value: str) -> str:
     """Quote a value where it would not be seen where it ends."""
     return shlex.quote(value) if not value or value.split() != [value] else value
-
-
-def _library(library: Library) -> str:
-    """Write the end of a library's path, which tells copies in wheels apart."""
-    return "/".join(library.path.split("/")[-3:])
 
 
 def _memory(memory: MemorySight) -> str:
@@ -191,15 +159,13 @@ def _memory(memory: MemorySight) -> str:
 
 def render_inspection_json(inspection: Inspection) -> str:
     """Render an inspection as JSON, schema ompbind-inspect/1."""
-    return json.dumps(
-        {
-            "schema": "ompbind-inspect/1",
-            "level": str(inspection.level),
-            "crews": [_crew_record(one) for one in inspection.crews],
-            "together": [finding_record(one) for one in inspection.together],
-        },
-        indent=2,
-    )
+    record = {
+        "schema": "ompbind-inspect/1",
+        "level": str(inspection.level),
+        "crews": [_crew_record(one) for one in inspection.crews],
+        "together": [finding_record(one) for one in inspection.together],
+    }
+    return json.dumps(record, indent=2)
 
 
 def _crew_record(crew: Crew) -> dict[str, object]:
@@ -214,11 +180,7 @@ def _crew_record(crew: Crew) -> dict[str, object]:
             "level": str(verdict.level),
             "text": verdict.text,
             "findings": [finding_record(one) for one in verdict.findings],
-            "threads": verdict.threads,
-            "outside": verdict.outside,
-            "narrowed": verdict.narrowed,
-            "bound": verdict.bound,
-            "stacked": verdict.stacked,
+            **{name: getattr(verdict, name) for name in COUNTS},
         },
         "processes": [_process_record(one, memory.get(one.pid)) for one in crew.processes],
     }

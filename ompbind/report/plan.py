@@ -1,13 +1,13 @@
 """A plan for people (a table) and for programs (JSON, schema ompbind-plan/1)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.masks.mask import Mask, mask_text
 from ompbind.openmp.binding import Bind
-from ompbind.planning.metrics import Measures, measure_plan
+from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import Variables
 from ompbind.planning.rationale import make_reasons
@@ -21,24 +21,23 @@ from ompbind.text import plain
 def render_plan(plan: Plan) -> str:
     """Render the plan as a table with its notes."""
     ranks = plan.placements
-    cores = index_by_cpu(plan.machine.at(Level.CORE))
+    core_of = index_by_cpu(plan.machine.at(Level.CORE))
+    cores = [len({core_of[cpu] for cpu in one.cpus}) for one in ranks]
     columns = [
         Column(title="rank", cells=[str(one.rank) for one in ranks], right=True),
         Column(title="threads", cells=[str(one.threads) for one in ranks], right=True),
-        Column(
-            title="cores", cells=[str(len({cores[cpu] for cpu in one.cpus})) for one in ranks], right=True
-        ),
+        Column(title="cores", cells=list(map(str, cores)), right=True),
         Column(title="node", cells=[str(CpuSet(one.nodes)) or "-" for one in ranks], grows=True),
         Column(title="CPUs", cells=[render_cpus(one.cpuset) for one in ranks], grows=True),
         Column(title="OpenMP places", cells=[_places(plan, one) for one in ranks], grows=True),
     ]
     if plan.reserved:
-        columns.insert(
-            -1, Column(title="reserved", cells=[str(one.reserved) or "-" for one in ranks], grows=True)
-        )
+        reserved = [str(one.reserved) or "-" for one in ranks]
+        columns.insert(-1, Column(title="reserved", cells=reserved, grows=True))
     if plan.request.memory is not Memory.LOCAL:
         columns.insert(4, Column(title="memory", cells=[str(one.memory or "-") for one in ranks]))
-    return "\n".join([f"{render_heading(plan)}\n", render_table(columns), *_remarks(plan)])
+    notes = [render_paragraph("warning" if note.warning else "note", note.text) for note in plan.notes]
+    return "\n".join([f"{render_heading(plan)}\n", render_table(columns), *([""] if notes else []), *notes])
 
 
 def render_heading(plan: Plan) -> str:
@@ -68,13 +67,6 @@ def _places(plan: Plan, one: Placement) -> str:
     return f"{len(lists)}: {' '.join(lists)}"
 
 
-def _remarks(plan: Plan) -> Iterator[str]:
-    if plan.notes:
-        yield ""
-    for note in plan.notes:
-        yield render_paragraph("warning" if note.warning else "note", note.text)
-
-
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render the plan as JSON, schema ompbind-plan/1, with the environment of every rank."""
     return json.dumps(plan_record(plan, variables), indent=2)
@@ -101,15 +93,8 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         "taken": str(plan.avoided & plan.machine.allowed),
         "notes": [note.as_dict() for note in plan.notes],
         "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan, measures)],
-        "measures": _measures_record(measures),
+        "measures": {**measures.as_dict(), "borders": [one.as_dict() for one in measures.borders]},
     }
-
-
-def _measures_record(measures: Measures) -> dict[str, object]:
-    borders = (
-        {"level": one.level, "crossing": one.crossing, "touched": one.touched} for one in measures.borders
-    )
-    return {**measures.as_dict(), "borders": list(borders)}
 
 
 def _request_record(request: Request) -> dict[str, object]:

@@ -16,16 +16,13 @@ def render_explanation(plan: Plan) -> str:
     """Render the reason for each choice of a plan, and its measures."""
     measures = measure_plan(plan)
     reasons = (render_paragraph(one.about, one.text) for one in make_reasons(plan, measures))
-    rows = list(measure_rows(measures))
-    return "\n".join(["why:", *reasons, "", "measures (fewer is better):", _indented(rows)])
+    rows = dict(_measure_rows(measures))
+    width = max(map(len, rows))
+    lines = (f"  {name:{width}}  {value}" for name, value in rows.items())
+    return "\n".join(["why:", *reasons, "", "measures (fewer is better):", *lines])
 
 
-def _indented(rows: Sequence[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"  {name:{width}}  {value}" for name, value in rows)
-
-
-def measure_rows(measures: Measures) -> Iterator[tuple[str, str]]:
+def _measure_rows(measures: Measures) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each measure, the most important first."""
     yield "cores idle", str(measures.idle)
     yield "cores of several ranks", str(measures.shared)
@@ -42,8 +39,9 @@ def render_comparison(plans: Mapping[str, Plan], refused: Mapping[str, PlanError
 
     `refused` are the strategies that cannot serve the request.
     """
-    lines = [f"{make_heading(list(plans.values()), ', '.join(plans))}\n"] if plans else []
+    lines = []
     if plans:
+        lines = [f"{make_heading(list(plans.values()), ', '.join(plans))}\n"]
         lines += [render_table(_measure_columns(plans)), "", render_table(_rank_columns(plans))]
     told = [
         render_paragraph(f"{name}: warning", note.text)
@@ -56,12 +54,9 @@ def render_comparison(plans: Mapping[str, Plan], refused: Mapping[str, PlanError
 
 
 def _measure_columns(plans: Mapping[str, Plan]) -> list[Column]:
-    rows = {name: dict(measure_rows(measure_plan(plan))) for name, plan in plans.items()}
-    names = list(next(iter(rows.values())))
-    return [
-        Column(title="fewer is better", cells=names, grows=True),
-        *(Column(title=name, cells=list(values.values()), right=True) for name, values in rows.items()),
-    ]
+    rows = {name: dict(_measure_rows(measure_plan(plan))) for name, plan in plans.items()}
+    names = Column(title="fewer is better", cells=list(next(iter(rows.values()))), grows=True)
+    return [names, *(Column(title=name, cells=list(row.values()), right=True) for name, row in rows.items())]
 
 
 def _rank_columns(plans: Mapping[str, Plan]) -> list[Column]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import union
 from ompbind.registry.sightings import RunSight
-from ompbind.report.text import Column, render_cpus, render_table
+from ompbind.report.text import Column, clip, render_cpus, render_table
 from ompbind.text import printable
 
 COMMAND_LIMIT = 200  # characters of a command line that people are shown
@@ -32,7 +32,7 @@ def render_ps(sights: Sequence[RunSight], now: float) -> str:
 
 
 def _cpus(sight: RunSight) -> str:
-    """Write the CPUs of a run's ranks; of all that it holds where it does not tell them rank by rank."""
+    """Write the CPUs of a run's ranks, or all that it holds where it does not tell them rank by rank."""
     return render_cpus(union(cpus for _, cpus in sight.run.ranks) or sight.run.held) or "-"
 
 
@@ -42,17 +42,15 @@ def _command(words: tuple[str, ...] | None) -> str:
         return "-"
     if len(words) > 1 and words[1].rpartition("/")[2] == "ompbind":
         words = ("ompbind", *words[2:])
-    line = printable(" ".join(shlex.join(words).split()))
-    return line if len(line) <= COMMAND_LIMIT else line[: COMMAND_LIMIT - 3] + "..."
+    return clip(printable(" ".join(shlex.join(words).split())), COMMAND_LIMIT)
 
 
 def render_age(seconds: float) -> str:
     """Write a time span in its largest whole unit: "45 s", "3 min", "2 h", "5 d"."""
-    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
-    return f"{max(0, int(seconds)) // size} {unit}"
-
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds) // size} {unit}"
+    return f"{max(0, int(seconds))} s"
 
 
 def render_ps_json(sights: Sequence[RunSight]) -> str:

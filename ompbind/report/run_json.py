@@ -1,47 +1,32 @@
 """A run that has ended, for programs: JSON, schema ompbind-run/1."""
 
 import json
-from collections.abc import Sequence
 
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Exited, Outcome, exit_code, signal_name
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
-from ompbind.record import Record
+from ompbind.planning.rank_command import Job, local_seats, make_variables
 from ompbind.report.plan import plan_record
 from ompbind.report.verification import verified_record
 
 
-class Run(Record):
-    """All that is told of a run: what was planned, for each rank with its variables, and how it ended.
-
-    `started` is in seconds of the epoch, None where it is not known.
-    """
-
-    run_id: str
-    command: tuple[str, ...]
-    plan: Plan
-    variables: Sequence[Variables]
-    outcome: Outcome = Outcome(exits=())
-    started: float | None = None
-
-
-def render_run(run: Run) -> str:
-    """Render a run as JSON, schema ompbind-run/1, with its ranks in order."""
-    ranks = sorted(run.outcome.exits, key=lambda one: one.rank)
+def render_run(plan: Plan, job: Job, outcome: Outcome, started: float) -> str:
+    """Render a run as JSON, schema ompbind-run/1, with its ranks in order; `started` is in s of the epoch."""
+    variables = [make_variables(plan, seat, job) for seat in local_seats(plan)]
+    ranks = sorted(outcome.exits, key=lambda one: one.rank)
     record = {
         "schema": "ompbind-run/1",
-        "run_id": run.run_id,
-        "command": list(run.command),
-        "started": run.started,
-        "plan": plan_record(run.plan, run.variables),
-        "ranks": [_rank_record(one, run.outcome) for one in ranks],
-        "exit_code": exit_code(run.outcome),
-        "timed_out": run.outcome.timed_out,
-        "oom_kills": run.outcome.oom_kills,
-        "error": run.outcome.error.message if run.outcome.error else None,
-        "troubles": list(run.outcome.troubles),
-        "verified": verified_record(run.outcome.verified),
+        "run_id": job.run_id,
+        "command": list(job.argv),
+        "started": started,
+        "plan": plan_record(plan, variables),
+        "ranks": [_rank_record(one, outcome) for one in ranks],
+        "exit_code": exit_code(outcome),
+        "timed_out": outcome.timed_out,
+        "oom_kills": outcome.oom_kills,
+        "error": outcome.error.message if outcome.error else None,
+        "troubles": list(outcome.troubles),
+        "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
 

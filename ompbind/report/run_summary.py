@@ -14,7 +14,7 @@ from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Exited, Outcome, describe, describe_end, exit_code, signal_name
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
-from ompbind.report.text import WIDTH, Column, render_bytes, render_paragraph, render_table
+from ompbind.report.text import WIDTH, Column, clip, render_bytes, render_paragraph, render_table
 from ompbind.text import printable
 
 LAST_LINES = 10
@@ -97,7 +97,7 @@ def _shown(words: Sequence[str]) -> Iterator[str]:
     text = "\n".join(map(_plain, words)).strip("\n")
     for line in text.split("\n")[-LAST_LINES:]:
         yield textwrap.fill(
-            line if len(line) <= LINE_LIMIT else f"{line[: LINE_LIMIT - 3]}...",
+            clip(line, LINE_LIMIT),
             WIDTH,
             initial_indent="    ",
             subsequent_indent="        ",
@@ -125,12 +125,11 @@ def render_accounts(outcome: Outcome, plan: Plan) -> str:
     rows = [_row(one, cpus.get(one.rank, 0)) for one in exits]
     if len(exits) > 1:
         rows.append(_sums(outcome, cpus))
-    return render_table(
-        [
-            Column(title=title, cells=[row[i] for row in rows], right=title != "status")
-            for i, title in enumerate(_TITLES)
-        ]
+    columns = (
+        Column(title=title, cells=[row[i] for row in rows], right=title != "status")
+        for i, title in enumerate(_TITLES)
     )
+    return render_table(list(columns))
 
 
 _TITLES = ("rank", "pid", "status", "wall s", "user s", "sys s", "CPU", "memory", "waits", "forced")

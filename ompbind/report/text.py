@@ -6,7 +6,7 @@ longer than all the rest of a dry run.
 
 import textwrap
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 
 from ompbind.cpuset import CpuSet, runs_texts
 from ompbind.errors import MaskError, OmpbindError
@@ -38,19 +38,16 @@ class Column(Record):
 def render_table(columns: Sequence[Column]) -> str:
     """Render columns side by side; cells of growing columns continue on lines of their own."""
     widths = _widths(columns)
-    rows = [
-        [column.title for column in columns],
-        *map(list, zip(*(column.cells for column in columns), strict=True)),
-    ]
+    rows = zip(*((column.title, *column.cells) for column in columns), strict=True)
     lines: list[str] = []
     for row in rows:
-        wrapped = [_wrap_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for i in range(max(len(cell) for cell in wrapped)):
-            texts = (
-                _align(cell[i] if i < len(cell) else "", width, column.right)
-                for cell, width, column in zip(wrapped, widths, columns, strict=True)
+        wrapped = map(_wrap_cell, row, widths)
+        for texts in zip_longest(*wrapped, fillvalue=""):
+            cells = (
+                text.rjust(width) if column.right else text.ljust(width)
+                for text, width, column in zip(texts, widths, columns, strict=True)
             )
-            lines.append(_GAP.join(texts).rstrip())
+            lines.append(_GAP.join(cells).rstrip())
     return "\n".join(lines)
 
 
@@ -63,10 +60,6 @@ def _widths(columns: Sequence[Column]) -> list[int]:
         room -= natural[i]
         growing = growing[1:]
     return natural
-
-
-def _align(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else text.ljust(width)
 
 
 def _wrap_cell(text: str, width: int) -> list[str]:
@@ -148,8 +141,8 @@ def _try(error: MaskError) -> str:
     end = len(better) - _shared(text[start:][::-1], better[start:][::-1])
     if end > start:
         end = min((at for sign in ",|" if (at := better.find(sign, end)) >= 0), default=len(better))
-    before, after = text[start : len(text) - (len(better) - end)].strip(",| "), _clip(better[start:end])
-    return f"try '{after}' in place of '{_clip(before)}'" if after else f"try without '{_clip(before)}'"
+    before, after = text[start : len(text) - (len(better) - end)].strip(",| "), clip(better[start:end])
+    return f"try '{after}' in place of '{clip(before)}'" if after else f"try without '{clip(before)}'"
 
 
 def _shared(one: str, other: str) -> int:
@@ -157,8 +150,9 @@ def _shared(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _clip(text: str) -> str:
-    return text if len(text) <= WIDTH - 20 else f"{text[: WIDTH - 23]}..."
+def clip(text: str, limit: int = WIDTH - 20) -> str:
+    """Cut a text that is longer than a limit, and say so."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def _mark(error: MaskError) -> list[str]:

@@ -13,12 +13,9 @@ from ompbind.text import plain
 def render_summary(machine: Machine) -> str:
     """Say in one line what machine it is: "x86_64, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes"."""
     parts = [count(len(machine.online), "CPU"), count(len(machine.at(Level.CORE)), "core")]
-    for level, number in (
-        (Level.PACKAGE, len(machine.at(Level.PACKAGE))),
-        (Level.NODE, len(machine.nodes)),  # those without CPUs are no domains
-    ):
-        if number:
-            parts.append(count(number, level.label))
+    packages, nodes = machine.at(Level.PACKAGE), machine.nodes  # nodes without CPUs are no domains
+    parts += [count(len(packages), Level.PACKAGE.label)] if packages else []
+    parts += [count(len(nodes), Level.NODE.label)] if nodes else []
     return ", ".join(parts if machine.arch == "unknown" else [plain(machine.arch), *parts])
 
 
@@ -40,8 +37,7 @@ def render_limits(machine: Machine) -> Iterator[str]:
 
 def render_distant(node: Node) -> Iterator[str]:
     """Yield what is to say of a node without CPUs: its memory, and which nodes are the nearest to it."""
-    memory = "" if node.memory_bytes is None else f" ({render_bytes(node.memory_bytes)})"
-    yield f"NUMA node {node.number}{memory}"
+    yield f"NUMA node {node.number}{_memory(node)}"
     yield "no CPUs"
     if node.nearest:
         yield f"nearest to node {CpuSet(node.nearest)}"
@@ -54,13 +50,12 @@ def render_title(machine: Machine, domain: Domain) -> str:
     """
     name = _mask_name(machine, domain)
     title = f"{domain.title} = {name}" if name else domain.title
-    return title + _memory_of(machine, domain.os_id) if domain.level is Level.NODE else title
+    nodes = machine.nodes if domain.level is Level.NODE else ()
+    return title + next((_memory(node) for node in nodes if node.number == domain.os_id), "")
 
 
-def _memory_of(machine: Machine, number: int | None) -> str:
-    """Write the memory of a node in brackets, "" where it is unknown."""
-    size = next((node.memory_bytes for node in machine.nodes if node.number == number), None)
-    return "" if size is None else f" ({render_bytes(size)})"
+def _memory(node: Node) -> str:
+    return "" if node.memory_bytes is None else f" ({render_bytes(node.memory_bytes)})"
 
 
 def _mask_name(machine: Machine, domain: Domain) -> str:

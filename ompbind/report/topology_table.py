@@ -25,9 +25,8 @@ def render_listing(machine: Machine, *, styled: bool = False) -> str:
     columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus]))
     head, *rows = render_table(columns).split("\n")
     shown = zip(rows, cpus, strict=True)
-    return "\n".join(
-        [head, *(dim(row) if styled and cpu not in machine.allowed else row for row, cpu in shown)]
-    )
+    told = (dim(row) if styled and cpu not in machine.allowed else row for row, cpu in shown)
+    return "\n".join([head, *told])
 
 
 def _numbers(machine: Machine, level: Level) -> dict[int, str]:

@@ -40,7 +40,7 @@ def render_tree(machine: Machine, *, styled: bool = False) -> str:
     """
     lines = [f"{plain(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
     lines.extend(f"  {line}" for line in _body(machine))
-    lines.extend(f"  {line}" for line in _distant_nodes(machine))
+    lines.extend(f"  {', '.join(render_distant(node))}" for node in machine.nodes if not node.cpus)
     shown = [_shade(wrap_indented(line), styled and line.endswith(_NOT_ALLOWED)) for line in lines]
     notes = [render_paragraph("note", remark) for remark in machine.remarks]
     return "\n".join([*shown, *_distances(machine.nodes), *notes])
@@ -76,20 +76,12 @@ def _telling_levels(machine: Machine) -> list[Level]:
     ]
 
 
-def _distant_nodes(machine: Machine) -> Iterator[str]:
-    for node in machine.nodes:
-        if not node.cpus:
-            yield ", ".join(render_distant(node))
-
-
 def _branches(view: _View, inside: CpuSet, levels: Sequence[Level]) -> list[str]:
     """Return the lines of what is inside a set of CPUs, level after level."""
     domains = touched(view.machine.at(levels[0]), inside)
     if levels[0] is Level.CORE:
         return list(_core_lines(view, domains))
-    lines: list[str] = []
-    for same in _alike(view, domains, levels[1:]):
-        lines.extend(_branch(view, same, levels))
+    lines = [line for same in _alike(view, domains, levels[1:]) for line in _branch(view, same, levels)]
     rest = inside - union(domain.cpus for domain in domains)
     return [*lines, *_branches(view, rest, levels[1:])] if rest else lines
 
@@ -150,18 +142,14 @@ def _core_lines(view: _View, cores: Sequence[Domain]) -> Iterator[str]:
     for (width, kind, is_some, is_all), run in groupby(cores, key=likeness):
         same = list(run)
         cpus = union(core.cpus for core in same)
-        counted = "".join(f"{many} × {level.label}, " for level, many in _counts(view, cpus))
+        counted = "".join(
+            f"{len(found)} × {level.label}, "
+            for level in view.counted
+            if (found := touched(machine.at(level), cpus))
+        )
         noun = f"{len(same)} × " * (len(same) > 1) + (f"{kind} core" if kind else "core")
         some = f", allowed {render_cpus(cpus & machine.allowed)}" if is_some else _NOT_ALLOWED
         yield f"{counted}{noun} ({count(width, 'CPU')}): {render_cpus(cpus)}{'' if is_all else some}"
-
-
-def _counts(view: _View, cpus: CpuSet) -> Iterator[tuple[Level, int]]:
-    """Yield the levels that are only counted, with how many domains of them some CPUs are in."""
-    for level in view.counted:
-        found = touched(view.machine.at(level), cpus)
-        if found:
-            yield level, len(found)
 
 
 def _distances(nodes: Sequence[Node]) -> Iterator[str]:
@@ -169,18 +157,14 @@ def _distances(nodes: Sequence[Node]) -> Iterator[str]:
     if len(nodes) < 2 or any(len(node.distances) != len(nodes) for node in nodes):
         return
     if len(nodes) > NODES:
-        own = {node.distances[place] for place, node in enumerate(nodes)}
-        others = {far for place, node in enumerate(nodes) for far in _without(node.distances, place)}
+        own = {node.distances[i] for i, node in enumerate(nodes)}
+        others = {far for i, node in enumerate(nodes) for j, far in enumerate(node.distances) if i != j}
         yield f"  node distances: {_range(own)} to itself, {_range(others)} to others"
         return
     cell = max(len(str(value)) for node in nodes for value in (node.number, *node.distances)) + 2
     yield "  node distances"
     for title, row in (("", [node.number for node in nodes]), *((str(n.number), n.distances) for n in nodes)):
         yield "  " + title.rjust(cell) + "".join(str(value).rjust(cell) for value in row)
-
-
-def _without(row: Sequence[int], place: int) -> Sequence[int]:
-    return (*row[:place], *row[place + 1 :])
 
 
 def _range(values: Iterable[int]) -> str:

@@ -8,20 +8,20 @@ from ompbind.inspection.verification import RankVerified, Verified
 from ompbind.planning.plan import Plan
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 
+COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")  # the numbers of a verdict, as JSON has them
 MOST = 10  # rows of the table, and reasons, that are shown; the rest are counted
 
-UNSEEN = "ended before it could be looked at; it was confined, and that read back, before it started"
-"""What is said of a rank that nobody has seen."""
-
-_UNSEEN_RANKS = (
-    "ended before they could be looked at; they were confined, and that read back, before they started"
+_UNSEEN = (
+    "ended before it could be looked at; it was confined, and that read back, before it started",
+    "ended before they could be looked at; they were confined, and that read back, before they started",
 )
+"""What is said of a rank that nobody has seen, and of several."""
 
-
-HIDDEN = "could not be looked at: /proc does not show its threads here"
-"""What is said of a rank that ran all the time, and of which nobody could see anything."""
-
-_HIDDEN_RANKS = "could not be looked at: /proc does not show their threads here"
+_HIDDEN = (
+    "could not be looked at: /proc does not show its threads here",
+    "could not be looked at: /proc does not show their threads here",
+)
+"""What is said of a rank that ran all the time, and of which nobody could see anything, and of several."""
 
 
 def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> str:
@@ -35,12 +35,8 @@ def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> s
     if quiet:
         return ""
     notes = [one for one in verified.ranks if one.level is Level.NOTE]
-    return "\n".join(
-        (
-            render_paragraph("ompbind", _line(verified, planned=any(one.memory for one in plan.placements))),
-            *_reasons(notes, "note: "),
-        )
-    )
+    line = _line(verified, planned=any(one.memory for one in plan.placements))
+    return "\n".join((render_paragraph("ompbind", line), *_reasons(notes, "note: ")))
 
 
 def _line(verified: Verified, *, planned: bool) -> str:
@@ -58,12 +54,10 @@ def _line(verified: Verified, *, planned: bool) -> str:
 
 def _unseen(verified: Verified) -> Iterator[str]:
     """Say of which ranks nothing was seen, and why."""
-    gone = [one.rank for one in verified.ranks if not one.verdict and not one.hidden]
-    hidden = [one.rank for one in verified.ranks if not one.verdict and one.hidden]
-    if gone:
-        yield f"{named('rank', gone)} {UNSEEN if len(gone) == 1 else _UNSEEN_RANKS}"
-    if hidden:
-        yield f"{named('rank', hidden)} {HIDDEN if len(hidden) == 1 else _HIDDEN_RANKS}"
+    for words, hidden in ((_UNSEEN, False), (_HIDDEN, True)):
+        ranks = [one.rank for one in verified.ranks if not one.verdict and one.hidden == hidden]
+        if ranks:
+            yield f"{named('rank', ranks)} {words[len(ranks) > 1]}"
 
 
 def _when(verified: Verified) -> str:
@@ -90,17 +84,16 @@ def _problems(verified: Verified, bad: Sequence[RankVerified], plan: Plan) -> It
 
 def _columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
     cpus = {one.rank: render_cpus(one.cpuset) for one in plan.placements}
-    seen = [(one.rank, one.verdict) for one in ranks if one.verdict]
+    numbers = [one.rank for one in ranks if one.verdict]
+    seen = [one.verdict for one in ranks if one.verdict]
     return [
-        Column(title="rank", cells=[str(rank) for rank, _ in seen], right=True),
-        Column(title="CPUs", cells=[cpus.get(rank, "") for rank, _ in seen], grows=True),
+        Column(title="rank", cells=list(map(str, numbers)), right=True),
+        Column(title="CPUs", cells=[cpus.get(rank, "") for rank in numbers], grows=True),
         *(
-            Column(title=title, cells=[str(getattr(verdict, title)) for _, verdict in seen], right=True)
+            Column(title=title, cells=[str(getattr(one, title)) for one in seen], right=True)
             for title in ("threads", "outside", "narrowed", "stacked")
         ),
-        Column(
-            title="runtimes", cells=[", ".join(verdict.runtimes) or "-" for _, verdict in seen], grows=True
-        ),
+        Column(title="runtimes", cells=[", ".join(one.runtimes) or "-" for one in seen], grows=True),
     ]
 
 
@@ -134,16 +127,15 @@ def verified_record(verified: Verified | None) -> dict[str, object] | None:
 
 def _rank_record(one: RankVerified) -> dict[str, object]:
     verdict = one.verdict
-    counts = ("processes", "threads", "outside", "narrowed", "bound", "stacked")
     return {
         "rank": one.rank,
         "seen_s": None if one.seen_s is None else round(one.seen_s, 3),
         "level": None if verdict is None else str(verdict.level),
-        **{name: None if verdict is None else getattr(verdict, name) for name in counts},
+        **{name: None if verdict is None else getattr(verdict, name) for name in ("processes", *COUNTS)},
         "runtimes": list(verdict.runtimes) if verdict else [],
         "memory": one.memory,
         "findings": [finding_record(one) for one in verdict.findings] if verdict else [],
-        "text": verdict.text if verdict else HIDDEN if one.hidden else UNSEEN,
+        "text": verdict.text if verdict else (_HIDDEN if one.hidden else _UNSEEN)[0],
     }
 
 

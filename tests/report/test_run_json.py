@@ -14,7 +14,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_variables
 from ompbind.planning.request import Request
 from ompbind.report.plan import render_plan_json
-from ompbind.report.run_json import Run, render_run
+from ompbind.report.run_json import render_run
 from tests.inspection.test_verification import bad, seen
 from tests.machines import Shape, make_machine
 from tests.report.test_run_summary import outcomes
@@ -24,21 +24,18 @@ JOB = Job(argv=("./app", "a b"), run_id="night", base={})
 VARIABLES = tuple(make_variables(PLAN, seat, JOB) for seat in local_seats(PLAN))
 
 
-def run_of(*exits, **more):
-    outcome = Outcome(exits=exits, **more)
-    return Run(
-        run_id="night", command=JOB.argv, plan=PLAN, variables=VARIABLES, outcome=outcome, started=5.25
-    )
+def rendered(*exits, **more):
+    return render_run(PLAN, JOB, Outcome(exits=exits, **more), 5.25)
 
 
 def test_a_report_tells_everything():
     used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
                  involuntary_switches=4)  # fmt: skip
-    ended = run_of(
+    text = rendered(
         Exited(rank=1, pid=11, code=None, signal=11, usage=used, last_words=("gone",)),
         Exited(rank=0, pid=10, code=0, stopped=True),
     )
-    record = json.loads(render_run(ended))
+    record = json.loads(text)
     assert record.pop("plan") == json.loads(render_plan_json(PLAN, VARIABLES))
     first, second = record.pop("ranks")
     assert record == {
@@ -60,7 +57,7 @@ def test_a_report_tells_everything():
 
 
 def test_a_run_that_timed_out_or_ran_out_of_memory_says_so():
-    record = json.loads(render_run(run_of(Exited(rank=0, pid=1, code=0), timed_out=True, oom_kills=2)))
+    record = json.loads(rendered(Exited(rank=0, pid=1, code=0), timed_out=True, oom_kills=2))
     assert (record["exit_code"], record["timed_out"], record["oom_kills"]) == (124, True, 2)
 
 
@@ -68,16 +65,15 @@ def test_a_run_that_timed_out_or_ran_out_of_memory_says_so():
     ("error", "code"), [(LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)]
 )
 def test_a_run_that_was_given_up_has_the_error_and_the_ranks_that_ran(error, code):
-    stopped = run_of(Exited(rank=0, pid=10, code=None, signal=15, stopped=True))
-    given_up = stopped.replace(outcome=stopped.outcome.replace(error=error))
-    record = json.loads(render_run(given_up))
+    stopped = Exited(rank=0, pid=10, code=None, signal=15, stopped=True)
+    record = json.loads(rendered(stopped, error=error))
     assert (record["error"], record["exit_code"]) == (error.message, code)
     assert [one["rank"] for one in record["ranks"]] == [0]
 
 
 @given(outcomes(), st.lists(st.text()).map(tuple))
 def test_any_outcome_survives_being_written_and_read(ended, command):
-    text = render_run(run_of().replace(outcome=ended, command=command))
+    text = render_run(PLAN, JOB.replace(argv=command), ended, 5.25)
     record = json.loads(text)
     assert text.isascii()
     assert tuple(record["command"]) == command
@@ -102,8 +98,7 @@ def documented_fields():
 
 
 def test_the_page_on_formats_has_every_field_and_no_other():
-    ended = run_of(Exited(rank=0, pid=1, code=0), verified=seen(bad()))
-    record = json.loads(render_run(ended))
+    record = json.loads(rendered(Exited(rank=0, pid=1, code=0), verified=seen(bad())))
     fields = set(record) - {"ranks", "schema"}
     fields |= {f"ranks[].{name}" for name in record["ranks"][0]}
     (rank,) = record["verified"].pop("ranks")
