@@ -72,8 +72,13 @@ def read_screen() -> "Screen":
         width = os.get_terminal_size(sys.stdout.fileno()).columns
     except (OSError, ValueError):
         width = 0
-    draws = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    draws = draws_boxes(sys.stdout.encoding)
     return Screen(width=max(width or WIDTH, NARROW), styled=shows_colours(sys.stdout), draws=draws)
+
+
+def draws_boxes(encoding: str | None) -> bool:
+    """Tell whether an encoding has characters of which boxes are drawn."""
+    return (encoding or "").lower().replace("-", "") == "utf8"
 
 
 def shows_colours(stream: TextIO | None) -> bool:

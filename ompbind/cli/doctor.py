@@ -42,25 +42,20 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
     from ompbind.doctor.table import examine  # late, as reports are: for this verb alone
     from ompbind.report.doctor import render_findings, render_findings_json
 
-    here = read_surroundings(cmd, dict(os.environ))
+    here = _read_surroundings(cmd, dict(os.environ))
     findings = examine(here)
     click.echo(render_findings_json(findings, here) if format_ == "json" else render_findings(findings))
     return 1 if any(one.level == "problem" for one in findings) else 0
 
 
-def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
+def _read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
     """Read all that checks look at; an empty `cmd` is no command."""
     from ompbind.doctor.read_command import find_preloadable, read_command
 
     work = _read_workload(cmd, env)
-    told = Surroundings(
-        env=env,
-        runs=_read_runs(env),
-        command=read_command(cmd, env, work) if cmd else None,
-        workload=work,
-        preloadable=find_preloadable(work, env),
-        options=CONSUMED,
-    )
+    command = read_command(cmd, env, work) if cmd else None
+    told = Surroundings(env=env, runs=_read_runs(env), command=command, workload=work, options=CONSUMED)
+    told = told.replace(preloadable=find_preloadable(work, env))
     try:
         told = told.replace(machine=read_machine())
     except MachineError as error:

@@ -17,10 +17,8 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import FolderRoot
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.occupancy import Claimant
 from ompbind.planning.rank_command import RankCommand, Seat, find_changed, make_command
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.record import Record
 from ompbind.registry.claims import Claim, hand_over, lock_registry, make_claimant, release
 
 EXAMPLES = (
@@ -58,17 +56,19 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     machine = read_machine()
     found = find_launcher(os.environ, os.getppid())
     request = make_request(options, cmd)
-    scene = _inside(found, machine, request, options) if found else _alone(request, options)
-    job = make_job(options, cmd, scene.run_id)
-    claimant = _claimant(scene, job.run_id, in_engine=found is not None)
-    with lock_registry(scene.request.sharing, claimant) as registry:
-        plan = plan_here(machine, scene.request, registry.occupied)
+    seat, request = _inside(found, machine, request, options) if found else (_alone(options), request)
+    job = make_job(options, cmd, found.run_id if found else f"exec-{os.getpid()}")
+    claimant = make_claimant(job.run_id)
+    if found:
+        claimant = claimant.replace(slot=seat.slot, rank=seat.rank)
+    with lock_registry(request.sharing, claimant) as registry:
+        plan = plan_here(machine, request, registry.occupied)
         claim = registry.register(plan)
-    if scene.seat.local_rank == 0 and not options["quiet"]:
+    if seat.local_rank == 0 and not options["quiet"]:
         say_notes(plan)
         say_changed(find_changed(plan, job))
         say_registry(registry)
-    _become(make_command(plan, scene.seat, job), claim)
+    _become(make_command(plan, seat, job), claim)
 
 
 def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
@@ -82,31 +82,20 @@ def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
         release(claim)
 
 
-def _claimant(scene: "_Scene", run_id: str, *, in_engine: bool) -> Claimant:
-    me = make_claimant(run_id)
-    return me.replace(slot=scene.seat.slot, rank=scene.seat.rank) if in_engine else me
-
-
-class _Scene(Record):
-    """Where this process finds itself: its seat, what is to be planned, and the name of the run."""
-
-    seat: Seat
-    request: Request
-    run_id: str
-
-
-def _alone(request: Request, options: Mapping[str, Any]) -> _Scene:
+def _alone(options: Mapping[str, Any]) -> Seat:
+    """Return the seat of a single rank, which no engine has started."""
     if options["ranks"] not in (None, 1):
         raise RequestError(
             f"-n {options['ranks']}: no engine has started this process, so it is a single rank",
             hint=f"'ompbind run' starts several; known engines are {launcher_names()}",
         )
-    seat = Seat(slot=0, rank=0, size=1, local_rank=0, local_size=1)
-    return _Scene(seat=seat, request=request, run_id=f"exec-{os.getpid()}")
+    return Seat(slot=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
-def _inside(found: EngineRank, machine: Machine, request: Request, options: Mapping[str, Any]) -> _Scene:
-    """Make the scene of a rank of an engine: a share among the local ranks, or what it was bound to."""
+def _inside(
+    found: EngineRank, machine: Machine, request: Request, options: Mapping[str, Any]
+) -> tuple[Seat, Request]:
+    """Return the seat of a rank of an engine, and the request for all local ranks or what it was bound to."""
     told, asked, here = found.seat.local_size, options["ranks"], found.seat.local_rank
     size = asked if isinstance(asked, int) else told
     if told and size != told:
@@ -127,4 +116,4 @@ def _inside(found: EngineRank, machine: Machine, request: Request, options: Mapp
         seat, request = seat.replace(slot=0), request.replace(ranks=1)
         if options["strategy"] == DEFAULT_STRATEGY:  # not what a compatibility variable says of the machine
             request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
-    return _Scene(seat=seat, request=request, run_id=found.run_id)
+    return seat, request

@@ -2,18 +2,21 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from types import FrameType
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from ompbind.cli.console import NARROW, say
+from ompbind.cli.console import NARROW, draws_boxes, say
 from ompbind.inspection.sampler import take_look
 from ompbind.inspection.sampling import Glance, Look, compare_looks
 from ompbind.inspection.targets import Target, find_all
 from ompbind.inspection.verdict import Level
-from ompbind.report.live_view import Room, make_view
+from ompbind.report.live_view import make_view
+from ompbind.report.text import Screen
 
 FIRST_S = 0.3  # seconds between the first two looks, before which there is nothing to show
 
@@ -26,57 +29,49 @@ def watch_target(target: Target | None, interval_s: float) -> int:
     console = Console(highlight=False, soft_wrap=False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)  # so that the screen is put back
-    seen: list[Level] = []
+    last: Look | None = None
     try:
-        if console.is_terminal and not console.is_dumb_terminal:
-            with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-                _watch((target, interval_s), lambda view: live.update(view, refresh=True), (console, seen))
-        else:
-            _watch((target, interval_s), lambda view: _print(console, view), (console, seen))
+        with _open_view(console) as show:
+            for before, last in pairwise(_looks(target, interval_s)):
+                show(_make_view(compare_looks(before, last), interval_s, console))
         say("no process is left to watch")
     except KeyboardInterrupt:
         pass
-    return 1 if seen and seen[-1] is Level.PROBLEM else 0
+    return 1 if last and last.inspection.level is Level.PROBLEM else 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _print(console: Console, view: RenderableType) -> None:
-    """Print a view among others; whoever reads a pipe gets it at once."""
-    console.print(view)
-    console.print()
-    console.file.flush()
+@contextmanager
+def _open_view(console: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """Have what shows a view: in place of the one before on a terminal, else after it, at once."""
+
+    def print_view(view: RenderableType) -> None:
+        console.print(view)
+        console.print()
+        console.file.flush()
+
+    if console.is_terminal and not console.is_dumb_terminal:
+        with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+            yield lambda view: live.update(view, refresh=True)
+    else:
+        yield print_view
 
 
-def _watch(
-    what: tuple[Target | None, float],
-    show: Callable[[RenderableType], None],
-    where: tuple[Console, list[Level]],
-) -> None:
-    """Look and show until nothing is left; notes the level of every look."""
-    target, interval_s = what
-    console, seen = where
-    before = _look(target)
+def _looks(target: Target | None, interval_s: float) -> Iterator[Look]:
+    """Look again and again until nothing is left."""
+    yield take_look(target or find_all())
     time.sleep(min(FIRST_S, interval_s))
-    while True:
-        after = _look(target)
-        if not after.inspection.crews:
-            return
-        seen.append(after.inspection.level)
-        show(_make_view(compare_looks(before, after), interval_s, console))
-        before = after
+    while (look := take_look(target or find_all())).inspection.crews:
+        yield look
         time.sleep(interval_s)
-
-
-def _look(target: Target | None) -> Look:
-    return take_look(target or find_all())
 
 
 def _make_view(glance: Glance, interval_s: float, console: Console) -> RenderableType:
     head = f"ompbind inspect  {time.strftime('%H:%M:%S')}  every {interval_s:g} s"
     width, height = console.size if console.is_terminal else (80, 48)
-    draws = (console.encoding or "").lower().replace("-", "") == "utf8"
     head += "  Ctrl-C ends" if console.is_terminal else ""
-    return make_view(glance, head, Room(width=max(width, NARROW), height=height, draws=draws))
+    screen = Screen(width=max(width, NARROW), height=height, draws=draws_boxes(console.encoding))
+    return make_view(glance, head, screen)

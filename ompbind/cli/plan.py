@@ -1,6 +1,6 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -15,7 +15,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import Variables, local_seats, make_variables
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.registry.claims import read_occupied
-from ompbind.report.export.table import FORMATS, Format, formats_for, formats_help
+from ompbind.report.export.table import FORMATS, formats_for, formats_help
 
 OUTPUT = "Output options"
 RUN_ID = "plan"  # the name of the run in a plan that nobody has named, so that equal plans print equally
@@ -104,7 +104,11 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         made, variables = made.replace(placements=(made.placements[at],)), variables[at : at + 1]
     if not chosen.shows_notes:
         say_notes(made)
-    click.echo(_rendered(chosen, made, variables))
+    render = chosen.load()
+    if chosen.takes == "nothing":
+        click.echo(render(made))
+    else:
+        click.echo(render(made, variables if chosen.takes == "variables" else read_screen()))
     if explain and format_ == "table":
         from ompbind.report.plan_explanation import render_explanation  # late: most plans are not explained
 
@@ -147,21 +151,11 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     return 0
 
 
-def _rendered(chosen: Format, made: Plan, variables: Sequence[Variables]) -> str:
-    render = chosen.load()
-    if chosen.takes == "nothing":
-        return render(made)
-    return render(made, variables if chosen.takes == "variables" else read_screen())
-
-
 def _chosen(made: Plan, rank: int | None) -> int:
     last = len(made.placements) - 1
     if rank is None and last > 0:
         raise click.UsageError(f"say which rank with --rank, 0 to {last}")
     if rank is not None and rank > last:
-        raise click.UsageError(
-            f"there is no rank {rank}: the plan has ranks 0 to {last}"
-            if last
-            else f"there is no rank {rank}: the plan has only rank 0"
-        )
+        there = f"ranks 0 to {last}" if last else "only rank 0"
+        raise click.UsageError(f"there is no rank {rank}: the plan has {there}")
     return rank or 0

@@ -25,7 +25,6 @@ from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied, release
 
 if TYPE_CHECKING:  # few runs are reported, most inherit their output
-    from ompbind.execution.output.options import Output
     from ompbind.execution.report_file import ReportFile
 
 EXAMPLES = (
@@ -79,7 +78,11 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     options["output"] = make_output(options)  # what it refuses needs no machine
     if options["dry_run"]:
         return _dry_run(request, job, options)
-    file = _prepare_report(options["report"], options["log_dir"])
+    file = None
+    if options["report"] is not None:
+        from ompbind.execution.report_file import prepare_report  # late: few runs are reported
+
+        file = prepare_report(options["report"], options["log_dir"] or "")  # before anything starts
     job = invite_ranks(options, job)
     machine = read_machine()
     with lock_registry(request.sharing, make_claimant(job.run_id)) as registry:
@@ -132,8 +135,7 @@ def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, 
         if claim:
             release(claim)
 
-    output: Output | None = options["output"]
-    seen = output is None or output.tag
+    seen = options["output"] is None or options["output"].tag
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], seen=seen)
     try:
         run_options = make_run_options(options, plan, job)
@@ -151,15 +153,6 @@ def _conclude(outcome: Outcome, *, reported: bool) -> int:
     if was_interrupted(outcome):
         kill_oneself(signal.SIGINT)
     return exit_code(outcome) or (0 if reported else LaunchError.launch_code)
-
-
-def _prepare_report(name: str | None, logs: str | None) -> "ReportFile | None":
-    """Find out whether a report can be written where it is wanted, before anything starts."""
-    if name is None:
-        return None
-    from ompbind.execution.report_file import prepare_report  # late: few runs are reported
-
-    return prepare_report(name, logs or "")
 
 
 def _write_report(file: "ReportFile", outcome: Outcome, *, plan: Plan, job: Job, began_at: float) -> bool:

@@ -9,75 +9,58 @@ from rich.text import Text
 from ompbind.cpuset import CpuSet, union
 from ompbind.inspection.sampling import CpuUse, CrewUse, Glance, ThreadUse
 from ompbind.inspection.verdict import Finding, Level
-from ompbind.record import Record
-from ompbind.report.text import render_cpus
+from ompbind.report.text import Screen, render_cpus
 from ompbind.text import plain
 
-_STEPS = " ▁▂▃▄▅▆▇█"
 _NARROW = 64  # columns of a screen below which tables leave some of theirs out
 _SPARED = ("threads", "moves/s", "on")  # what they leave out, so that numbers and verdicts can still be read
 
 _CREW_TITLES = ("rank", "pid", "threads", "may run on", "use", "moves/s", "verdict")
 _THREAD_TITLES = ("rank", "thread", "name", "may run on", "on", "use", "moves/s")
 
-_FEW = 16  # CPUs that are shown with numbers; more are shown as one sign each
 _SHARED = 2  # findings on several crews that are shown
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
 
 
-class Room(Record):
-    """What a screen has room for: characters in a line, lines, and whether it shows more than ASCII."""
-
-    width: int = 80
-    height: int = 24
-    draws: bool = True
-
-
-def make_view(glance: Glance, head: str, room: Room) -> RenderableType:
+def make_view(glance: Glance, head: str, screen: Screen) -> RenderableType:
     """Make what a screen shows of a glance, no higher than it is."""
-    cpus = _draw_cpus(glance, room)
+    cpus = _draw_cpus(glance, screen)
     shared = [_judged(one.level, [one]) + f" ({plain(one.text)})" for one in glance.together][:_SHARED]
-    rows = max(room.height - len(cpus) - len(shared) - 4, 4)
+    rows = max(screen.height - len(cpus) - len(shared) - 4, 4)
     crews = min(len(glance.crews), max(rows // 2, rows - len(glance.threads)))
     parts: list[RenderableType] = [Text(head, style="dim", no_wrap=True), *cpus]
-    parts.append(_table(_CREW_TITLES, list(_crew_rows(glance.crews, crews)), room))
+    parts.append(_table(_CREW_TITLES, list(_crew_rows(glance.crews, crews)), screen))
     parts.extend(Text(line, no_wrap=True, overflow="ellipsis") for line in shared)
     threads = glance.threads[: max(rows - crews - 1, 1)]
-    parts.append(_table(_THREAD_TITLES, list(map(_thread_row, threads)), room))
+    parts.append(_table(_THREAD_TITLES, list(map(_thread_row, threads)), screen))
     return Group(*parts)
 
 
-def _draw_cpus(glance: Glance, room: Room) -> list[Text]:
+def _draw_cpus(glance: Glance, screen: Screen) -> list[Text]:
     """Draw the CPUs that the threads may use: bars with numbers for few, a sign for each of many."""
-    mine = union(one.crew.cpus for one in glance.crews) | _last_cpus(glance)
+    last = CpuSet(one.thread.cpu for one in glance.threads if one.thread.cpu is not None)
+    mine = union(one.crew.cpus for one in glance.crews) | last
     uses = [one for one in glance.cpus if one.cpu in mine]
-    cells = [_bar(one, room) for one in uses] if len(uses) <= _FEW else _signs(uses, room)
-    across = max(room.width // 20, 1) if len(uses) <= _FEW else 1
+    few = len(uses) <= 16
+    cells = [_bar(one, screen) for one in uses] if few else _signs(uses, screen)
+    across = max(screen.width // 20, 1) if few else 1
     lines = ["".join(cell.ljust(20) for cell in cells[i : i + across]) for i in range(0, len(cells), across)]
-    return [Text(line.rstrip(), no_wrap=True) for line in lines[: max(room.height // 3, 1)]]
+    return [Text(line.rstrip(), no_wrap=True) for line in lines[: max(screen.height // 3, 1)]]
 
 
-def _last_cpus(glance: Glance) -> CpuSet:
-    return CpuSet(one.thread.cpu for one in glance.threads if one.thread.cpu is not None)
-
-
-def _bar(use: CpuUse, room: Room) -> str:
+def _bar(use: CpuUse, screen: Screen) -> str:
     full = round(use.share * 5)
-    bar = ("█" if room.draws else "#") * full + ("·" if room.draws else ".") * (5 - full)
+    bar = ("█" if screen.draws else "#") * full + ("·" if screen.draws else ".") * (5 - full)
     return f"CPU {use.cpu:<3} {bar} {use.share:>4.0%}"
 
 
-def _signs(uses: list[CpuUse], room: Room) -> list[str]:
+def _signs(uses: list[CpuUse], screen: Screen) -> list[str]:
     """Draw one sign for each CPU, lines of 64 with the number of the first in front."""
-    steps = _STEPS if room.draws else " 12345678"
-    each = min(64, room.width - 8)
-    return [
-        f"{uses[i].cpu:>5} |"
-        + "".join(steps[min(round(one.share * 8), 8)] for one in uses[i : i + each])
-        + "|"
-        for i in range(0, len(uses), each)
-    ]
+    steps = " ▁▂▃▄▅▆▇█" if screen.draws else " 12345678"
+    each = min(64, screen.width - 8)
+    signs = "".join(steps[min(round(one.share * 8), 8)] for one in uses)
+    return [f"{uses[i].cpu:>5} |{signs[i : i + each]}|" for i in range(0, len(uses), each)]
 
 
 def _crew_rows(crews: tuple[CrewUse, ...], rows: int) -> Iterator[Sequence[str | Text]]:
@@ -105,7 +88,7 @@ def _judged(level: Level, findings: Iterable[Finding]) -> str:
 
 
 def _by_level(use: CrewUse) -> tuple[int, float]:
-    return list(_STYLES).index(use.crew.verdict.level) * -1, -use.share
+    return -list(_STYLES).index(use.crew.verdict.level), -use.share
 
 
 def _thread_row(one: ThreadUse) -> Sequence[str | Text]:
@@ -126,12 +109,12 @@ def _short(cpus: CpuSet) -> str:
     return text if len(text) <= 15 else f"{cpus.first}...({len(cpus)})"
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str | Text]], room: Room) -> Table:
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str | Text]], screen: Screen) -> Table:
     """Make a table of all columns that there is room for."""
     wide = "verdict" in titles
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, expand=wide)
     right = {"rank", "pid", "threads", "use", "moves/s", "thread", "on"}
-    kept = [i for i, title in enumerate(titles) if room.width >= _NARROW or title not in _SPARED]
+    kept = [i for i, title in enumerate(titles) if screen.width >= _NARROW or title not in _SPARED]
     for title in (titles[i] for i in kept):
         grows = title == "verdict"
         table.add_column(

@@ -19,9 +19,10 @@ _GAP = "  "
 
 
 class Screen(Record):
-    """Where text is read: characters in a line, whether it shows colours, and whether it draws boxes."""
+    """Where text is read: characters in a line, lines, and whether it shows colours and boxes."""
 
     width: int = WIDTH
+    height: int = 24
     styled: bool = False
     draws: bool = True
 

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from ompbind.inspection.sampling import Look, compare_looks
-from ompbind.report.live_view import Room, make_view
+from ompbind.report.live_view import make_view
+from ompbind.report.text import Screen
 from tests.inspection.test_judge import cpus, process
 from tests.inspection.test_rank_processes import OWN, look_at, rank
 
@@ -30,7 +31,7 @@ def draw_inspection(seen, cpu_count, room):
 
 
 @pytest.mark.parametrize(
-    "room", [Room(), Room(width=40, height=12), Room(width=200, height=60), Room(draws=False)]
+    "room", [Screen(), Screen(width=40, height=12), Screen(width=200, height=60), Screen(draws=False)]
 )
 @pytest.mark.parametrize(
     ("cpu_count", "processes", "threads"), [(2, 1, 1), (8, 2, 40), (128, 64, 3), (1024, 4, 300)]
@@ -44,7 +45,7 @@ def test_views_fit(cpu_count, processes, threads, room):
 
 
 def test_a_narrow_screen_shows_numbers_and_verdicts_that_can_be_read():
-    for lines in (draw(8, 4, 2, Room(width=40, height=14)), draw(8, 4, 2, Room(width=63))):
+    for lines in (draw(8, 4, 2, Screen(width=40, height=14)), draw(8, 4, 2, Screen(width=63))):
         titles, first, *_ = [line for line in lines if "rank" in line or "1000" in line]
         assert titles.split() == ["rank", "pid", "may", "run", "on", "use", "verdict"]
         assert first.split()[:5] == ["-", "1000", "0-1", "0%", "ok"]
@@ -54,26 +55,26 @@ def test_a_narrow_screen_shows_numbers_and_verdicts_that_can_be_read():
 
 
 def test_cpus_have_bars_and_what_does_not_fit_is_counted():
-    lines = draw(4, 2, 2, Room())
+    lines = draw(4, 2, 2, Screen())
     assert lines[1].split("CPU")[1:] == [
         " 0   ·····   0%  ",
         " 1   █····  12%  ",
         " 2   █····  25%  ",
         " 3   ██···  38%",
     ]
-    many = draw(64, 32, 3, Room())
+    many = draw(64, 32, 3, Screen())
     assert any("more" in line and "..." in line for line in many)
     assert str(cpus("0-1")) in "".join(many)
 
 
 def test_verdicts_are_told_by_what_they_are_called():
     narrow = rank(1, "2*3", "libgomp.so.1", pid=13, OMP_PLACES="cores", OMP_PROC_BIND="true")
-    lines = draw_inspection(look_at(*OWN, rank(0, "0-1*2", pid=12), narrow), 4, Room())
+    lines = draw_inspection(look_at(*OWN, rank(0, "0-1*2", pid=12), narrow), 4, Screen())
     assert [line.rstrip().split("  ")[-1] for line in lines[2:5]] == ["verdict", "ok", "problem: narrowed"]
 
 
 def test_what_is_wrong_between_ranks_is_told():
-    lines = draw_inspection(look_at(*OWN, rank(0, "0-2", pid=12), rank(1, "2-3", pid=13)), 4, Room())
+    lines = draw_inspection(look_at(*OWN, rank(0, "0-2", pid=12), rank(1, "2-3", pid=13)), 4, Screen())
     assert "problem: outside" in lines[3]
     assert lines[5].startswith("problem: shared (")
     assert max(map(len, lines)) <= 80
