@@ -15,11 +15,15 @@ class SectionedOption(click.Option):
 
 
 class Verb(click.Command):
-    """A command with sections of options and examples, each a (what it does, command line) pair."""
+    """A command with sections of options and examples, each a (what it does, command line) pair.
+
+    One that takes a command takes all words behind its own options as that.
+    """
 
     def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+        self.allow_interspersed_args = all(param.name != "cmd" for param in self.params)
 
     def make_parser(self, ctx: click.Context) -> Any:
         """Make the parser, which finds short options where it looks first: among the long ones.
@@ -55,18 +59,10 @@ def option(section: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, cls=SectionedOption, section=section, **settings)
 
 
-def format_option(default: str, *others: str) -> Callable[[Any], Any]:
-    """Return the decorator for --format of a verb that prints one thing, for people or for programs."""
-    return option(
-        "Options",
-        "--format",
-        "format_",
-        type=click.Choice([default, *others]),
-        default=default,
-        show_default=True,
-        help="How to print it.",
-    )
+def format_option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return the decorator for --format of a verb that prints one thing; the first name is the default."""
+    settings = {"help": "How to print it.", "default": names[0], "show_default": True, **settings}
+    return option("Options", "--format", "format_", type=click.Choice(names), **settings)
 
 
 TABLE_OR_JSON = format_option("table", "json")
-"""What verbs have that print one thing, for people or for programs."""

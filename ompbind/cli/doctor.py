@@ -23,13 +23,7 @@ EXAMPLES = (
 )
 
 
-@click.command(
-    "doctor",
-    cls=Verb,
-    examples=EXAMPLES,
-    context_settings={"allow_interspersed_args": False},
-    short_help="Look for what would defeat a binding here.",
-)
+@click.command("doctor", cls=Verb, examples=EXAMPLES, short_help="Look for what would defeat a binding here.")
 @format_option("text", "json")
 @click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def doctor(format_: str, cmd: tuple[str, ...]) -> int:
@@ -49,7 +43,6 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
 
 
 def _read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
-    """Read all that checks look at; an empty `cmd` is no command."""
     from ompbind.doctor.read_command import find_preloadable, read_command
 
     work = _read_workload(cmd, env)

@@ -40,7 +40,6 @@ CPUs for itself. Without an engine it is a single rank.
     cls=Verb,
     help=HELP,
     examples=EXAMPLES,
-    context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
     short_help="Become one rank inside Slurm, MPI, Flux or torchrun.",
 )

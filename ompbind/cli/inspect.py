@@ -24,7 +24,6 @@ EXAMPLES = (
 
 
 def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    """Complete the names of live runs."""
     from ompbind.inspection.targets import read_runs_here
 
     return sorted({run.run_id for run in read_runs_here() if run.run_id.startswith(text)})
@@ -88,7 +87,6 @@ def _refuse(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
 
 
 def _show(target: "Target | None", format_: str, *, each: bool) -> int:
-    """Look once at a target, or at all runs, and print what is seen."""
     from ompbind.inspection.targets import find_all, inspect
     from ompbind.report.inspect import render_inspection, render_inspection_json
     from ompbind.report.ps import NONE_LIVE

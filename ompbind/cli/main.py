@@ -98,7 +98,6 @@ def _leave(code: int) -> NoReturn:
 
 
 def _explain(error: Exception, *, launching: bool) -> int:
-    """Tell what went wrong and return the exit code."""
     from ompbind.report.text import render_error, render_paragraph  # late: nothing went wrong, mostly
 
     code = OmpbindError.launch_code if launching else OmpbindError.exit_code

@@ -22,7 +22,6 @@ RUN_ID = "plan"  # the name of the run in a plan that nobody has named, so that 
 
 
 def _strategies(text: str) -> tuple[str, ...]:
-    """Read names of strategies for click."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     unknown = [name for name in names if name not in STRATEGIES]
     if unknown:
@@ -33,52 +32,32 @@ def _strategies(text: str) -> tuple[str, ...]:
 EXAMPLES = (
     ("Which CPUs would four ranks get here", "ompbind plan -n 4"),
     ("Where on the machine", "ompbind plan -n 4 --format picture"),
-    (
-        "The same on a recorded machine, for a program",
-        "ompbind plan -n 4 --topology machine.tar.gz --format json",
-    ),
-    (
-        "Give this shell the variables that rank 1 would have (it is not confined)",
-        'eval "$(ompbind plan -n 2 --format sh --rank 1)"',
-    ),
+    ("The same on a recorded machine, for a program",
+     "ompbind plan -n 4 --topology machine.tar.gz --format json"),
+    ("Give this shell the variables that rank 1 would have (it is not confined)",
+     'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
     ("Which strategy crosses the fewest borders", "ompbind plan -n 6 --compare balanced,compact,spread"),
     ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
-)
+)  # fmt: skip
 
 
 @click.command(
-    "plan",
-    cls=Verb,
-    examples=EXAMPLES,
-    context_settings={"allow_interspersed_args": False},
-    short_help="Show which CPUs every rank would get, and why.",
+    "plan", cls=Verb, examples=EXAMPLES, short_help="Show which CPUs every rank would get, and why."
 )
 @planning_options
 @option(
-    OUTPUT,
-    "--format",
-    "format_",
-    type=click.Choice(list(FORMATS)),
-    metavar="NAME",
-    default="table",
-    show_default=True,
-    help=f"How to print the plan: {formats_help()}.",
-)
+    OUTPUT, "--format", "format_", type=click.Choice(list(FORMATS)), metavar="NAME", default="table",
+    show_default=True, help=f"How to print the plan: {formats_help()}.",
+)  # fmt: skip
 @option(
-    OUTPUT,
-    "--rank",
-    type=click.IntRange(min=0),
-    metavar="R",
+    OUTPUT, "--rank", type=click.IntRange(min=0), metavar="R",
     help=f"The rank for --format {formats_for('one')}; the only one for {formats_for('any')}.",
-)
+)  # fmt: skip
 @option(OUTPUT, "--explain", is_flag=True, help="Add the reason for every choice, and the plan's measures.")
 @option(
-    OUTPUT,
-    "--compare",
-    type=_strategies,
-    metavar="NAMES",
+    OUTPUT, "--compare", type=_strategies, metavar="NAMES",
     help="Show the plans of several strategies side by side, as in balanced,compact,spread.",
-)
+)  # fmt: skip
 @click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
     """Show which CPUs every rank would get, and why; nothing is started.

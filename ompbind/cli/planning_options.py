@@ -23,7 +23,6 @@ from ompbind.procfs.reader import read_variables
 from ompbind.programs.command_analysis import preload_entries, read_workload
 from ompbind.programs.library_catalog import PRELOADABLE
 from ompbind.programs.workload import Workload
-from ompbind.record import Record
 
 PLANNING = "Planning options"
 RANKS = "Options for the ranks"
@@ -75,11 +74,12 @@ def _complete_preloads(ctx: click.Context, param: click.Parameter, text: str) ->
     return names if names else complete_files(ctx, param, text)
 
 
-class Planned(Record):
+class Planned:
     """A planning option, which can also be given as OMPBIND_<NAME> in the environment."""
 
-    names: tuple[str, ...]
-    settings: Mapping[str, Any]
+    def __init__(self, *names: str, **settings: Any) -> None:
+        self.names = names
+        self.settings = settings
 
     @property
     def variable(self) -> str:
@@ -92,65 +92,60 @@ class Planned(Record):
         return option(section, *self.names, envvar=self.variable, **self.settings)
 
 
-def _planned(*names: str, **settings: Any) -> Planned:
-    return Planned(names=names, settings=settings)
-
-
-TOPOLOGY = _planned("--topology", metavar="SOURCE", default="live", show_default=True,
-                    shell_complete=complete_files,
-                    help=f"The machine: {labels()}")  # fmt: skip
+TOPOLOGY = Planned("--topology", metavar="SOURCE", default="live", show_default=True,
+                   shell_complete=complete_files, help=f"The machine: {labels()}")  # fmt: skip
 QUIET = option(RUNNING, "-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 
 _PLANNING_OPTIONS = (
-    _planned("-n", "--ranks", type=count_or("auto"), metavar="N|auto",
+    Planned("-n", "--ranks", type=count_or("auto"), metavar="N|auto",
               help="How many ranks; auto asks the strategy, or the mask.  [default: 1]"),
-    _planned("-m", "--mask", metavar="MASK",
+    Planned("-m", "--mask", metavar="MASK",
               help="CPUs to use, '|' between ranks: '0-3', '0-7|8-15', 'node:1', 'all,^0'."),
-    _planned("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default=DEFAULT_STRATEGY,
+    Planned("-s", "--strategy", type=click.Choice(list(STRATEGIES)), default=DEFAULT_STRATEGY,
               show_default=True, metavar="NAME",
               help=f"How to divide the CPUs: {', '.join(STRATEGIES)}."),
-    _planned("--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
+    Planned("--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
               show_default=True,
               help="Hardware threads used per core; auto is 1, or 4 on SMT8, and never prunes a mask."),
-    _planned("--sibling", type=click.Choice(["first", "last"]), default="first",
+    Planned("--sibling", type=click.Choice(["first", "last"]), default="first",
               show_default=True,
               help="Which hardware threads of a core to use first."),
-    _planned("-t", "--threads", type=click.IntRange(min=1), metavar="T",
+    Planned("-t", "--threads", type=click.IntRange(min=1), metavar="T",
               help="Threads per rank [default: its CPUs, within the cgroup quota]."),
-    _planned("--reserve", type=click.IntRange(min=0), metavar="K", default=0,
+    Planned("--reserve", type=click.IntRange(min=0), metavar="K", default=0,
               help="Whole cores of each rank's share to keep free."),
-    _planned("--reserve-total", type=click.IntRange(min=0), metavar="K", default=0,
+    Planned("--reserve-total", type=click.IntRange(min=0), metavar="K", default=0,
               help="Whole cores of the machine to keep free."),
-    _planned("--bind", type=click.Choice([str(one) for one in Bind]), default="rank",
+    Planned("--bind", type=click.Choice([str(one) for one in Bind]), default="rank",
               show_default=True, metavar="MODE",
               help="How OpenMP threads are bound: rank, core, thread, exact, none."),
-    _planned("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
+    Planned("--proc-bind", type=click.Choice([str(one) for one in ProcBind]), default="close",
               show_default=True,
               help="How threads take their places, where --bind gives several."),
-    _planned("--omp-runtime", type=click.Choice(["auto", *map(str, OmpRuntime)]), default="auto",
+    Planned("--omp-runtime", type=click.Choice(["auto", *map(str, OmpRuntime)]), default="auto",
               show_default=True, metavar="NAME",
               help=f"The OpenMP runtime of the command: auto (its files tell), {', '.join(OmpRuntime)}."),
-    _planned("--preload", "preloads", type=library_names, multiple=True, metavar="NAME|PATH",
+    Planned("--preload", "preloads", type=library_names, multiple=True, metavar="NAME|PATH",
              shell_complete=_complete_preloads,
              help=f"Put a library first in LD_PRELOAD: {', '.join(PRELOADABLE)}, or a path; also several."),
-    _planned("--expect", type=library_names, multiple=True, metavar="NAME|PATH",
+    Planned("--expect", type=library_names, multiple=True, metavar="NAME|PATH",
              shell_complete=_complete_preloads,
              help="Warn unless these libraries are preloaded, names or paths, as in tcmalloc,iomp."),
-    _planned("--memory", type=click.Choice([str(one) for one in Memory]), default="local",
+    Planned("--memory", type=click.Choice([str(one) for one in Memory]), default="local",
               show_default=True, metavar="MODE",
               help="Where memory comes from: local (as the kernel does); bind, preferred, interleave:"
               " the NUMA nodes of the rank's CPUs."),
-    _planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
+    Planned("--core-kind", type=click.Choice(["performance", "efficiency", "all"]), default="all",
               show_default=True, metavar="KIND",
               help="Cores to use of a hybrid processor: performance, efficiency, all."),
-    _planned("--share", is_flag=True,
+    Planned("--share", is_flag=True,
               help="Let ranks share CPUs, and use those of other runs without a warning."),
-    _planned("--avoid", is_flag=True, help="Plan on the cores that no other live run uses."),
-    _planned("--exclusive", is_flag=True, help="Refuse to start on cores that another live run uses."),
-    _planned("--allow-partial", is_flag=True,
+    Planned("--avoid", is_flag=True, help="Plan on the cores that no other live run uses."),
+    Planned("--exclusive", is_flag=True, help="Refuse to start on cores that another live run uses."),
+    Planned("--allow-partial", is_flag=True,
               help="Drop CPUs of the mask that cannot be used, with a warning."),
-    _planned("--strict", is_flag=True, help="Make everything that cannot be bound as asked an error."),
-    _planned("--compat", type=click.Choice(list(FRAMEWORKS)),
+    Planned("--strict", is_flag=True, help="Make everything that cannot be bound as asked an error."),
+    Planned("--compat", type=click.Choice(list(FRAMEWORKS)),
               help="Read that program's own CPU variables where no option says otherwise."),
     TOPOLOGY,
 )  # fmt: skip

@@ -28,33 +28,24 @@ if TYPE_CHECKING:  # few runs are reported, most inherit their output
     from ompbind.execution.report_file import ReportFile
 
 EXAMPLES = (
-    (
-        "Four servers on equal shares of the machine, each with its own port",
-        "ompbind run -n 4 --env PORT=800{rank} -- python serve.py",
-    ),
-    (
-        "One rank for each NUMA node, one core of each kept free for I/O",
-        "ompbind run -n auto -s nodes --reserve 1 -- ./server",
-    ),
+    ("Four servers on equal shares of the machine, each with its own port",
+     "ompbind run -n 4 --env PORT=800{rank} -- python serve.py"),
+    ("One rank for each NUMA node, one core of each kept free for I/O",
+     "ompbind run -n auto -s nodes --reserve 1 -- ./server"),
     ("Two ranks on CPUs named by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
     ("Every line with the number of its rank", "ompbind run -n 2 --output tag -- python serve.py"),
-    (
-        "A job: the output of each rank in files, and a report for programs",
-        "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job",
-    ),
-    (
-        "Stop unless every thread stays on the CPUs of its rank",
-        "ompbind run -n 2 --verify=strict -- python serve.py",
-    ),
+    ("A job: the output of each rank in files, and a report for programs",
+     "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
+    ("Stop unless every thread stays on the CPUs of its rank",
+     "ompbind run -n 2 --verify=strict -- python serve.py"),
     ("Show what would happen", "ompbind run -n 4 --dry-run -- ./app"),
-)
+)  # fmt: skip
 
 
 @click.command(
     "run",
     cls=Verb,
     examples=EXAMPLES,
-    context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
     short_help="Plan, start and supervise n ranks of a command.",
 )
@@ -147,7 +138,6 @@ def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, 
 
 
 def _conclude(outcome: Outcome, *, reported: bool) -> int:
-    """Return the exit code of a run that is over."""
     if outcome.error:
         raise outcome.error
     if was_interrupted(outcome):

@@ -33,10 +33,6 @@ def output_modes(text: str) -> tuple[str, ...]:
     return modes
 
 
-def _complete_modes(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    return [modes for modes in (*MODES, "tag,files") if modes.startswith(text)]
-
-
 STRICT = "strict"
 
 
@@ -49,12 +45,13 @@ def verifying(text: str) -> str:
     )
 
 
-def _complete_verifying(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    return [STRICT] if STRICT.startswith(text) else []
+def _completing(*words: str) -> Callable[..., list[str]]:
+    return lambda ctx, param, text: [word for word in words if word.startswith(text)]
 
 
 _OPTIONS = (
-    option(RUNNING, "--output", type=output_modes, metavar="MODES", shell_complete=_complete_modes,
+    option(RUNNING, "--output", type=output_modes, metavar="MODES",
+           shell_complete=_completing(*MODES, "tag,files"),
            help="What becomes of output: inherit (nothing is in between), tag (each line with its rank),"
                 " files (in --log-dir), or tag,files.  [default: inherit]"),
     option(RUNNING, "--log-dir", type=click.Path(file_okay=False), metavar="DIR",
@@ -78,7 +75,7 @@ _OPTIONS = (
     option(RUNNING, "--rendezvous", is_flag=True,
            help="Give all ranks a MASTER_ADDR and a free MASTER_PORT to meet at, as torch.distributed does."),
     option(RUNNING, "--verify", type=verifying, is_flag=False, flag_value="", metavar="[=strict]",
-           shell_complete=_complete_verifying,
+           shell_complete=_completing(STRICT),
            help="Look at all threads of all ranks until they have settled, and say whether they run where"
                 " they should; with =strict the run ends, with exit code 125, where they do not. Only run can"
                 " do this: exec leaves nobody who could look."),
@@ -171,7 +168,5 @@ def _make_expected(plan: Plan, job: Job) -> "dict[int, tuple[Expected, int]]":
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
-    return {
-        one.rank: (expect_placement(one, plan.request.bind, job.run_id), one.threads)
-        for one in plan.placements
-    }
+    bind = plan.request.bind
+    return {one.rank: (expect_placement(one, bind, job.run_id), one.threads) for one in plan.placements}

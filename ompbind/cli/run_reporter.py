@@ -41,10 +41,8 @@ class RunReporter:
         """Say of a run what was not said while it was on; with `verbose` also what its ranks used."""
         if self._quiet or not (self._verbose or exit_code(outcome)):
             return ""
-        from ompbind.report.run_summary import (  # late: mostly there is nothing to say
-            render_accounts,
-            render_failures,
-        )
+        # late: mostly there is nothing to say
+        from ompbind.report.run_summary import render_accounts, render_failures
 
         accounts = render_accounts(outcome, self._plan) if self._verbose else ""
         return "\n".join(filter(None, (render_failures(outcome, seen=self._seen), accounts)))

@@ -2,7 +2,7 @@
 
 import click
 
-from ompbind.cli.click_base import Verb, option
+from ompbind.cli.click_base import Verb, format_option
 from ompbind.cli.console import read_screen
 from ompbind.cli.planning_options import TOPOLOGY
 from ompbind.machine.model import Machine
@@ -19,15 +19,10 @@ EXAMPLES = (
 @click.command(
     "topo", cls=Verb, examples=EXAMPLES, short_help="Show the machine: packages, nodes, caches, cores."
 )
-@option(
-    "Options",
-    "--format",
-    "format_",
-    type=click.Choice(["tree", "table", "json", "svg"]),
-    default="tree",
-    show_default=True,
+@format_option(
+    "tree", "table", "json", "svg",
     help="A tree, a table with a line for each CPU, JSON, or a picture for browsers (svg).",
-)
+)  # fmt: skip
 @TOPOLOGY.under("Options")
 def topo(format_: str, topology: str) -> int:
     """Show the machine: its packages, nodes, caches and cores, and what may be used."""

@@ -79,7 +79,6 @@ def make_title(crew: Crew) -> str:
 
 
 def _alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
-    """Group processes that look alike from outside."""
     groups: dict[object, list[ProcessState]] = {}
     for one in processes:
         rows = frozenset(
@@ -92,7 +91,6 @@ def _alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
 def _render_process(
     group: tuple[ProcessState, ...], memory: MemorySight | None, told: Mapping[str, str], *, each: bool
 ) -> Iterator[str]:
-    """Render one process, or several that look alike, below its crew."""
     process = group[0]
     more = f" and {len(group) - 1} more like it" if len(group) > 1 else ""
     yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"))
@@ -114,12 +112,13 @@ def _render_threads(process: ProcessState, *, each: bool) -> str:
     rows = _rows(process, each=each)
     firsts = [row[0] for row in rows]
     numbers = [str(row[0].tid if each else len(row)) for row in rows]
+    last = [CpuSet(one.cpu for one in row if one.cpu is not None) for row in rows]
     busy_s = [sum(one.busy_s or 0 for one in row) for row in rows]
     columns = [
         Column(title="thread" if each else "threads", cells=numbers, right=True),
         Column(title="name", cells=[plain(one.name) for one in firsts]),
         Column(title="may run on", cells=[render_cpus(one.cpus) for one in firsts], grows=True),
-        Column(title="ran on", cells=[_last(row) for row in rows], grows=True),
+        Column(title="ran on", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
         Column(title="policy", cells=[one.policy or "-" for one in firsts]),
         Column(title="state", cells=["".join(sorted({one.state for one in row})) for row in rows]),
         Column(title="CPU time", cells=[f"{seconds:.1f} s" for seconds in busy_s], right=True),
@@ -133,10 +132,6 @@ def _rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
     for one in process.threads:
         groups.setdefault(one.tid if each else (one.name, one.cpus, one.policy), []).append(one)
     return list(groups.values())
-
-
-def _last(threads: Sequence[ThreadState]) -> str:
-    return render_cpus(CpuSet(one.cpu for one in threads if one.cpu is not None)) or "-"
 
 
 def make_command(process: ProcessState) -> str:

@@ -13,7 +13,6 @@ from ompbind.cpuset import named
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Exited, Outcome, describe, describe_end, exit_code, signal_name
 from ompbind.planning.plan import Plan
-from ompbind.record import Record
 from ompbind.report.text import WIDTH, Column, clip, render_bytes, render_paragraph, render_table
 from ompbind.text import printable
 
@@ -26,13 +25,6 @@ ORDINARY = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGPIPE)
 """Signals of which nothing is said where one ends the only rank: shells and `timeout` keep silent, too."""
 
 
-class _Group(Record):
-    """Ranks that ended alike, in the order in which they did, and their hint; "" where there is none."""
-
-    ends: tuple[Exited, ...]
-    hint: str = ""
-
-
 def render_failures(outcome: Outcome, *, seen: bool = True) -> str:
     """Render what there is to add on ranks that failed by themselves, "" when there is nothing.
 
@@ -40,10 +32,11 @@ def render_failures(outcome: Outcome, *, seen: bool = True) -> str:
     a single rank are left out: then a run says no more than the command alone would.
     """
     alone = len(outcome.exits) == 1
-    told = [one for one in _groups(outcome) if _adds(one, alone=alone, seen=seen)]
-    lines = [line for one in told[:LAST_LINES] for line in _entry(one, words=not (alone and seen))]
+    words = not (alone and seen)
+    told = [(ends, hint) for ends, hint in _groups(outcome) if hint or _adds(ends, alone=alone, words=words)]
+    lines = [line for ends, hint in told[:LAST_LINES] for line in _entry(ends, hint, words=words)]
     if len(told) > LAST_LINES:
-        rest = (end.rank for one in told[LAST_LINES:] for end in one.ends)
+        rest = (end.rank for ends, _ in told[LAST_LINES:] for end in ends)
         lines.append(render_paragraph("ompbind", f"{named('rank', rest)} failed in other ways"))
     stopped = [one.rank for one in outcome.exits if one.stopped]
     if lines and stopped:
@@ -51,41 +44,40 @@ def render_failures(outcome: Outcome, *, seen: bool = True) -> str:
     return "\n".join(lines)
 
 
-def _groups(outcome: Outcome) -> Iterator[_Group]:
-    """Yield ranks that failed by themselves, by how they ended; the same hint comes only once."""
+def _groups(outcome: Outcome) -> Iterator[tuple[list[Exited], str]]:
+    """Yield ranks that failed by themselves, by how they ended, and a hint, "" where it was given already."""
     failed = [one for one in outcome.exits if one.failed]
     hints = {""}
     for end in dict.fromkeys((one.code, one.signal) for one in failed):
-        ends = tuple(one for one in failed if (one.code, one.signal) == end)
+        ends = [one for one in failed if (one.code, one.signal) == end]
         hint = find_hint(ends[0], outcome)
-        yield _Group(ends=ends, hint="" if hint in hints else hint)
+        yield ends, "" if hint in hints else hint
         hints.add(hint)
 
 
-def _adds(group: _Group, *, alone: bool, seen: bool) -> bool:
+def _adds(ends: Sequence[Exited], *, alone: bool, words: bool) -> bool:
     """Tell whether something is worth saying that was not said when the ranks ended."""
-    killer = group.ends[0].signal
+    killer = ends[0].signal
     strange = alone and killer is not None and killer not in ORDINARY
-    return bool(group.hint) or strange or (not (alone and seen) and _speaker(group) is not None)
+    return strange or (words and _speaker(ends) is not None)
 
 
-def _speaker(group: _Group) -> Exited | None:
-    """Return the first of the ranks that left last words."""
-    return next((one for one in group.ends if any(map(_plain, one.last_words))), None)
+def _speaker(ends: Sequence[Exited]) -> Exited | None:
+    return next((one for one in ends if any(map(_plain, one.last_words))), None)
 
 
-def _entry(group: _Group, *, words: bool) -> Iterator[str]:
-    first, speaker = group.ends[0], _speaker(group) if words else None
-    if len(group.ends) == 1:
+def _entry(ends: Sequence[Exited], hint: str, *, words: bool) -> Iterator[str]:
+    first, speaker = ends[0], _speaker(ends) if words else None
+    if len(ends) == 1:
         text = describe(first) + (", and wrote last:" if speaker else "")
     else:
-        text = f"{named('rank', (one.rank for one in group.ends))} {describe_end(first, several=True)}"
+        text = f"{named('rank', (one.rank for one in ends))} {describe_end(first, several=True)}"
         text += f"; rank {speaker.rank} wrote last:" if speaker else ""
     yield render_paragraph("ompbind", text)
     if speaker:
         yield from _shown(speaker.last_words)
-    if group.hint:
-        yield render_paragraph("  hint", group.hint)
+    if hint:
+        yield render_paragraph("  hint", hint)
 
 
 _STYLING = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-~])")

@@ -147,7 +147,6 @@ def _try(error: MaskError) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """Count the characters with which both texts begin."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

@@ -70,13 +70,8 @@ def _mask_name(machine: Machine, domain: Domain) -> str:
 
 
 def render_json(machine: Machine) -> str:
-    """Render the machine as JSON, schema ompbind-topo/1."""
-    return json.dumps(machine_record(machine), indent=2)
-
-
-def machine_record(machine: Machine) -> dict[str, object]:
-    """Return the JSON value of a machine: sets as list text, logical numbers, memory in bytes."""
-    return {
+    """Render the machine as JSON, schema ompbind-topo/1: CPUs as list text, memory in bytes."""
+    record = {
         "schema": "ompbind-topo/1",
         "source": machine.source,
         "arch": machine.arch,
@@ -110,6 +105,7 @@ def machine_record(machine: Machine) -> dict[str, object]:
         "bindable": machine.bindable,
         "remarks": list(machine.remarks),
     }
+    return json.dumps(record, indent=2)
 
 
 def _cpu_records(machine: Machine) -> Iterator[dict[str, object]]:

@@ -30,7 +30,6 @@ def render_listing(machine: Machine, *, styled: bool = False) -> str:
 
 
 def _numbers(machine: Machine, level: Level) -> dict[int, str]:
-    """Return the number of the domain of every CPU that is in one."""
     return {
         cpu: str(domain.os_id if level is Level.NODE else domain.index)
         for domain in machine.at(level)

@@ -118,7 +118,6 @@ def _merge(machine: Machine, domain: Domain, levels: Sequence[Level]) -> tuple[S
 
 
 def _alike(view: _View, domains: Sequence[Domain], levels: Sequence[Level]) -> Iterator[list[Domain]]:
-    """Group neighbouring domains that look the same inside."""
     cores = view.machine.at(Level.CORE)
     inner_levels = [view.machine.at(level) for level in levels if level is not Level.CORE]
 

@@ -53,7 +53,6 @@ def _line(verified: Verified, *, planned: bool) -> str:
 
 
 def _unseen(verified: Verified) -> Iterator[str]:
-    """Say of which ranks nothing was seen, and why."""
     for words, hidden in ((_UNSEEN, False), (_HIDDEN, True)):
         ranks = [one.rank for one in verified.ranks if not one.verdict and one.hidden == hidden]
         if ranks:

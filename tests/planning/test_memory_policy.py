@@ -1,5 +1,6 @@
 """Memory policies: who gets which, and what is said of it."""
 
+import json
 import re
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ompbind.planning.request import Memory, Request
 from ompbind.report.export.numactl import render_numactl
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan import plan_record, render_plan
-from ompbind.report.topology_json import machine_record
+from ompbind.report.topology_json import render_json
 from tests.machines import Shape, make_machine, write_tree
 
 DUAL = make_machine(Shape(packages=2, cores=4))
@@ -210,7 +211,7 @@ def test_recordings_tell_what_memory_a_cpuset_allows(tmp_path, files, expected):
     tree = write_tree(tmp_path / "machine", Shape(packages=2, cores=4), groups)
     machine = read_machine(str(tree))
     assert machine.memory_allowed == expected
-    again = make_described(machine_record(machine), machine.source)
+    again = make_described(json.loads(render_json(machine)), machine.source)
     assert again == machine
 
 

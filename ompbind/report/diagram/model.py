@@ -90,17 +90,15 @@ def framed_levels(machine: Machine) -> list[Level]:
     ]
 
 
-def _nested(
-    machine: Machine, cores: Sequence[Box], inside: CpuSet, levels: Sequence[Level]
-) -> tuple[Box, ...]:
+def _nested(machine: Machine, cores: Sequence[Box], inside: CpuSet, levels: Sequence[Level]) -> list[Box]:
     """Return the boxes of what is inside a set of CPUs, each CPU in exactly one of them."""
     if not levels:
-        return tuple(_part(core, inside) for core in cores if not core.cpus.isdisjoint(inside))
+        return [_part(core, inside) for core in cores if not core.cpus.isdisjoint(inside)]
     boxes, rest = [], inside
     for domain, cpus in _shares(machine.at(levels[0]), inside):
         boxes.append(_framed(machine, domain, cpus, _nested(machine, cores, cpus, levels[1:])))
         rest -= cpus
-    return (*boxes, *_nested(machine, cores, rest, levels[1:])) if rest else tuple(boxes)
+    return [*boxes, *_nested(machine, cores, rest, levels[1:])] if rest else boxes
 
 
 def _shares(domains: Iterable[Domain], cpus: CpuSet) -> Iterator[tuple[Domain, CpuSet]]:
@@ -111,7 +109,7 @@ def _shares(domains: Iterable[Domain], cpus: CpuSet) -> Iterator[tuple[Domain, C
             cpus -= share
 
 
-def _framed(machine: Machine, domain: Domain, cpus: CpuSet, inner: tuple[Box, ...]) -> Box:
+def _framed(machine: Machine, domain: Domain, cpus: CpuSet, inner: Sequence[Box]) -> Box:
     """Return the box of a domain, or of a part of it, joined with the one inside it if that is as large."""
     title = ("" if cpus == domain.cpus else "part of ") + render_title(machine, domain)
     if len(inner) == 1 and inner[0].style != Level.CORE:
@@ -119,7 +117,7 @@ def _framed(machine: Machine, domain: Domain, cpus: CpuSet, inner: tuple[Box, ..
         return only.replace(style=str(domain.level), title=(title, *only.title), tip=f"{title}, {only.tip}")
     flow = _trunk_flow(inner) if cpus == machine.online else "square"
     tip = f"{title}: CPUs {cpus}"
-    return Box(style=str(domain.level), title=(title,), tip=tip, cpus=cpus, flow=flow, inside=inner)
+    return Box(style=str(domain.level), title=(title,), tip=tip, cpus=cpus, flow=flow, inside=tuple(inner))
 
 
 def _trunk_flow(inner: Sequence[Box]) -> Flow:
@@ -161,46 +159,37 @@ def kind_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
 
 def _cpu_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
     """Map the marks of CPUs to those that have them, and to their words."""
-    apart = dict(_reasons_apart(machine))
+    apart = _reasons_apart(machine)
+    reasons = ", ".join(words for _, words in apart)
     return {
-        "apart": (union(apart.values()), f"set apart ({', '.join(apart)})"),
+        "apart": (union(cpus for cpus, _ in apart), f"set apart ({reasons})"),
         "not-allowed": (machine.online - machine.allowed, "not allowed"),
     }
 
 
-def _reasons_apart(machine: Machine) -> Iterator[tuple[str, CpuSet]]:
-    for words, cpus in machine.reasons_apart:
-        if cpus & machine.online:
-            yield words, cpus & machine.online
+def _reasons_apart(machine: Machine) -> list[tuple[CpuSet, str]]:
+    return [(found, words) for words, cpus in machine.reasons_apart if (found := cpus & machine.online)]
 
 
 def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
     marks = _cpu_marks(machine)
-    apart = [(cpus, words) for words, cpus in _reasons_apart(machine)]
-    told = [*kind_marks(machine).values(), *apart, marks["not-allowed"]]
+    told = [*kind_marks(machine).values(), *_reasons_apart(machine), marks["not-allowed"]]
     where = _where(machine)
     letters = max(len(str(max(machine.online))), *(len(stamp.sign) for stamp in overlay.cpus.values()), 0)
     for cpu in machine.online:
         stamp = overlay.cpus.get(cpu, NO_STAMP)
-        tip = [
-            f"CPU {cpu}",
-            stamp.words,
-            *where.get(cpu, ()),
-            *(words for cpus, words in told if cpu in cpus),
-        ]
+        words = (words for cpus, words in told if cpu in cpus)
+        tip = (f"CPU {cpu}", stamp.words, *where.get(cpu, ()), *words)
+        own = (mark for mark, (cpus, _) in marks.items() if cpu in cpus)
         yield Box(
             style="cpu",
             title=(str(cpu),),
             label=stamp.sign,
-            marks=tuple(dict.fromkeys(filter(None, (*_marks(marks, cpu), stamp.mark)))),
+            marks=tuple(dict.fromkeys(filter(None, (*own, stamp.mark)))),
             tip=", ".join(filter(None, tip)),
             cpus=CpuSet((cpu,)),
             letters=letters,
         )
-
-
-def _marks(marks: Mapping[str, tuple[CpuSet, str]], cpu: int) -> Iterator[str]:
-    return (mark for mark, (cpus, _) in marks.items() if cpu in cpus)
 
 
 def _where(machine: Machine) -> Mapping[int, Sequence[str]]:
@@ -222,29 +211,23 @@ def _near(machine: Machine, node: Node) -> CpuSet:
 
 def _beside(box: Box, near: CpuSet, memory: Box) -> Box:
     """Put memory below the smallest box that has all the CPUs it is nearest to."""
-    inside = list(box.inside)
-    for i, inner in enumerate(inside):
+    for i, inner in enumerate(box.inside):
         if near <= inner.cpus and inner.style != Level.CORE:
-            inside[i] = _beside(inner, near, memory)
-            return box.replace(inside=tuple(inside))
+            return box.replace(inside=(*box.inside[:i], _beside(inner, near, memory), *box.inside[i + 1 :]))
     return Box(style="group", cpus=box.cpus, flow="column", inside=(box, memory))
 
 
 def _legend(cores: Sequence[Box], machine: Machine, overlay: Overlay) -> Box:
     """Return the key of what occurs, each entry drawn as what it tells of."""
-    keys = []
+    keys: list[tuple[tuple[str, ...], str]] = []
     if any(not core.marks for core in cores):
-        title = "core, with its CPUs by number" + (" and what they are for" if overlay.cpus else "")
-        keys.append(Box(style="key", marks=("core",), title=(title,)))
-    for mark, (cpus, words) in kind_marks(machine).items():
-        if cpus & machine.online:
-            keys.append(Box(style="key", marks=("core", mark), title=(words,)))
+        purpose = " and what they are for" if overlay.cpus else ""
+        keys.append((("core",), f"core, with its CPUs by number{purpose}"))
+    kinds = kind_marks(machine).items()
+    keys += [(("core", mark), words) for mark, (cpus, words) in kinds if cpus & machine.online]
     stamps = (*overlay.ranks, *overlay.cpu_keys)
-    for one in stamps:
-        title = " = ".join(filter(None, (one.sign, one.words)))
-        keys.append(Box(style="key", marks=("cpu", one.mark), title=(title,)))
+    keys += [(("cpu", one.mark), " = ".join(filter(None, (one.sign, one.words)))) for one in stamps]
     told = {one.mark for one in stamps}
-    for mark, (cpus, words) in _cpu_marks(machine).items():
-        if cpus and mark not in told:
-            keys.append(Box(style="key", marks=("cpu", mark), title=(f"CPU {words}",)))
-    return _group(keys).replace(flow="rest")
+    others = _cpu_marks(machine).items()
+    keys += [(("cpu", mark), f"CPU {words}") for mark, (cpus, words) in others if cpus and mark not in told]
+    return _group(Box(style="key", marks=marks, title=(words,)) for marks, words in keys).replace(flow="rest")

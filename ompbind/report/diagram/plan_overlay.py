@@ -5,9 +5,11 @@ that would be longer; `R` is reserved, `.` idle, `*` set apart, `o` left to othe
 *mark* says how it looks.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, named, run_text, union
 from ompbind.machine.model import Level
 from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
@@ -92,9 +94,9 @@ def _owners(given: Iterable[tuple[CpuSet, int]]) -> dict[int, CpuSet]:
 
 
 def _signs(sets: Iterable[CpuSet]) -> dict[CpuSet, str]:
-    """Give every set of ranks its sign: its numbers, or the next free letter where these are long."""
+    """Give every set of ranks its sign: its numbers, else the next free of a, b, ... z, a1 ..."""
     signs: dict[CpuSet, str] = {}
-    letters = _letters()
+    letters = (f"{letter}{number or ''}" for number in itertools.count() for letter in ascii_lowercase)
     for ranks in sets:
         if ranks and ranks not in signs:
             text = _numbers(ranks)
@@ -104,42 +106,31 @@ def _signs(sets: Iterable[CpuSet]) -> dict[CpuSet, str]:
 
 def _numbers(ranks: CpuSet) -> str:
     """Write ranks with slashes, three and more neighbours as a range: "0/1", "0-3/8"."""
-    runs = ((start, start + length - 1) for start, length in ranks.runs())
-    return "/".join(f"{low}-{high}" if high - low > 1 else _pair(low, high) for low, high in runs)
-
-
-def _pair(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}/{high}"
-
-
-def _letters() -> Iterator[str]:
-    """Yield "a" to "z", and then the same with numbers: "a1"."""
-    number = 0
-    while True:
-        yield from (f"{letter}{number or ''}" for letter in "abcdefghijklmnopqrstuvwxyz")
-        number += 1
+    return "/".join(
+        run_text(start, length) if length != 2 else f"{start}/{start + 1}" for start, length in ranks.runs()
+    )
 
 
 def _rank_stamps(owners: _Owners, signs: Mapping[CpuSet, str]) -> dict[int, Stamp]:
-    made = {
-        ranks: Stamp(sign=signs[ranks], mark=_mark(ranks), words=named("rank", ranks))
-        for ranks in set(owners.values())
-    }
+    made = {ranks: _ranks_stamp(ranks, signs, named("rank", ranks)) for ranks in set(owners.values())}
     return {cpu: made[ranks] for cpu, ranks in owners.items()}
 
 
-def _mark(ranks: CpuSet) -> str:
-    return rank_mark(ranks.first) if len(ranks) == 1 else "shared"
+def _ranks_stamp(ranks: CpuSet, signs: Mapping[CpuSet, str], words: str) -> Stamp:
+    mark = rank_mark(ranks.first) if len(ranks) == 1 else "shared"
+    return Stamp(sign=signs[ranks], mark=mark, words=words)
 
 
 def _other_stamps(plan: Plan, owners: _Owners) -> dict[int, Stamp]:
-    """Return the stamps of CPUs that no rank has."""
     machine = plan.machine
     kept = _owners((one.reserved, one.rank) for one in plan.placements)
     stamps = {}
     for cpu in machine.online - CpuSet(owners):
         if cpu in plan.reserved:
-            stamps[cpu] = _RESERVED.replace(words=_reserved_for(kept.get(cpu, EMPTY), plan))
+            ranks = kept.get(cpu, EMPTY)
+            stamps[cpu] = _RESERVED
+            if 0 < len(ranks) < len(plan.placements):  # where it is for all, that says nothing
+                stamps[cpu] = _RESERVED.replace(words=f"reserved for {named('rank', ranks)}")
         elif cpu not in machine.allowed:
             stamps[cpu] = _NOT_ALLOWED
         elif cpu in plan.avoided:
@@ -147,12 +138,6 @@ def _other_stamps(plan: Plan, owners: _Owners) -> dict[int, Stamp]:
         else:
             stamps[cpu] = _APART if cpu in machine.apart else _IDLE
     return stamps
-
-
-def _reserved_for(ranks: CpuSet, plan: Plan) -> str:
-    """Say for whom a CPU is reserved; where it is for all, that says nothing."""
-    some = 0 < len(ranks) < len(plan.placements)
-    return f"reserved for {named('rank', ranks)}" if some else "reserved"
 
 
 _RESERVED = Stamp(sign="R", mark="reserved", words="reserved")
@@ -186,7 +171,7 @@ def _core_stamps(
     for cpus, ranks in cores:
         if ranks:
             words = told[ranks.first] if len(ranks) == 1 else named("rank", ranks)
-            yield Stamp(sign=signs[ranks], mark=_mark(ranks), words=words)
+            yield _ranks_stamp(ranks, signs, words)
         else:
             best = min((stamps[cpu] for cpu in cpus), key=lambda one: _TELLING.index(one.mark))
             yield best.replace(words=best.words or _WORDS[best.mark])
@@ -194,10 +179,7 @@ def _core_stamps(
 
 def _tell(one: Placement) -> str:
     """Say what a rank has: "rank 0: CPUs 0-3, 4 threads"."""
-    listed = render_cpus(one.cpuset)
-    cpus = f"CPU{'s' * (len(one.cpus) > 1)} {listed}"
-    if len(listed) > _LIST:
-        cpus = count(len(one.cpus), "CPU")
+    cpus = named("CPU", one.cpus) if len(render_cpus(one.cpuset)) <= _LIST else count(len(one.cpus), "CPU")
     return f"rank {one.rank}: {cpus}, {count(one.threads, 'thread')}"
 
 
@@ -227,13 +209,11 @@ def _keys(plan: Plan, signs: Mapping[CpuSet, str], stamps: Iterable[Stamp]) -> I
 def _shared_keys(signs: Mapping[CpuSet, str]) -> Iterator[Stamp]:
     """Yield one key for all signs that are numbers of several ranks, and one for each of a few letters."""
     several = {sign: ranks for ranks, sign in signs.items() if len(ranks) > 1}
-    letters = [sign for sign, ranks in several.items() if sign != _numbers(ranks)]
-    plain = next((sign for sign, ranks in several.items() if sign == _numbers(ranks)), None)
-    if plain:
-        yield Stamp(sign=plain, mark="shared", words=_WORDS["shared"])
+    numbers = [sign for sign, ranks in several.items() if sign == _numbers(ranks)]
+    letters = [sign for sign in several if sign not in numbers]
+    told = [(sign, _WORDS["shared"]) for sign in numbers[:1]]
     if len(letters) > KEYS:
-        words = "sets of many ranks; --format json tells them"
-        yield Stamp(sign=f"{letters[0]} to {letters[-1]}", mark="shared", words=words)
+        told.append((f"{letters[0]} to {letters[-1]}", "sets of many ranks; --format json tells them"))
     else:
-        for sign in letters:
-            yield Stamp(sign=sign, mark="shared", words=named("rank", several[sign]))
+        told += [(sign, named("rank", several[sign])) for sign in letters]
+    yield from (Stamp(sign=sign, mark="shared", words=words) for sign, words in told)

@@ -49,9 +49,7 @@ _PLAN_STYLE = "\n".join(
 )
 """How the CPUs of a plan look beside that."""
 
-_FRAMELESS = {"group", "lines", "line"}
-_CENTRED = {"cpu", "key"}
-
+_CENTRED = ("cpu", "key")
 _BASE = LINE - 4  # pixels from the top of a line of text to its base line
 
 _ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -92,12 +90,12 @@ def _render(boxes: Box, title: str, style: str) -> str:
 
 
 def _drawn(box: Box) -> Iterator[str]:
-    """Yield the lines of a box and of what is inside it."""
     yield f'<g class="{" ".join((box.style, *box.marks))}">'
     if box.tip:
         yield f"<title>{_text(box.tip)}</title>"
-    if box.style not in _FRAMELESS:
-        yield f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}"{_corner(box)}/>'
+    if box.style not in ("group", "lines", "line"):
+        corner = ' rx="3"' if box.style in _CENTRED else ""
+        yield f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}"{corner}/>'
     yield from _titled(box)
     for one in box.inside:
         yield from _drawn(one)
@@ -108,15 +106,9 @@ def _titled(box: Box) -> Iterator[str]:
     """Yield the title line by line and the label below it, centred in what is small."""
     pad = padding(box.style)
     x = box.x + (box.width // 2 if box.style in _CENTRED else pad)
-    for i, line in enumerate(box.title):
-        yield f'<text x="{x}" y="{box.y + pad + LINE * i + _BASE}">{_text(line)}</text>'
-    if box.label:
-        y = box.y + pad + LINE * len(box.title) + _BASE
-        yield f'<text class="label" x="{x}" y="{y}">{_text(box.label)}</text>'
-
-
-def _corner(box: Box) -> str:
-    return ' rx="3"' if box.style in _CENTRED else ""
+    lines = [("", line) for line in box.title] + [(' class="label"', box.label)] * bool(box.label)
+    for y, (kind, line) in enumerate(lines):
+        yield f'<text{kind} x="{x}" y="{box.y + pad + LINE * y + _BASE}">{_text(line)}</text>'
 
 
 def _text(text: str) -> str:

@@ -97,7 +97,6 @@ def _spots(boxes: Sequence[Box], columns: int, gap: int) -> Spots:
 
 
 def _extent(boxes: Sequence[Box], spots: Spots) -> tuple[int, int]:
-    """Return the width and height that boxes cover together."""
     corners = [(x + box.width, y + box.height) for box, (x, y) in zip(boxes, spots, strict=True)]
     return max((x for x, _ in corners), default=0), max((y for _, y in corners), default=0)
 
@@ -112,17 +111,15 @@ def _columns(boxes: Sequence[Box], flow: Flow, gap: int, floor: int) -> int:
     fitting = [columns for columns in choices if extents[columns][0] <= room] or choices[:1]
     if flow != "square":
         return fitting[-1]
-    others = [columns for columns in choices if columns >= fitting[-1]]
-    return min(others, key=lambda columns: _cost(len(boxes), columns, extents[columns]))
 
+    def cost(columns: int) -> float:
+        wide, high = extents[columns]
+        blank = -len(boxes) % columns / len(boxes)  # of the last row
+        return abs(log(wide / high / _ASPECT)) + _BLANK * blank
 
-def _cost(count: int, columns: int, extent: tuple[int, int]) -> float:
-    """Weigh an arrangement: how far from the best aspect, and how much of its last row is blank."""
-    blank = -count % columns / count
-    return abs(log(extent[0] / extent[1] / _ASPECT)) + _BLANK * blank
+    return min((columns for columns in choices if columns >= fitting[-1]), key=cost)
 
 
 def _placed(box: Box, x: int, y: int) -> Box:
-    """Return a box with places relative to the picture, inside as well."""
     at = (box.x + x, box.y + y)
     return box.replace(x=at[0], y=at[1], inside=tuple(_placed(one, *at) for one in box.inside))

@@ -13,22 +13,10 @@ from ompbind.cpuset import count
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
+from ompbind.report.diagram import text_canvas as canvas
 from ompbind.report.diagram.model import Box, framed_levels, kind_marks, make_body, make_cores
 from ompbind.report.diagram.plan_overlay import KEYS, NO_STAMP, NOTHING, Overlay, Stamp, make_overlay
-from ompbind.report.diagram.text_canvas import (
-    DRAWN,
-    SIDES,
-    TYPED,
-    Block,
-    Frame,
-    beside,
-    columns_of,
-    frame,
-    pack,
-    pad,
-    stack,
-    text_block,
-)
+from ompbind.report.diagram.text_canvas import SIDES, Block, stack
 from ompbind.report.text import Screen, breakable
 from ompbind.text import plain
 
@@ -67,9 +55,8 @@ class _Brush(Record):
     in_runs: bool = False
 
     @property
-    def frame(self) -> Frame:
-        """The characters of frames."""
-        return DRAWN if self.screen.draws else TYPED
+    def frame(self) -> canvas.Frame:
+        return canvas.DRAWN if self.screen.draws else canvas.TYPED
 
 
 class _Part(Record):
@@ -86,18 +73,13 @@ def render_picture(plan: Plan, screen: Screen) -> str:
     """Render the plan as a picture that fits a screen, with a legend and its warnings."""
     overlay = make_overlay(plan)
     body, in_runs = _body(plan.machine, overlay, screen)
-    parts = [
-        [*_fitted(overlay.head, screen)],
-        body,
-        [*_legend([*_keys(len(plan.placements), overlay, screen, in_runs)], screen)],
-        [*_fitted([*_spare(overlay), *overlay.notes], screen)],
-    ]
-    text = "\n\n".join("\n".join(lines) for lines in parts if lines)
+    head, notes = _fitted(overlay.head, screen), _fitted([*_spare(overlay), *overlay.notes], screen)
+    legend = _legend([*_keys(len(plan.placements), overlay, screen, in_runs)], screen)
+    text = "\n\n".join(filter(None, map("\n".join, (head, body, legend, notes))))
     return text if screen.draws else text.encode("ascii", "replace").decode()
 
 
 def _fitted(texts: Iterable[str], screen: Screen) -> Iterator[str]:
-    """Yield the lines of texts, no longer than the screen is wide."""
     for text in texts:
         words = breakable(" ".join(plain(text).split()), screen.width // 2)
         yield from wrap(words, screen.width, break_on_hyphens=False, subsequent_indent="  ")
@@ -124,7 +106,6 @@ def _lines(body: Iterable[Box], brush: _Brush) -> list[str]:
 
 
 def _longest(box: Box) -> int:
-    """Return the characters of the longest cell in a box."""
     return len(box.title[0]) if box.style == _CELL else max(map(_longest, box.inside), default=1)
 
 
@@ -154,19 +135,12 @@ def _kind(box: Box, brush: _Brush) -> str | None:
 
 
 def _row(kind: str, cores: Iterable[Box], brush: _Brush) -> Box:
-    """Return cores as a row of cells, one for each or one for each run of them that are alike."""
     stamps = [brush.stamps[core.cpus.first] for core in cores]
-    cells = [_cell(one.sign, one.mark) for one in stamps]
+    cells = [(one.sign, one.mark) for one in stamps]
     if brush.in_runs:
-        cells = [
-            _cell(_counted(sign, len(list(run)), brush), mark)
-            for (sign, mark), run in groupby((one.sign, one.mark) for one in stamps)
-        ]
-    return Box(style=_RUN, title=(kind,), inside=tuple(cells))
-
-
-def _cell(text: str, mark: str) -> Box:
-    return Box(style=_CELL, title=(text,), marks=(mark,))
+        cells = [(_counted(sign, len(list(run)), brush), mark) for (sign, mark), run in groupby(cells)]
+    inside = (Box(style=_CELL, title=(text,), marks=(mark,)) for text, mark in cells)
+    return Box(style=_RUN, title=(kind,), inside=tuple(inside))
 
 
 def _counted(sign: str, times: int, brush: _Brush) -> str:
@@ -185,11 +159,11 @@ def _arranged(boxes: Sequence[Box], room: int, brush: _Brush, is_column: bool = 
         lead = max(len(one.title[0]) for one in same) if style else 0
         parts = [_part(box, room, lead, brush) for box in same]
         width, gap = max(part.width for part in parts), _GAP if style else 1
-        columns = 1 if is_column else columns_of(len(parts), width, room, gap)
+        columns = 1 if is_column else canvas.columns_of(len(parts), width, room, gap)
         if columns == 1:
             width = max([width, *(part.in_a_line for part in parts if part.in_a_line <= room)])
         done = [_finished(part, width, brush) for part in parts]
-        blocks += [beside(done[i : i + columns], gap) for i in range(0, len(done), columns)]
+        blocks += [canvas.beside(done[i : i + columns], gap) for i in range(0, len(done), columns)]
     return stack(blocks)
 
 
@@ -198,30 +172,22 @@ def _part(box: Box, room: int, lead: int, brush: _Brush) -> _Part:
     if box.style in (_RUN, _ROW):
         block = _drawn_row(box, room, lead, brush)
         return _Part(box=box, inside=block, width=block.width)
-    if box.style == "memory":
-        block = text_block(pack(box.title, room, brush.frame.dot))
-        return _Part(box=box, inside=block, width=block.width)
-    is_framed = bool(box.title) and room >= _FRAMED
+    is_framed = bool(box.title) and room >= _FRAMED and box.style != "memory"
     space = room - SIDES * is_framed
     block = _arranged(box.inside, space, brush, box.flow == "column")
     if not is_framed:
-        block = stack([text_block(pack(box.title, room, brush.frame.dot)), block])
+        block = stack([canvas.text_block(canvas.pack(box.title, room, brush.frame.dot)), block])
         return _Part(box=box, inside=block, width=block.width)
-    longest = max(len(line) for part in box.title for line in pack([part], space, ""))
-    return _Part(
-        box=box,
-        inside=block,
-        width=max(block.width, longest) + SIDES,
-        is_framed=True,
-        in_a_line=len(brush.frame.dot.join(box.title)) + SIDES,
-    )
+    longest = max(len(line) for part in box.title for line in canvas.pack([part], space, ""))
+    width, in_a_line = max(block.width, longest) + SIDES, len(brush.frame.dot.join(box.title)) + SIDES
+    return _Part(box=box, inside=block, width=width, is_framed=True, in_a_line=in_a_line)
 
 
 def _finished(part: _Part, width: int, brush: _Brush) -> Block:
     if not part.is_framed:
-        return pad(part.inside, width)
-    title = pack(part.box.title, width - SIDES, brush.frame.dot)
-    return frame(part.inside, title, width, brush.frame)
+        return canvas.pad(part.inside, width)
+    title = canvas.pack(part.box.title, width - SIDES, brush.frame.dot)
+    return canvas.frame(part.inside, title, width, brush.frame)
 
 
 def _drawn_row(row: Box, room: int, lead: int, brush: _Brush) -> Block:
@@ -229,20 +195,15 @@ def _drawn_row(row: Box, room: int, lead: int, brush: _Brush) -> Block:
     title = row.title[0].ljust(lead)
     indent = lead + 2 if lead else 0
     if indent + brush.cell > max(room // 2, brush.cell):
-        above = text_block(pack([title.rstrip()], room, ""))
+        above = canvas.text_block(canvas.pack([title.rstrip()], room, ""))
         return stack([above, _drawn_row(row.replace(title=("",)), room, 0, brush)])
     cells = row.inside
     columns = _even_columns(len(cells), room - indent, brush.cell)
     lines = [_painted(cells[i : i + columns], brush) for i in range(0, len(cells), columns)]
     width = columns * (brush.cell + 1) - 1
-    missing = -len(cells) % columns
-    lines[-1] += " " * ((brush.cell + 1) * missing)
-    titles = [title, *[" " * lead] * (len(lines) - 1)]
-    gap = " " * (indent - lead)
-    return Block(
-        width=indent + width,
-        lines=tuple(f"{one}{gap}{line}" for one, line in zip(titles, lines, strict=True)),
-    )
+    lines[-1] += " " * ((brush.cell + 1) * (-len(cells) % columns))
+    starts = [title.ljust(indent), *[" " * indent] * (len(lines) - 1)]
+    return Block(width=indent + width, lines=tuple(map(str.__add__, starts, lines)))
 
 
 def _even_columns(count: int, room: int, cell: int) -> int:
@@ -250,7 +211,7 @@ def _even_columns(count: int, room: int, cell: int) -> int:
     most = max(1, (room + 1) // (cell + 1))
     if count <= most:
         return count
-    fewest = columns_of(count, cell, room, 1)
+    fewest = canvas.columns_of(count, cell, room, 1)
     return next(up for step in (8, 4, 1) if (up := -(-fewest // step) * step) <= most)
 
 

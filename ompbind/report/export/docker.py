@@ -13,9 +13,8 @@ from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nod
 def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render a line of options for each rank that docker and podman take, as words of a shell.
 
-    Variables to unset are left out: a container starts without those of the caller. Raises RequestError
-    where the machine cannot confine a process, for a value of several lines, and for memory that is not to be
-    bound.
+    Variables to unset are left out: a container starts without those of the caller. Raises RequestError for a
+    value of several lines, and for memory that is not to be bound.
     """
     check_memory(plan, "a container", Memory.BIND)
     lines = []

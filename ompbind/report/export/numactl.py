@@ -6,10 +6,7 @@ from ompbind.report.export.ranks import confined_ranks, memory_nodes
 
 
 def render_numactl(plan: Plan) -> str:
-    """Render a line for each rank that goes before its command: `numactl --physcpubind=0-3 --membind=0`.
-
-    Raises RequestError where the machine cannot confine a process.
-    """
+    """Render a line for each rank that goes before its command: `numactl --physcpubind=0-3 --membind=0`."""
     return "\n".join(
         " ".join([f"numactl --physcpubind={one.cpuset}", *_numactl_memory(plan, one)])
         for one in confined_ranks(plan)

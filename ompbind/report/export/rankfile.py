@@ -11,8 +11,7 @@ RANKFILE_SLOTS = 48
 def render_rankfile(plan: Plan) -> str:
     """Render a rankfile for Open MPI 4; its first line is a comment with the options that go with it.
 
-    Raises RequestError where the machine cannot confine a process, for lists that mpirun has no room for, and
-    for --memory.
+    Raises RequestError for lists that mpirun has no room for, and for --memory.
     """
     check_memory(plan, "a rankfile")
     ranks = confined_ranks(plan)

@@ -14,8 +14,8 @@ SLURM_NODES = 128  # one past the highest NUMA node of --mem-bind: Slurm cuts lo
 def render_slurm(plan: Plan) -> str:
     """Render the options of an srun that has a whole node, a mask of CPUs and of memory for each task.
 
-    Memory is left out unless all ranks have nodes. Raises RequestError where the machine cannot confine a
-    process, for nodes that Slurm has no room for, and for memory that is not to be bound.
+    Memory is left out unless all ranks have nodes. Raises RequestError for nodes that Slurm has no room for,
+    and for memory that is not to be bound.
     """
     check_memory(plan, "Slurm", Memory.BIND)
     ranks = confined_ranks(plan)

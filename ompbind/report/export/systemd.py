@@ -13,19 +13,17 @@ from ompbind.report.export.ranks import confined_ranks, memory_nodes
 def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render a drop-in for the unit of one rank: its CPUs, its memory, and its variables.
 
-    What the unit itself says of CPUs and nodes is replaced. Raises RequestError where the machine cannot
-    confine a process, for values that systemd refuses, and for several nodes that are preferred.
+    What the unit itself says of CPUs and nodes is replaced. Raises RequestError for values that systemd
+    refuses, and for several nodes that are preferred.
     """
     (one,), (only,) = confined_ranks(plan), variables
-    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={one.cpuset}"]
-    lines += _unit_memory(plan, one)
+    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={one.cpuset}", *_unit_memory(plan, one)]
     lines += [_assignment(name, value) for name, value in sorted(only.items()) if value is not None]
     lines += [f"UnsetEnvironment={name}" for name, value in sorted(only.items()) if value is None]
     return "\n".join(lines)
 
 
 def _unit_memory(plan: Plan, one: Placement) -> list[str]:
-    """Write the memory of a rank as lines of a unit."""
     nodes, mode = memory_nodes(plan, one), plan.request.memory
     if not nodes:
         return []

@@ -35,41 +35,25 @@ _EXPORT = "ompbind.report.export"
 
 FORMATS: Mapping[str, Format] = {
     "table": Format(render=f"{_REPORT}.plan:render_plan", ranks="all", shows_notes=True),
-    "picture": Format(
-        render=f"{_REPORT}.diagram.terminal:render_picture",
-        ranks="all",
-        takes="screen",
-        shows_notes=True,
-        help="in the terminal",
-    ),
+    "picture": Format(render=f"{_REPORT}.diagram.terminal:render_picture", ranks="all", takes="screen",
+                      shows_notes=True, help="in the terminal"),
     "svg": Format(render=f"{_REPORT}.diagram.svg:render_plan_svg", ranks="all", shows_notes=True),
-    "json": Format(
-        render=f"{_REPORT}.plan:render_plan_json", ranks="all", takes="variables", shows_notes=True
-    ),
-    "env": Format(
-        render=f"{_EXPORT}.shell:render_env", ranks="one", takes="variables", help="the variables of one rank"
-    ),
-    "sh": Format(
-        render=f"{_EXPORT}.shell:render_sh",
-        ranks="one",
-        takes="variables",
-        help="the same, as shell commands",
-    ),
+    "json": Format(render=f"{_REPORT}.plan:render_plan_json", ranks="all", takes="variables",
+                   shows_notes=True),
+    "env": Format(render=f"{_EXPORT}.shell:render_env", ranks="one", takes="variables",
+                  help="the variables of one rank"),
+    "sh": Format(render=f"{_EXPORT}.shell:render_sh", ranks="one", takes="variables",
+                 help="the same, as shell commands"),
     "taskset": Format(render=f"{_EXPORT}.taskset:render_taskset", ranks="any"),
     "numactl": Format(render=f"{_EXPORT}.numactl:render_numactl", ranks="any"),
     "vllm": Format(render=f"{_EXPORT}.vllm:render_vllm", ranks="all"),
     "slurm": Format(render=f"{_EXPORT}.slurm:render_slurm", ranks="all"),
     "rankfile": Format(render=f"{_EXPORT}.rankfile:render_rankfile", ranks="all", help="Open MPI"),
-    "systemd": Format(
-        render=f"{_EXPORT}.systemd:render_systemd",
-        ranks="one",
-        takes="variables",
-        help="a drop-in for the unit of one rank",
-    ),
-    "docker": Format(
-        render=f"{_EXPORT}.docker:render_docker", ranks="any", takes="variables", help="and podman"
-    ),
-}
+    "systemd": Format(render=f"{_EXPORT}.systemd:render_systemd", ranks="one", takes="variables",
+                      help="a drop-in for the unit of one rank"),
+    "docker": Format(render=f"{_EXPORT}.docker:render_docker", ranks="any", takes="variables",
+                     help="and podman"),
+}  # fmt: skip
 """Every format by its name, in the order of --help."""
 
 

@@ -5,9 +5,6 @@ from ompbind.report.export.ranks import check_memory, confined_ranks
 
 
 def render_taskset(plan: Plan) -> str:
-    """Render a line for each rank that goes before its command: `taskset -c 0-3,8`.
-
-    Raises RequestError where the machine cannot confine a process, and for --memory.
-    """
+    """Render a line for each rank that goes before its command: `taskset -c 0-3,8`."""
     check_memory(plan, "taskset")
     return "\n".join(f"taskset -c {one.cpuset}" for one in confined_ranks(plan))
