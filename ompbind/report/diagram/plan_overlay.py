@@ -54,6 +54,7 @@ class Overlay(Record):
 
 NOTHING = Overlay()  # the overlay of a machine that is shown as it is
 _Owners = Mapping[int, CpuSet]  # the ranks, as a set of numbers, that every CPU is given to
+_Signs = Mapping[CpuSet, str]  # the sign of every set of ranks
 
 
 def make_overlay(plan: Plan) -> Overlay:
@@ -111,12 +112,12 @@ def _numbers(ranks: CpuSet) -> str:
     )
 
 
-def _rank_stamps(owners: _Owners, signs: Mapping[CpuSet, str]) -> dict[int, Stamp]:
-    made = {ranks: _ranks_stamp(ranks, signs, named("rank", ranks)) for ranks in set(owners.values())}
+def _rank_stamps(owners: _Owners, signs: _Signs) -> dict[int, Stamp]:
+    made = {ranks: _stamp(ranks, signs, named("rank", ranks)) for ranks in set(owners.values())}
     return {cpu: made[ranks] for cpu, ranks in owners.items()}
 
 
-def _ranks_stamp(ranks: CpuSet, signs: Mapping[CpuSet, str], words: str) -> Stamp:
+def _stamp(ranks: CpuSet, signs: _Signs, words: str) -> Stamp:
     mark = rank_mark(ranks.first) if len(ranks) == 1 else "shared"
     return Stamp(sign=signs[ranks], mark=mark, words=words)
 
@@ -160,10 +161,7 @@ _WORDS = {
 
 
 def _core_stamps(
-    plan: Plan,
-    cores: Sequence[tuple[CpuSet, CpuSet]],
-    signs: Mapping[CpuSet, str],
-    stamps: Mapping[int, Stamp],
+    plan: Plan, cores: Sequence[tuple[CpuSet, CpuSet]], signs: _Signs, stamps: Mapping[int, Stamp]
 ) -> Iterator[Stamp]:
     """Yield the stamp of every core, given with the ranks that have CPUs of it."""
     alone = {ranks.first for _, ranks in cores if len(ranks) == 1}
@@ -171,7 +169,7 @@ def _core_stamps(
     for cpus, ranks in cores:
         if ranks:
             words = told[ranks.first] if len(ranks) == 1 else named("rank", ranks)
-            yield _ranks_stamp(ranks, signs, words)
+            yield _stamp(ranks, signs, words)
         else:
             best = min((stamps[cpu] for cpu in cpus), key=lambda one: _TELLING.index(one.mark))
             yield best.replace(words=best.words or _WORDS[best.mark])
@@ -194,7 +192,7 @@ def _rank_keys(placements: tuple[Placement, ...]) -> Iterator[Stamp]:
         yield Stamp(sign="", mark=rank_mark(first), words=f"ranks {render_cpus(ranks)}")
 
 
-def _keys(plan: Plan, signs: Mapping[CpuSet, str], stamps: Iterable[Stamp]) -> Iterator[Stamp]:
+def _keys(plan: Plan, signs: _Signs, stamps: Iterable[Stamp]) -> Iterator[Stamp]:
     """Yield the keys of what occurs beside single ranks: shared, letters, and what no rank has."""
     shown = {one.sign: one for one in stamps}
     yield from _shared_keys({ranks: sign for ranks, sign in signs.items() if sign in shown})
@@ -206,7 +204,7 @@ def _keys(plan: Plan, signs: Mapping[CpuSet, str], stamps: Iterable[Stamp]) -> I
             yield occurring[mark].replace(words=words)
 
 
-def _shared_keys(signs: Mapping[CpuSet, str]) -> Iterator[Stamp]:
+def _shared_keys(signs: _Signs) -> Iterator[Stamp]:
     """Yield one key for all signs that are numbers of several ranks, and one for each of a few letters."""
     several = {sign: ranks for ranks, sign in signs.items() if len(ranks) > 1}
     numbers = [sign for sign, ranks in several.items() if sign == _numbers(ranks)]
