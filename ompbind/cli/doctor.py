@@ -36,13 +36,14 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
     from ompbind.doctor.table import examine  # late, as reports are: for this verb alone
     from ompbind.report.doctor import render_findings, render_findings_json
 
-    here = _read_surroundings(cmd, dict(os.environ))
+    here = read_surroundings(cmd, dict(os.environ))
     findings = examine(here)
     click.echo(render_findings_json(findings, here) if format_ == "json" else render_findings(findings))
     return 1 if any(one.level == "problem" for one in findings) else 0
 
 
-def _read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
+def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
+    """Read all that checks look at; an empty `cmd` is no command."""
     from ompbind.doctor.read_command import find_preloadable, read_command
 
     work = _read_workload(cmd, env)
