@@ -96,7 +96,7 @@ class Machine(Record):
     online: CpuSet
     allowed: CpuSet
     offline: CpuSet = EMPTY
-    domains: tuple[Domain, ...]
+    domains: tuple[Domain, ...] = ()
     nodes: tuple[Node, ...] = ()
     kinds: tuple[CoreKind, ...] = ()
     isolated: CpuSet = EMPTY
@@ -109,6 +109,11 @@ class Machine(Record):
     def at(self, level: Level) -> tuple[Domain, ...]:
         """Return the domains of one level by logical number; empty when the machine has no such level."""
         return at_level(self.domains, level)
+
+    def with_domains(self, partitions: "Mapping[Level, Partition]") -> "Machine":
+        """Return the machine with domains, those of its nodes included, and remarks on oddities."""
+        domains = make_domains(self.online, {**partitions, Level.NODE: node_partition(self.nodes)})
+        return self.replace(domains=domains, remarks=(*self.remarks, *find_oddities(domains, self.allowed)))
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -141,19 +146,15 @@ class Machine(Record):
         return union(kind.cpus for kind in self.kinds if kind.name == name)
 
 
-CPUS = 1 << 13
-"""CPUs that a machine may have online; Linux knows no more (NR_CPUS)."""
-
-NODES = 1 << 10
-"""NUMA nodes that a machine may have; Linux knows no more (MAX_NUMNODES)."""
+CPUS, NODES = 1 << 13, 1 << 10
+"""CPUs online and NUMA nodes that a machine may have; Linux knows no more (NR_CPUS, MAX_NUMNODES)."""
 
 
 def check_size(cpus: int = 0, nodes: int = 0) -> None:
     """Refuse what no machine has, before room is made for it; raises MachineError."""
-    if cpus > CPUS:
-        raise MachineError(f"{cpus} CPUs are more than any machine has", hint=f"the most are {CPUS}")
-    if nodes > NODES:
-        raise MachineError(f"{nodes} NUMA nodes are more than any machine has", hint=f"the most are {NODES}")
+    for number, most, noun in ((cpus, CPUS, "CPUs"), (nodes, NODES, "NUMA nodes")):
+        if number > most:
+            raise MachineError(f"{number} {noun} are more than any machine has", hint=f"the most are {most}")
 
 
 Partition = Sequence[tuple[int | None, CpuSet]]
@@ -179,12 +180,13 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
     return tuple(_numbered(kept, order))
 
 
-def drop_repeated(partitions: Mapping[Level, Partition]) -> dict[Level, Partition]:
+def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) -> dict[Level, Partition]:
     """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there.
 
     A die of one CPU, or of a whole package, is none; clusters are none where all repeat another level.
     """
-    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in partitions.items()}
+    levels = {**partitions, Level.NODE: node_partition(nodes)}
+    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in levels.items()}
     packages = shapes.get(Level.PACKAGE, frozenset())
     dies = [one for one in partitions.get(Level.DIE, ()) if len(one[1]) > 1 and one[1] not in packages]
     clusters = shapes.pop(Level.CLUSTER, frozenset())

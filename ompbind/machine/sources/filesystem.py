@@ -46,7 +46,12 @@ def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
 
 def numbered(names: Iterable[str], stem: str) -> CpuSet:
     """Return the N of every name that is `stem` followed by a number: folders of CPUs, or of nodes."""
-    numbers = (whole_number(name[len(stem) :], CPU_LIMIT) for name in names if name.startswith(stem))
+    return numbers_in(name[len(stem) :] for name in names if name.startswith(stem))
+
+
+def numbers_in(words: Iterable[str]) -> CpuSet:
+    """Return the numbers of CPUs or nodes among words; what is none, or too high, is left out."""
+    numbers = (whole_number(word, CPU_LIMIT) for word in words)
     return CpuSet(number for number in numbers if number is not None)
 
 

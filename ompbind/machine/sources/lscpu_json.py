@@ -11,17 +11,7 @@ from typing import Any
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.model import (
-    Level,
-    Machine,
-    Node,
-    Partition,
-    at_level,
-    check_size,
-    find_oddities,
-    make_domains,
-    node_partition,
-)
+from ompbind.machine.model import Level, Machine, Node, Partition, check_size
 from ompbind.machine.sources.filesystem import parse_set, whole_number
 
 Row = Mapping[str, Any]
@@ -30,11 +20,13 @@ TABLE_HINT = "record the machine with: lscpu --all --extended --json"
 
 _NESTING_LIMIT = 8
 
-_GROUPED: tuple[tuple[Level, tuple[str, ...]], ...] = (
-    (Level.DRAWER, ("drawer",)),
-    (Level.BOOK, ("drawer", "book")),
-    (Level.PACKAGE, ("drawer", "book", "socket")),
-)
+_GROUPED: Mapping[Level, tuple[str, ...]] = {
+    Level.DRAWER: ("drawer",),
+    Level.BOOK: ("drawer", "book"),
+    Level.PACKAGE: ("drawer", "book", "socket"),
+    Level.L2: ("socket", "l2"),
+    Level.L3: ("socket", "l3"),
+}
 """The columns that tell CPUs of one domain; a number may be unique on the machine or in an outer domain."""
 
 
@@ -81,25 +73,21 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
         raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)
     check_size(cpus=len(online))
     here = {cpu: known[cpu] for cpu in online}
-    parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED}
+    parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED.items()}
     parts[Level.CORE] = _cores(here, source)
-    parts[Level.L2], parts[Level.L3] = (_grouped(here, ("socket", name)) for name in ("l2", "l3"))
     by_node = {number or 0: cpus for number, cpus in _grouped(here, ("node",))}
-    nodes = _nodes(by_node, online)
-    parts[Level.NODE] = node_partition(nodes)
-    domains = make_domains(online, parts)
-    cores = [core.cpus for core in at_level(domains, Level.CORE)]
-    return Machine(
+    machine = Machine(
         source=source,
         arch="unknown",
         online=online,
         offline=CpuSet(known) - online,
         allowed=online,
-        domains=domains,
-        nodes=nodes,
-        kinds=make_kinds([CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]),
-        remarks=(*_missing(bool(parts[Level.CORE]), bool(by_node)), *find_oddities(domains, online)),
-    )
+        nodes=_nodes(by_node, online),
+        remarks=tuple(_missing(bool(parts[Level.CORE]), bool(by_node))),
+    ).with_domains(parts)
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    traits = [CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]
+    return machine.replace(kinds=make_kinds(traits))
 
 
 def _nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
@@ -179,24 +167,15 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
     found = {
         int(match[1]): _list(fields, name) & online for name in fields if (match := numbers.fullmatch(name))
     }
-    nodes = _nodes(found, online)
-    parts: dict[Level, Partition] = {Level.CORE: [(None, CpuSet((cpu,))) for cpu in online]}
-    parts[Level.PACKAGE] = [(None, online)] if sockets == 1 else []
-    parts[Level.NODE] = node_partition(nodes)
-    domains = make_domains(online, parts)
     return Machine(
         source=source,
         arch=fields.get("Architecture", "unknown"),
         online=online,
         offline=_list(fields, "Off-line CPU(s) list") - online,
         allowed=online,
-        domains=domains,
-        nodes=nodes,
-        remarks=(
-            "a summary of lscpu tells nothing of caches, and of packages only if there is one",
-            *find_oddities(domains, online),
-        ),
-    )
+        nodes=_nodes(found, online),
+        remarks=("a summary of lscpu tells nothing of caches, and of packages only if there is one",),
+    ).with_domains({Level.PACKAGE: [(None, online)] if sockets == 1 else []})
 
 
 def _list(fields: Mapping[str, str], name: str) -> CpuSet:

@@ -15,15 +15,7 @@ from operator import mul
 from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.memory_nodes import Memory, make_nodes
-from ompbind.machine.model import (
-    Level,
-    Machine,
-    Partition,
-    check_size,
-    find_oddities,
-    make_domains,
-    node_partition,
-)
+from ompbind.machine.model import Level, Machine, Partition, check_size
 from ompbind.record import Record
 
 EXAMPLE = "synthetic:pack:2 numa:1 l3:2 core:4 pu:2"
@@ -80,17 +72,8 @@ def parse_synthetic(text: str, source: str) -> Machine:
             parts[step.level] = [(i if is_numbered else None, cpus) for i, cpus in enumerate(objects)]
     online = CpuSet(numbers)
     nodes = make_nodes(_make_memories(steps, sets), online, {})
-    parts[Level.NODE] = node_partition(nodes)
-    domains = make_domains(online, parts)
-    return Machine(
-        source=source,
-        arch="unknown",
-        online=online,
-        allowed=online,
-        domains=domains,
-        nodes=nodes,
-        remarks=tuple(find_oddities(domains, online)),
-    )
+    machine = Machine(source=source, arch="unknown", online=online, allowed=online, nodes=nodes)
+    return machine.with_domains(parts)
 
 
 def _objects(numbers: Sequence[int], width: int) -> list[CpuSet]:
@@ -178,8 +161,7 @@ def _numbers(text: str, steps: Sequence[_Step], total: int) -> list[int]:
 
 def _interleaved(loops: Sequence[tuple[int, int]], total: int) -> list[int]:
     """Number objects by loops of (step, count), the first of which runs fastest."""
-    numbers = [0] * total
-    weight = 1
+    numbers, weight = [0] * total, 1
     for step, count in loops:
         numbers = [number + (at // step) % count * weight for at, number in enumerate(numbers)]
         weight *= count
