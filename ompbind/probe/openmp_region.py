@@ -90,7 +90,8 @@ def _tell_region(candidate: str, pipe: int) -> None:
     """Load a runtime, write the path it was loaded from, run a region, write a line for each thread."""
     try:
         library = ctypes.CDLL(candidate)
-        path = _loaded_path() or candidate
+        loaded = read_files("self", lambda file: name_runtime(file) is not None)
+        path = loaded[0] if loaded else candidate
     except OSError:
         os.write(pipe, _NO_LIBRARY)
         return
@@ -141,11 +142,6 @@ def _places(library: ctypes.CDLL) -> Iterator[str]:
         ids = (ctypes.c_int * max(size, 1))()
         library.omp_get_place_proc_ids(number, ids)
         yield str(CpuSet(ids[:size]))
-
-
-def _loaded_path() -> str | None:
-    """Return the file that the one OpenMP runtime of this process was loaded from."""
-    return next(iter(read_files("self", lambda path: name_runtime(path) is not None)), None)
 
 
 def _allowed() -> str:

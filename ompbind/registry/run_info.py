@@ -1,5 +1,6 @@
 """The processes of live runs: whose they are, and what they execute."""
 
+import pwd
 import time
 from collections.abc import Iterable
 
@@ -18,8 +19,6 @@ def see_runs(runs: Iterable[LiveRun]) -> tuple[RunSight, ...]:
 
 def _user(uid: int) -> str:
     """Return the name of a user, the number of one that has no name here."""
-    import pwd  # late: it may have to ask a server
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

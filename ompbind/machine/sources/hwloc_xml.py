@@ -13,10 +13,9 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.memory_nodes import Memory, make_nodes
-from ompbind.machine.model import Domain, KindName, Level, Machine, Node, drop_repeated, gpu_remark
+from ompbind.machine.model import Domain, KindName, Level, Machine, Node, Partition, drop_repeated, gpu_remark
 from ompbind.machine.sources.filesystem import whole_number
 
-Parts = dict[Level, list[tuple[int | None, CpuSet]]]
 Distances = Iterator[tuple[tuple[int, int], int]]
 
 _TYPES = {
@@ -123,9 +122,9 @@ def _make_machine(tree: Element, source: str) -> Machine:
     return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
 
 
-def _read_parts(objects: Sequence[Element]) -> Parts:
+def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
     """Return the CPUs of every object that is a level; those that the OS numbers with their number."""
-    parts: Parts = {}
+    parts: dict[Level, Partition] = {}
     for one in objects:
         level, cpus = _level(one), _cpuset(one.get("cpuset"))
         if level is not None and cpus and one.get("subtype") != "MemorySideCache":

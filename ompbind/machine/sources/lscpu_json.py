@@ -6,6 +6,7 @@ summary, `lscpu -J` alone, tells too little of processors with SMT: which CPUs s
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
@@ -64,10 +65,8 @@ def _number(value: object, limit: int = 1 << 31) -> int | None:
 
 def _from_table(rows: Sequence[Row], source: str) -> Machine:
     known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"))) is not None}
-    if max(known, default=0) >= CPU_LIMIT:
-        raise MachineError(
-            f"{source} names CPU {max(known)}, the highest that there can be is {CPU_LIMIT - 1}"
-        )
+    if (highest := max(known, default=0)) >= CPU_LIMIT:
+        raise MachineError(f"{source} names CPU {highest}, the highest that there can be is {CPU_LIMIT - 1}")
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
     if not online:
         raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)
@@ -83,7 +82,7 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
         offline=CpuSet(known) - online,
         allowed=online,
         nodes=_nodes(by_node, online),
-        remarks=tuple(_missing(bool(parts[Level.CORE]), bool(by_node))),
+        remarks=tuple(compress(_MISSING, (not parts[Level.CORE], not by_node))),
     ).with_domains(parts)
     cores = [core.cpus for core in machine.at(Level.CORE)]
     traits = [CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]
@@ -104,7 +103,7 @@ def _is_online(row: Row) -> bool:
     return told is True or str(told).lower() in ("yes", "true", "1")
 
 
-def _grouped(rows: Mapping[int, Row], columns: tuple[str, ...]) -> list[tuple[int | None, CpuSet]]:
+def _grouped(rows: Mapping[int, Row], columns: tuple[str, ...]) -> Partition:
     """Group CPUs by the numbers in some columns, the last of which must be there."""
     groups: dict[tuple[int | None, ...], list[int]] = {}
     for cpu, row in rows.items():
@@ -125,25 +124,21 @@ def _cores(rows: Mapping[int, Row], source: str) -> Partition:
     if all(len({_frequency(rows[cpu]) for cpu in cpus}) == 1 for _, cpus in told):
         return told
     if any(_number(row.get("l1d")) is None for row in rows.values()):
-        raise MachineError(
-            f"{source} does not tell cores apart: their numbers repeat", hint="record sys/ and proc/ instead"
-        )
+        message = f"{source} does not tell cores apart: their numbers repeat"
+        raise MachineError(message, hint="record sys/ and proc/ instead")
     return _grouped(rows, ("l1d", *columns))
 
 
+_MISSING = (
+    "the table has no column CORE: each CPU counts as a core",
+    "the table has no column NODE: all CPUs count as one node",
+)
 _OS_NUMBERS = ("drawer", "book", "socket", "node")
 """The columns whose numbers are those of the OS; others are counted by lscpu."""
 
 
 def _frequency(row: Row) -> int | None:
     return _number(str(row.get("maxmhz", "")).partition(".")[0])
-
-
-def _missing(has_cores: bool, has_nodes: bool) -> Iterator[str]:
-    if not has_cores:
-        yield "the table has no column CORE: each CPU counts as a core"
-    if not has_nodes:
-        yield "the table has no column NODE: all CPUs count as one node"
 
 
 def _fields(entries: object, depth: int) -> Iterator[tuple[str, str]]:
@@ -163,10 +158,8 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
     if threads != 1:
         raise MachineError(f"{source} does not tell which CPUs share a core", hint=TABLE_HINT)
     check_size(cpus=len(online))
-    numbers = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)")
-    found = {
-        int(match[1]): _list(fields, name) & online for name in fields if (match := numbers.fullmatch(name))
-    }
+    titles = (re.fullmatch(r"NUMA node([0-9]{1,5}) CPU\(s\)", name) for name in fields)
+    found = {int(title[1]): _list(fields, title[0]) & online for title in titles if title}
     return Machine(
         source=source,
         arch=fields.get("Architecture", "unknown"),

@@ -121,10 +121,7 @@ def _limiting_group(controllers: frozenset[str], groups: dict[str, str]) -> str 
 
 
 def _set(root: Root, folder: str, what: str) -> CpuSet | None:
-    """Read the first cpuset file of a group that holds a set; an empty one means "as the parent".
-
-    `what` is "cpus", or "mems" for NUMA nodes.
-    """
+    """Read the first file of "cpus" or "mems" that holds a set; an empty one means "as the parent"."""
     for name in (f"cpuset.{what}.effective", f"cpuset.effective_{what}", f"cpuset.{what}", what):
         try:
             found = CpuSet.from_list(root.read(f"{folder}/{name}") or "")
@@ -137,10 +134,8 @@ def _set(root: Root, folder: str, what: str) -> CpuSet | None:
 
 def _quota(root: Root, folder: str) -> Iterator[float]:
     """Yield the group's own quota in CPUs, if it has one."""
-    words = (root.read(f"{folder}/cpu.max") or "").split() or [
-        (root.read(f"{folder}/cpu.cfs_quota_us") or "").strip(),
-        (root.read(f"{folder}/cpu.cfs_period_us") or "").strip(),
-    ]
-    numbers = [whole_number(word) for word in words]
+    words = (root.read(f"{folder}/cpu.max") or "").split()
+    files = [root.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
+    numbers = [whole_number(word) for word in words or files]
     if len(numbers) == 2 and numbers[0] and numbers[1]:
         yield numbers[0] / numbers[1]

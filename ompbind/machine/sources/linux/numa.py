@@ -9,6 +9,7 @@ from ompbind.machine.sources.filesystem import (
     keyed_lines,
     numbered,
     numbers_in,
+    parse_sizes,
     read_list,
     read_set,
     whole_number,
@@ -28,7 +29,8 @@ def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]
     check_size(nodes=len(found))
     gpus = _gpu_nodes(root) & found
     if not found - gpus:
-        return (Node(number=0, cpus=online, memory_bytes=_memory(root.read("proc/meminfo"))),), []
+        size = parse_sizes(root.read("proc/meminfo")).get("MemTotal")
+        return (Node(number=0, cpus=online, memory_bytes=size),), []
     listed = [_read_node(root, number, online) for number in found - gpus]
     if not any(node.memory_bytes for node in listed):  # recordings without it have zeros everywhere
         listed = [node.replace(memory_bytes=None) for node in listed]
@@ -49,18 +51,9 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     return Node(
         number=number,
         cpus=cpus & online,
-        memory_bytes=_memory(root.read(f"{folder}/meminfo")),
+        memory_bytes=parse_sizes(root.read(f"{folder}/meminfo")).get("MemTotal"),
         distances=tuple(distance for distance in distances if distance is not None),
     )
-
-
-def _memory(text: str | None) -> int | None:
-    """Return the total memory that a meminfo file tells, in bytes."""
-    for key, value in keyed_lines(text):
-        size = whole_number(value.removesuffix("kB")) if key.endswith("MemTotal") else None
-        if size is not None:
-            return size * 1024
-    return None
 
 
 def _settle(listed: Sequence[Node]) -> tuple[list[Node], CpuSet]:

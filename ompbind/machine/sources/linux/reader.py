@@ -94,8 +94,6 @@ def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, lis
 
 def _recorded_arch(root: Root) -> str:
     """Return the architecture that a recording names, "unknown" when it names none."""
-    for path in ("arch", "proc/hwloc-nofile-info"):
-        for key, value in keyed_lines(root.read(path)):
-            if key in ("Architecture", "arch") and value:
-                return value
-    return "unknown"
+    files = ("arch", "proc/hwloc-nofile-info")
+    lines = (line for path in files for line in keyed_lines(root.read(path)))
+    return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")

@@ -106,14 +106,12 @@ def _cut(inner: Partition, outer: Partition) -> bool:
     return any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in inner)
 
 
-def _read_siblings(
-    root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY
-) -> list[tuple[int | None, CpuSet]]:
+def _read_siblings(root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY) -> Partition:
     """Ask CPU after CPU for its siblings; one that does not tell may be in the set of a later one.
 
     A level that the first of the CPUs in `told`, those that have a core, cannot tell of is not there at all.
     """
-    found: list[tuple[int | None, CpuSet]] = []
+    found: Partition = []
     rest, free = online, online
     while rest:
         speaker = CpuSet((rest.first,))
@@ -170,7 +168,7 @@ def _by_number(root: Root, online: CpuSet) -> Partition:
     return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
 
 
-def _split_modules(root: Root, told: list[tuple[int | None, CpuSet]]) -> list[tuple[int | None, CpuSet]]:
+def _split_modules(root: Root, told: Partition) -> Partition:
     """Take sibling sets apart in which CPUs have numbers of different cores: modules of AMD's family 15h.
 
     Two cores share front end, floating-point unit and L2 cache there, and are still two to hwloc, their
@@ -194,14 +192,12 @@ def _core_ids(root: Root, cpus: CpuSet) -> set[str]:
     return {text.strip() for text in texts if text is not None}
 
 
-def _read_caches(
-    root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]
-) -> dict[Level, list[tuple[int | None, CpuSet]]]:
+def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]) -> dict[Level, Partition]:
     """Return who shares each data cache of some levels, asking one CPU of every core.
 
     A cache that is told to be of nobody is private to its core.
     """
-    found: dict[Level, list[tuple[int | None, CpuSet]]] = {level: [] for level in levels}
+    found: dict[Level, Partition] = {level: [] for level in levels}
     covered = dict.fromkeys(found, EMPTY)
     layout: dict[Level, int] = {}
     for core in sorted(cores, key=lambda one: one.first):
