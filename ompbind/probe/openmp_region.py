@@ -19,11 +19,10 @@ from ompbind.probe.libraries import find_candidates, identity, name_runtime
 from ompbind.procfs.reader import read_files
 from ompbind.registry.sightings import ProbeResult, ThreadSight
 
+_PATIENCE_S = 20  # after which a runtime that hangs while it is loaded counts as failed; some do
+
 _NO_LIBRARY = b"no library"
 """What a child tells when there is nothing to load; one that tells nothing has been ended by a runtime."""
-
-PATIENCE_S = 20
-"""Seconds after which a runtime that hangs while it is loaded counts as failed; some do."""
 
 
 def run_probe(env: Mapping[str, str]) -> ProbeResult:
@@ -59,7 +58,7 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
             os.close(read_end)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-            signal.alarm(PATIENCE_S)
+            signal.alarm(_PATIENCE_S)
             _tell_region(candidate, write_end)
         finally:
             os._exit(0)

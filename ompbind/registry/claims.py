@@ -36,8 +36,8 @@ FRESH_S = 60.0  # seconds that a claim may take to be written
 FILES_LIMIT = 10_000  # claims that are looked at; more are there only to keep others busy
 BYTES_LIMIT = 4 << 20  # bytes of claims that are read; a usual run has a few hundred
 
-_PATIENCE_S = 10.0  # seconds to wait for others that plan; a plan takes milliseconds
-_WARN_PATIENCE_S = 1.0  # the same where all that can be lost is a warning
+PATIENCE_S = 10.0  # seconds to wait for others that plan; a plan takes milliseconds
+WARN_PATIENCE_S = 1.0  # the same where all that can be lost is a warning
 
 _DONE, _NEW = ".run", ".new"
 """The ends of names: of claims, and of those that are being written."""
@@ -209,7 +209,7 @@ def _lock_folder(handle: int, folder: str, sharing: Sharing) -> str:
     """Wait until nobody else plans; returns what to tell when that takes too long and may be gone without."""
     if sharing is Sharing.SHARE:
         return ""
-    patience_s = _PATIENCE_S if sharing in _STRICT else _WARN_PATIENCE_S
+    patience_s = PATIENCE_S if sharing in _STRICT else WARN_PATIENCE_S
     give_up_at = time.monotonic() + patience_s
     while not _try_lock(handle, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:

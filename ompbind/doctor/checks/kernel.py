@@ -113,9 +113,8 @@ def check_frequencies(here: Surroundings) -> Iterator[Finding]:
         yield note("frequency", f"governor {told}", "it holds CPUs at their lowest frequency", remedy)
     elif slow:
         why = "frequencies rise late, and parallel regions wait for the slowest CPU"
-        yield note(
-            "frequency", f"energy preference {slow[0]}", why, "as root: cpupower set --epp performance"
-        )
+        remedy = "as root: cpupower set --epp performance"
+        yield note("frequency", f"energy preference {slow[0]}", why, remedy)
     elif words <= {"performance", "powersave"}:
         yield ok("frequency", f"governor {told}" + (f" ({power.driver})" if power.driver else ""))
     else:

@@ -38,11 +38,8 @@ _CORE_TYPES: dict[str, KindName] = {
     "AMDEfficiency": "efficiency",
 }
 
-DEPTH_LIMIT = 256
-"""Elements inside each other; hwloc has a dozen levels, and bridges of devices below."""
-
-ELEMENT_LIMIT = 1 << 19
-"""Elements of a text; that of 4,096 CPUs has a tenth of it."""
+_DEPTH_LIMIT = 256  # of elements inside each other; hwloc has a dozen levels, and bridges of devices below
+_ELEMENT_LIMIT = 1 << 19  # of a text; that of 4,096 CPUs has a tenth of it
 
 _INSTRUCTION_CACHE = "2"
 _MEANS_LATENCY = 4
@@ -70,10 +67,10 @@ def _read_tree(data: bytes) -> Element:
         if root.tag != "topology":
             raise ValueError(f"its first element is <{root.tag[:40]}>, not <topology>")
         depth += 1 if event == "start" else -1
-        if depth > DEPTH_LIMIT:
-            raise ValueError(f"its elements are nested more than {DEPTH_LIMIT} deep")
-        if count >= 2 * ELEMENT_LIMIT:
-            raise ValueError(f"it has more than {ELEMENT_LIMIT} elements")
+        if depth > _DEPTH_LIMIT:
+            raise ValueError(f"its elements are nested more than {_DEPTH_LIMIT} deep")
+        if count >= 2 * _ELEMENT_LIMIT:
+            raise ValueError(f"it has more than {_ELEMENT_LIMIT} elements")
     assert root is not None  # a text without any is refused above
     return root
 
