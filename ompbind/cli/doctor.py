@@ -73,7 +73,8 @@ def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
 
 def _with_system(told: Surroundings) -> Surroundings:
     from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
-    from ompbind.doctor.read_permissions import try_calls
+    from ompbind.doctor.read_permissions import rebind, try_call
+    from ompbind.execution.mempolicy import reset_policy
     from ompbind.machine.sources.filesystem import FolderRoot
     from ompbind.machine.sources.linux.cgroup import read_limits
 
@@ -82,7 +83,8 @@ def _with_system(told: Surroundings) -> Surroundings:
     return told.replace(
         affinity=affinity,
         cpuset=read_limits(root).cpuset,
-        calls=try_calls(),
+        may_bind=try_call(rebind),
+        may_place_memory=try_call(reset_policy),
         kernel=read_kernel(root),
         power=read_power(root, told.machine.online if told.machine else affinity),
         memory=read_memory(root),

@@ -19,7 +19,7 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.rank_command import RankCommand, Seat, find_changed, make_command
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.registry.claims import Claim, hand_over, lock_registry, make_claimant, release
+from ompbind.registry.claims import Claim, lock_registry, make_claimant
 
 EXAMPLES = (
     *(one.example for one in LAUNCHERS if one.example),
@@ -74,11 +74,11 @@ def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
     """Turn into the command, which keeps the claim; without it the claim is taken back."""
     if claim is None:
         exec_command(command)
-    hand_over(claim)
+    claim.hand_over()
     try:
         exec_command(command)
     finally:
-        release(claim)
+        claim.release()
 
 
 def _alone(options: Mapping[str, Any]) -> Seat:

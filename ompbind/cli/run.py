@@ -22,7 +22,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command
 from ompbind.planning.request import Request
-from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied, release
+from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied
 
 if TYPE_CHECKING:  # few runs are reported, most inherit their output
     from ompbind.execution.report_file import ReportFile
@@ -124,7 +124,7 @@ def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, 
 
     def give_back() -> None:
         if claim:
-            release(claim)
+            claim.release()
 
     seen = options["output"] is None or options["output"].tag
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], seen=seen)

@@ -23,13 +23,6 @@ class Permission(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Calls(Record):
-    """Whether a process may bind itself (sched_setaffinity), and choose where memory is (set_mempolicy)."""
-
-    bind: Permission = Permission.UNKNOWN
-    memory: Permission = Permission.UNKNOWN
-
-
 class Kernel(Record):
     """The kernel's version and settings; `container` is what this is a container of, "" for none.
 
@@ -68,6 +61,11 @@ class Room(Record):
     free: int
     node: int | None = None
 
+    @property
+    def share_free(self) -> float:
+        """Its free part of it all."""
+        return self.free / self.total if self.total else 1.0
+
 
 class Memory(Record):
     """The memory of the machine and of its nodes, and its swap space in bytes; None where not known."""
@@ -99,9 +97,9 @@ class Surroundings(Record):
     """Everything that checks look at; `machine` is None, and `error` tells why, where none could be read.
 
     `affinity` and `cpuset` are what the process, and its control group, may use. `runs` are other live runs,
-    None where they cannot be told. `command` is None when none was given; `preloadable` are (name, path) of
-    libraries that could be preloaded, "" for those that are not found. `options` are the names of variables
-    that are options of ompbind.
+    None where they cannot be told. `may_bind` is of sched_setaffinity, `may_place_memory` of set_mempolicy.
+    `command` is None when none was given; `preloadable` are (name, path) of libraries that could be
+    preloaded, "" for those that are not found. `options` are the names of variables that are options.
     """
 
     env: Mapping[str, str]
@@ -109,7 +107,8 @@ class Surroundings(Record):
     error: str = ""
     affinity: CpuSet | None = None
     cpuset: CpuSet | None = None
-    calls: Calls = Calls()
+    may_bind: Permission = Permission.UNKNOWN
+    may_place_memory: Permission = Permission.UNKNOWN
     kernel: Kernel = Kernel()
     power: Power = Power()
     memory: Memory = Memory()

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ompbind.doctor.facts import Command
 from ompbind.errors import LaunchError
@@ -20,13 +20,9 @@ WORTHWHILE = tuple(
 )
 """Libraries that are looked for, since preloading them may make programs faster."""
 
-INTERESTING = ("duckdb", "torch", "vllm")
-"""Packages of a Python whose thread pools, or wishes, are worth a word."""
-
+_PACKAGES = ("duckdb", "torch", "vllm")  # whose thread pools, or wishes, are worth a word
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
-_LINE = 256
-"""Bytes of the first line of a script that Linux reads."""
 
 
 def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
@@ -46,18 +42,19 @@ def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) 
         return Command(argv=argv, error=error.message, hint=error.hint)
     if lost := _find_lost_interpreter(path):
         fault = f"cannot execute {path}: its interpreter {lost!r} does not exist"
-        ends = f"its lines end as on Windows: sed -i 's/\\r$//' {path}"
-        return Command(
-            argv=argv, error=fault, hint=ends if lost.endswith("\r") else "mend its first line (#!)"
-        )
+        hint = "mend its first line (#!)"
+        if lost.endswith("\r"):
+            hint = f"its lines end as on Windows: sed -i 's/\\r$//' {path}"
+        return Command(argv=argv, error=fault, hint=hint)
     elf = read_header(work.program)
+    sites = find_sites(work.python, env) if work.python else []
     return Command(
         argv=argv,
         arch=elf.architecture if elf else "",
         python=_read_series(work) if work.python else None,
         isolated=bool(work.python) and is_python(argv[0]) and _is_isolated(argv),
         cpp=elf is not None and not work.python and any(one.startswith("libstdc++.so") for one in elf.needed),
-        packages=tuple(_find_packages(work, env)),
+        packages=tuple(one for one in _PACKAGES if any(os.path.isdir(f"{site}/{one}") for site in sites)),
     )
 
 
@@ -65,7 +62,7 @@ def _find_lost_interpreter(path: str) -> str:
     """Return the interpreter that a script names and that is not there, "" for everything else."""
     try:
         with open(path, "rb") as file:
-            line = file.readline(_LINE)
+            line = file.readline(256)  # as much as Linux reads
     except OSError:
         return ""
     name = os.fsdecode(line[2:].replace(b"\t", b" ").strip(b" \n").partition(b" ")[0])
@@ -88,13 +85,6 @@ def _is_isolated(argv: Sequence[str]) -> bool:
         if not word.startswith("--") and {"E", "I"} & set(letters):
             return True
     return False
-
-
-def _find_packages(work: Workload, env: Mapping[str, str]) -> Iterator[str]:
-    sites = find_sites(work.python, env) if work.python else []
-    for name in INTERESTING:
-        if any(os.path.isdir(os.path.join(site, name)) for site in sites):
-            yield name
 
 
 def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

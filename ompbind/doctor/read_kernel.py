@@ -4,20 +4,17 @@ from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import Kernel, Memory, Power, Room
-from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, whole_number
+from ompbind.machine.sources.filesystem import Root, numbered, numbers_in, parse_sizes, whole_number
+from ompbind.machine.sources.linux import numa
 from ompbind.machine.sources.linux.sysfs import CPU
 
 _FREQUENCIES = f"{CPU}/cpufreq"
-_NODES = "sys/devices/system/node"
 _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage"
-_STAT_FIELDS = 8
-"""Numbers of proc/stat that add up to all CPU time; the last of them is what was stolen."""
+_STAT_FIELDS = 8  # numbers of proc/stat that add up to all CPU time, the last of which was stolen
 
+# What paths of control groups have in them, and files that are there alone, in which kind of container.
 _CONTAINERS = (("kubepods", "Kubernetes"), ("docker", "Docker"), ("libpod", "podman"), ("lxc", "LXC"))
-"""What paths of control groups have in them, and what they are of."""
-
 _FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
-"""Files that are there in containers alone."""
 
 
 def read_kernel(root: Root) -> Kernel:
@@ -79,8 +76,7 @@ def _frequency_folders(root: Root, online: CpuSet) -> Iterator[tuple[str, CpuSet
     for policy in policies:
         folder = f"{_FREQUENCIES}/policy{policy}"
         words = (root.read(f"{folder}/affected_cpus") or "").split()
-        numbers = (whole_number(word, 1 << 16) for word in words)
-        cpus = CpuSet(number for number in numbers if number is not None) or CpuSet((policy,))
+        cpus = numbers_in(words) or CpuSet((policy,))
         if cpus & online:
             yield folder, cpus & online
     if not policies:
@@ -100,7 +96,7 @@ def _grouped(pairs: Iterable[tuple[str, CpuSet]]) -> tuple[tuple[str, CpuSet], .
 
 def read_memory(root: Root) -> Memory:
     """Read how much memory is free, of the machine and of each node, and how much is swapped out."""
-    told = _read_sizes(root.read("proc/meminfo"))
+    told = parse_sizes(root.read("proc/meminfo"))
     total, free = told.get("MemTotal"), told.get("MemAvailable", told.get("MemFree"))
     swap, unused = told.get("SwapTotal"), told.get("SwapFree")
     return Memory(
@@ -113,20 +109,9 @@ def read_memory(root: Root) -> Memory:
 
 def _read_nodes(root: Root) -> Iterator[Room]:
     """Yield the memory of nodes that have some; what files have cached can be had at once."""
-    for node in numbered(root.names(_NODES), "node"):
-        told = _read_sizes(root.read(f"{_NODES}/node{node}/meminfo"))
+    for node in numbered(root.names(numa.FOLDER), "node"):
+        told = parse_sizes(root.read(f"{numa.FOLDER}/node{node}/meminfo"))
         total, free = told.get("MemTotal"), told.get("MemFree")
         if total and free is not None:
             caches = ("Active(file)", "Inactive(file)", "SReclaimable")
             yield Room(node=node, total=total, free=free + sum(told.get(name, 0) for name in caches))
-
-
-def _read_sizes(text: str | None) -> dict[str, int]:
-    """Return the sizes of a meminfo file in bytes, by their names; those of nodes begin with "Node N"."""
-    sizes: dict[str, int] = {}
-    for key, value in keyed_lines(text):
-        number, _, unit = value.partition(" ")
-        size = whole_number(number, 1 << 52)
-        if size is not None:
-            sizes[key.rpartition(" ")[2]] = size << 10 if unit == "kB" else size
-    return sizes

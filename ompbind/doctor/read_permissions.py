@@ -4,35 +4,19 @@ import errno
 import os
 from collections.abc import Callable
 
-from ompbind.doctor.facts import Calls, Permission
-from ompbind.errors import LaunchError
-from ompbind.execution.mempolicy import reset_policy
+from ompbind.doctor.facts import Permission
 
 _NOT_TRIED = 255
 _REFUSALS = (errno.EPERM, errno.EACCES)
 
 
-def try_calls() -> Calls:
-    """Try to bind a process to the CPUs that it has, and to choose the memory policy that there is."""
-    return Calls(bind=_try(_bind), memory=_try(_choose_memory))
-
-
-def _bind() -> int:
-    try:
-        os.sched_setaffinity(0, os.sched_getaffinity(0))
-    except AttributeError:
-        return _NOT_TRIED
+def rebind() -> int:
+    """Bind the process to the CPUs that it has; returns 0."""
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
     return 0
 
 
-def _choose_memory() -> int:
-    try:
-        return reset_policy()
-    except LaunchError:  # nobody has written down how it is called here
-        return _NOT_TRIED
-
-
-def _try(call: Callable[[], int]) -> Permission:
+def try_call(call: Callable[[], int]) -> Permission:
     """Make a call in a child, which tells the error by its exit code; a sandbox may also kill it."""
     try:
         child = os.fork()
@@ -44,7 +28,7 @@ def _try(call: Callable[[], int]) -> Permission:
             code = call()
         except OSError as error:
             code = error.errno or _NOT_TRIED
-        finally:
+        finally:  # any other error says that there is no such call, or that nobody knows how it is made here
             os._exit(min(code, _NOT_TRIED))
     return judge(os.waitpid(child, 0)[1])
 

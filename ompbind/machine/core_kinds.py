@@ -5,18 +5,16 @@ their highest frequency. Numbers within a tenth of each other are of one kind: p
 let their best cores run a little faster.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import get_args
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.machine.model import CoreKind, KindName
 from ompbind.record import Record
 
-STEP = 0.9
-"""A core that is weaker than this share of the next stronger one is of another kind."""
-
-STRONGEST = 1024
-"""The strength of the strongest kind, as the kernel scales capacities."""
+STEP = 0.9  # a core that is weaker than this share of the next stronger one is of another kind
+STRONGEST = 1024  # the strength of the strongest kind, as the kernel scales capacities
 
 
 class CoreTraits(Record):
@@ -35,43 +33,26 @@ def make_kinds(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Tell the kinds of cores apart, strongest first; none where all cores are alike."""
     if {one.type for one in traits} == {"performance", "efficiency"}:
         return _by_type(traits)
-    for told_by, measure in _MEASURES:
-        known = [(value, one) for one in traits if (value := measure(one))]
+    for told_by in ("capacity", "frequency"):  # the better measure first
+        known = [(int(value), one) for one in traits if (value := getattr(one, told_by))]
         steps = _steps([value for value, _ in known])
         if len(known) == len(traits) and len(steps) > 1:
             return _by_steps(known, steps, told_by)
     return ()
 
 
-_MEASURES: tuple[tuple[str, Callable[[CoreTraits], int | None]], ...] = (
-    ("capacity", lambda one: one.capacity),
-    ("frequency", lambda one: one.frequency),
-)
-"""What tells kinds apart where the system does not name them, the better measure first."""
-
-
 def _by_type(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
-    strong = _strength([one for one in traits if one.type == "performance"])
-    weak = _strength([one for one in traits if one.type == "efficiency"])
-    share = weak / strong if strong and weak else 0.5
-    return tuple(
-        CoreKind(name=name, cpus=_cpus(traits, name), strength=strength, told_by="type")
-        for name, strength in _named_strengths(min(1.0, share))
+    strong, weak = (
+        max(one.capacity or one.frequency or 0 for one in traits if one.type == name)
+        for name in get_args(KindName)
     )
-
-
-def _named_strengths(share: float) -> Iterator[tuple[KindName, int]]:
-    yield "performance", STRONGEST
-    yield "efficiency", round(STRONGEST * share)
-
-
-def _strength(traits: Sequence[CoreTraits]) -> int:
-    """Return the best number known of cores of one type, 0 when none is."""
-    return max((one.capacity or one.frequency or 0 for one in traits), default=0)
-
-
-def _cpus(traits: Sequence[CoreTraits], name: KindName) -> CpuSet:
-    return union(one.cpus for one in traits if one.type == name)
+    share = min(1.0, weak / strong) if strong and weak else 0.5
+    strengths: dict[KindName, int] = {"performance": STRONGEST, "efficiency": round(STRONGEST * share)}
+    cpus = {name: union(one.cpus for one in traits if one.type == name) for name in strengths}
+    return tuple(
+        CoreKind(name=name, cpus=cpus[name], strength=strength, told_by="type")
+        for name, strength in strengths.items()
+    )
 
 
 def _steps(values: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ but the kernel keeps other work off them (isolated, nohz_full): they are for tho
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import combinations, islice
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
@@ -96,7 +97,7 @@ class Machine(Record):
     online: CpuSet
     allowed: CpuSet
     offline: CpuSet = EMPTY
-    domains: tuple[Domain, ...]
+    domains: tuple[Domain, ...] = ()
     nodes: tuple[Node, ...] = ()
     kinds: tuple[CoreKind, ...] = ()
     isolated: CpuSet = EMPTY
@@ -108,7 +109,13 @@ class Machine(Record):
 
     def at(self, level: Level) -> tuple[Domain, ...]:
         """Return the domains of one level by logical number; empty when the machine has no such level."""
-        return at_level(self.domains, level)
+        return tuple(domain for domain in self.domains if domain.level is level)
+
+    def with_domains(self, partitions: "Mapping[Level, Partition]") -> "Machine":
+        """Return the machine with domains, those of its nodes included, and remarks on oddities."""
+        domains = make_domains(self.online, {**partitions, Level.NODE: node_partition(self.nodes)})
+        made = self.replace(domains=domains)
+        return made.replace(remarks=(*self.remarks, *_find_oddities(made)))
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -141,22 +148,18 @@ class Machine(Record):
         return union(kind.cpus for kind in self.kinds if kind.name == name)
 
 
-CPUS = 1 << 13
-"""CPUs that a machine may have online; Linux knows no more (NR_CPUS)."""
-
-NODES = 1 << 10
-"""NUMA nodes that a machine may have; Linux knows no more (MAX_NUMNODES)."""
+CPUS, NODES = 1 << 13, 1 << 10
+"""CPUs online and NUMA nodes that a machine may have; Linux knows no more (NR_CPUS, MAX_NUMNODES)."""
 
 
 def check_size(cpus: int = 0, nodes: int = 0) -> None:
     """Refuse what no machine has, before room is made for it; raises MachineError."""
-    if cpus > CPUS:
-        raise MachineError(f"{cpus} CPUs are more than any machine has", hint=f"the most are {CPUS}")
-    if nodes > NODES:
-        raise MachineError(f"{nodes} NUMA nodes are more than any machine has", hint=f"the most are {NODES}")
+    for number, most, noun in ((cpus, CPUS, "CPUs"), (nodes, NODES, "NUMA nodes")):
+        if number > most:
+            raise MachineError(f"{number} {noun} are more than any machine has", hint=f"the most are {most}")
 
 
-Partition = Sequence[tuple[int | None, CpuSet]]
+Partition = list[tuple[int | None, CpuSet]]
 """The domains of one level as a reader finds them: (OS number or None, CPUs), in any order."""
 
 
@@ -179,21 +182,22 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
     return tuple(_numbered(kept, order))
 
 
-def drop_repeated(partitions: Mapping[Level, Partition]) -> dict[Level, Partition]:
+def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) -> dict[Level, Partition]:
     """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there.
 
     A die of one CPU, or of a whole package, is none; clusters are none where all repeat another level.
     """
-    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in partitions.items()}
+    levels = {**partitions, Level.NODE: node_partition(nodes)}
+    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in levels.items()}
     packages = shapes.get(Level.PACKAGE, frozenset())
-    dies = [one for one in partitions.get(Level.DIE, ()) if len(one[1]) > 1 and one[1] not in packages]
+    dies = [one for one in partitions.get(Level.DIE, []) if len(one[1]) > 1 and one[1] not in packages]
     clusters = shapes.pop(Level.CLUSTER, frozenset())
-    kept = partitions.get(Level.CLUSTER, ()) if clusters not in shapes.values() else ()
+    kept = partitions.get(Level.CLUSTER, []) if clusters not in shapes.values() else []
     return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
 
 
-def _clean(online: CpuSet, parts: Partition) -> list[tuple[int | None, CpuSet]]:
-    kept: list[tuple[int | None, CpuSet]] = []
+def _clean(online: CpuSet, parts: Partition) -> Partition:
+    kept: Partition = []
     free = online
     for os_id, cpus in parts:
         if not cpus.isdisjoint(free):
@@ -219,11 +223,6 @@ def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterat
             outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
 
 
-def at_level(domains: Iterable[Domain], level: Level) -> tuple[Domain, ...]:
-    """Return those of `domains` that are of one level."""
-    return tuple(domain for domain in domains if domain.level is level)
-
-
 def kind_by_cpu(kinds: Iterable[CoreKind]) -> dict[int, str]:
     """Map every CPU of `kinds` to the name of its kind of core."""
     return {cpu: kind.name for kind in kinds for cpu in kind.cpus}
@@ -239,28 +238,18 @@ def touched(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
     return tuple(domain for domain in domains if not domain.cpus.isdisjoint(cpus))
 
 
-def find_oddities(domains: Sequence[Domain], allowed: CpuSet) -> Iterator[str]:
+def _find_oddities(machine: Machine) -> Iterator[str]:
     """Yield what no machine should have: allowed CPUs in no node, domains that cut through each other."""
-    homeless = allowed - union(one.cpus for one in at_level(domains, Level.NODE))
+    homeless = machine.allowed - union(one.cpus for one in machine.at(Level.NODE))
     if homeless:
         yield f"in no NUMA node: {named('CPU', homeless)}"
-    wide = [one for one in domains if one.level is not Level.CORE]
-    for outer, inner in _crossing(wide):
-        yield f"{outer.title} and {inner.title} cut through each other"
-
-
-def _crossing(domains: Sequence[Domain]) -> Iterator[tuple[Domain, Domain]]:
-    """Yield the first pair of each two levels that share CPUs while neither holds the other."""
-    levels = list(dict.fromkeys(one.level for one in domains))
-    sets = {level: at_level(domains, level) for level in levels}
-    for place, wide in enumerate(levels):
-        owner = {cpu: outer for outer in sets[wide] for cpu in outer.cpus}
-        for narrow in levels[place + 1 :]:
-            for inner in sets[narrow]:
-                outer = owner.get(inner.cpus.first)
-                if outer is not None and not (inner.cpus <= outer.cpus or outer.cpus <= inner.cpus):
-                    yield outer, inner
-                    break
+    sets = {level: machine.at(level) for level in machine.levels if level is not Level.CORE}
+    owners = {level: {cpu: one for one in sets[level] for cpu in one.cpus} for level in sets}
+    for wide, narrow in combinations(sets, 2):
+        pairs = ((owners[wide].get(inner.cpus.first, inner), inner) for inner in sets[narrow])
+        crossing = ((a, b) for a, b in pairs if not (a.cpus <= b.cpus or b.cpus <= a.cpus))
+        for outer, inner in islice(crossing, 1):  # the first shows what is wrong with both levels
+            yield f"{outer.title} and {inner.title} cut through each other"
 
 
 def gpu_remark(numbers: Iterable[int]) -> str:

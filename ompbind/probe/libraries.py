@@ -15,7 +15,6 @@ from ompbind.programs.library_catalog import name_library
 NAMES = tuple(name for one in OmpRuntime for name in one.facts.sonames)
 """Names by which the dynamic linker knows the OpenMP runtimes."""
 
-_FILES = "lib*.so*"
 _SYSTEM = tuple(folder for one in OmpRuntime for folder in one.facts.folders)
 _OWN = (folder for one in OmpRuntime for folder in one.facts.package_folders)
 _IN_SITE_PACKAGES = ("torch/lib", "*.libs", *_OWN, "conda/lib")
@@ -50,5 +49,5 @@ def _paths(env: Mapping[str, str]) -> Iterator[str]:
         if site.endswith("-packages"):
             folders.extend(os.path.join(site, below) for below in _IN_SITE_PACKAGES)
     for folder in folders:
-        yield from sorted(glob.glob(os.path.join(folder, _FILES)))
+        yield from sorted(glob.glob(os.path.join(folder, "lib*.so*")))
     yield from env.get("LD_PRELOAD", "").replace(":", " ").split()

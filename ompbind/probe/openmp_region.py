@@ -19,11 +19,10 @@ from ompbind.probe.libraries import find_candidates, identity, name_runtime
 from ompbind.procfs.reader import read_files
 from ompbind.registry.sightings import ProbeResult, ThreadSight
 
+_PATIENCE_S = 20  # after which a runtime that hangs while it is loaded counts as failed; some do
+
 _NO_LIBRARY = b"no library"
 """What a child tells when there is nothing to load; one that tells nothing has been ended by a runtime."""
-
-PATIENCE_S = 20
-"""Seconds after which a runtime that hangs while it is loaded counts as failed; some do."""
 
 
 def run_probe(env: Mapping[str, str]) -> ProbeResult:
@@ -59,7 +58,7 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
             os.close(read_end)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-            signal.alarm(PATIENCE_S)
+            signal.alarm(_PATIENCE_S)
             _tell_region(candidate, write_end)
         finally:
             os._exit(0)
@@ -90,7 +89,8 @@ def _tell_region(candidate: str, pipe: int) -> None:
     """Load a runtime, write the path it was loaded from, run a region, write a line for each thread."""
     try:
         library = ctypes.CDLL(candidate)
-        path = _loaded_path() or candidate
+        loaded = read_files("self", lambda file: name_runtime(file) is not None)
+        path = loaded[0] if loaded else candidate
     except OSError:
         os.write(pipe, _NO_LIBRARY)
         return
@@ -141,11 +141,6 @@ def _places(library: ctypes.CDLL) -> Iterator[str]:
         ids = (ctypes.c_int * max(size, 1))()
         library.omp_get_place_proc_ids(number, ids)
         yield str(CpuSet(ids[:size]))
-
-
-def _loaded_path() -> str | None:
-    """Return the file that the one OpenMP runtime of this process was loaded from."""
-    return next(iter(read_files("self", lambda path: name_runtime(path) is not None)), None)
 
 
 def _allowed() -> str:

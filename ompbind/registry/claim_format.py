@@ -3,7 +3,11 @@
 Any user may have written such a text, so it is believed only as far as it makes sense.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from ompbind.cpuset import CpuSet
+from ompbind.machine.model import CPUS
 from ompbind.planning.occupancy import Claimant, LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.text import tidy
@@ -13,11 +17,6 @@ HEAD = "ompbind-run 1"
 
 TEXT_LIMIT = 1 << 18
 """Bytes of the longest text: a rank on every CPU of the largest machine takes half of it."""
-
-_CPUS = 1 << 13
-"""One past the highest CPU that is believed; Linux knows no more (NR_CPUS)."""
-
-_NUMBER_DIGITS = 18
 
 
 def make_live_run(plan: Plan, me: Claimant) -> LiveRun:
@@ -45,17 +44,7 @@ def make_text(run: LiveRun) -> str:
 
     Where that gets too long, which takes tens of thousands of ranks that share CPUs, no rank is told alone.
     """
-    head = [
-        HEAD,
-        f"run {run.run_id}",
-        f"pid {run.pid}",
-        f"pid_space {run.pid_space}",
-        f"started {run.started}",
-        f"inside {run.inside}",
-        f"held {run.held}",
-        f"avoided {run.avoided}",
-        f"bind {run.bind}",
-    ]
+    head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
     return text if len(text.encode()) <= TEXT_LIMIT else "\n".join([*head, ""])
@@ -67,21 +56,12 @@ def parse_text(text: str, uid: int) -> LiveRun | None:
     if head != HEAD or not text.endswith("\n"):
         return None
     pairs = [line.split(" ", 1) for line in lines if " " in line]
-    told = {key: value for key, value in pairs if key != "rank"}
+    told = dict(pairs)
     try:
-        return LiveRun(
-            run_id=tidy(told["run"] or "?"),
-            pid=_number(told["pid"]),
-            uid=uid,
-            started=_number(told["started"]),
-            ranks=tuple(_rank(value) for key, value in pairs if key == "rank"),
-            held=_cpus(told["held"]),
-            avoided=_cpus(told.get("avoided", "")),
-            inside=tidy(told.get("inside", "")),
-            pid_space=_number(told.get("pid_space", "0")),
-            bind=tidy(told.get("bind", "")),
-        )
-    except (KeyError, ValueError):
+        fields = {name: parse(told[key]) for key, (name, parse) in _FIELDS.items() if key in told}
+        ranks = tuple(_rank(value) for key, value in pairs if key == "rank")
+        return LiveRun(uid=uid, ranks=ranks, **fields)
+    except (TypeError, ValueError):  # a field is missing, or makes no sense
         return None
 
 
@@ -91,7 +71,7 @@ def _rank(text: str) -> tuple[int, CpuSet]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ValueError(f"{text!r} is not a number")
     return int(text)
 
@@ -101,6 +81,19 @@ def _cpus(text: str) -> CpuSet:
     if ":" in text:
         raise ValueError("a stride")
     cpus = CpuSet.from_list(text)
-    if cpus.bits.bit_length() > _CPUS:
+    if cpus.bits.bit_length() > CPUS:
         raise ValueError("CPUs past the highest possible one")
     return cpus
+
+
+_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "run": ("run_id", lambda text: tidy(text or "?")),
+    "pid": ("pid", _number),
+    "pid_space": ("pid_space", _number),
+    "started": ("started", _number),
+    "inside": ("inside", tidy),
+    "held": ("held", _cpus),
+    "avoided": ("avoided", _cpus),
+    "bind": ("bind", tidy),
+}
+"""The keys of lines other than those of ranks: the field of a run that each is, and how it is read."""

@@ -24,7 +24,6 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_pid_space
-from ompbind.record import Record
 from ompbind.registry.claim_format import TEXT_LIMIT, make_live_run, make_text, parse_text
 
 VARIABLE = "OMPBIND_RUNTIME_DIR"
@@ -33,17 +32,12 @@ VARIABLE = "OMPBIND_RUNTIME_DIR"
 FOLDERS = ("/dev/shm", "/run/lock", "/tmp")
 """Where claims are: in the first one that everybody may write to, so that all users agree on it."""
 
-PATIENCE_S = 10.0
-"""Seconds to wait for others that plan; a plan takes milliseconds."""
+FRESH_S = 60.0  # seconds that a claim may take to be written
+FILES_LIMIT = 10_000  # claims that are looked at; more are there only to keep others busy
+BYTES_LIMIT = 4 << 20  # bytes of claims that are read; a usual run has a few hundred
 
-WARN_PATIENCE_S = 1.0
-"""The same where all that can be lost is a warning."""
-
-FILES_LIMIT = 10_000
-"""Claims that are looked at; no machine has so many, unless somebody wants to keep others busy."""
-
-BYTES_LIMIT = 4 << 20
-"""Bytes of claims that are read; that of a usual run has a few hundred."""
+PATIENCE_S = 10.0  # seconds to wait for others that plan; a plan takes milliseconds
+WARN_PATIENCE_S = 1.0  # the same where all that can be lost is a warning
 
 _DONE, _NEW = ".run", ".new"
 """The ends of names: of claims, and of those that are being written."""
@@ -51,17 +45,27 @@ _DONE, _NEW = ".run", ".new"
 _FILE_NUMBERS = (700, 240, 60, 20)
 """The first of these that may be open, or the next free one: scripts number files too, `exec 3>log`."""
 
-FRESH_S = 60.0
-"""Seconds that a claim may take to be written."""
-
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 
 
-class Claim(Record):
+class Claim:
     """A registered claim: the open file whose lock it is, and its path."""
 
-    file: int
-    path: str
+    def __init__(self, file: int, path: str) -> None:
+        self._file = file
+        self._path = path
+
+    def hand_over(self) -> None:
+        """Let the command that this process becomes keep the claim for as long as it lives."""
+        os.set_inheritable(self._file, True)
+
+    def release(self) -> None:
+        """Take the claim back."""
+        _unlink(self._path)
+        try:
+            os.close(self._file)
+        except OSError:
+            pass  # somebody was faster
 
 
 def make_claimant(run_id: str) -> Claimant:
@@ -113,7 +117,7 @@ class Registry:
     def open(self) -> None:
         """Lock the folder of claims and read it; raises ClaimError when that fails and has to succeed."""
         try:
-            self._handle = _open_folder(self._folder)
+            self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
             self.delay = _lock_folder(self._handle, self._folder, self._sharing)
             self.occupied = _among(read_runs(self._handle), self._me, self._sharing)
         except OSError as error:
@@ -170,7 +174,7 @@ def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
 
 def read_live_runs(folder: str) -> tuple[LiveRun, ...]:
     """Read the live runs of all users, oldest first; raises OSError when the folder cannot be read."""
-    handle = _open_folder(folder)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         return read_runs(handle)
     finally:
@@ -190,10 +194,6 @@ def _among(runs: tuple[LiveRun, ...], me: Claimant, sharing: Sharing) -> tuple[L
     others = tuple(run.replace(held=run.held - job) for run in others)
     gone = left - union(run.held for run in others)
     return (*others, kin[0].replace(run_id="", held=gone)) if gone else others
-
-
-def _open_folder(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _refuse_blindness(sharing: Sharing, what: str, error: OSError) -> str:
@@ -236,7 +236,7 @@ def _register(run: LiveRun, handle: int, folder: str) -> Claim:
     try:
         _fill(file, make_text(run).encode())
         os.rename(stem + _NEW, stem + _DONE, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(file=_lift(file), path=os.path.join(folder, stem + _DONE))
+        return Claim(_lift(file), os.path.join(folder, stem + _DONE))
     except OSError:
         _unlink(stem + _NEW, handle)
         raise
@@ -262,66 +262,44 @@ def _lift(file: int) -> int:
     return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
-def release(claim: Claim) -> None:
-    """Take a claim back."""
-    _unlink(claim.path)
-    try:
-        os.close(claim.file)
-    except OSError:
-        pass  # somebody was faster
-
-
-def hand_over(claim: Claim) -> None:
-    """Let the command that this process becomes keep the claim for as long as it lives."""
-    os.set_inheritable(claim.file, True)
-
-
 def read_runs(handle: int) -> tuple[LiveRun, ...]:
     """Read the live runs in an open folder, oldest first, and remove what is left of others.
 
     Raises OSError (EOVERFLOW) when there is more than anybody could want to read.
     """
-    names = [name for name in os.listdir(handle) if _is_claim(name)]
-    found: list[LiveRun] = []
+    names = os.listdir(handle)
+    names = [name for name in names if name.startswith("ompbind-") and name.endswith((_DONE, _NEW))]
+    found: list[LiveRun | None] = []
     room = BYTES_LIMIT
     for name in names:
-        for text, uid in _read_claim(name, handle):
-            room -= len(text)
-            found.extend(run for run in [parse_text(text, uid)] if run)
+        text, uid = _read_claim(name, handle)
+        room -= len(text)
+        found.append(parse_text(text, uid))
         if room < 0 or len(names) > FILES_LIMIT:
             raise OSError(errno.EOVERFLOW, "there are more claims than anybody could mean")
-    return tuple(sorted(found, key=lambda run: (run.started, run.pid)))
+    return tuple(sorted(filter(None, found), key=lambda run: (run.started, run.pid)))
 
 
-def _is_claim(name: str) -> bool:
-    return name.startswith("ompbind-") and name.endswith((_DONE, _NEW))
-
-
-def _read_claim(name: str, handle: int) -> Iterator[tuple[str, int]]:
-    """Yield the text of a file and its owner, if it is a file, and locked, and not too long."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+def _read_claim(name: str, handle: int) -> tuple[str, int]:
+    """Return the text of a file and its owner; "" unless it is a file, and locked, and not too long."""
     try:
-        file = os.open(name, flags, dir_fd=handle)
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
     except OSError:
-        return
+        return "", 0
     try:
         about = os.fstat(file)
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or _is_fresh(name, about.st_mtime):
-            return
+        is_fresh = name.endswith(_NEW) and about.st_mtime > time.time() - FRESH_S  # to be locked and named
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or is_fresh:
+            return "", 0
         if _try_lock(file, fcntl.LOCK_SH):
             _unlink(name, handle)
-            return
-        if about.st_size <= TEXT_LIMIT:
-            yield os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), about.st_uid
+        elif about.st_size <= TEXT_LIMIT:
+            return os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), about.st_uid
     except OSError:
-        return
+        pass  # it is read no further
     finally:
         os.close(file)
-
-
-def _is_fresh(name: str, changed: float) -> bool:
-    """Tell whether a file is about to be locked and named; one that is old was left by a crash."""
-    return name.endswith(_NEW) and changed > time.time() - FRESH_S
+    return "", 0
 
 
 def _unlink(path: str, handle: int | None = None) -> None:

@@ -1,5 +1,6 @@
 """The processes of live runs: whose they are, and what they execute."""
 
+import pwd
 import time
 from collections.abc import Iterable
 
@@ -7,8 +8,7 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs.reader import read_age_s, read_command, read_owner, read_pid_space
 from ompbind.registry.sightings import RunSight
 
-SLACK_S = 2
-"""Seconds by which clocks may seem to disagree on when a process started."""
+_SLACK_S = 2  # by which clocks may seem to disagree on when a process started
 
 
 def see_runs(runs: Iterable[LiveRun]) -> tuple[RunSight, ...]:
@@ -18,8 +18,6 @@ def see_runs(runs: Iterable[LiveRun]) -> tuple[RunSight, ...]:
 
 def _user(uid: int) -> str:
     """Return the name of a user, the number of one that has no name here."""
-    import pwd  # late: it may have to ask a server
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -34,6 +32,6 @@ def _command(run: LiveRun) -> tuple[str, ...] | None:
     if run.pid_space != read_pid_space():
         return None
     age_s, words, owner = read_age_s(run.pid), read_command(run.pid), read_owner(run.pid)
-    if age_s is None or owner != run.uid or not words or age_s + SLACK_S < time.time() - run.started:
+    if age_s is None or owner != run.uid or not words or age_s + _SLACK_S < time.time() - run.started:
         return None
     return words

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks.environment import RULES
-from ompbind.doctor.facts import Calls, Command, Kernel, Memory, Permission, Power, Room, Surroundings
+from ompbind.doctor.facts import Command, Kernel, Memory, Permission, Power, Room, Surroundings
 from ompbind.doctor.issue import Finding, Grade, note, ok, problem
 from ompbind.doctor.table import CHECKS, examine
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
@@ -39,7 +39,7 @@ def narrowed(cpus, **changes):
 
 
 def calls(**changes):
-    return {"calls": Calls(**{name: Permission(word) for name, word in changes.items()})}
+    return {name: Permission(word) for name, word in changes.items()}
 
 
 def kernel(**settings):
@@ -108,9 +108,9 @@ TABLE = [
     ("quota", OK, "none", here()),
     ("quota", OK, "8 CPUs, enough", here(PLAIN.replace(quota=8.0))),
     ("quota", NOTE, "2.5 CPUs of time on 8 CPUs", here(PLAIN.replace(quota=2.5))),
-    ("bind-call", OK, "is permitted", here(**calls(bind="granted"))),
+    ("bind-call", OK, "is permitted", here(**calls(may_bind="granted"))),
     ("bind-call", OK, "not known", here()),
-    ("bind-call", PROBLEM, "is refused", here(**calls(bind="refused"))),
+    ("bind-call", PROBLEM, "is refused", here(**calls(may_bind="refused"))),
     ("runs", OK, "none on these CPUs", here().replace(runs=(run("9-12"),))),
     ("runs", OK, "not known", here().replace(runs=None)),
     ("runs", NOTE, "other (pid 77) holds CPUs 6-7", here().replace(runs=(run("6-12"),))),
@@ -160,12 +160,12 @@ TABLE = [
     ("pools", OK, "reads the affinity mask itself", command(program="/opt/jdk/bin/java")),
     ("pools", OK, "OMP_NUM_THREADS", command(program="/bin/sh", opaque=True)),
     ("memory-call", OK, "not known", here(NODES)),
-    ("memory-call", OK, "is permitted", here(NODES, **calls(memory="granted"))),
-    ("memory-call", OK, "no NUMA policies", here(NODES, **calls(memory="absent"))),
-    ("memory-call", OK, "no harm with one", here(**calls(memory="refused"))),
-    ("memory-call", NOTE, "by a seccomp filter", here(NODES, **calls(memory="refused"))),
+    ("memory-call", OK, "is permitted", here(NODES, **calls(may_place_memory="granted"))),
+    ("memory-call", OK, "no NUMA policies", here(NODES, **calls(may_place_memory="absent"))),
+    ("memory-call", OK, "no harm with one", here(**calls(may_place_memory="refused"))),
+    ("memory-call", NOTE, "by a seccomp filter", here(NODES, **calls(may_place_memory="refused"))),
     ("memory-call", NOTE, "in this container",
-     here(NODES, **calls(memory="refused"), **kernel(container="Docker"))),
+     here(NODES, **calls(may_place_memory="refused"), **kernel(container="Docker"))),
     ("numa-balancing", OK, "only one node", here(**kernel(numa_balancing=1))),
     ("numa-balancing", OK, "off", here(NODES, **kernel(numa_balancing=0))),
     ("numa-balancing", OK, "not known", here(NODES)),
@@ -302,13 +302,13 @@ def test_active_waiting_within_a_quota_is_a_problem():
 
 
 def test_every_variable_that_ranks_lose_has_a_row_or_does_nothing_by_itself():
-    told = {rule.name for rule in RULES}
+    told = {name for name, _, _ in RULES}
     silent = {"KMP_TOPOLOGY_METHOD", "KMP_HIDDEN_HELPER_AFFINITY", "KMP_DYNAMIC_MODE"}
     assert set(DEFEATING) | set(THREAD_COUNTS) <= told | silent
 
 
 VALUES = st.dictionaries(
-    st.sampled_from([rule.name for rule in RULES]),
+    st.sampled_from([name for name, _, _ in RULES]),
     st.one_of(st.text(max_size=12), st.sampled_from(["true", "9" * 30, "{0},{1}", "²", "0-3", ",", "-1"])),
 )
 

@@ -23,7 +23,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import claims as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.claims import find_folder, lock_registry, make_claimant, read_live_runs, release
+from ompbind.registry.claims import find_folder, lock_registry, make_claimant, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
     children_of,
@@ -313,12 +313,12 @@ def test_ranks_of_one_job_plan_among_the_runs_that_the_first_of_them_saw(monkeyp
     mine = [make_claimant("job").replace(slot=slot, rank=slot) for slot in (0, 1)]
     first, first_claim = claim_plan(machine, request, mine[0])
     _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_claimant("late"))
-    release(other)
+    other.release()
     second, second_claim = claim_plan(machine, request, mine[1])
     assert [str(one.cpuset) for one in first.placements] == ["1-4", "5-7"]
     assert second.placements == first.placements
     for claim in (first_claim, second_claim, late):
-        release(claim)
+        claim.release()
     assert not os.listdir(claims)
 
 

@@ -45,9 +45,8 @@ def _python(command: Command, site: str) -> str:
     if command.python is None:
         return ""
     major, minor = command.python
-    return (
-        f" (Python {major}.{minor}{', isolated' if command.isolated else ''}; packages in {site or 'none'})"
-    )
+    isolated = ", isolated" if command.isolated else ""
+    return f" (Python {major}.{minor}{isolated}; packages in {site or 'none'})"
 
 
 def check_runtimes(here: Surroundings) -> Iterator[Finding]:
@@ -81,9 +80,8 @@ def _abort(runtimes: list[Found]) -> Iterator[Finding]:
     found, sure = " and ".join(map(_name, pair)), all(one.how is not How.AVAILABLE for one in pair)
     make = problem if sure else note
     why = f"a process that starts both is ended by the second one ({message})"
-    yield make(
-        "OpenMP runtimes", found, why, "keep one of them: preload none, or the one that the program needs"
-    )
+    remedy = "keep one of them: preload none, or the one that the program needs"
+    yield make("OpenMP runtimes", found, why, remedy)
 
 
 def _narrow(runtimes: list[Found], told: str) -> Iterator[Finding]:
@@ -123,15 +121,14 @@ def check_preloadable(here: Surroundings) -> Iterator[Finding]:
             yield ok(label, "is preloaded")
         elif name in wanted:
             why = f"vLLM's CPU workers want it: {_WANTED[name]}"
-            where = (
-                f"--preload {name} ({path})" if path else f"install {PACKAGES[name]}, and --preload {name}"
-            )
-            yield note(label, "is not preloaded" if path else "is not installed", why, where)
+            if path:
+                yield note(label, "is not preloaded", why, f"--preload {name} ({path})")
+            else:
+                yield note(label, "is not installed", why, f"install {PACKAGES[name]}, and --preload {name}")
         elif path:
             yield ok(label, f"{path} (--preload {name})")
-    missing = [
-        KINDS[name].label for name, path in here.preloadable if not path and name not in {*loaded, *wanted}
-    ]
+    others = [(name, path) for name, path in here.preloadable if name not in {*loaded, *wanted}]
+    missing = [KINDS[name].label for name, path in others if not path]
     if missing:
         yield ok("to preload", f"not found: {', '.join(missing)}")
 
@@ -176,11 +173,7 @@ def _find_pools(here: Surroundings, command: Command) -> Iterator[Finding]:
     if command.cpp:
         found = f"threads by std::thread::hardware_concurrency() {_COUNT_ALL}"
         yield note("C++", found, _TOO_MANY, "let the program count what sched_getaffinity tells")
-    if _is_java(here.workload.program):
+    if here.workload.program.rpartition("/")[2] in ("java", "javaw"):
         yield ok("Java", "reads the affinity mask itself")
     if here.workload.opaque and here.workload.program:
         yield ok("nproc", "in scripts it answers OMP_NUM_THREADS, so the threads of the rank")
-
-
-def _is_java(program: str) -> bool:
-    return program.rpartition("/")[2] in ("java", "javaw")

@@ -1,6 +1,7 @@
 """Checks of `ompbind doctor`: which CPUs may be used, how much of them, and who else uses them."""
 
 from collections.abc import Iterator
+from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.doctor.facts import Permission, Surroundings
@@ -48,38 +49,31 @@ def check_cpus(here: Surroundings) -> Iterator[Finding]:
         yield problem("CPUs", found, why, _widen(here, machine))
 
 
-def _by_cpuset(here: Surroundings, machine: Machine) -> bool:
-    return here.cpuset is not None and not machine.online <= here.cpuset
-
-
-def _by_mask(here: Surroundings, machine: Machine) -> bool:
+def _find_narrowing(here: Surroundings, machine: Machine) -> tuple[bool, bool]:
+    """Tell whether the cpuset of the control group leaves CPUs out, and whether the affinity mask does."""
     usable = machine.online if here.cpuset is None else machine.online & here.cpuset
-    return machine.allowed != usable
+    return usable != machine.online, machine.allowed != usable
 
 
 def _narrowed_by(here: Surroundings, machine: Machine) -> str:
     if here.inside:
         return f"the run around it (rank {here.env[OMPBIND_RANK]})"
-    words = ["the cpuset of its control group"] if _by_cpuset(here, machine) else []
-    words += ["the affinity mask that it was started with"] if _by_mask(here, machine) else []
-    return " and ".join(words)
+    causes = ("the cpuset of its control group", "the affinity mask that it was started with")
+    return " and ".join(compress(causes, _find_narrowing(here, machine)))
 
 
 def _widen(here: Surroundings, machine: Machine) -> str:
     """Say who can be asked for more CPUs."""
     if here.inside:
         return "none needed: a rank has its own CPUs"
-    ways = []
-    if _by_cpuset(here, machine):
-        in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
-        outside = "AllowedCPUs= of its systemd unit, or more CPUs from the batch system"
-        ways.append(in_container if here.kernel.container else outside)
-    if _by_mask(here, machine):
-        parent = "taskset, numactl, a batch system or launcher, or a parent whose OpenMP has narrowed it"
-        ways.append(
-            f"where they are to be used, find who has set it ({parent}): 'taskset -p $$' in the shell"
-        )
-    return "; ".join(ways)
+    in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
+    outside = "AllowedCPUs= of its systemd unit, or more CPUs from the batch system"
+    parent = "taskset, numactl, a batch system or launcher, or a parent whose OpenMP has narrowed it"
+    ways = (
+        in_container if here.kernel.container else outside,
+        f"where they are to be used, find who has set it ({parent}): 'taskset -p $$' in the shell",
+    )
+    return "; ".join(compress(ways, _find_narrowing(here, machine)))
 
 
 def check_cores(here: Surroundings) -> Iterator[Finding]:
@@ -105,10 +99,9 @@ def check_offline(here: Surroundings) -> Iterator[Finding]:
     if here.kernel.smt in ("off", "forceoff"):
         yield ok("offline CPUs", f"{found}: SMT is switched off")
         return
-    remedy = (
-        f"if they are wanted, as root: echo 1 > /sys/devices/system/cpu/cpu{machine.offline.first}/online"
-    )
-    yield note("offline CPUs", found, "masks that name them are refused; plans are made without them", remedy)
+    file = f"/sys/devices/system/cpu/cpu{machine.offline.first}/online"
+    why = "masks that name them are refused; plans are made without them"
+    yield note("offline CPUs", found, why, f"if they are wanted, as root: echo 1 > {file}")
 
 
 def check_apart(here: Surroundings) -> Iterator[Finding]:
@@ -157,12 +150,12 @@ def check_quota(here: Surroundings) -> Iterator[Finding]:
 
 def check_bind_call(here: Surroundings) -> Iterator[Finding]:
     """Tell whether the kernel lets a process bind itself."""
-    if here.calls.bind is Permission.REFUSED:
+    if here.may_bind is Permission.REFUSED:
         why = "no rank can be started on CPUs of its own"
         remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then --mask none"
         yield problem("sched_setaffinity", "is refused to this process", why, remedy)
     else:
-        yield ok("sched_setaffinity", *_told(here.calls.bind))
+        yield ok("sched_setaffinity", *_told(here.may_bind))
 
 
 def _told(permission: Permission) -> tuple[str, ...]:

@@ -3,17 +3,11 @@
 from collections.abc import Iterator
 
 from ompbind.cpuset import count, named
-from ompbind.doctor.facts import Permission, Room, Surroundings
+from ompbind.doctor.facts import Permission, Surroundings
 from ompbind.doctor.issue import UNKNOWN, Finding, note, ok
 
-STOLEN = 0.01
-"""The share of CPU time given to others by the host from which on it is worth telling."""
-
-SCARCE = 0.05
-"""The share of memory that is free below which it is worth telling."""
-
-SWAPPED = 0.01
-"""The share of memory that is swapped out from which on it is worth telling."""
+# What is worth telling: more CPU time given to others by the host, less free memory, or more swapped out.
+STOLEN, SCARCE, SWAPPED = 0.01, 0.05, 0.01
 
 _FEATURES = (
     ((5, 3), "the ends of ranks are heard of by signals alone (pidfd is of 5.3)"),
@@ -25,7 +19,7 @@ _FEATURES = (
 
 def check_memory_call(here: Surroundings) -> Iterator[Finding]:
     """Tell whether the kernel lets a process choose the NUMA nodes of its memory."""
-    permission, several = here.calls.memory, len(_nodes_with_memory(here)) > 1
+    permission, several = here.may_place_memory, len(_nodes_with_memory(here)) > 1
     if permission is Permission.UNKNOWN:
         yield ok("set_mempolicy")
     elif permission is Permission.GRANTED:
@@ -61,30 +55,19 @@ def check_balancing(here: Surroundings) -> Iterator[Finding]:
 def check_memory(here: Surroundings) -> Iterator[Finding]:
     """Look for nodes, or a machine, without free memory."""
     rooms = here.memory.nodes if len(here.memory.nodes) > 1 else tuple(filter(None, [here.memory.machine]))
-    full = [room for room in rooms if room.total and room.free < SCARCE * room.total]
+    least = min((room.share_free for room in rooms), default=1.0)
     if not rooms:
         yield ok("memory")
-    elif not full:
-        least = f"{_share(min(rooms, key=_free))} free"
-        yield ok("memory", least if len(rooms) == 1 else f"{least}, or more, on every node")
-    for room in full:
-        why = (
-            "memory of ranks then comes from other nodes" if room.node is not None else "ranks may be killed"
-        )
-        found = f"only {_share(room)} of {_where(room)} is free"
-        yield note("memory", found, why, "end what uses it; 'ompbind topo' and /proc/meminfo tell more")
-
-
-def _free(room: Room) -> float:
-    return room.free / room.total if room.total else 1.0
-
-
-def _share(room: Room) -> str:
-    return f"{100 * _free(room):.0f} %"
-
-
-def _where(room: Room) -> str:
-    return "the memory" if room.node is None else f"the memory of NUMA node {room.node}"
+    elif least >= SCARCE:
+        told = f"{100 * least:.0f} % free"
+        yield ok("memory", told if len(rooms) == 1 else f"{told}, or more, on every node")
+    for room in rooms:
+        if room.share_free < SCARCE:
+            where, why = "", "ranks may be killed"
+            if room.node is not None:
+                where, why = f" of NUMA node {room.node}", "memory of ranks then comes from other nodes"
+            found = f"only {100 * room.share_free:.0f} % of the memory{where} is free"
+            yield note("memory", found, why, "end what uses it; 'ompbind topo' and /proc/meminfo tell more")
 
 
 def check_swap(here: Surroundings) -> Iterator[Finding]:
@@ -130,9 +113,8 @@ def check_frequencies(here: Surroundings) -> Iterator[Finding]:
         yield note("frequency", f"governor {told}", "it holds CPUs at their lowest frequency", remedy)
     elif slow:
         why = "frequencies rise late, and parallel regions wait for the slowest CPU"
-        yield note(
-            "frequency", f"energy preference {slow[0]}", why, "as root: cpupower set --epp performance"
-        )
+        remedy = "as root: cpupower set --epp performance"
+        yield note("frequency", f"energy preference {slow[0]}", why, remedy)
     elif words <= {"performance", "powersave"}:
         yield ok("frequency", f"governor {told}" + (f" ({power.driver})" if power.driver else ""))
     else:

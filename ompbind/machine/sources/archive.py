@@ -7,6 +7,7 @@ a large machine says the same in thousands of files. Older systems have cgroups 
 import bz2
 import gzip
 import lzma
+import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,21 +17,13 @@ from posixpath import normpath
 from ompbind.errors import MachineError
 from ompbind.machine.sources.filesystem import clean_text
 
-UNPACKED_LIMIT = 1 << 29
-"""Bytes that an archive may hold; a recording of 4,096 CPUs needs a third of it."""
+# The most that an archive may hold, each with the part of it that a recording of 4,096 CPUs needs.
+UNPACKED_LIMIT = 1 << 29  # bytes: a third
+MEMBER_LIMIT = 1 << 19  # files, links and folders: half
+FILE_LIMIT = 1 << 24  # bytes of a file: a third, for proc/cpuinfo
+KEPT_LIMIT = 1 << 26  # bytes of different texts, and characters of names, that are kept: a quarter
 
-MEMBER_LIMIT = 1 << 19
-"""Files, links and folders that an archive may hold; a recording of 4,096 CPUs has half of it."""
-
-FILE_LIMIT = 1 << 24
-"""Bytes that a file of it may have; the longest, proc/cpuinfo, needs a third of it for 4,096 CPUs."""
-
-KEPT_LIMIT = 1 << 26
-"""Bytes of different texts, and characters of names, that are kept; 4,096 CPUs need a quarter of it."""
-
-LINK_LIMIT = 8
-"""Links followed in one name; recordings have one or two."""
-
+_LINK_LIMIT = 8  # links followed in one name; recordings have one or two
 _PIECE = 1 << 16
 
 _UNREAD = ("/size", "/id", "/ways_of_associativity", "/number_of_sets", "/coherency_line_size", "/uevent")
@@ -104,22 +97,14 @@ class ArchiveRoot:
 
     def _follow(self, name: str) -> str:
         """Replace the links in a name by what they point to, as a kernel would."""
-        for _ in range(LINK_LIMIT):
-            step = next((at for at in _folder_ends(name) if name[:at] in self._links), 0)
+        for _ in range(_LINK_LIMIT):
+            ends = (found.start() for found in re.finditer(r"/|\Z", name))
+            step = next((end for end in ends if name[:end] in self._links), 0)
             if not step:
                 break
             folder, _, _ = name[:step].rpartition("/")
             name = normpath(f"/{folder}/{self._links[name[:step]]}")[1:] + name[step:]
         return name
-
-
-def _folder_ends(name: str) -> Iterator[int]:
-    """Yield the length of every leading path of a name, itself last."""
-    at = name.find("/")
-    while at >= 0:
-        yield at
-        at = name.find("/", at + 1)
-    yield len(name)
 
 
 class _Unpacked:

@@ -22,11 +22,8 @@ class Root(Protocol):
         """Return the names in a folder, empty when it is absent or unreadable."""
 
 
-CHUNK_LIMIT = 256
-"""Pieces of 64 KiB that are read of one file; the longest, proc/cpuinfo, takes a third for 4,096 CPUs."""
-
-SET_LIMIT = 1 << 20
-"""Characters of a text that names a set; the longest that a kernel writes has a tenth."""
+_CHUNK_LIMIT = 256  # of 64 KiB of a file; the longest, proc/cpuinfo, has a third of them for 4,096 CPUs
+_SET_LIMIT = 1 << 20  # characters that name a set; the longest text that a kernel writes has a tenth
 
 
 def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
@@ -44,9 +41,25 @@ def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
         yield key.strip(), value.strip()
 
 
+def parse_sizes(text: str | None) -> dict[str, int]:
+    """Return the sizes of a meminfo file in bytes, by their names; those of nodes begin with "Node N"."""
+    sizes: dict[str, int] = {}
+    for key, value in keyed_lines(text):
+        number, _, unit = value.partition(" ")
+        size = whole_number(number, 1 << 52)
+        if size is not None:
+            sizes[key.rpartition(" ")[2]] = size << 10 if unit == "kB" else size
+    return sizes
+
+
 def numbered(names: Iterable[str], stem: str) -> CpuSet:
     """Return the N of every name that is `stem` followed by a number: folders of CPUs, or of nodes."""
-    numbers = (whole_number(name[len(stem) :], CPU_LIMIT) for name in names if name.startswith(stem))
+    return numbers_in(name[len(stem) :] for name in names if name.startswith(stem))
+
+
+def numbers_in(words: Iterable[str]) -> CpuSet:
+    """Return the numbers of CPUs or nodes among words; what is none, or too high, is left out."""
+    numbers = (whole_number(word, CPU_LIMIT) for word in words)
     return CpuSet(number for number in numbers if number is not None)
 
 
@@ -68,7 +81,7 @@ def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
 def parse_set(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
     """Return the set that a text names, None for no text, one that is too long, and one that names none."""
     try:
-        return None if text is None or len(text) > SET_LIMIT else parse(text)
+        return None if text is None or len(text) > _SET_LIMIT else parse(text)
     except ValueError:
         return None
 
@@ -93,7 +106,7 @@ class FolderRoot:
             return None
         try:
             chunks: list[bytes] = []
-            while len(chunks) < CHUNK_LIMIT and (chunk := os.read(handle, 1 << 16)):
+            while len(chunks) < _CHUNK_LIMIT and (chunk := os.read(handle, 1 << 16)):
                 chunks.append(chunk)
             return clean_text(b"".join(chunks))
         except OSError:

@@ -5,30 +5,17 @@ not needed. Declarations of entities are refused, nothing outside of the text is
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from itertools import product
-from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
+from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.memory_nodes import Memory, make_nodes
-from ompbind.machine.model import (
-    Domain,
-    KindName,
-    Level,
-    Machine,
-    Node,
-    at_level,
-    drop_repeated,
-    find_oddities,
-    gpu_remark,
-    make_domains,
-    node_partition,
-)
+from ompbind.machine.model import Domain, KindName, Level, Machine, Node, Partition, drop_repeated, gpu_remark
 from ompbind.machine.sources.filesystem import whole_number
-from ompbind.record import Record
 
-Parts = dict[Level, list[tuple[int | None, CpuSet]]]
 Distances = Iterator[tuple[tuple[int, int], int]]
 
 _TYPES = {
@@ -41,8 +28,7 @@ _TYPES = {
 }
 """What hwloc calls the levels; `Socket` is of version 1, as is `Cache` with a depth."""
 
-_GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}
-"""Groups whose subtype says that the kernel told of them."""
+_GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}  # by their subtype
 
 _CORE_TYPES: dict[str, KindName] = {
     "IntelCore": "performance",
@@ -52,22 +38,11 @@ _CORE_TYPES: dict[str, KindName] = {
     "AMDEfficiency": "efficiency",
 }
 
-DEPTH_LIMIT = 256
-"""Elements inside each other; hwloc has a dozen levels, and bridges of devices below."""
-
-ELEMENT_LIMIT = 1 << 19
-"""Elements of a text; that of 4,096 CPUs has a tenth of it."""
+_DEPTH_LIMIT = 256  # of elements inside each other; hwloc has a dozen levels, and bridges of devices below
+_ELEMENT_LIMIT = 1 << 19  # of a text; that of 4,096 CPUs has a tenth of it
 
 _INSTRUCTION_CACHE = "2"
 _MEANS_LATENCY = 4
-
-
-class _Memories(Record):
-    """The NUMA nodes of a text: those that count, those of GPUs, and those that have CPUs elsewhere only."""
-
-    memories: tuple[Memory, ...]
-    gpus: tuple[int, ...]
-    hidden: tuple[int, ...]
 
 
 def parse_xml(data: bytes, source: str) -> Machine:
@@ -85,35 +60,19 @@ def _read_tree(data: bytes) -> Element:
         raise ValueError("it declares entities, which hwloc never does")
     if b"\0" in data:  # UTF-16 may hide a declaration
         raise ValueError("it has the character NUL")
-    parser = XMLParser(target=_Tree())
-    parser.feed(data)
-    root: Element = parser.close()
+    root: Element | None = None
+    depth = 0
+    for count, (event, element) in enumerate(iterparse(BytesIO(data), ("start", "end"))):
+        root = element if root is None else root
+        if root.tag != "topology":
+            raise ValueError(f"its first element is <{root.tag[:40]}>, not <topology>")
+        depth += 1 if event == "start" else -1
+        if depth > _DEPTH_LIMIT:
+            raise ValueError(f"its elements are nested more than {_DEPTH_LIMIT} deep")
+        if count >= 2 * _ELEMENT_LIMIT:
+            raise ValueError(f"it has more than {_ELEMENT_LIMIT} elements")
+    assert root is not None  # a text without any is refused above
     return root
-
-
-class _Tree(TreeBuilder):
-    """Makes the elements of a text; ValueError for one that is not hwloc's, or would fill the memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._depth = self._count = 0
-
-    def start(self, tag: str, attributes: dict[str, str], /) -> Element:
-        """Open an element."""
-        if not self._count and tag != "topology":
-            raise ValueError(f"its first element is <{tag[:40]}>, not <topology>")
-        self._depth += 1
-        self._count += 1
-        if self._depth > DEPTH_LIMIT:
-            raise ValueError(f"its elements are nested more than {DEPTH_LIMIT} deep")
-        if self._count > ELEMENT_LIMIT:
-            raise ValueError(f"it has more than {ELEMENT_LIMIT} elements")
-        return super().start(tag, attributes)
-
-    def end(self, tag: str, /) -> Element:
-        """Close an element."""
-        self._depth -= 1
-        return super().end(tag)
 
 
 def _cpuset(text: str | None) -> CpuSet | None:
@@ -141,38 +100,28 @@ def _make_machine(tree: Element, source: str) -> Machine:
         )
     complete = _cpuset(top.get("complete_cpuset")) or online
     allowed = _cpuset(top.get("allowed_cpuset"))
-    memories = _read_memories(objects)
-    nodes = _make_nodes(tree, memories.memories, online)
-    told = _read_parts(objects)
-    domains = make_domains(online, drop_repeated({**told, Level.NODE: node_partition(nodes)}))
+    memories, gpus, hidden_nodes = _read_memories(objects)
+    nodes, parts = _make_nodes(tree, memories, online), _read_parts(objects)
     usable = online if allowed is None else online & allowed
     if not usable:
         raise MachineError(f"{source} allows no CPU of those that are online, {online}")
     hidden = (complete | known) - online
-    return Machine(
+    arches = (info.get("value") for info in tree.iter("info") if info.get("name") == "Architecture")
+    machine = Machine(
         source=source,
-        arch=_read_arch(tree),
+        arch=next(filter(None, arches), "unknown"),
         online=online,
         offline=hidden,
         allowed=usable,
-        domains=domains,
         nodes=nodes,
-        kinds=make_kinds(list(_read_traits(tree, at_level(domains, Level.CORE)))),
-        remarks=(
-            *_remarks(top, memories, hidden, has_cores=Level.CORE in told),
-            *find_oddities(domains, usable),
-        ),
-    )
+        remarks=tuple(_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts)),
+    ).with_domains(drop_repeated(parts, nodes))
+    return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
 
 
-def _read_arch(tree: Element) -> str:
-    told = (info.get("value") for info in tree.iter("info") if info.get("name") == "Architecture")
-    return next(filter(None, told), "unknown")
-
-
-def _read_parts(objects: Sequence[Element]) -> Parts:
+def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
     """Return the CPUs of every object that is a level; those that the OS numbers with their number."""
-    parts: Parts = {}
+    parts: dict[Level, Partition] = {}
     for one in objects:
         level, cpus = _level(one), _cpuset(one.get("cpuset"))
         if level is not None and cpus and one.get("subtype") != "MemorySideCache":
@@ -188,7 +137,8 @@ def _level(one: Element) -> Level | None:
     return _GROUPS.get(one.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
 
 
-def _read_memories(objects: Sequence[Element]) -> _Memories:
+def _read_memories(objects: Sequence[Element]) -> tuple[list[Memory], list[int], list[int]]:
+    """Return the memories, and the numbers of nodes that are of GPUs, and that have CPUs elsewhere only."""
     kept, gpus, hidden = list[Memory](), list[int](), list[int]()
     for one in objects:
         number = _number(one)
@@ -202,7 +152,7 @@ def _read_memories(objects: Sequence[Element]) -> _Memories:
         else:
             size, special = whole_number(one.get("local_memory")), one.get("subtype", "DRAM") != "DRAM"
             kept.append(Memory(number=number, locality=locality, memory_bytes=size, is_special=special))
-    return _Memories(memories=tuple(kept), gpus=tuple(gpus), hidden=tuple(hidden))
+    return kept, gpus, hidden
 
 
 def _make_nodes(tree: Element, memories: Sequence[Memory], online: CpuSet) -> tuple[Node, ...]:
@@ -266,13 +216,15 @@ def _infos(kind: Element) -> Mapping[str, str]:
     return {one.get("name", ""): one.get("value", "") for one in reversed(list(kind.iter("info")))}
 
 
-def _remarks(top: Element, memories: _Memories, hidden: CpuSet, *, has_cores: bool) -> Iterator[str]:
+def _remarks(
+    top: Element, hidden: CpuSet, hidden_nodes: list[int], gpus: list[int], *, has_cores: bool
+) -> Iterator[str]:
     if hidden and "online_cpuset" not in top.attrib:
         why = "offline or not allowed where the XML was written: it does not tell which"
         yield f"{named('CPU', hidden)} {why}"
-    if memories.hidden:
-        yield f"{named('NUMA node', memories.hidden)} left out: the XML has none of the CPUs there"
+    if hidden_nodes:
+        yield f"{named('NUMA node', hidden_nodes)} left out: the XML has none of the CPUs there"
     if not has_cores:
         yield "no object tells which CPUs share a core: each one counts as a core"
-    if memories.gpus:
-        yield gpu_remark(memories.gpus)
+    if gpus:
+        yield gpu_remark(gpus)

@@ -6,22 +6,13 @@ summary, `lscpu -J` alone, tells too little of processors with SMT: which CPUs s
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.model import (
-    Level,
-    Machine,
-    Node,
-    Partition,
-    at_level,
-    check_size,
-    find_oddities,
-    make_domains,
-    node_partition,
-)
+from ompbind.machine.model import Level, Machine, Node, Partition, check_size
 from ompbind.machine.sources.filesystem import parse_set, whole_number
 
 Row = Mapping[str, Any]
@@ -30,11 +21,13 @@ TABLE_HINT = "record the machine with: lscpu --all --extended --json"
 
 _NESTING_LIMIT = 8
 
-_GROUPED: tuple[tuple[Level, tuple[str, ...]], ...] = (
-    (Level.DRAWER, ("drawer",)),
-    (Level.BOOK, ("drawer", "book")),
-    (Level.PACKAGE, ("drawer", "book", "socket")),
-)
+_GROUPED: Mapping[Level, tuple[str, ...]] = {
+    Level.DRAWER: ("drawer",),
+    Level.BOOK: ("drawer", "book"),
+    Level.PACKAGE: ("drawer", "book", "socket"),
+    Level.L2: ("socket", "l2"),
+    Level.L3: ("socket", "l3"),
+}
 """The columns that tell CPUs of one domain; a number may be unique on the machine or in an outer domain."""
 
 
@@ -72,34 +65,28 @@ def _number(value: object, limit: int = 1 << 31) -> int | None:
 
 def _from_table(rows: Sequence[Row], source: str) -> Machine:
     known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"))) is not None}
-    if max(known, default=0) >= CPU_LIMIT:
-        raise MachineError(
-            f"{source} names CPU {max(known)}, the highest that there can be is {CPU_LIMIT - 1}"
-        )
+    if (highest := max(known, default=0)) >= CPU_LIMIT:
+        raise MachineError(f"{source} names CPU {highest}, the highest that there can be is {CPU_LIMIT - 1}")
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
     if not online:
         raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)
     check_size(cpus=len(online))
     here = {cpu: known[cpu] for cpu in online}
-    parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED}
+    parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED.items()}
     parts[Level.CORE] = _cores(here, source)
-    parts[Level.L2], parts[Level.L3] = (_grouped(here, ("socket", name)) for name in ("l2", "l3"))
     by_node = {number or 0: cpus for number, cpus in _grouped(here, ("node",))}
-    nodes = _nodes(by_node, online)
-    parts[Level.NODE] = node_partition(nodes)
-    domains = make_domains(online, parts)
-    cores = [core.cpus for core in at_level(domains, Level.CORE)]
-    return Machine(
+    machine = Machine(
         source=source,
         arch="unknown",
         online=online,
         offline=CpuSet(known) - online,
         allowed=online,
-        domains=domains,
-        nodes=nodes,
-        kinds=make_kinds([CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]),
-        remarks=(*_missing(bool(parts[Level.CORE]), bool(by_node)), *find_oddities(domains, online)),
-    )
+        nodes=_nodes(by_node, online),
+        remarks=tuple(compress(_MISSING, (not parts[Level.CORE], not by_node))),
+    ).with_domains(parts)
+    cores = [core.cpus for core in machine.at(Level.CORE)]
+    traits = [CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]
+    return machine.replace(kinds=make_kinds(traits))
 
 
 def _nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
@@ -116,7 +103,7 @@ def _is_online(row: Row) -> bool:
     return told is True or str(told).lower() in ("yes", "true", "1")
 
 
-def _grouped(rows: Mapping[int, Row], columns: tuple[str, ...]) -> list[tuple[int | None, CpuSet]]:
+def _grouped(rows: Mapping[int, Row], columns: tuple[str, ...]) -> Partition:
     """Group CPUs by the numbers in some columns, the last of which must be there."""
     groups: dict[tuple[int | None, ...], list[int]] = {}
     for cpu, row in rows.items():
@@ -137,25 +124,21 @@ def _cores(rows: Mapping[int, Row], source: str) -> Partition:
     if all(len({_frequency(rows[cpu]) for cpu in cpus}) == 1 for _, cpus in told):
         return told
     if any(_number(row.get("l1d")) is None for row in rows.values()):
-        raise MachineError(
-            f"{source} does not tell cores apart: their numbers repeat", hint="record sys/ and proc/ instead"
-        )
+        message = f"{source} does not tell cores apart: their numbers repeat"
+        raise MachineError(message, hint="record sys/ and proc/ instead")
     return _grouped(rows, ("l1d", *columns))
 
 
+_MISSING = (
+    "the table has no column CORE: each CPU counts as a core",
+    "the table has no column NODE: all CPUs count as one node",
+)
 _OS_NUMBERS = ("drawer", "book", "socket", "node")
 """The columns whose numbers are those of the OS; others are counted by lscpu."""
 
 
 def _frequency(row: Row) -> int | None:
     return _number(str(row.get("maxmhz", "")).partition(".")[0])
-
-
-def _missing(has_cores: bool, has_nodes: bool) -> Iterator[str]:
-    if not has_cores:
-        yield "the table has no column CORE: each CPU counts as a core"
-    if not has_nodes:
-        yield "the table has no column NODE: all CPUs count as one node"
 
 
 def _fields(entries: object, depth: int) -> Iterator[tuple[str, str]]:
@@ -175,28 +158,17 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
     if threads != 1:
         raise MachineError(f"{source} does not tell which CPUs share a core", hint=TABLE_HINT)
     check_size(cpus=len(online))
-    numbers = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)")
-    found = {
-        int(match[1]): _list(fields, name) & online for name in fields if (match := numbers.fullmatch(name))
-    }
-    nodes = _nodes(found, online)
-    parts: dict[Level, Partition] = {Level.CORE: [(None, CpuSet((cpu,))) for cpu in online]}
-    parts[Level.PACKAGE] = [(None, online)] if sockets == 1 else []
-    parts[Level.NODE] = node_partition(nodes)
-    domains = make_domains(online, parts)
+    titles = (re.fullmatch(r"NUMA node([0-9]{1,5}) CPU\(s\)", name) for name in fields)
+    found = {int(title[1]): _list(fields, title[0]) & online for title in titles if title}
     return Machine(
         source=source,
         arch=fields.get("Architecture", "unknown"),
         online=online,
         offline=_list(fields, "Off-line CPU(s) list") - online,
         allowed=online,
-        domains=domains,
-        nodes=nodes,
-        remarks=(
-            "a summary of lscpu tells nothing of caches, and of packages only if there is one",
-            *find_oddities(domains, online),
-        ),
-    )
+        nodes=_nodes(found, online),
+        remarks=("a summary of lscpu tells nothing of caches, and of packages only if there is one",),
+    ).with_domains({Level.PACKAGE: [(None, online)] if sockets == 1 else []})
 
 
 def _list(fields: Mapping[str, str], name: str) -> CpuSet:

@@ -17,10 +17,9 @@ from ompbind.machine.model import (
     node_partition,
 )
 
-SCHEMA = "ompbind-topo/1"
-
 Data = Mapping[str, Any]
 
+SCHEMA = "ompbind-topo/1"
 _HINT = "write one with: ompbind topo --format json"
 
 
@@ -32,10 +31,8 @@ def make_described(data: Data, source: str) -> Machine:
     try:
         return _make(data, source)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise MachineError(
-            f"{source} is no ompbind-topo/1 that can be read: {error}",
-            hint=_HINT,
-        ) from error
+        message = f"{source} is no ompbind-topo/1 that can be read: {error}"
+        raise MachineError(message, hint=_HINT) from error
 
 
 def _make(data: Data, source: str) -> Machine:

@@ -4,19 +4,21 @@ import os
 import platform
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import Level, Machine, Node, make_domains
+from ompbind.machine.model import Level, Machine, Node, Partition, make_domains
 
 
 def read_counts() -> Machine:
     """Read the number of CPUs and cores of a system without sysfs; it is not `bindable`."""
-    return make_counted_machine(os.cpu_count() or 1, _physical_cores(), platform.system())
+    import psutil  # late: 12 ms that only systems without sysfs pay
+
+    return make_counted_machine(os.cpu_count() or 1, psutil.cpu_count(logical=False), platform.system())
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
     """Make a machine of which only two numbers are known; `cores` None counts every CPU as a core."""
     online = CpuSet(range(cpus))
     width = cpus // cores if cores and cpus % cores == 0 else 1
-    siblings = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
+    siblings: Partition = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
     return Machine(
         source="live",
         arch=platform.machine(),
@@ -27,10 +29,3 @@ def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
         bindable=False,
         remarks=(f"{system} does not tell which CPUs share what: only their number is used",),
     )
-
-
-def _physical_cores() -> int | None:
-    import psutil  # late: 12 ms that only systems without sysfs pay
-
-    count: int | None = psutil.cpu_count(logical=False)
-    return count

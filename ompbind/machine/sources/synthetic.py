@@ -7,7 +7,7 @@ follow in brackets: `(memory=4GB)`, and `(indexes=…)` for the numbers that the
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import accumulate, pairwise
 from math import prod
 from operator import mul
@@ -15,21 +15,10 @@ from operator import mul
 from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.memory_nodes import Memory, make_nodes
-from ompbind.machine.model import (
-    Level,
-    Machine,
-    Partition,
-    check_size,
-    find_oddities,
-    make_domains,
-    node_partition,
-)
+from ompbind.machine.model import Level, Machine, Partition, check_size
 from ompbind.record import Record
 
-EXAMPLE = "synthetic:pack:2 numa:1 l3:2 core:4 pu:2"
-
-_MEMORY_BYTES = 1 << 30
-"""What a `numa` step has without an attribute; a bare `[numa]` has none, as in hwloc."""
+_MEMORY_BYTES = 1 << 30  # of a `numa` step without an attribute; a bare `[numa]` has none, as in hwloc
 
 _TYPES = (
     (r"pack(age)?|socket", Level.PACKAGE),
@@ -49,21 +38,17 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-class _Attached(Record):
-    """A memory beside every object of a step, or the attributes of a step."""
-
-    memory_bytes: int
-    indexes: str = ""
-
-
 class _Step(Record):
-    """One level: its type as written, what it is here, and how many there are in each of the one before."""
+    """One level: its type as written, what it is here, and how many there are in each of the one before.
+
+    `attached` are the bytes and indexes of the memories that are beside each of its objects.
+    """
 
     type: str
     level: Level | str | None
     count: int
     indexes: str = ""
-    attached: tuple[_Attached, ...] = ()
+    attached: tuple[tuple[int, str], ...] = ()
 
 
 def parse_synthetic(text: str, source: str) -> Machine:
@@ -80,17 +65,8 @@ def parse_synthetic(text: str, source: str) -> Machine:
             parts[step.level] = [(i if is_numbered else None, cpus) for i, cpus in enumerate(objects)]
     online = CpuSet(numbers)
     nodes = make_nodes(_make_memories(steps, sets), online, {})
-    parts[Level.NODE] = node_partition(nodes)
-    domains = make_domains(online, parts)
-    return Machine(
-        source=source,
-        arch="unknown",
-        online=online,
-        allowed=online,
-        domains=domains,
-        nodes=nodes,
-        remarks=tuple(find_oddities(domains, online)),
-    )
+    machine = Machine(source=source, arch="unknown", online=online, allowed=online, nodes=nodes)
+    return machine.with_domains(parts)
 
 
 def _objects(numbers: Sequence[int], width: int) -> list[CpuSet]:
@@ -117,29 +93,29 @@ def _read_steps(text: str) -> list[_Step]:
         rest = rest[taken.end() :].strip()
     if steps[-1].level != "pu":
         raise _fault("it does not end with CPUs")
-    return [_plain(steps, place) for place in range(len(steps))]
+    for place, step in enumerate(steps):
+        _check(step, {other.level for other in steps[:place]})
+    return steps
 
 
 def _make_step(found: re.Match[str]) -> _Step:
     many, level = int(found["count"]), _meaning(found["type"])
     if many < 1:
         raise _fault(f"{found['type']}:{found['count']} has no object")
-    attributes = _attributes(found["attributes"], _MEMORY_BYTES)
+    size, indexes = _attributes(found["attributes"], _MEMORY_BYTES)
     if level is Level.NODE:
-        return _Step(type=found["type"], level=level, count=many, attached=(attributes,))
-    return _Step(type=found["type"], level=level, count=many, indexes=attributes.indexes)
+        return _Step(type=found["type"], level=level, count=many, attached=((size, indexes),))
+    return _Step(type=found["type"], level=level, count=many, indexes=indexes)
 
 
-def _plain(steps: Sequence[_Step], place: int) -> _Step:
-    """Return a step, refusing one that is told twice, or stands below CPUs."""
-    step = steps[place]
-    if step.level is not None and any(other.level == step.level for other in steps[:place]):
-        raise _fault(f"{step.type} is told twice")
-    if step.level in (Level.PACKAGE, Level.DIE) and any(other.level is Level.CORE for other in steps[:place]):
-        raise _fault(f"{step.type} is inside of cores")
-    if step.level == "pu" and place < len(steps) - 1:
+def _check(step: _Step, outer: Set[Level | str | None]) -> None:
+    """Refuse a step that is told twice, or stands below CPUs."""
+    if "pu" in outer:
         raise _fault("CPUs have other levels in them")
-    return step
+    if step.level is not None and step.level in outer:
+        raise _fault(f"{step.type} is told twice")
+    if step.level in (Level.PACKAGE, Level.DIE) and Level.CORE in outer:
+        raise _fault(f"{step.type} is inside of cores")
 
 
 def _meaning(word: str) -> Level | str | None:
@@ -149,11 +125,11 @@ def _meaning(word: str) -> Level | str | None:
     raise _fault(f"{word!r} is no type that ompbind knows")
 
 
-def _attributes(text: str | None, memory_bytes: int) -> _Attached:
+def _attributes(text: str | None, memory_bytes: int) -> tuple[int, str]:
     """Read "memory=4GB indexes=1,0"; others, such as the size of a cache, tell nothing of placement."""
     pairs = dict(word.partition("=")[::2] for word in (text or "").split())
     size = _read_bytes(pairs["memory"]) if "memory" in pairs else memory_bytes
-    return _Attached(memory_bytes=size, indexes=pairs.get("indexes", ""))
+    return size, pairs.get("indexes", "")
 
 
 def _read_bytes(text: str) -> int:
@@ -178,8 +154,7 @@ def _numbers(text: str, steps: Sequence[_Step], total: int) -> list[int]:
 
 def _interleaved(loops: Sequence[tuple[int, int]], total: int) -> list[int]:
     """Number objects by loops of (step, count), the first of which runs fastest."""
-    numbers = [0] * total
-    weight = 1
+    numbers, weight = [0] * total, 1
     for step, count in loops:
         numbers = [number + (at // step) % count * weight for at, number in enumerate(numbers)]
         weight *= count
@@ -233,14 +208,14 @@ def _walk(
     ]
     for _, depth, i in sorted(places):
         objects = sets[-depth]
-        for attached in steps[-depth].attached:
-            numbers = _numbers(attached.indexes, steps[: 1 - depth], len(objects))
-            yield (numbers[i] if attached.indexes else None), attached.memory_bytes, objects[i]
+        for size, indexes in steps[-depth].attached:
+            numbers = _numbers(indexes, steps[: 1 - depth], len(objects))
+            yield (numbers[i] if indexes else None), size, objects[i]
 
 
 def _fault(message: str) -> MachineError:
     return MachineError(
         f"this synthetic description is not understood: {message}",
-        hint=f"write TYPE:COUNT for each level, of pack, die, numa, l3, l2, core, group and pu, as in "
-        f"--topology '{EXAMPLE}'",
+        hint="write TYPE:COUNT for each level, of pack, die, numa, l3, l2, core, group and pu, as in "
+        "--topology 'synthetic:pack:2 numa:1 l3:2 core:4 pu:2'",
     )

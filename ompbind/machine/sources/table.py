@@ -220,10 +220,7 @@ SOURCES: Sequence[Source] = (
         describe="XML of lstopo",
         label="lstopo XML",
     ),
-    Source(
-        detect=lambda given: "schema" in (given.json or ()),
-        read=_read_own,
-    ),
+    Source(detect=lambda given: "schema" in (given.json or ()), read=_read_own),
     Source(
         detect=lambda given: "cpus" in (given.json or ()) or "lscpu" in (given.json or ()),
         read=_read_lscpu,

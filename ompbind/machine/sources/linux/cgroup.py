@@ -10,8 +10,8 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.record import Record
 
-_KINDS = ("cgroup", "cgroup2", "cpuset")
-"""The file system types by which control groups are mounted."""
+_KINDS = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
+"""The file system types by which control groups are mounted, with the controllers that this implies."""
 
 
 class Limits(Record):
@@ -25,13 +25,8 @@ class Limits(Record):
     quota: float | None = None
 
 
-class _Mount(Record):
-    """One mounted hierarchy: "cgroup2", "cgroup" or "cpuset", its options, and the group at its top."""
-
-    kind: str
-    options: frozenset[str]
-    point: str
-    top: str = "/"
+_Mount = tuple[frozenset[str], str, str]
+"""One mounted hierarchy: its controllers among its options, where it is mounted, and the group at its top."""
 
 
 def read_limits(root: Root) -> Limits:
@@ -41,7 +36,7 @@ def read_limits(root: Root) -> Limits:
     mems: CpuSet | None = None
     quotas: list[float] = []
     for mount in _mounts(root):
-        for folder in _folders(mount, _path_in(mount, groups)):
+        for folder in _folders(mount, _limiting_group(mount[0], groups)):
             cpuset = _set(root, folder, "cpus") if cpuset is None else cpuset
             mems = _set(root, folder, "mems") if mems is None else mems
             quotas.extend(_quota(root, folder))
@@ -58,24 +53,19 @@ def read_oom_kills(root: Root) -> int | None:
     for mount in _mounts(root):
         for path in _memory_counters(mount, groups):
             text = root.read(path)
-            if text is not None:
-                return _counter(text, "oom_kill")
+            if text is not None:  # kernels before 4.13 have no such line in it
+                pairs = (line.split() for line in text.splitlines())
+                told = (pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill")
+                return whole_number(next(told, None))
     return None
 
 
 def _memory_counters(mount: _Mount, groups: dict[str, str]) -> list[str]:
     """Return the files that may count for the process, the nearest first; in version 1 only its own may."""
-    if mount.kind == "cgroup2":
+    if "" in mount[0]:
         return [f"{folder}/memory.events" for folder in _folders(mount, groups.get(""))]
-    if "memory" not in mount.options:
-        return []
-    return [f"{folder}/memory.oom_control" for folder in _folders(mount, groups.get("memory"))][:1]
-
-
-def _counter(text: str, name: str) -> int | None:
-    """Return the number on the line of that name, None when there is no such line: kernels before 4.13."""
-    pairs = (line.split() for line in text.splitlines())
-    return next((whole_number(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == name), None)
+    own = groups.get("memory") if "memory" in mount[0] else None
+    return [f"{folder}/memory.oom_control" for folder in _folders(mount, own)][:1]
 
 
 def _groups(root: Root) -> Iterator[tuple[str, str]]:
@@ -92,49 +82,46 @@ def _groups(root: Root) -> Iterator[tuple[str, str]]:
 
 def _mounts(root: Root) -> Iterator[_Mount]:
     text = root.read("proc/self/mountinfo")
-    if text is not None:
-        yield from _mountinfo(text)
-        return
-    for line in (root.read("proc/mounts") or root.read("proc/self/mounts") or "").splitlines():
-        words = line.split()
-        if len(words) >= 4 and words[2] in _KINDS:
-            yield _Mount(kind=words[2], options=frozenset(words[3].split(",")), point=words[1])
-
-
-def _mountinfo(text: str) -> Iterator[_Mount]:
-    for line in text.splitlines():
+    for line in (text or "").splitlines():
         before, _, after = line.partition(" - ")
         left, right = before.split(), after.split()
         if len(left) >= 5 and right and right[0] in _KINDS:
-            options = frozenset(right[-1].split(","))
-            yield _Mount(kind=right[0], options=options, point=left[4], top=left[3])
+            yield _controllers(right[0], right[-1]), left[4], left[3]
+    if text is None:
+        for line in (root.read("proc/mounts") or root.read("proc/self/mounts") or "").splitlines():
+            words = line.split()
+            if len(words) >= 4 and words[2] in _KINDS:
+                yield _controllers(words[2], words[3]), words[1], "/"
+
+
+def _controllers(kind: str, options: str) -> frozenset[str]:
+    return frozenset(filter(None, options.split(","))) | _KINDS[kind]
 
 
 def _folders(mount: _Mount, path: str | None) -> Iterator[str]:
     """Yield the folders of the group at a path and of those that enclose it, innermost first."""
     if path is None:
         return
-    top = mount.top.rstrip("/") + "/"
+    _, point, top = mount
+    top = top.rstrip("/") + "/"
     inside = path[len(top) :] if f"{path}/".startswith(top) else path
     steps = [step for step in inside.split("/") if step not in ("", "..")]
     for depth in range(len(steps), -1, -1):
-        yield "/".join([mount.point.strip("/"), *steps[:depth]])
+        yield "/".join([point.strip("/"), *steps[:depth]])
 
 
-def _path_in(mount: _Mount, groups: dict[str, str]) -> str | None:
-    if mount.kind == "cgroup2":
+def _limiting_group(controllers: frozenset[str], groups: dict[str, str]) -> str | None:
+    """Return the group by whose cpuset or quota a hierarchy limits the process, None for others."""
+    if "" in controllers:
         return groups.get("", groups.get("cpuset only"))
-    if mount.kind == "cpuset" or ("cpuset" in mount.options and "cpuset" not in groups):
-        return groups.get("cpuset", groups.get("cpuset only"))
-    named = mount.options & {"cpu", "cpuset"} & set(groups)
+    if "cpuset" in controllers and "cpuset" not in groups:
+        return groups.get("cpuset only")
+    named = controllers & {"cpu", "cpuset"} & set(groups)
     return groups[min(named)] if named else None
 
 
 def _set(root: Root, folder: str, what: str) -> CpuSet | None:
-    """Read the first cpuset file of a group that holds a set; an empty one means "as the parent".
-
-    `what` is "cpus", or "mems" for NUMA nodes.
-    """
+    """Read the first file of "cpus" or "mems" that holds a set; an empty one means "as the parent"."""
     for name in (f"cpuset.{what}.effective", f"cpuset.effective_{what}", f"cpuset.{what}", what):
         try:
             found = CpuSet.from_list(root.read(f"{folder}/{name}") or "")
@@ -147,10 +134,8 @@ def _set(root: Root, folder: str, what: str) -> CpuSet | None:
 
 def _quota(root: Root, folder: str) -> Iterator[float]:
     """Yield the group's own quota in CPUs, if it has one."""
-    words = (root.read(f"{folder}/cpu.max") or "").split() or [
-        (root.read(f"{folder}/cpu.cfs_quota_us") or "").strip(),
-        (root.read(f"{folder}/cpu.cfs_period_us") or "").strip(),
-    ]
-    numbers = [whole_number(word) for word in words]
+    words = (root.read(f"{folder}/cpu.max") or "").split()
+    files = [root.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
+    numbers = [whole_number(word) for word in words or files]
     if len(numbers) == 2 and numbers[0] and numbers[1]:
         yield numbers[0] / numbers[1]

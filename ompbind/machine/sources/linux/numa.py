@@ -4,22 +4,23 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, check_size, gpu_remark, with_nearest
-from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, read_list, read_set, whole_number
-from ompbind.record import Record
+from ompbind.machine.sources.filesystem import (
+    Root,
+    keyed_lines,
+    numbered,
+    numbers_in,
+    parse_sizes,
+    read_list,
+    read_set,
+    whole_number,
+)
 
 FOLDER = "sys/devices/system/node"
 GPUS = "proc/driver/nvidia/gpus"
 
 
-class NodeReading(Record):
-    """The nodes of a machine, and what could not be taken as it was told."""
-
-    nodes: tuple[Node, ...]
-    remarks: tuple[str, ...] = ()
-
-
-def read_nodes(root: Root, online: CpuSet) -> NodeReading:
-    """Read the NUMA nodes by number; a machine that tells of none is one node 0.
+def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]:
+    """Return the NUMA nodes by number, and remarks; a machine that tells of none is one node 0.
 
     Every CPU is in at most one node. Memory of a GPU that its driver shows as a node is left out.
     """
@@ -28,16 +29,17 @@ def read_nodes(root: Root, online: CpuSet) -> NodeReading:
     check_size(nodes=len(found))
     gpus = _gpu_nodes(root) & found
     if not found - gpus:
-        return NodeReading(
-            nodes=(Node(number=0, cpus=online, memory_bytes=_memory(root.read("proc/meminfo"))),)
-        )
-    listed = _sized([_read_node(root, number, online) for number in found - gpus])
+        size = parse_sizes(root.read("proc/meminfo")).get("MemTotal")
+        return (Node(number=0, cpus=online, memory_bytes=size),), []
+    listed = [_read_node(root, number, online) for number in found - gpus]
+    if not any(node.memory_bytes for node in listed):  # recordings without it have zeros everywhere
+        listed = [node.replace(memory_bytes=None) for node in listed]
     if not any(node.cpus for node in listed):  # nobody says where CPUs are
         listed[0] = listed[0].replace(cpus=online)
     drafts, doubled = _settle(listed)
     told = {node.number: _initiators(root, node.number) for node in drafts if not node.cpus}
     kept = [node.replace(distances=_distances(node, found, gpus)) for node in drafts]
-    return NodeReading(nodes=with_nearest(kept, told), remarks=tuple(_remarks(doubled, gpus)))
+    return with_nearest(kept, told), list(_remarks(doubled, gpus))
 
 
 def _read_node(root: Root, number: int, online: CpuSet) -> Node:
@@ -49,25 +51,9 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
     return Node(
         number=number,
         cpus=cpus & online,
-        memory_bytes=_memory(root.read(f"{folder}/meminfo")),
+        memory_bytes=parse_sizes(root.read(f"{folder}/meminfo")).get("MemTotal"),
         distances=tuple(distance for distance in distances if distance is not None),
     )
-
-
-def _sized(nodes: list[Node]) -> list[Node]:
-    """Take no memory at all for not knowing: recordings without it have zeros everywhere."""
-    if any(node.memory_bytes for node in nodes):
-        return nodes
-    return [node.replace(memory_bytes=None) for node in nodes]
-
-
-def _memory(text: str | None) -> int | None:
-    """Return the total memory that a meminfo file tells, in bytes."""
-    for key, value in keyed_lines(text):
-        size = whole_number(value.removesuffix("kB")) if key.endswith("MemTotal") else None
-        if size is not None:
-            return size * 1024
-    return None
 
 
 def _settle(listed: Sequence[Node]) -> tuple[list[Node], CpuSet]:
@@ -94,10 +80,7 @@ def _remarks(doubled: CpuSet, gpus: CpuSet) -> Iterator[str]:
 def _gpu_nodes(root: Root) -> CpuSet:
     """Return the nodes that are the memory of GPUs, as their driver tells."""
     texts = (root.read(f"{GPUS}/{name}/numa_status") for name in root.names(GPUS))
-    numbers = (
-        whole_number(value, 1 << 16) for text in texts for key, value in keyed_lines(text) if key == "Node"
-    )
-    return CpuSet(number for number in numbers if number is not None)
+    return numbers_in(value for text in texts for key, value in keyed_lines(text) if key == "Node")
 
 
 def _initiators(root: Root, number: int) -> CpuSet:

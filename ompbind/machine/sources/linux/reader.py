@@ -5,21 +5,12 @@ import sys
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
-from ompbind.machine.model import (
-    Level,
-    Machine,
-    at_level,
-    check_size,
-    drop_repeated,
-    find_oddities,
-    make_domains,
-    node_partition,
-)
+from ompbind.machine.model import Level, Machine, check_size, drop_repeated
 from ompbind.machine.sources.filesystem import FolderRoot, Root, keyed_lines, read_list
-from ompbind.machine.sources.linux.cgroup import Limits, read_limits
+from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
-from ompbind.machine.sources.linux.sysfs import CPU, OnlineReading, read_domains, read_online
+from ompbind.machine.sources.linux.sysfs import CPU, read_domains, read_online
 from ompbind.machine.sources.other_systems import read_counts
 from ompbind.procfs.process import status_value
 
@@ -41,12 +32,10 @@ def read_recorded(root: Root) -> Machine:
 
 
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
-    cpus = _online(root, affinity)
-    online = cpus.online
+    online, offline, odd_cpus = _read_cpus(root, affinity)
     check_size(cpus=len(online))
-    nodes = read_nodes(root, online)
-    reading = read_domains(root, online, [node.cpus for node in nodes.nodes])
-    parts = drop_repeated({**reading.partitions, Level.NODE: node_partition(nodes.nodes)})
+    nodes, odd_nodes = read_nodes(root, online)
+    parts, odd_domains = read_domains(root, online, [node.cpus for node in nodes])
     limits = read_limits(root)
     isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in APART)
     allowed = online if limits.cpuset is None else online & limits.cpuset
@@ -58,22 +47,20 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
             f"cgroup cpuset {limits.cpuset or 'none'}, affinity {affinity or 'none'}",
             hint="none of the CPUs that are online is in the cpuset and the affinity mask of this process",
         )
-    domains = make_domains(online, parts)
-    return Machine(
+    machine = Machine(
         source=root.name,
         arch=arch,
         online=online,
-        offline=cpus.offline,
+        offline=offline,
         allowed=allowed,
-        domains=domains,
-        nodes=nodes.nodes,
-        kinds=read_kinds(root, at_level(domains, Level.CORE)),
+        nodes=nodes,
         isolated=isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
-        memory_allowed=_memory_allowed(root, limits, is_live=affinity is not None),
-        remarks=(*cpus.remarks, *reading.remarks, *nodes.remarks, *find_oddities(domains, allowed)),
-    )
+        memory_allowed=(_read_mems_allowed(root) if affinity is not None else None) or limits.mems,
+        remarks=(*odd_cpus, *odd_domains, *odd_nodes),
+    ).with_domains(drop_repeated(parts, nodes))
+    return machine.replace(kinds=read_kinds(root, machine.at(Level.CORE)))
 
 
 APART = ("isolated", "nohz_full")
@@ -90,29 +77,23 @@ def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
     return affinity | isolated if others and others <= affinity else affinity
 
 
-def _memory_allowed(root: Root, limits: Limits, *, is_live: bool) -> CpuSet | None:
-    """Return the nodes whose memory may be used, as the kernel tells a live process, or else its cpuset."""
-    if is_live:
-        told = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
-        if told is not None:
-            return CpuSet.from_list(told)
-    return limits.mems
+def _read_mems_allowed(root: Root) -> CpuSet | None:
+    told = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
+    return None if told is None else CpuSet.from_list(told)
 
 
-def _online(root: Root, affinity: CpuSet | None) -> OnlineReading:
+def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, list[str]]:
     """Read what is online; a live machine without sysfs has at least the CPUs of the affinity mask."""
     try:
         return read_online(root)
     except MachineError:
         if affinity is None:
             raise
-        return OnlineReading(online=affinity)
+        return affinity, EMPTY, []
 
 
 def _recorded_arch(root: Root) -> str:
     """Return the architecture that a recording names, "unknown" when it names none."""
-    for path in ("arch", "proc/hwloc-nofile-info"):
-        for key, value in keyed_lines(root.read(path)):
-            if key in ("Architecture", "arch") and value:
-                return value
-    return "unknown"
+    files = ("arch", "proc/hwloc-nofile-info")
+    lines = (line for path in files for line in keyed_lines(root.read(path)))
+    return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")

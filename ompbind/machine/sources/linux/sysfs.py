@@ -4,13 +4,20 @@ Sets are read, never numbers: `core_id` and its kin repeat and have holes, sibli
 CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n times the files.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
-from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, named, union
+from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Partition
-from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, read_list, read_set, whole_number
-from ompbind.record import Record
+from ompbind.machine.sources.filesystem import (
+    Root,
+    keyed_lines,
+    numbered,
+    numbers_in,
+    read_list,
+    read_set,
+    whole_number,
+)
 
 CPU = "sys/devices/system/cpu"
 
@@ -35,23 +42,11 @@ _CACHES = {"1": Level.CORE, "2": Level.L2, "3": Level.L3}
 """What a data cache of each level is shared by; the first level stands in for files that tell of cores."""
 
 
-class OnlineReading(Record):
-    """The CPUs that are online, those that are present but offline, and what made no sense."""
+def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
+    """Return the CPUs that are online, those that are present but offline, and remarks.
 
-    online: CpuSet
-    offline: CpuSet = EMPTY
-    remarks: tuple[str, ...] = ()
-
-
-class DomainReading(Record):
-    """The domains of every level that the kernel tells of, and what could not be taken as it was told."""
-
-    partitions: dict[Level, Partition]
-    remarks: tuple[str, ...] = ()
-
-
-def read_online(root: Root) -> OnlineReading:
-    """Read which CPUs are online; raises MachineError when no file tells which CPUs there are."""
+    Raises MachineError when no file tells which CPUs there are.
+    """
     folders, told = numbered(root.names(CPU), "cpu"), read_list(root, f"{CPU}/online")
     online = told or _asked_one_by_one(root, folders)
     if not online:
@@ -61,20 +56,22 @@ def read_online(root: Root) -> OnlineReading:
             hint="a recording needs sys/devices/system/cpu and proc/",
         )
     present = read_list(root, f"{CPU}/present") or folders
-    remarks: tuple[str, ...] = ()
-    if not told and root.read(f"{CPU}/online") is not None:
-        remarks = (f"{CPU}/online makes no sense: the folders of CPUs tell which are online",)
-    return OnlineReading(online=online, offline=(present | folders) - online, remarks=remarks)
+    is_odd = not told and root.read(f"{CPU}/online") is not None
+    remarks = [f"{CPU}/online makes no sense: the folders of CPUs tell which are online"] if is_odd else []
+    return online, (present | folders) - online, remarks
 
 
 def _asked_one_by_one(root: Root, folders: CpuSet) -> CpuSet:
     """Return the CPUs whose folder does not say that they are offline, and those that only cpuinfo has."""
     online = CpuSet(cpu for cpu in folders if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0")
-    return online | (CpuSet(_cpuinfo_numbers(root)) - folders)
+    lines = keyed_lines(root.read("proc/cpuinfo"))
+    return online | (numbers_in(value for key, value in lines if key == "processor") - folders)
 
 
-def read_domains(root: Root, online: CpuSet, nodes: Collection[CpuSet]) -> DomainReading:
-    """Read the domains of every level that `cpuN/topology` and `cpuN/cache` tell of.
+def read_domains(
+    root: Root, online: CpuSet, nodes: Collection[CpuSet]
+) -> tuple[dict[Level, Partition], list[str]]:
+    """Return the domains of every level that `cpuN/topology` and `cpuN/cache` tell of, and remarks.
 
     `nodes` are the CPUs of the NUMA nodes: they show where packages are told in halves.
     """
@@ -89,11 +86,7 @@ def read_domains(root: Root, online: CpuSet, nodes: Collection[CpuSet]) -> Domai
         remarks.append(f"{by_what} CPUs share a core" + ("" if cores else ": each one counts as a core"))
     elif told != online:
         remarks.append(f"no file tells the cores of {named('CPU', online - told)}: each one counts as a core")
-    parts: dict[Level, Partition] = {
-        Level.CORE: cores,
-        Level.L2: caches[Level.L2],
-        Level.L3: caches[Level.L3],
-    }
+    parts: dict[Level, Partition] = {**caches, Level.CORE: cores}
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
             parts[level] = _read_siblings(root, online, level, told)
@@ -104,7 +97,7 @@ def read_domains(root: Root, online: CpuSet, nodes: Collection[CpuSet]) -> Domai
     parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
     if parts[Level.PACKAGE] != packages:
         remarks.append("packages that old kernels tell in halves are joined by their number")
-    return DomainReading(partitions=parts, remarks=tuple(remarks))
+    return parts, remarks
 
 
 def _cut(inner: Partition, outer: Partition) -> bool:
@@ -113,14 +106,12 @@ def _cut(inner: Partition, outer: Partition) -> bool:
     return any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in inner)
 
 
-def _read_siblings(
-    root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY
-) -> list[tuple[int | None, CpuSet]]:
+def _read_siblings(root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY) -> Partition:
     """Ask CPU after CPU for its siblings; one that does not tell may be in the set of a later one.
 
     A level that the first of the CPUs in `told`, those that have a core, cannot tell of is not there at all.
     """
-    found: list[tuple[int | None, CpuSet]] = []
+    found: Partition = []
     rest, free = online, online
     while rest:
         speaker = CpuSet((rest.first,))
@@ -162,7 +153,7 @@ def _join_halves(root: Root, told: Partition, nodes: Collection[CpuSet]) -> Part
 def _are_halves(root: Root, sets: list[CpuSet], nodes: Collection[CpuSet]) -> bool:
     if len(sets) != 2 or any(cpus not in nodes for cpus in sets):
         return False
-    one, other = (frozenset(_core_ids(root, cpus)) for cpus in sets)
+    one, other = (_core_ids(root, cpus) for cpus in sets)
     return bool(one and other) and one.isdisjoint(other)
 
 
@@ -177,14 +168,14 @@ def _by_number(root: Root, online: CpuSet) -> Partition:
     return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
 
 
-def _split_modules(root: Root, told: list[tuple[int | None, CpuSet]]) -> list[tuple[int | None, CpuSet]]:
+def _split_modules(root: Root, told: Partition) -> Partition:
     """Take sibling sets apart in which CPUs have numbers of different cores: modules of AMD's family 15h.
 
     Two cores share front end, floating-point unit and L2 cache there, and are still two to hwloc, their
     L1 caches and their maker. The first set speaks for all; other processors say that they are others.
     """
     first = next((cpus for _, cpus in told if len(cpus) > 1), EMPTY)
-    if len(set(_core_ids(root, first))) < 2 or not _may_be_modules(root):
+    if len(_core_ids(root, first)) < 2 or not _may_be_modules(root):
         return told
     return [(None, CpuSet((cpu,))) for _, cpus in told for cpu in cpus]
 
@@ -196,21 +187,17 @@ def _may_be_modules(root: Root) -> bool:
     return (maker, family) == ("AuthenticAMD", "21")
 
 
-def _core_ids(root: Root, cpus: CpuSet) -> Iterator[str]:
-    for cpu in cpus:
-        text = root.read(f"{CPU}/cpu{cpu}/topology/core_id")
-        if text is not None:
-            yield text.strip()
+def _core_ids(root: Root, cpus: CpuSet) -> set[str]:
+    texts = (root.read(f"{CPU}/cpu{cpu}/topology/core_id") for cpu in cpus)
+    return {text.strip() for text in texts if text is not None}
 
 
-def _read_caches(
-    root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]
-) -> dict[Level, list[tuple[int | None, CpuSet]]]:
+def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]) -> dict[Level, Partition]:
     """Return who shares each data cache of some levels, asking one CPU of every core.
 
     A cache that is told to be of nobody is private to its core.
     """
-    found: dict[Level, list[tuple[int | None, CpuSet]]] = {level: [] for level in levels}
+    found: dict[Level, Partition] = {level: [] for level in levels}
     covered = dict.fromkeys(found, EMPTY)
     layout: dict[Level, int] = {}
     for core in sorted(cores, key=lambda one: one.first):
@@ -239,8 +226,8 @@ def _cache_layout(root: Root, cpu: int, guess: dict[Level, int]) -> dict[Level, 
     """Find which index folder holds the cache of each level, trying the layout of the CPU before first."""
     folder = f"{CPU}/cpu{cpu}/cache"
     if guess and all(_cache_level(root, folder, index) is level for level, index in guess.items()):
-        beyond = f"{folder}/index{max(guess.values()) + 1}/level"
-        if root.read(beyond) is None:
+        beyond = root.read(f"{folder}/index{max(guess.values()) + 1}/level")
+        if beyond is None:
             return guess
     layout: dict[Level, int] = {}
     for index in range(10):
@@ -252,10 +239,3 @@ def _cache_layout(root: Root, cpu: int, guess: dict[Level, int]) -> dict[Level, 
 
 def _cache_level(root: Root, folder: str, index: int) -> Level | None:
     return _CACHES.get((root.read(f"{folder}/index{index}/level") or "").strip())
-
-
-def _cpuinfo_numbers(root: Root) -> Iterator[int]:
-    for key, value in keyed_lines(root.read("proc/cpuinfo")):
-        number = whole_number(value, CPU_LIMIT) if key == "processor" else None
-        if number is not None:
-            yield number
