@@ -17,7 +17,7 @@ from ompbind.execution.processes import (
     signal_group,
     signal_process,
 )
-from ompbind.planning.rank_command import find_rank
+from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Process, find_descendants
 from ompbind.procfs.reader import read_children, read_processes, read_variables
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 
 from ompbind.errors import LaunchError
-from ompbind.planning.rank_command import OMPBIND_RANK, Job
+from ompbind.planning.rank_command import Job
+from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.record import Record
 
 ADDRESS = "127.0.0.1"

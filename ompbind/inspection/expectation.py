@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
-from ompbind.planning.plan import Placement
-from ompbind.planning.rank_command import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
+from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
 from ompbind.record import Record
 
 RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
@@ -41,13 +40,6 @@ class Expected(Record):
 def is_relevant(name: str) -> bool:
     """Tell whether a variable decides where threads run or how many there are."""
     return name.startswith(RELEVANT) or name.endswith("_NUM_THREADS")
-
-
-def expect_placement(placement: Placement, bind: Bind, run_id: str = "") -> Expected:
-    """Return what is expected of the threads of a rank that has a placement."""
-    cpus, places = placement.cpuset, placement.places
-    memory = placement.memory.kernel_text if placement.memory else ""
-    return Expected(rank=placement.rank, cpus=cpus, places=places, bind=bind, run_id=run_id, memory=memory)
 
 
 def expect_variables(env: Mapping[str, str]) -> Expected | None:

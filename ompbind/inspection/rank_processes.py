@@ -13,7 +13,7 @@ from ompbind.inspection.judge import judge
 from ompbind.inspection.verdict import Finding, Level, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_command import OMPBIND_RUN_ID, find_rank
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.procfs.numa_maps import MemorySight
 from ompbind.procfs.process import ProcessState, ThreadState
 from ompbind.record import Record

@@ -9,7 +9,7 @@ from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
 from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspection
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_command import OMPBIND_RUN_ID
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process import GONE, Process, find_descendants, status_value
 from ompbind.procfs.reader import (
     read_mask,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
-from ompbind.planning.rank_command import find_rank
+from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Process, ProcessState, find_descendants
 from ompbind.procfs.reader import (
     is_proc_ours,

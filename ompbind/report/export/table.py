@@ -44,7 +44,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "svg": Format(render=f"{_REPORT}.diagram.svg:render_plan_svg", ranks="all", shows_notes=True),
     "json": Format(
-        render=f"{_REPORT}.plan:render_plan_json", ranks="all", takes="variables", shows_notes=True
+        render=f"{_REPORT}.plan_json:render_plan_json", ranks="all", takes="variables", shows_notes=True
     ),
     "env": Format(
         render=f"{_EXPORT}.shell:render_env", ranks="one", takes="variables", help="the variables of one rank"
