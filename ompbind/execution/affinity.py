@@ -31,10 +31,7 @@ def confine(cpus: CpuSet) -> None:
         raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=CHANGED) from error
     now = CpuSet(os.sched_getaffinity(0))
     if now != cpus:
-        raise LaunchError(
-            f"asked for {named('CPU', cpus)}, the kernel gave only {now}",
-            hint=CHANGED,
-        )
+        raise LaunchError(f"asked for {named('CPU', cpus)}, the kernel gave only {now}", hint=CHANGED)
 
 
 def restore_signals() -> None:

@@ -10,13 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Set
 
 from ompbind.cpuset import named
-from ompbind.execution.processes import (
-    adopt_orphans,
-    has_children,
-    read_group,
-    signal_group,
-    signal_process,
-)
+from ompbind.execution.processes import adopt_orphans, has_children, read_group, signal_group, signal_process
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Process, find_descendants
 from ompbind.procfs.reader import read_children, read_processes, read_variables

@@ -30,11 +30,7 @@ class Run:
     """
 
     def __init__(
-        self,
-        ranks: Sequence[int],
-        options: RunOptions,
-        foreground: Foreground,
-        reporter: "Reporter",
+        self, ranks: Sequence[int], options: RunOptions, foreground: Foreground, reporter: "Reporter"
     ) -> None:
         self.options = options
         self.foreground = foreground

@@ -15,14 +15,7 @@ from ompbind.execution.output.channel import TAIL, Channel, News, Stream
 from ompbind.execution.output.line_prefix import Lines, last_lines, line_limit, make_marks
 from ompbind.execution.output.log_files import ERR, OUT, log_path, make_folder, open_log, read_tail
 from ompbind.execution.output.options import Output
-from ompbind.execution.output.ptys import (
-    open_pipe,
-    open_pty,
-    open_terminal,
-    pipe_size,
-    read_size,
-    set_size,
-)
+from ompbind.execution.output.ptys import open_pipe, open_pty, open_terminal, pipe_size, read_size, set_size
 from ompbind.execution.output.writer import open_sink, same_file
 from ompbind.execution.rlimits import check_files
 
