@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Set
 from ompbind.cpuset import named
 from ompbind.execution.processes import adopt_orphans, has_children, read_group, signal_group, signal_process
 from ompbind.planning.rank_variables import find_rank
-from ompbind.procfs.process import Process, find_descendants
+from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import read_children, read_processes, read_variables
 
 STEP_S = 0.05
@@ -156,7 +156,7 @@ class Leavings:
                 return {pid: owner for pid, owner in found.items() if owner is not None}
         return {}
 
-    def _family(self, processes: Mapping[int, Process], pid: int) -> Collection[int]:
+    def _family(self, processes: Mapping[int, Stat], pid: int) -> Collection[int]:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
 
     def _read_owner(self, pid: int) -> int:

@@ -145,7 +145,7 @@ def _take_name() -> None:
     try:
         with open("/proc/self/comm", "wb") as file:
             file.write(NAME)
-        start, end = stat.arguments
+        start, end = stat.arguments  # none on kernels that do not tell
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             # A last byte that is not zero tells the kernel that the first zero ends it.

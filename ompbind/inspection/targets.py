@@ -10,7 +10,7 @@ from ompbind.inspection.processes import is_library
 from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspection
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.procfs.process import GONE, Process, find_descendants, status_value
+from ompbind.procfs.process import GONE, Stat, find_descendants, status_value
 from ompbind.procfs.reader import (
     read_mask,
     read_memory,
@@ -127,7 +127,7 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     return _add_memory(inspection) if memory and _has_nodes() else inspection
 
 
-def _find_strays(everybody: dict[int, Process], run_ids: set[str]) -> list[int]:
+def _find_strays(everybody: dict[int, Stat], run_ids: set[str]) -> list[int]:
     """Find processes of runs that descend from them no more, as far as their variables may be read."""
     if not run_ids:
         return []

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.process import (
     GONE,
-    Process,
     ProcessState,
     Stat,
     ThreadState,
@@ -39,9 +38,6 @@ FORBIDDEN = ("libraries", "environment")
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-_POLICY_BYTES = 160
-"""Bytes that are read of a list of areas of memory: the policy in the first line is among them."""
-
 
 def _open_folder(path: str, folder: int | None = None) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
@@ -64,14 +60,14 @@ def _read_if_allowed(path: str) -> bytes | None:
         return None
 
 
-def read_processes() -> dict[int, Process]:
+def read_processes() -> dict[int, Stat]:
     """Return all processes that live, as far as this one may know of them; none where /proc is not there."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return {}
     found = ((pid, read_stat(pid)) for pid in pids)
-    return {pid: stat.process for pid, stat in found if stat and stat.state not in GONE}
+    return {pid: stat for pid, stat in found if stat and stat.state not in GONE}
 
 
 def read_stat(pid: int | str) -> Stat | None:
@@ -155,11 +151,8 @@ def read_memory_policy(pid: int) -> str | None:
     from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
 
     try:
-        file = os.open(f"/proc/{pid}/numa_maps", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            line = os.read(file, _POLICY_BYTES).partition(b"\n")[0]
-        finally:
-            os.close(file)
+        with open(f"/proc/{pid}/numa_maps", "rb", buffering=0) as file:
+            line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
     return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
@@ -219,33 +212,29 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         return None
     try:
         threads = tuple(_read_threads(folder))
-        return _read_process(pid, folder, threads, (keep_file, keep_variable)) if threads else None
-    except (OSError, ValueError):
+        stat = parse_stat(_read("stat", folder))
+        # The first thread may have ended before the others, and its memory with it.
+        told = [_read_private(f"task/{threads[0].tid}/{name}", folder) for name in _PRIVATE]
+    except (OSError, ValueError, IndexError):
         return None
     finally:
         os.close(folder)
-
-
-def _read_process(
-    pid: int, folder: int, threads: tuple[ThreadState, ...], keep: tuple[Keep, Keep]
-) -> ProcessState:
-    stat = parse_stat(_read("stat", folder))
-    # The first thread may have ended before the others, and its memory with it.
-    task = f"task/{threads[0].tid}"
-    maps, environ = (_read_private(f"{task}/{name}", folder) for name in ("maps", "environ"))
-    keep_file, keep_variable = keep
+    command, maps, environ = told
     variables = sorted(parse_environ(environ or b"").items())
     return ProcessState(
         pid=pid,
-        parent=stat.process.parent,
+        parent=stat.parent,
         name=stat.name,
         threads=threads,
-        command=parse_command((_read_private(f"{task}/cmdline", folder) or b"").rstrip(b"\0")),
+        command=parse_command((command or b"").rstrip(b"\0")),
         files=parse_maps(maps or b"", keep_file),
         variables=tuple((name, value) for name, value in variables if keep_variable(name)),
         unread=tuple(name for name, data in zip(FORBIDDEN, (maps, environ), strict=True) if data is None),
         kernel=stat.is_kernel,
     )
+
+
+_PRIVATE = ("cmdline", "maps", "environ")
 
 
 def _read_private(path: str, folder: int) -> bytes | None:
@@ -259,10 +248,7 @@ def _read_private(path: str, folder: int) -> bytes | None:
 
 
 def _read_threads(folder: int) -> Iterator[ThreadState]:
-    try:
-        task = _open_folder("task", folder)
-    except OSError:
-        return
+    task = _open_folder("task", folder)
     try:
         for tid in sorted(map(int, os.listdir(task))):
             thread = _read_thread(tid, task)
@@ -278,20 +264,13 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
     """Read a thread; None when it has ended."""
     try:
         stat = parse_stat(_read(f"{tid}/stat", task))
-        if stat.state in GONE:
-            return None
         status = _read(f"{tid}/status", task).decode("utf-8", "replace")
         cpus = _parse_mask(status_value(status, "Cpus_allowed_list") or "")
     except (OSError, ValueError):
         return None
-    if not cpus:
+    if stat.state in GONE or not cpus:
         return None
+    busy_s = stat.busy_ticks / _TICKS
     return ThreadState(
-        tid=tid,
-        name=stat.name,
-        cpus=cpus,
-        state=stat.state,
-        cpu=stat.cpu,
-        policy=stat.policy,
-        busy_s=stat.busy_ticks / _TICKS,
+        tid=tid, name=stat.name, cpus=cpus, state=stat.state, cpu=stat.cpu, policy=stat.policy, busy_s=busy_s
     )

@@ -95,5 +95,5 @@ def test_what_has_ended_lives_no_more():
 
 def test_this_process_is_self():
     assert reader.is_proc_ours()
-    assert reader.read_stat("self").process.parent == os.getppid()
+    assert reader.read_stat("self").parent == os.getppid()
     assert reader.read_pid_space() == os.stat("/proc/self/ns/pid").st_ino

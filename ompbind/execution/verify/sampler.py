@@ -13,7 +13,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
 from ompbind.planning.rank_variables import find_rank
-from ompbind.procfs.process import Process, ProcessState, find_descendants
+from ompbind.procfs.process import ProcessState, Stat, find_descendants
 from ompbind.procfs.reader import (
     is_proc_ours,
     list_threads,
@@ -145,7 +145,7 @@ def _runs(child: int) -> bool:
 
 
 def find_families(
-    processes: Mapping[int, Process], live: Mapping[int, int], run_id: str, sole: int | None = None
+    processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, sole: int | None = None
 ) -> dict[int, set[int]]:
     """Return the processes of every rank: its own, what descends from it, and what this process adopted.
 
