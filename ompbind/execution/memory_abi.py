@@ -26,20 +26,6 @@ class Abi(Record):
     is_big_endian: bool
 
 
-class Dialect(Record):
-    """What tells programs of one kind from others on a machine.
-
-    `machine` is what uname tells, which may be of a kernel with longer words. `triplet` is the
-    multiarch name of the interpreter, "" where it has none: two kinds of programs on one processor that have
-    words of one size have nothing else to tell them apart.
-    """
-
-    machine: str
-    word_bytes: int
-    is_big_endian: bool = False
-    triplet: str = ""
-
-
 _X32 = 1 << 30
 _X86, _ARM, _GENERIC = r"x86_64|i[3-6]86", r"arm.*|aarch64.*", r"riscv.*|loongarch.*"
 _CALLS: tuple[tuple[str, int, str, tuple[int, int]], ...] = (
@@ -63,12 +49,16 @@ _CALLS: tuple[tuple[str, int, str, tuple[int, int]], ...] = (
 """Machines, bytes of a word, end of the triplet → get_mempolicy, set_mempolicy; the first row counts."""
 
 
-def find_abi(dialect: Dialect) -> Abi | None:
-    """Return how programs of a kind call the kernel; None where nobody has written it down here."""
-    for machines, word_bytes, end, (get, set_) in _CALLS:
-        is_here = re.fullmatch(machines, dialect.machine) and dialect.triplet.endswith(end)
-        if is_here and word_bytes == dialect.word_bytes:
-            return Abi(get=get, set=set_, word_bytes=word_bytes, is_big_endian=dialect.is_big_endian)
+def find_abi(machine: str, word_bytes: int, triplet: str = "", *, is_big_endian: bool = False) -> Abi | None:
+    """Return how programs of a kind call the kernel; None where nobody has written it down here.
+
+    `machine` is what uname tells, which may be of a kernel with longer words. `triplet` is the multiarch
+    name of the interpreter, "" where it has none: two kinds of programs on one processor that have words of
+    one size have nothing else to tell them apart.
+    """
+    for machines, bytes_, end, (get, set_) in _CALLS:
+        if re.fullmatch(machines, machine) and word_bytes == bytes_ and triplet.endswith(end):
+            return Abi(get=get, set=set_, word_bytes=word_bytes, is_big_endian=is_big_endian)
     return None
 
 

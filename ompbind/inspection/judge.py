@@ -93,9 +93,7 @@ def _look_at(process: ProcessState, plan: Expected, kin: Sequence[ProcessState])
         cause = explain_escape(process)
         yield _Part(code="outside", level=Level.PROBLEM, process=process, masks=outside, cause=cause)
     if narrowed:
-        inherited = explain_inheriting(
-            process, narrowed, kin
-        )  # what is to be done is said of the parent
+        inherited = explain_inheriting(process, narrowed, kin)  # what is to be done is said of the parent
         told = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
         if told or inherited or _looks_trapped(process, plan):
             cause = f"{told}; {advise(plan)}" if told else inherited or explain_own(process, narrowed)
