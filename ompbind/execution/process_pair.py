@@ -21,8 +21,7 @@ from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
 from ompbind.procfs.reader import read_children, read_stat
 
-NAME = b"rank-keeper"
-"""What the keeper is called: whatever kills every "ompbind" leaves it to do its work."""
+_NAME = b"rank-keeper"  # what the keeper is called: whatever kills every "ompbind" leaves it to do its work
 
 
 def become_keeper(release: Callable[[], None]) -> Foreground:
@@ -144,11 +143,11 @@ def _take_name() -> None:
         return
     try:
         with open("/proc/self/comm", "wb") as file:
-            file.write(NAME)
+            file.write(_NAME)
         start, end = stat.arguments  # none on kernels that do not tell
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             # A last byte that is not zero tells the kernel that the first zero ends it.
-            memory.write(NAME.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
+            memory.write(_NAME.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
     except (OSError, ValueError):
         pass

@@ -23,13 +23,12 @@ ADDRESS = "127.0.0.1"
 AT_START = "chosen at start"
 """What is shown in place of a port that is not chosen yet."""
 
-CLEARED = "TORCHELASTIC_USE_AGENT_STORE"
+_CLEARED = "TORCHELASTIC_USE_AGENT_STORE"
 """With this variable of torchrun rank 0 waits for somebody else to bind the port, who does not."""
 
 KERNEL = "/proc/sys/net/ipv4"
 _TRIES = 64
-_ANY = (0,) * 8
-"""Port 0 is any that is free at the moment; another run of ompbind may have it all the same."""
+_ANY = (0,) * 8  # port 0 is any that is free at the moment; another run of ompbind may have it all the same
 
 _FIRST, _LAST = 1024, 65535
 
@@ -88,7 +87,7 @@ def invite(job: Job, place: Rendezvous | None) -> Job:
         ("MASTER_PORT", str(place.port) if place else AT_START),
         ("VLLM_DIST_IDENT", place.ident if place else AT_START),
     )
-    return job.replace(extra=variables + job.extra, consumed=(*job.consumed, CLEARED))
+    return job.replace(extra=variables + job.extra, consumed=(*job.consumed, _CLEARED))
 
 
 def find_replaced(before: Job, after: Job) -> tuple[tuple[str, str], ...]:
@@ -98,7 +97,7 @@ def find_replaced(before: Job, after: Job) -> tuple[tuple[str, str], ...]:
     """
     if OMPBIND_RANK in before.base:
         return ()
-    given, now = dict(before.extra), {CLEARED: None, **dict(after.extra)}
+    given, now = dict(before.extra), {_CLEARED: None, **dict(after.extra)}
     return tuple(
         (name, value)
         for name, value in sorted(before.base.items())

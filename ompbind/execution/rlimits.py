@@ -19,11 +19,8 @@ WHAT_HELPS = {
 }
 """Errors that tell of a limit of the system, and what helps."""
 
-_SPARE = 40
-"""Open files besides those that grow with the number of ranks."""
-
-_ROOM = 5
-"""Open files that it takes at least to look for processes and to say something of them."""
+_SPARE = 40  # open files besides those that grow with the number of ranks
+_ROOM = 5  # open files that it takes at least to look for processes and to say something of them
 
 
 class FileLimit:

@@ -20,7 +20,7 @@ from ompbind.execution.shutdown import Shutdown
 
 if TYPE_CHECKING:  # no run needs the interface, few are verified
     from ompbind.execution.reporter import Reporter
-    from ompbind.execution.verify.verification import Verification
+    from ompbind.execution.verify.sampler import Sampler
 
 
 class Run:
@@ -45,7 +45,7 @@ class Run:
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting()
-        self.verification = _make_verification(options)
+        self.sampler = _make_sampler(options)
         self.leavings = Leavings(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
@@ -77,11 +77,10 @@ class Run:
             self.output.message(f"stopping {who} with {rung.name}")
 
 
-def _make_verification(options: RunOptions) -> "Verification | None":
+def _make_sampler(options: RunOptions) -> "Sampler | None":
     if options.expected is None:
         return None
     from ompbind.execution.verify.sampler import Sampler  # late: few runs are verified
-    from ompbind.execution.verify.verification import Verification
 
     planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
-    return Verification(Sampler(planned, options.run_id))
+    return Sampler(planned, options.run_id)

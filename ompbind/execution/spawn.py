@@ -52,7 +52,10 @@ def start_rank(
     except LaunchError as error:
         raise _of_rank(command.rank, error) from error
     except OSError as error:
-        raise _of_rank(command.rank, _spawn_error(path, error.errno or 0)) from error
+        number = error.errno or 0
+        limited = LaunchError(f"could not be started: {os.strerror(number)}", hint=WHAT_HELPS.get(number, ""))
+        refused = limited if limited.hint else exec_error(path, number)
+        raise _of_rank(command.rank, refused) from error
 
 
 def _spawn(command: RankCommand, path: str, foreground: Foreground, connections: Connections) -> int:
@@ -109,13 +112,6 @@ def _become(command: RankCommand, path: str, foreground: Foreground, connections
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, foreground.mask)
     os.execve(path, command.argv, command.env)
-
-
-def _spawn_error(path: str, number: int) -> LaunchError:
-    hint = WHAT_HELPS.get(number)
-    if hint is None:
-        return exec_error(path, number)
-    return LaunchError(f"could not be started: {os.strerror(number)}", hint=hint)
 
 
 def _of_rank(rank: int, error: LaunchError) -> LaunchError:

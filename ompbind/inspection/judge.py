@@ -35,8 +35,7 @@ class _Part(Record):
     cause: str
 
 
-_SHOWN = 3
-"""Different masks that a text names."""
+_SHOWN = 3  # different masks that a text names
 
 
 def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -> Verdict:

@@ -12,11 +12,10 @@ from ompbind.text import tidy
 GONE = ("Z", "X", "x")
 """The states of what has ended."""
 
-POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+_POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 """Scheduling policies by their numbers, as `chrt` names them."""
 
-_KERNEL = 0x00200000
-"""The flag of the kernel's own threads (PF_KTHREAD)."""
+_KERNEL = 0x00200000  # the flag of the kernel's own threads (PF_KTHREAD)
 
 
 class Stat(Record):
@@ -103,7 +102,7 @@ def parse_stat(stat: bytes) -> Stat:
         busy_ticks=fields[10] + fields[11],
         start_ticks=fields[18],
         cpu=fields[35],
-        policy=POLICIES.get(fields[37], str(fields[37])),
+        policy=_POLICIES.get(fields[37], str(fields[37])),
         arguments=tuple(fields[44:46]),
     )
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Keep = Callable[[str], bool]
 """Whether to keep a file by its path, or a variable by its name."""
 
-FORBIDDEN = ("libraries", "environment")
+_FORBIDDEN = ("libraries", "environment")
 """What only the owner of a process may read of it, as `ProcessState.unread` names it."""
 
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
@@ -229,7 +229,7 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         command=parse_command((command or b"").rstrip(b"\0")),
         files=parse_maps(maps or b"", keep_file),
         variables=tuple((name, value) for name, value in variables if keep_variable(name)),
-        unread=tuple(name for name, data in zip(FORBIDDEN, (maps, environ), strict=True) if data is None),
+        unread=tuple(name for name, data in zip(_FORBIDDEN, (maps, environ), strict=True) if data is None),
         kernel=stat.is_kernel,
     )
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ompbind.execution.output.line_prefix import Buffer
 
-_AT_ONCE = 512
-"""Buffers in one write; the kernel takes twice as many."""
-
+_AT_ONCE = 512  # buffers in one write; the kernel takes twice as many
 _PIPE_BUF = select.PIPE_BUF
 
 Write = Callable[[Sequence[Buffer]], int]
