@@ -36,7 +36,8 @@ def become_keeper(release: Callable[[], None]) -> Foreground:
     adopt_orphans()  # before there is a keeper, which may be killed as soon as it has started a rank
     try:
         read_end, write_end = os.pipe()
-        front = _make_front(read_end, mask)
+        unchanged = find_unignored(BACKGROUND)
+        front = Foreground(pid=os.getpid(), group=os.getpgrp(), pipe=read_end, mask=mask, unchanged=unchanged)
         keeper = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -49,11 +50,6 @@ def become_keeper(release: Callable[[], None]) -> Foreground:
     os.close(write_end)
     _take_name()
     return front
-
-
-def _make_front(pipe: int, mask: frozenset[int]) -> Foreground:
-    unchanged = find_unignored(BACKGROUND)
-    return Foreground(pid=os.getpid(), group=os.getpgrp(), pipe=pipe, mask=mask, unchanged=unchanged)
 
 
 def _open_standard_files() -> None:
@@ -105,16 +101,12 @@ def _wait_for(keeper: int, pipe: int, heard: frozenset[int]) -> int:
         number = signal.sigwait(heard)
         if number != signal.SIGCHLD:
             _pass_on(number, keeper, pipe)
-        elif (status := _reap(keeper)) is not None:
+            continue
+        pid, status = -1, 0
+        while pid not in (0, keeper):  # what else ends here was nobody's child any more
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
             return status
-
-
-def _reap(keeper: int) -> int | None:
-    """Return the status of the keeper if it has ended; what else ends here was nobody's child any more."""
-    while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid in (0, keeper):
-            return status if pid else None
 
 
 def _mourn(keeper: int, status: int, release: Callable[[], None]) -> int:

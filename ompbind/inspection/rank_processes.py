@@ -78,12 +78,12 @@ Where the rank is not known, it is the first process of the rank instead.
 def make_inspection(seen: Seen) -> Inspection:
     """Make and judge the crews of all processes that were seen, ranks first and in their order."""
     crews: dict[_Home, list[ProcessState]] = {}
-    own = _find_own(seen)
+    keepers = [one for one in seen.processes.values() if one.name == KEEPER]
+    own = {pid for one in keepers for pid in (one.pid, one.parent)}  # and the fronts that these descend from
     others = [process for pid, process in seen.processes.items() if pid not in own]
     for process in sorted(others, key=lambda one: (sum(1 for _ in _ancestors(one, seen)), one.pid)):
         crews.setdefault(_find_home(process, seen), []).append(process)
-    made = [_make_crew(home, tuple(kin), seen) for home, kin in crews.items()]
-    made.sort(key=_by_rank)
+    made = sorted((_make_crew(home, tuple(kin), seen) for home, kin in crews.items()), key=_by_rank)
     return Inspection(crews=tuple(made), together=tuple(_judge_together(made, seen)))
 
 
@@ -97,12 +97,6 @@ def _ancestors(process: ProcessState, seen: Seen) -> Iterator[ProcessState]:
     while (parent := seen.processes.get(process.parent)) and parent.pid not in visited:
         visited.add(parent.pid)
         yield (process := parent)
-
-
-def _find_own(seen: Seen) -> set[int]:
-    """Return the keepers of runs, and the fronts that they descend from."""
-    keepers = [one for one in seen.processes.values() if one.name == KEEPER]
-    return {pid for one in keepers for pid in (one.pid, one.parent)}
 
 
 def _find_home(process: ProcessState, seen: Seen) -> _Home:
@@ -125,13 +119,9 @@ def _make_crew(home: _Home, kin: tuple[ProcessState, ...], seen: Seen) -> Crew:
     told = expect_variables(kin[0].env)
     expected = _as_planned(told, seen.runs) if told else _expect_run(run_id, kin, seen)
     plan = expected or guess_expected(kin, seen.around.get(kin[0].pid, EMPTY))
-    return Crew(
-        run_id=run_id,
-        rank=expected.rank if expected and rank is None else rank,
-        processes=kin,
-        expected=expected,
-        verdict=judge(kin, plan),
-    )
+    if expected and rank is None:
+        rank = expected.rank
+    return Crew(run_id=run_id, rank=rank, processes=kin, expected=expected, verdict=judge(kin, plan))
 
 
 def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
@@ -183,7 +173,11 @@ def _in_mode(guess: Expected, bind: str, main: ThreadState | None) -> Expected:
 
 def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
     """Find ranks that may run where only another one should, and processes that share a single CPU."""
-    yield from _tell_strays([one for one in crews if one.expected])
+    strays = [one for one in crews if one.expected and one.verdict.outside]
+    others = [one for one in crews if one.expected and not one.verdict.outside]
+    for place, one in enumerate(strays):
+        for other in (*others, *strays[place + 1 :]):
+            yield from _tell_both(one, other)
     alone: dict[CpuSet, list[Crew]] = {}
     for one in crews:
         cpus = one.cpus
@@ -191,15 +185,6 @@ def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
         if alike and len(cpus) == 1 and cpus < seen.around.get(one.first.pid, EMPTY):
             alone.setdefault(cpus, []).append(one)
     yield from (_tell_alone(cpus, group) for cpus, group in alone.items() if len(group) > 1)
-
-
-def _tell_strays(crews: Sequence[Crew]) -> Iterator[Finding]:
-    """Tell which ranks may run on CPUs that the plan gives to another one."""
-    strays = [one for one in crews if one.verdict.outside]
-    others = [one for one in crews if not one.verdict.outside]
-    for place, one in enumerate(strays):
-        for other in (*others, *strays[place + 1 :]):
-            yield from _tell_both(one, other)
 
 
 def _tell_both(one: Crew, other: Crew) -> Iterator[Finding]:
@@ -221,9 +206,7 @@ def _tell_alone(cpus: CpuSet, crews: Sequence[Crew]) -> Finding:
     causes = (explain_narrowing(one.first, [cpus]) for one in crews)
     cause = next(filter(None, causes), "")
     text = f"{len(crews)} processes may run on {named('CPU', cpus)} alone: {shown}"
-    return Finding(
-        code="shared",
-        level=Level.PROBLEM if cause else Level.NOTE,
-        threads=sum(one.verdict.threads for one in crews),
-        text=f"{text}; {cause}; give each one CPUs of its own" if cause else text,
-    )
+    if cause:
+        text += f"; {cause}; give each one CPUs of its own"
+    level, threads = Level.PROBLEM if cause else Level.NOTE, sum(one.verdict.threads for one in crews)
+    return Finding(code="shared", level=level, threads=threads, text=text)

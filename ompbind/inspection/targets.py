@@ -24,8 +24,6 @@ from ompbind.record import Record
 from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
 from ompbind.text import tidy
 
-_NODES = "/sys/devices/system/node/has_memory"
-_KEYS = ("State", "Threads", "PPid", "Tgid")
 _NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
@@ -107,7 +105,8 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
         raise InspectError(f"there is no process {word}, or it is hidden from you", hint=_NO_SUCH) from error
     except OSError as error:
         raise InspectError(f"process {word} cannot be read: {error.strerror}") from error
-    state, threads, parent, pid = (status_value(status, key) or "" for key in _KEYS)
+    keys = ("State", "Threads", "PPid", "Tgid")
+    state, threads, parent, pid = (status_value(status, key) or "" for key in keys)
     if state.startswith(GONE) and threads == "1":
         raise InspectError(f"process {word} has ended, and waits for its parent ({parent}) to take notice")
     return int(pid)
@@ -124,7 +123,9 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     found = {pid: state for pid in sorted(pids) if (state := read_process(pid, is_library, is_relevant))}
     around = {pid: read_mask(state.parent) if state.parent else EMPTY for pid, state in found.items()}
     inspection = make_inspection(Seen(processes=found, runs=read_runs_here(), around=around))
-    return _add_memory(inspection) if memory and _has_nodes() else inspection
+    if not (memory and _has_nodes()):
+        return inspection
+    return inspection.replace(crews=tuple(map(_with_memory, inspection.crews)))
 
 
 def _find_strays(everybody: dict[int, Stat], run_ids: set[str]) -> list[int]:
@@ -138,14 +139,10 @@ def _find_strays(everybody: dict[int, Stat], run_ids: set[str]) -> list[int]:
 def _has_nodes() -> bool:
     """Tell whether memory lies on several NUMA nodes."""
     try:
-        with open(_NODES, encoding="ascii") as file:
+        with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:
             return len(CpuSet.from_list(file.read())) > 1
     except (OSError, ValueError):
         return False
-
-
-def _add_memory(inspection: Inspection) -> Inspection:
-    return inspection.replace(crews=tuple(map(_with_memory, inspection.crews)))
 
 
 def _with_memory(crew: Crew) -> Crew:

@@ -84,9 +84,8 @@ def open_sink(number: int, name: str) -> Sink:
         file = os.open(os.devnull, os.O_WRONLY)
         return Sink(name, file, _writing(file))
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)):
-        file = os.dup(
-            number
-        )  # files and most devices take what they get; offsets are shared, as they must be
+        # Files and most devices take what they get; offsets are shared, as they must be.
+        file = os.dup(number)
         return Sink(name, file, _writing(file))
     try:
         file = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)

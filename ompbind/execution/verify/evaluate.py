@@ -85,13 +85,9 @@ def _only_strays(sampler: Sampler, verified: Verified) -> Verified:
 
 def _make_error(verified: Verified) -> LaunchError:
     wrong = {rank for rank, code in verified.problems if code != HIDDEN}
-    if not wrong:
-        ranks = named("rank", {rank for rank, _ in verified.problems})
-        return LaunchError(
-            f"--verify=strict: {ranks} could not be looked at",
-            hint="mount a /proc that shows them; without =strict the run goes on",
-        )
-    return LaunchError(
-        f"--verify=strict: the threads of {named('rank', wrong)} did not run as planned",
-        hint="what is above says why; without =strict the run goes on",
-    )
+    ranks = named("rank", wrong or {rank for rank, _ in verified.problems})
+    if wrong:
+        message, helps = f"the threads of {ranks} did not run as planned", "what is above says why"
+    else:
+        message, helps = f"{ranks} could not be looked at", "mount a /proc that shows them"
+    return LaunchError(f"--verify=strict: {message}", hint=f"{helps}; without =strict the run goes on")
