@@ -159,7 +159,8 @@ def settle_memory(plan: Plan) -> Plan:
     Notes tell of ranks that get another one, or none. Raises LaunchError when a strict request is not met.
     This process has the policy that it had.
     """
-    tried = {policy: _try(policy) for one in plan.placements if (policy := one.memory)}
+    wanted = dict.fromkeys(one.memory for one in plan.placements)
+    tried = {policy: _try(policy) for policy in wanted if policy}
     changed = [one for one in plan.placements if one.memory and tried[one.memory][0] != one.memory]
     notes = tuple(_explain(plan, changed, tried))
     if plan.request.strict and notes:
@@ -184,7 +185,6 @@ def _try(policy: MemoryPolicy) -> _Tried:
 
 
 def _explain(plan: Plan, changed: list[Placement], tried: dict[MemoryPolicy, _Tried]) -> Iterator[Note]:
-    """Yield a note for each reason why policies are not those of the plan."""
     narrowed: list[str] = []
     unset: dict[str, list[Placement]] = {}
     for one in changed:

@@ -13,15 +13,35 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal, die_of_interrupt
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.processes import adopt_orphans, end_children, signal_process
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
 from ompbind.procfs.reader import read_children, read_stat
+from ompbind.record import Record
 
 _NAME = b"rank-keeper"  # what the keeper is called: whatever kills every "ompbind" leaves it to do its work
+
+
+class Foreground(Record):
+    """The process that the user started: its pid, its process group, and the pipe with its signals.
+
+    The pipe ends with the foreground process. Once the supervisor has closed it, that process ends the
+    supervisor when it is asked to stop. `mask` are the signals that were blocked when ompbind was started,
+    `unchanged` those of `BACKGROUND` that were not ignored then.
+    """
+
+    pid: int
+    group: int
+    pipe: int
+    mask: frozenset[int]
+    unchanged: tuple[int, ...]
+
+    @property
+    def may_ask(self) -> bool:
+        """Tell whether ranks are stopped, as is usual, when they want the terminal in the background."""
+        return set(self.unchanged) == set(BACKGROUND) and self.mask.isdisjoint(BACKGROUND)
 
 
 def become_keeper(release: Callable[[], None]) -> Foreground:

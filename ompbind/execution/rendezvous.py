@@ -74,7 +74,8 @@ def make_pools(outgoing: str, reserved: str, first: int) -> tuple[tuple[int, ...
     `outgoing` is the first and the last port of that range, `reserved` a list such as "8080,9000-9100".
     """
     low, high = map(int, outgoing.split())
-    kept = {port for item in reserved.split(",") if item for port in _parse_range(item)}
+    ranges = (item.split("-") for item in reserved.split(",") if item)
+    kept = {port for ends in ranges for port in range(int(ends[0]), int(ends[-1]) + 1)}
     first = max(first, _FIRST)
     pools = (range(max(high + 1, first), _LAST + 1), range(first, low))
     return tuple(tuple(port for port in pool if port not in kept) for pool in pools)
@@ -116,11 +117,6 @@ def _read(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def _parse_range(item: str) -> range:
-    low, _, high = item.partition("-")
-    return range(int(low), int(high or low) + 1)
 
 
 def _draw(pool: Sequence[int]) -> list[int]:

@@ -110,9 +110,8 @@ def write_report(file: ReportFile, text: str) -> None:
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise LaunchError(
-            message, hint="make room there, or name a file elsewhere" if full else ""
-        ) from error
+        helps = "make room there, or name a file elsewhere" if full else ""
+        raise LaunchError(message, hint=helps) from error
 
 
 def _replace(path: str, data: bytes) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.orphans import Leavings
 from ompbind.execution.poller import make_poller
+from ompbind.execution.process_pair import Foreground
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput

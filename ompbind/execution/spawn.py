@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import TAKEN_BY_PYTHON, confine, exec_error
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
+from ompbind.execution.process_pair import Foreground
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
@@ -105,7 +105,6 @@ def _fork(
 
 
 def _become(command: RankCommand, path: str, foreground: Foreground, connections: Connections) -> NoReturn:
-    """Turn into the command; raises OSError."""
     for file, number in connections:
         os.dup2(file, number)
     for number in _find_ignored(foreground):

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
-from ompbind.execution.process_pair import let_go_of_files
+from ompbind.execution.process_pair import Foreground, let_go_of_files
 from ompbind.execution.processes import end_children, signal_process, signal_rank
 from ompbind.execution.reaper import reap, reap_ended
 from ompbind.execution.rlimits import WHAT_HELPS
@@ -150,7 +149,6 @@ def _let_ranks_be(run: Run) -> None:
 
 
 def _turn(run: Run, patience_s: float | None) -> None:
-    """Wait until something happens, and deal with it."""
     noted: list[int] = []
     ended = 0
     for file, _ in run.poller.poll(patience_s, 64):
@@ -206,7 +204,6 @@ def _hear(run: Run, pipe: int) -> list[int]:
 
 
 def _handle_signal(run: Run, number: int) -> None:
-    """Do what a signal asks for that somebody has sent to ompbind."""
     if number in STOPPING:
         idle = not (run.children.are_left or run.leavings.due)
         run.shutdown.note_request(time.monotonic(), idle=idle)

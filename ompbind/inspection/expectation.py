@@ -60,7 +60,6 @@ def expect_variables(env: Mapping[str, str]) -> Expected | None:
 
 
 def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
-    """Return the binding mode that makes such places."""
     if not places:
         return Bind.NONE
     if places[0] != cpus:

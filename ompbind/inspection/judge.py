@@ -161,7 +161,6 @@ def _tell_all(parts: Iterable[_Part], kin: Sequence[ProcessState], plan: Expecte
 
 
 def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -> Finding:
-    """Say what one or several processes have in common."""
     masks = [mask for part in parts for mask in part.masks]
     part, process = parts[0], parts[0].process
     total = sum(len(part.process.threads) for part in parts)

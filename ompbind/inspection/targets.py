@@ -137,7 +137,6 @@ def _find_strays(everybody: dict[int, Stat], run_ids: set[str]) -> list[int]:
 
 
 def _has_nodes() -> bool:
-    """Tell whether memory lies on several NUMA nodes."""
     try:
         with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:
             return len(CpuSet.from_list(file.read())) > 1
