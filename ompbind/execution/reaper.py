@@ -46,7 +46,8 @@ def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
         signal_rank(pid, signal.SIGCONT)
     elif (asks and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
-            run.terminal.stop_job(signal.SIGTTIN if asks else signal.SIGSTOP)
+            # Those of the job that must not be stopped for the terminal's sake, as `timeout`, ignore SIGTTIN.
+            signal_group(run.terminal.job, signal.SIGTTIN if asks else signal.SIGSTOP)
             signal_process(run.foreground.pid, signal.SIGSTOP)  # what continues it continues the rank
         else:
             signal_rank(pid, signal.SIGCONT)

@@ -23,7 +23,7 @@ from ompbind.openmp.runtimes import (
     SUBSETS,
     OmpRuntime,
 )
-from ompbind.procfs.process import ProcessState
+from ompbind.procfs.process_state import ProcessState
 
 
 def explain_escape(process: ProcessState) -> str:

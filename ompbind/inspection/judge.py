@@ -21,7 +21,7 @@ from ompbind.inspection.processes import find_runtimes
 from ompbind.inspection.verdict import Finding, Level, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.procfs.process import ProcessState
+from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
 
 

@@ -15,7 +15,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.procfs.numa_maps import MemorySight
-from ompbind.procfs.process import ProcessState, ThreadState
+from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.text import tidy
 

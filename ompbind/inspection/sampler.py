@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ompbind.inspection.sampling import Look
 from ompbind.inspection.targets import Target, inspect
-from ompbind.procfs.process import ProcessState
+from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import read_migrations
 
 _TICKS = os.sysconf("SC_CLK_TCK")

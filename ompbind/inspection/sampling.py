@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ompbind.inspection.rank_processes import Crew, Inspection
 from ompbind.inspection.verdict import Finding
-from ompbind.procfs.process import ThreadState
+from ompbind.procfs.process_state import ThreadState
 from ompbind.record import Record
 
 

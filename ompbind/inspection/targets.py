@@ -11,11 +11,11 @@ from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspe
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process import GONE, Stat, find_descendants, status_value
+from ompbind.procfs.process_state import read_process
 from ompbind.procfs.reader import (
     read_mask,
     read_memory,
     read_pid_space,
-    read_process,
     read_processes,
     read_status,
     read_variables,

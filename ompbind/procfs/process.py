@@ -5,7 +5,6 @@ Text and bytes are those of files below /proc/PID, see proc(5). Nothing here rea
 
 from collections.abc import Callable, Collection, Mapping
 
-from ompbind.cpuset import CpuSet
 from ompbind.record import Record
 from ompbind.text import tidy
 
@@ -36,53 +35,6 @@ class Stat(Record):
     cpu: int
     policy: str
     arguments: tuple[int, ...]
-
-
-class ThreadState(Record):
-    """One thread: its mask, the CPU it ran on last, and its state as one letter, as `ps` has them.
-
-    A *mask* is the set of CPUs that it may run on. `cpu`, `policy` ("other", "fifo", …) and `busy_s` (CPU
-    time so far, in seconds) are None where only masks were read.
-    """
-
-    tid: int
-    name: str
-    cpus: CpuSet
-    state: str = "S"
-    cpu: int | None = None
-    policy: str | None = None
-    busy_s: float | None = None
-
-
-class ProcessState(Record):
-    """One process: its threads, lowest number first, and what it was executed with.
-
-    `command` is empty for threads of the kernel. `files` are the files in its memory that the reader was to
-    keep, each (device, inode) once, as the kernel writes their paths: " (deleted)" follows those that are
-    gone. `variables` are those of its environment at its start that the reader was to keep. `unread` names
-    what may not be read of it: "libraries", "environment"; `kernel` tells that it is one of the threads of
-    the kernel.
-    """
-
-    pid: int
-    parent: int
-    name: str
-    threads: tuple[ThreadState, ...]
-    command: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] = ()
-    unread: tuple[str, ...] = ()
-    kernel: bool = False
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        """The variables by name."""
-        return dict(self.variables)
-
-    @property
-    def main(self) -> ThreadState | None:
-        """The thread that the process began with; None when it has ended before the others."""
-        return next((one for one in self.threads if one.tid == self.pid), None)
 
 
 def parse_stat(stat: bytes) -> Stat:

@@ -15,13 +15,13 @@ from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
 from ompbind.inspection.verification import Verified
 from ompbind.planning.rank_variables import find_rank
-from ompbind.procfs.process import ProcessState, Stat, find_descendants
+from ompbind.procfs.process import Stat, find_descendants
+from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
     is_proc_ours,
     list_threads,
     read_mask,
     read_memory_policy,
-    read_process,
     read_processes,
     read_variables,
 )
