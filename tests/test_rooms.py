@@ -21,7 +21,7 @@ ROOMS = tuple(
 
 BASE = {"errors", "cpuset", "record", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
-READERS = ("procfs.reader", "procfs.process_tree", "machine.sources")
+READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
 """What reads the system in pure rooms."""
 
 IMPURE = {"os", "sys", "time", "subprocess", "pathlib", "io", "socket", "ctypes", "click", "rich", "psutil"}

@@ -12,7 +12,8 @@ from ompbind.cli.planning_options import complete_files, make_job, make_request,
 from ompbind.errors import PlanError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables, local_seats, make_variables
+from ompbind.planning.rank_command import local_seats, make_variables
+from ompbind.planning.rank_variables import Variables
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.registry.claims import read_occupied
 from ompbind.report.export.table import FORMATS, formats_for, formats_help

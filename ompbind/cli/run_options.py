@@ -12,7 +12,7 @@ from ompbind.cli.console import say, shows_colours
 from ompbind.cli.planning_options import QUIET, RUNNING, seconds
 from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
-from ompbind.planning.plan import Plan
+from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import Job
 
 if TYPE_CHECKING:  # what only shows help or a plan needs none of it
@@ -164,9 +164,16 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, job: Job) -> RunOpt
 
 def _make_expected(plan: Plan, job: Job) -> "dict[int, tuple[Expected, int]]":
     """Make what is expected of the threads of every rank, and how many there are to be."""
-    from ompbind.inspection.expectation import expect_placement  # late: few runs are verified
+    from ompbind.inspection.expectation import Expected  # late: few runs are verified
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
     bind = plan.request.bind
-    return {one.rank: (expect_placement(one, bind, job.run_id), one.threads) for one in plan.placements}
+
+    def expect(one: Placement) -> Expected:
+        memory = one.memory.kernel_text if one.memory else ""
+        return Expected(
+            rank=one.rank, cpus=one.cpuset, places=one.places, bind=bind, run_id=job.run_id, memory=memory
+        )
+
+    return {one.rank: (expect(one), one.threads) for one in plan.placements}

@@ -9,7 +9,7 @@ from enum import StrEnum
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_command import OMPBIND_RANK
+from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 

@@ -13,9 +13,7 @@ from ompbind.programs.which import find_command
 TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start on; a command expects their default."""
 
-
-CHANGED = "the allowed CPUs have changed since they were read; run it again"
-"""The next step when CPUs that were allowed at planning cannot be bound to."""
+_CHANGED = "the allowed CPUs have changed since they were read; run it again"
 
 
 def confine(cpus: CpuSet) -> None:
@@ -28,13 +26,10 @@ def confine(cpus: CpuSet) -> None:
     except OSError as error:
         gone = error.errno == errno.EINVAL
         why = "offline by now, or not allowed any more" if gone else error.strerror
-        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=CHANGED) from error
+        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=_CHANGED) from error
     now = CpuSet(os.sched_getaffinity(0))
     if now != cpus:
-        raise LaunchError(
-            f"asked for {named('CPU', cpus)}, the kernel gave only {now}",
-            hint=CHANGED,
-        )
+        raise LaunchError(f"asked for {named('CPU', cpus)}, the kernel gave only {now}", hint=_CHANGED)
 
 
 def restore_signals() -> None:
@@ -64,14 +59,10 @@ def exec_error(path: str, number: int) -> LaunchError:
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
-        return CommandNotFoundError(
-            f"cannot execute {path}: its interpreter does not exist", hint="look at its first line (#!)"
-        )
+        why = f"cannot execute {path}: its interpreter does not exist"
+        return CommandNotFoundError(why, hint="look at its first line (#!)")
     if number == errno.ENOEXEC:
-        return CommandNotExecutableError(
-            f"cannot execute {path}: not a program of this machine",
-            hint="a script needs a first line such as #!/bin/sh",
-        )
-    if number == errno.E2BIG:
-        return CommandNotExecutableError(f"cannot execute {path}: arguments and environment are too long")
-    return CommandNotExecutableError(f"cannot execute {path}: {os.strerror(number)}")
+        why = f"cannot execute {path}: not a program of this machine"
+        return CommandNotExecutableError(why, hint="a script needs a first line such as #!/bin/sh")
+    why = "arguments and environment are too long" if number == errno.E2BIG else os.strerror(number)
+    return CommandNotExecutableError(f"cannot execute {path}: {why}")

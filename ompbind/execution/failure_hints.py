@@ -27,49 +27,26 @@ class Rule(Record):
     oom: bool = False
 
 
-def _signal(number: Signals, hint: str, *, oom: bool = False) -> Rule:
-    return Rule(status=128 + number, hint=hint, oom=oom)
-
-
 RULES = (
-    Rule(
-        status=126,
-        hint="something that it ran was found but cannot be executed: its permissions, its first line (#!),"
-        " or another architecture",
-    ),
-    Rule(
-        status=127,
-        hint="something that it ran was not found: a command (see PATH) or a shared library"
-        " (see LD_LIBRARY_PATH)",
-    ),
-    _signal(
-        Signals.SIGILL,
-        "an instruction that this processor does not have: was it built for another one (AVX-512, AMX, SVE)?",
-    ),
-    _signal(
-        Signals.SIGBUS,
-        "shared memory or a mapped file could not be had: is /dev/shm full (see 'df /dev/shm'; --shm-size of"
-        " containers), or was the file cut short?",
-    ),
-    _signal(
-        Signals.SIGSEGV,
-        "with OpenMP, often too little stack: try --env OMP_STACKSIZE=64M for its threads, and"
-        " 'ulimit -s unlimited' for the initial thread",
-    ),
-    _signal(Signals.SIGKILL, OUT_OF_MEMORY, oom=True),
-    _signal(
-        Signals.SIGKILL,
-        "not by ompbind: somebody's kill -9, a batch system at its limit, or the kernel when the machine's"
-        " memory ran out (see 'dmesg')",
-    ),
-    _signal(Signals.SIGXCPU, "it has used all the CPU time that it may (see 'ulimit -t')"),
-    _signal(Signals.SIGXFSZ, "a file has become as large as it may (see 'ulimit -f')"),
-    _signal(
-        Signals.SIGSYS,
-        "a system call that is forbidden here, by a seccomp filter of the container or sandbox",
-    ),
+    Rule(status=126, hint="something that it ran was found but cannot be executed: its permissions,"
+         " its first line (#!), or another architecture"),
+    Rule(status=127, hint="something that it ran was not found: a command (see PATH) or a shared library"
+         " (see LD_LIBRARY_PATH)"),
+    Rule(status=128 + Signals.SIGILL, hint="an instruction that this processor does not have: was it built"
+         " for another one (AVX-512, AMX, SVE)?"),
+    Rule(status=128 + Signals.SIGBUS, hint="shared memory or a mapped file could not be had: is /dev/shm full"
+         " (see 'df /dev/shm'; --shm-size of containers), or was the file cut short?"),
+    Rule(status=128 + Signals.SIGSEGV, hint="with OpenMP, often too little stack: try --env OMP_STACKSIZE=64M"
+         " for its threads, and 'ulimit -s unlimited' for the initial thread"),
+    Rule(status=128 + Signals.SIGKILL, hint=OUT_OF_MEMORY, oom=True),
+    Rule(status=128 + Signals.SIGKILL, hint="not by ompbind: somebody's kill -9, a batch system at its limit,"
+         " or the kernel when the machine's memory ran out (see 'dmesg')"),
+    Rule(status=128 + Signals.SIGXCPU, hint="it has used all the CPU time that it may (see 'ulimit -t')"),
+    Rule(status=128 + Signals.SIGXFSZ, hint="a file has become as large as it may (see 'ulimit -f')"),
+    Rule(status=128 + Signals.SIGSYS, hint="a system call that is forbidden here, by a seccomp filter of the"
+         " container or sandbox"),
     Rule(hint=OUT_OF_MEMORY, oom=True),
-)
+)  # fmt: skip
 """Every hint there is; the first rule that holds is taken."""
 
 
@@ -80,13 +57,10 @@ def find_hint(exited: Exited, outcome: Outcome) -> str:
     """
     if not exited.failed:
         return ""
-    rule = next((rule for rule in RULES if _holds(rule, exited, outcome)), None)
+    fitting = (rule for rule in RULES if rule.status in (None, exited.status))
+    rule = next((rule for rule in fitting if outcome.oom_kills > 0 or not rule.oom), None)
     if rule is None:
         return ""
     if exited.signal is None and rule.status is not None and rule.status > 128:
         return f"exit code {rule.status} of a shell means {signal_name(rule.status - 128)}: {rule.hint}"
     return rule.hint
-
-
-def _holds(rule: Rule, exited: Exited, outcome: Outcome) -> bool:
-    return rule.status in (None, exited.status) and (outcome.oom_kills > 0 or not rule.oom)

@@ -10,7 +10,6 @@ and what else is in it.
 import os
 import signal
 
-from ompbind.execution.processes import signal_group
 from ompbind.procfs.reader import read_processes
 
 ASKING = (signal.SIGTTIN, signal.SIGTTOU)
@@ -57,14 +56,6 @@ class Terminal:
         parents = (processes.get(one.parent) for one in processes.values() if one.group == self.job)
         here = os.getsid(0)
         return any(parent.group != self.job and parent.session == here for parent in parents if parent)
-
-    def stop_job(self, number: signal.Signals) -> None:
-        """Stop the processes of the job by a signal, as the kernel would if the rank were one of them.
-
-        Those that must not be stopped for the terminal's sake ignore SIGTTIN, such as `timeout`; the front
-        does as well.
-        """
-        signal_group(self.job, number)
 
     def _foreground(self) -> int | None:
         try:

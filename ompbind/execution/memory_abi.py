@@ -26,49 +26,35 @@ class Abi(Record):
     is_big_endian: bool
 
 
-class Dialect(Record):
-    """What tells programs of one kind from others on a machine.
-
-    `machine` is what uname tells, which may be of a kernel with longer words. `triplet` is the
-    multiarch name of the interpreter, "" where it has none: two kinds of programs on one processor that have
-    words of one size have nothing else to tell them apart.
-    """
-
-    machine: str
-    word_bytes: int
-    is_big_endian: bool = False
-    triplet: str = ""
-
-
 _X32 = 1 << 30
-_X86, _ARM, _GENERIC = r"x86_64|i[3-6]86", r"arm.*|aarch64.*", r"riscv.*|loongarch.*"
-_CALLS: tuple[tuple[str, int, str, tuple[int, int]], ...] = (
-    (_X86, 8, "", (239, 238)),
-    (_X86, 4, "x32", (_X32 + 239, _X32 + 238)),
-    (_X86, 4, "", (275, 276)),
-    (_ARM, 8, "", (236, 237)),
-    (_ARM, 4, "", (320, 321)),
-    (_GENERIC, 8, "", (236, 237)),
-    (_GENERIC, 4, "", (236, 237)),
-    (r"ppc.*", 8, "", (260, 261)),
-    (r"ppc.*", 4, "", (260, 261)),
-    (r"s390x?", 8, "", (269, 270)),
-    (r"s390x?", 4, "", (269, 270)),
-    (r"mips.*", 8, "", (5228, 5229)),
-    (r"mips.*", 4, "abin32", (6232, 6233)),
-    (r"mips.*", 4, "", (4269, 4270)),
-    (r"sparc.*", 8, "", (304, 305)),
-    (r"sparc.*", 4, "", (304, 305)),
+_X86, _ARM, _NEW = r"x86_64|i[3-6]86", r"arm.*|aarch64.*", r"riscv.*|loongarch.*"
+_CALLS: tuple[tuple[str, tuple[int, ...], str, tuple[int, int]], ...] = (
+    (_X86, (8,), "", (239, 238)),
+    (_X86, (4,), "x32", (_X32 + 239, _X32 + 238)),
+    (_X86, (4,), "", (275, 276)),
+    (_ARM, (8,), "", (236, 237)),
+    (_ARM, (4,), "", (320, 321)),
+    (_NEW, (4, 8), "", (236, 237)),
+    (r"ppc.*", (4, 8), "", (260, 261)),
+    (r"s390x?", (4, 8), "", (269, 270)),
+    (r"mips.*", (8,), "", (5228, 5229)),
+    (r"mips.*", (4,), "abin32", (6232, 6233)),
+    (r"mips.*", (4,), "", (4269, 4270)),
+    (r"sparc.*", (4, 8), "", (304, 305)),
 )
 """Machines, bytes of a word, end of the triplet → get_mempolicy, set_mempolicy; the first row counts."""
 
 
-def find_abi(dialect: Dialect) -> Abi | None:
-    """Return how programs of a kind call the kernel; None where nobody has written it down here."""
-    for machines, word_bytes, end, (get, set_) in _CALLS:
-        is_here = re.fullmatch(machines, dialect.machine) and dialect.triplet.endswith(end)
-        if is_here and word_bytes == dialect.word_bytes:
-            return Abi(get=get, set=set_, word_bytes=word_bytes, is_big_endian=dialect.is_big_endian)
+def find_abi(machine: str, word_bytes: int, triplet: str = "", *, is_big_endian: bool = False) -> Abi | None:
+    """Return how programs of a kind call the kernel; None where nobody has written it down here.
+
+    `machine` is what uname tells, which may be of a kernel with longer words. `triplet` is the multiarch
+    name of the interpreter, "" where it has none: two kinds of programs on one processor that have words of
+    one size have nothing else to tell them apart.
+    """
+    for machines, sizes, end, (get, set_) in _CALLS:
+        if re.fullmatch(machines, machine) and word_bytes in sizes and triplet.endswith(end):
+            return Abi(get=get, set=set_, word_bytes=word_bytes, is_big_endian=is_big_endian)
     return None
 
 

@@ -13,15 +13,7 @@ from functools import cache
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
-from ompbind.execution.memory_abi import (
-    DEFAULT,
-    MAXNODE,
-    Abi,
-    Dialect,
-    find_abi,
-    make_nodemask,
-    parse_nodemask,
-)
+from ompbind.execution.memory_abi import DEFAULT, MAXNODE, Abi, find_abi, make_nodemask, parse_nodemask
 from ompbind.planning.memory_policy import NARROWED, unset_note
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
 from ompbind.procfs.process import status_value
@@ -55,24 +47,17 @@ def _find_kernel() -> _Kernel:
     try:
         import ctypes  # late: few runs have memory policies
     except ImportError as error:
-        raise LaunchError(
-            "this Python has no ctypes to set memory policies with", hint="numactl can"
-        ) from error
+        message = "this Python has no ctypes to set memory policies with"
+        raise LaunchError(message, hint="numactl can") from error
     library = ctypes.CDLL(None, use_errno=True)
     # What follows the first argument is variable, and every one is a long or a pointer.
     library.syscall.argtypes, library.syscall.restype = (ctypes.c_long,), ctypes.c_long
-    dialect = Dialect(
-        machine=os.uname().machine,
-        word_bytes=ctypes.sizeof(ctypes.c_long),
-        is_big_endian=sys.byteorder == "big",
-        triplet=getattr(sys.implementation, "_multiarch", ""),
-    )
-    abi = find_abi(dialect)
+    machine, triplet = os.uname().machine, getattr(sys.implementation, "_multiarch", "")
+    word_bytes = ctypes.sizeof(ctypes.c_long)
+    abi = find_abi(machine, word_bytes, triplet, is_big_endian=sys.byteorder == "big")
     if abi is None:
-        raise LaunchError(
-            f"ompbind does not know the system calls for memory policies on {dialect.machine}",
-            hint="numactl may know them",
-        )
+        message = f"ompbind does not know the system calls for memory policies on {machine}"
+        raise LaunchError(message, hint="numactl may know them")
 
     def call(number: int, *arguments: "int | bytes | ctypes.Array[ctypes.c_char]") -> int:
         longs = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
@@ -124,9 +109,8 @@ def take_policy(policy: MemoryPolicy) -> None:
     if now is not None:
         given = parse_nodemask(now.mask, kernel.abi)
         if given != CpuSet(policy.nodes):
-            raise LaunchError(
-                f"asked for memory of {_nodes(policy)}, the kernel gave only {given}", hint=_allowed()
-            )
+            asked = f"asked for memory of {_nodes(policy)}"
+            raise LaunchError(f"{asked}, the kernel gave only {given}", hint=_allowed())
 
 
 @contextmanager
@@ -175,52 +159,43 @@ def settle_memory(plan: Plan) -> Plan:
     Notes tell of ranks that get another one, or none. Raises LaunchError when a strict request is not met.
     This process has the policy that it had.
     """
-    found: dict[MemoryPolicy, MemoryPolicy | LaunchError] = {}
-    for one in plan.placements:
-        if one.memory is not None and one.memory not in found:
-            found[one.memory] = _try(one.memory)
-    changed = [one for one in plan.placements if one.memory and found[one.memory] != one.memory]
-    notes = tuple(_explain(plan, changed, found))
+    wanted = dict.fromkeys(one.memory for one in plan.placements)
+    tried = {policy: _try(policy) for policy in wanted if policy}
+    changed = [one for one in plan.placements if one.memory and tried[one.memory][0] != one.memory]
+    notes = tuple(_explain(plan, changed, tried))
     if plan.request.strict and notes:
         raise LaunchError(notes[0].text, hint=f"leave --strict out, or --memory {plan.request.memory}")
-    settled = {one.rank: found[one.memory] for one in changed if one.memory}
-    placements = (
-        one.replace(memory=_policy(settled[one.rank])) if one.rank in settled else one
-        for one in plan.placements
-    )
+    placements = (one.replace(memory=tried[one.memory][0]) if one.memory else one for one in plan.placements)
     return plan.replace(placements=tuple(placements), notes=plan.notes + notes)
 
 
-def _policy(result: "MemoryPolicy | LaunchError") -> MemoryPolicy | None:
-    return result if isinstance(result, MemoryPolicy) else None
+_Tried = tuple[MemoryPolicy | None, str]
+"""The policy that can be had instead of one: it, or one for fewer nodes, or none, and why there is none."""
 
 
-def _try(policy: MemoryPolicy) -> "MemoryPolicy | LaunchError":
-    """Return the policy that can be had: this one, or one for fewer nodes, or why none can be."""
+def _try(policy: MemoryPolicy) -> _Tried:
     try:
         with having_policy(policy):
-            return policy
+            return policy, ""
     except LaunchError as error:
+        why = f"{error.message}; {error.hint}" if error.hint else error.message
         if policy.kernel_mode == PREFERRED_MANY and isinstance(error, _UnknownError):
-            fewer = _try(policy.narrowed)
-            return error if isinstance(fewer, LaunchError) else fewer
-        return error
+            return _try(policy.narrowed)[0], why
+        return None, why
 
 
-def _explain(
-    plan: Plan, changed: list[Placement], found: dict[MemoryPolicy, "MemoryPolicy | LaunchError"]
-) -> Iterator[Note]:
-    """Yield a note for each reason why policies are not those of the plan."""
-    narrowed = [one for one in changed if one.memory and isinstance(found[one.memory], MemoryPolicy)]
-    if narrowed:
-        told = ", ".join(f"rank {one.rank}: {one.memory.first}" for one in narrowed if one.memory)
-        text = f"this kernel prefers one NUMA node only, from Linux 5.15 on several: {told}"
-        yield Note(code=NARROWED, text=text, warning=True)
-    reasons: dict[str, list[Placement]] = {}
+def _explain(plan: Plan, changed: list[Placement], tried: dict[MemoryPolicy, _Tried]) -> Iterator[Note]:
+    narrowed: list[str] = []
+    unset: dict[str, list[Placement]] = {}
     for one in changed:
-        result = found[one.memory] if one.memory else None
-        if isinstance(result, LaunchError):
-            why = f"{result.message}; {result.hint}" if result.hint else result.message
-            reasons.setdefault(why, []).append(one)
-    for why, ranks in reasons.items():
+        if one.memory:
+            given, why = tried[one.memory]
+            if given:
+                narrowed.append(f"rank {one.rank}: {given.first}")
+            else:
+                unset.setdefault(why, []).append(one)
+    if narrowed:
+        text = "this kernel prefers one NUMA node only, from Linux 5.15 on several: "
+        yield Note(code=NARROWED, text=text + ", ".join(narrowed), warning=True)
+    for why, ranks in unset.items():
         yield unset_note(plan.request.memory, ranks, why)

@@ -10,31 +10,20 @@ import time
 from collections.abc import Collection, Mapping, Set
 
 from ompbind.cpuset import named
-from ompbind.execution.processes import (
-    adopt_orphans,
-    has_children,
-    read_group,
-    signal_group,
-    signal_process,
-)
-from ompbind.planning.rank_command import find_rank
-from ompbind.procfs.process import Process, find_descendants
+from ompbind.execution.processes import adopt_orphans, has_children, read_group, signal_group, signal_process
+from ompbind.planning.rank_variables import find_rank
+from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import read_children, read_processes, read_variables
 
-STEP_S = 0.05
+_STEP_S = 0.05
 """Seconds between two looks where the kernel does not give orphans to this process, and so tells nothing."""
 
-KILLED_S = 2.0
-"""Seconds that a killed process is given to be gone: freeing much memory takes a while."""
-
-_SEARCH_S = 0.05
-"""Seconds for which to look for what starts others and ends as fast as one can look."""
-
+_KILLED_S = 2.0  # seconds that a killed process is given to be gone: freeing much memory takes a while
+_SEARCH_S = 0.05  # seconds for which to look for what starts others and ends as fast as one can look
 _EXECUTED_S = 0.02
 """Seconds that a process is given to have variables: none are there for the moment of executing a command."""
 
-_NOBODY = -1
-"""The owner of processes that cannot be told to be any rank's."""
+_NOBODY = -1  # the owner of processes that cannot be told to be any rank's
 
 
 class Leavings:
@@ -68,8 +57,8 @@ class Leavings:
         """Return when to look without being told to; None when there is no need to."""
         if not self.due:
             return None
-        kill_at = min(at if at > now else at + KILLED_S for at in self.due.values())
-        return kill_at if self.adopts else min(kill_at, now + STEP_S)
+        kill_at = min(at if at > now else at + _KILLED_S for at in self.due.values())
+        return kill_at if self.adopts else min(kill_at, now + _STEP_S)
 
     def look(self, live: Mapping[int, int], *, hurry: bool = False) -> str:
         """Look at what is left and signal it; `live` are the ranks that run, by pid.
@@ -95,9 +84,9 @@ class Leavings:
                 signal_process(pid, signal.SIGTERM)
                 signal_process(pid, signal.SIGCONT)
         self.asked = owners.keys()
-        stuck = {pid for pid, owner in owners.items() if self.due[owner] + KILLED_S <= now}
+        stuck = {pid for pid, owner in owners.items() if self.due[owner] + _KILLED_S <= now}
         self.spared |= stuck
-        self.due = {owner: at for owner, at in self.due.items() if at + KILLED_S > now}
+        self.due = {owner: at for owner, at in self.due.items() if at + _KILLED_S > now}
         return f"left behind, as it cannot be killed: {named('pid', stuck)}" if stuck else ""
 
     def _is_any(self, live: Mapping[int, int]) -> bool:
@@ -162,7 +151,7 @@ class Leavings:
                 return {pid: owner for pid, owner in found.items() if owner is not None}
         return {}
 
-    def _family(self, processes: Mapping[int, Process], pid: int) -> Collection[int]:
+    def _family(self, processes: Mapping[int, Stat], pid: int) -> Collection[int]:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
 
     def _read_owner(self, pid: int) -> int:

@@ -195,27 +195,22 @@ def _remembering(plan: Plan, placement: Placement) -> Iterator[None]:
     if placement.memory is None:
         yield
         return
-    from ompbind.execution.mempolicy import (
-        put_back,
-        read_policy,
-        settle_memory,
-        take_policy,
-    )  # late: as few need it
+    from ompbind.execution import mempolicy  # late: as few need it
 
-    settled = settle_memory(plan.replace(placements=(placement,), notes=()))
+    settled = mempolicy.settle_memory(plan.replace(placements=(placement,), notes=()))
     for note in settled.notes:
         warnings.warn(note.text, RuntimeWarning, _CALLER - 1)
     policy = settled.placements[0].memory
     if policy is None:
         yield
         return
-    ident, before = threading.get_ident(), read_policy()
+    ident, before = threading.get_ident(), mempolicy.read_policy()
     try:
-        take_policy(policy)
+        mempolicy.take_policy(policy)
         yield
     finally:
         if threading.get_ident() == ident:
-            put_back(before)
+            mempolicy.put_back(before)
         else:
             kept = f"the thread that began to place a worker keeps its memory policy, {policy}"
             warnings.warn(f"{kept}: another one has ended that", RuntimeWarning, _CALLER)

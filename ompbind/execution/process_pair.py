@@ -13,16 +13,35 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal, die_of_interrupt
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.processes import adopt_orphans, end_children, signal_process
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
 from ompbind.procfs.reader import read_children, read_stat
+from ompbind.record import Record
 
-NAME = b"rank-keeper"
-"""What the keeper is called: whatever kills every "ompbind" leaves it to do its work."""
+_NAME = b"rank-keeper"  # what the keeper is called: whatever kills every "ompbind" leaves it to do its work
+
+
+class Foreground(Record):
+    """The process that the user started: its pid, its process group, and the pipe with its signals.
+
+    The pipe ends with the foreground process. Once the supervisor has closed it, that process ends the
+    supervisor when it is asked to stop. `mask` are the signals that were blocked when ompbind was started,
+    `unchanged` those of `BACKGROUND` that were not ignored then.
+    """
+
+    pid: int
+    group: int
+    pipe: int
+    mask: frozenset[int]
+    unchanged: tuple[int, ...]
+
+    @property
+    def may_ask(self) -> bool:
+        """Tell whether ranks are stopped, as is usual, when they want the terminal in the background."""
+        return set(self.unchanged) == set(BACKGROUND) and self.mask.isdisjoint(BACKGROUND)
 
 
 def become_keeper(release: Callable[[], None]) -> Foreground:
@@ -37,7 +56,8 @@ def become_keeper(release: Callable[[], None]) -> Foreground:
     adopt_orphans()  # before there is a keeper, which may be killed as soon as it has started a rank
     try:
         read_end, write_end = os.pipe()
-        front = _make_front(read_end, mask)
+        unchanged = find_unignored(BACKGROUND)
+        front = Foreground(pid=os.getpid(), group=os.getpgrp(), pipe=read_end, mask=mask, unchanged=unchanged)
         keeper = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -50,11 +70,6 @@ def become_keeper(release: Callable[[], None]) -> Foreground:
     os.close(write_end)
     _take_name()
     return front
-
-
-def _make_front(pipe: int, mask: frozenset[int]) -> Foreground:
-    unchanged = find_unignored(BACKGROUND)
-    return Foreground(pid=os.getpid(), group=os.getpgrp(), pipe=pipe, mask=mask, unchanged=unchanged)
 
 
 def _open_standard_files() -> None:
@@ -106,16 +121,12 @@ def _wait_for(keeper: int, pipe: int, heard: frozenset[int]) -> int:
         number = signal.sigwait(heard)
         if number != signal.SIGCHLD:
             _pass_on(number, keeper, pipe)
-        elif (status := _reap(keeper)) is not None:
+            continue
+        pid, status = -1, 0
+        while pid not in (0, keeper):  # what else ends here was nobody's child any more
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
             return status
-
-
-def _reap(keeper: int) -> int | None:
-    """Return the status of the keeper if it has ended; what else ends here was nobody's child any more."""
-    while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid in (0, keeper):
-            return status if pid else None
 
 
 def _mourn(keeper: int, status: int, release: Callable[[], None]) -> int:
@@ -144,11 +155,11 @@ def _take_name() -> None:
         return
     try:
         with open("/proc/self/comm", "wb") as file:
-            file.write(NAME)
-        start, end = stat.arguments
+            file.write(_NAME)
+        start, end = stat.arguments  # none on kernels that do not tell
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             # A last byte that is not zero tells the kernel that the first zero ends it.
-            memory.write(NAME.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
+            memory.write(_NAME.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
     except (OSError, ValueError):
         pass

@@ -6,7 +6,7 @@ import time
 from resource import struct_rusage
 
 from ompbind.execution.job_control import ASKING
-from ompbind.execution.outcome import Exited, describe
+from ompbind.execution.outcome import Exited, describe, make_usage
 from ompbind.execution.processes import signal_group, signal_process, signal_rank
 from ompbind.execution.run_state import Run
 from ompbind.execution.signal_pipe import STOPPING
@@ -46,7 +46,8 @@ def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
         signal_rank(pid, signal.SIGCONT)
     elif (asks and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
-            run.terminal.stop_job(signal.SIGTTIN if asks else signal.SIGSTOP)
+            # Those of the job that must not be stopped for the terminal's sake, as `timeout`, ignore SIGTTIN.
+            signal_group(run.terminal.job, signal.SIGTTIN if asks else signal.SIGSTOP)
             signal_process(run.foreground.pid, signal.SIGSTOP)  # what continues it continues the rank
         else:
             signal_rank(pid, signal.SIGCONT)
@@ -67,7 +68,7 @@ def _make_exited(run: Run, pid: int, status: int, used: struct_rusage) -> Exited
         pid=pid,
         code=code,
         signal=None if code is not None else os.WTERMSIG(status),
-        usage=run.accounting.make_usage(used, time.monotonic() - child.began_at),
+        usage=make_usage(used, time.monotonic() - child.began_at, run.accounting.floor_bytes),
         stopped=run.shutdown.begun,
     )
 
@@ -83,12 +84,8 @@ def _note_end(run: Run, exited: Exited) -> None:
     if exited.signal == signal.SIGPIPE:
         run.output.note_broken_pipe()
     several = len(run.children.exits) > 1 or run.children.are_left
-    if several and not (run.output.is_unread or _died_as_told(exited)):
+    as_told = exited.stopped and exited.signal in (*STOPPING, signal.SIGKILL)  # which was said already
+    if several and not (run.output.is_unread or as_told):
         run.output.message(describe(exited))
     if run.options.stop_on_failure and run.children.are_left and not run.shutdown.begun:
         run.stop(signal.SIGTERM)
-
-
-def _died_as_told(exited: Exited) -> bool:
-    """Tell whether what was sent to stop a rank has ended it, which was said already."""
-    return exited.stopped and exited.signal in (*STOPPING, signal.SIGKILL)

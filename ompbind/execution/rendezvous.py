@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 
 from ompbind.errors import LaunchError
-from ompbind.planning.rank_command import OMPBIND_RANK, Job
+from ompbind.planning.rank_command import Job
+from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.record import Record
 
 ADDRESS = "127.0.0.1"
@@ -22,13 +23,12 @@ ADDRESS = "127.0.0.1"
 AT_START = "chosen at start"
 """What is shown in place of a port that is not chosen yet."""
 
-CLEARED = "TORCHELASTIC_USE_AGENT_STORE"
+_CLEARED = "TORCHELASTIC_USE_AGENT_STORE"
 """With this variable of torchrun rank 0 waits for somebody else to bind the port, who does not."""
 
 KERNEL = "/proc/sys/net/ipv4"
 _TRIES = 64
-_ANY = (0,) * 8
-"""Port 0 is any that is free at the moment; another run of ompbind may have it all the same."""
+_ANY = (0,) * 8  # port 0 is any that is free at the moment; another run of ompbind may have it all the same
 
 _FIRST, _LAST = 1024, 65535
 
@@ -74,7 +74,8 @@ def make_pools(outgoing: str, reserved: str, first: int) -> tuple[tuple[int, ...
     `outgoing` is the first and the last port of that range, `reserved` a list such as "8080,9000-9100".
     """
     low, high = map(int, outgoing.split())
-    kept = {port for item in reserved.split(",") if item for port in _parse_range(item)}
+    ranges = (item.split("-") for item in reserved.split(",") if item)
+    kept = {port for ends in ranges for port in range(int(ends[0]), int(ends[-1]) + 1)}
     first = max(first, _FIRST)
     pools = (range(max(high + 1, first), _LAST + 1), range(first, low))
     return tuple(tuple(port for port in pool if port not in kept) for pool in pools)
@@ -87,7 +88,7 @@ def invite(job: Job, place: Rendezvous | None) -> Job:
         ("MASTER_PORT", str(place.port) if place else AT_START),
         ("VLLM_DIST_IDENT", place.ident if place else AT_START),
     )
-    return job.replace(extra=variables + job.extra, consumed=(*job.consumed, CLEARED))
+    return job.replace(extra=variables + job.extra, consumed=(*job.consumed, _CLEARED))
 
 
 def find_replaced(before: Job, after: Job) -> tuple[tuple[str, str], ...]:
@@ -97,7 +98,7 @@ def find_replaced(before: Job, after: Job) -> tuple[tuple[str, str], ...]:
     """
     if OMPBIND_RANK in before.base:
         return ()
-    given, now = dict(before.extra), {CLEARED: None, **dict(after.extra)}
+    given, now = dict(before.extra), {_CLEARED: None, **dict(after.extra)}
     return tuple(
         (name, value)
         for name, value in sorted(before.base.items())
@@ -116,11 +117,6 @@ def _read(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def _parse_range(item: str) -> range:
-    low, _, high = item.partition("-")
-    return range(int(low), int(high or low) + 1)
 
 
 def _draw(pool: Sequence[int]) -> list[int]:

@@ -33,7 +33,13 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
     number = 1 if name == "-" else _find_descriptor(name)
     if number is not None:
         return ReportFile(name=name, target=_keep_open(name, number))
-    mode = _read_mode(name)
+    try:
+        mode = os.stat(name).st_mode
+    except FileNotFoundError:
+        mode = 0  # nothing is there yet
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise _refused(name, why, "name a file in a folder that can be written to") from error
     path = os.path.realpath(name)
     folder, last = os.path.split(path)
     in_logs = bool(logs) and folder == os.path.realpath(logs)
@@ -55,17 +61,6 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
         if wrong:
             raise _refused(name, why, hint)
     return ReportFile(name=name, target=path)
-
-
-def _read_mode(name: str) -> int:
-    """Return the mode of what a path leads to, 0 where nothing is yet; raises RequestError."""
-    try:
-        return os.stat(name).st_mode
-    except FileNotFoundError:
-        return 0
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise _refused(name, why, "name a file in a folder that can be written to") from error
 
 
 def _refused(name: str, why: str, hint: str) -> RequestError:
@@ -113,11 +108,10 @@ def write_report(file: ReportFile, text: str) -> None:
         else:
             _overwrite(file.target, data)
     except OSError as error:
+        message = f"the report could not be written to {file.name}: {error.strerror}"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise LaunchError(
-            f"the report could not be written to {file.name}: {error.strerror}",
-            hint="make room there, or name a file elsewhere" if full else "",
-        ) from error
+        helps = "make room there, or name a file elsewhere" if full else ""
+        raise LaunchError(message, hint=helps) from error
 
 
 def _replace(path: str, data: bytes) -> None:
@@ -127,7 +121,7 @@ def _replace(path: str, data: bytes) -> None:
         _write(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), data)
         if os.path.exists(path):
             before = os.stat(path)
-            with suppress(PermissionError):  # the file belongs to somebody else; the report matters more
+            with suppress(PermissionError):  # it belongs to somebody else; the report matters more
                 os.chown(temporary, before.st_uid, before.st_gid)
             os.chmod(temporary, before.st_mode & 0o777)
         os.rename(temporary, path)

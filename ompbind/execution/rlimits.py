@@ -19,11 +19,8 @@ WHAT_HELPS = {
 }
 """Errors that tell of a limit of the system, and what helps."""
 
-_SPARE = 40
-"""Open files besides those that grow with the number of ranks."""
-
-_ROOM = 5
-"""Open files that it takes at least to look for processes and to say something of them."""
+_SPARE = 40  # open files besides those that grow with the number of ranks
+_ROOM = 5  # open files that it takes at least to look for processes and to say something of them
 
 
 class FileLimit:
@@ -33,8 +30,7 @@ class FileLimit:
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         unlimited = resource.RLIM_INFINITY
         wanted = needed + _SPARE if self._hard == unlimited else min(needed + _SPARE, self._hard)
-        enough = self._before == unlimited or self._before >= wanted
-        self._now = self._before if enough else wanted
+        self._now = self._before if self._before == unlimited else max(self._before, wanted)
         self._set(self._now)
 
     def check_room(self) -> None:
@@ -70,7 +66,6 @@ def check_files(count: int) -> None:
     needed = count + _SPARE
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and needed > limit:
-        raise LaunchError(
-            f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed",
-            hint="'ulimit -Hn' is that limit; with --log-dir alone, ranks write to their files themselves",
-        )
+        message = f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed"
+        hint = "'ulimit -Hn' is that limit; with --log-dir alone, ranks write to their files themselves"
+        raise LaunchError(message, hint=hint)

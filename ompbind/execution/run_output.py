@@ -66,10 +66,7 @@ class RunOutput:
             os.write(2, f"{text}\n".encode())
 
     def work(self) -> tuple[int, ...]:
-        """Pass on what can be without waiting.
-
-        Returns the ranks that wrote to a pseudo-terminal nobody reads, and should get SIGPIPE.
-        """
+        """Pass on what can be; returns ranks to get SIGPIPE: nobody reads the pseudo-terminal of these."""
         if self.outlet is None:
             return ()
         self.outlet.work()

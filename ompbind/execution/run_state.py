@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.orphans import Leavings
 from ompbind.execution.poller import make_poller
+from ompbind.execution.process_pair import Foreground
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
@@ -20,7 +20,7 @@ from ompbind.execution.shutdown import Shutdown
 
 if TYPE_CHECKING:  # no run needs the interface, few are verified
     from ompbind.execution.reporter import Reporter
-    from ompbind.execution.verify.verification import Verification
+    from ompbind.execution.verify.sampler import Sampler
 
 
 class Run:
@@ -30,11 +30,7 @@ class Run:
     """
 
     def __init__(
-        self,
-        ranks: Sequence[int],
-        options: RunOptions,
-        foreground: Foreground,
-        reporter: "Reporter",
+        self, ranks: Sequence[int], options: RunOptions, foreground: Foreground, reporter: "Reporter"
     ) -> None:
         self.options = options
         self.foreground = foreground
@@ -49,7 +45,7 @@ class Run:
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting()
-        self.verification = _make_verification(options)
+        self.sampler = _make_sampler(options)
         self.leavings = Leavings(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
@@ -81,11 +77,10 @@ class Run:
             self.output.message(f"stopping {who} with {rung.name}")
 
 
-def _make_verification(options: RunOptions) -> "Verification | None":
+def _make_sampler(options: RunOptions) -> "Sampler | None":
     if options.expected is None:
         return None
     from ompbind.execution.verify.sampler import Sampler  # late: few runs are verified
-    from ompbind.execution.verify.verification import Verification
 
     planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
-    return Verification(Sampler(planned, options.run_id))
+    return Sampler(planned, options.run_id)

@@ -5,7 +5,7 @@ import time
 
 from ompbind.errors import LaunchError
 
-REPEAT_S = 0.5
+_REPEAT_S = 0.5
 """Seconds within which a second request to stop is the same one: some signal a child, then its group."""
 
 LEAST_PATIENCE_S = 1.0
@@ -34,7 +34,7 @@ class Ladder:
         if not self.begun:
             self.begun = True
             self.rungs = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
-        elif now - self.taken_at < REPEAT_S:
+        elif now - self.taken_at < _REPEAT_S:
             return None
         return self.step(now)
 
@@ -82,7 +82,7 @@ class Shutdown:
 
     def note_request(self, now: float, *, idle: bool) -> None:
         """Note that a signal asks the run to end; without any process left, nobody waits for output."""
-        repeated = self._asked_at is not None and now - self._asked_at < REPEAT_S
+        repeated = self._asked_at is not None and now - self._asked_at < _REPEAT_S
         self._asked_at = now
         self.given_up = self.given_up or (idle and not repeated)
 

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import TAKEN_BY_PYTHON, confine, exec_error
-from ompbind.execution.foreground import Foreground
 from ompbind.execution.job_control import Terminal
+from ompbind.execution.process_pair import Foreground
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
@@ -52,7 +52,10 @@ def start_rank(
     except LaunchError as error:
         raise _of_rank(command.rank, error) from error
     except OSError as error:
-        raise _of_rank(command.rank, _spawn_error(path, error.errno or 0)) from error
+        number = error.errno or 0
+        limited = LaunchError(f"could not be started: {os.strerror(number)}", hint=WHAT_HELPS.get(number, ""))
+        refused = limited if limited.hint else exec_error(path, number)
+        raise _of_rank(command.rank, refused) from error
 
 
 def _spawn(command: RankCommand, path: str, foreground: Foreground, connections: Connections) -> int:
@@ -102,20 +105,12 @@ def _fork(
 
 
 def _become(command: RankCommand, path: str, foreground: Foreground, connections: Connections) -> NoReturn:
-    """Turn into the command; raises OSError."""
     for file, number in connections:
         os.dup2(file, number)
     for number in _find_ignored(foreground):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, foreground.mask)
     os.execve(path, command.argv, command.env)
-
-
-def _spawn_error(path: str, number: int) -> LaunchError:
-    hint = WHAT_HELPS.get(number)
-    if hint is None:
-        return exec_error(path, number)
-    return LaunchError(f"could not be started: {os.strerror(number)}", hint=hint)
 
 
 def _of_rank(rank: int, error: LaunchError) -> LaunchError:

@@ -7,15 +7,16 @@ A second signal that asks to stop takes the next rung of the ladder at once.
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.execution.foreground import Foreground
-from ompbind.execution.outcome import Exited, Outcome
+from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
-from ompbind.execution.process_pair import let_go_of_files
+from ompbind.execution.process_pair import Foreground, let_go_of_files
 from ompbind.execution.processes import end_children, signal_process, signal_rank
 from ompbind.execution.reaper import reap, reap_ended
 from ompbind.execution.rlimits import WHAT_HELPS
@@ -35,9 +36,6 @@ LONGEST_SLEEP_S = 86400.0
 Starts = Mapping[int, tuple[RankCommand, str]]
 """The command of each rank, by number, and its path."""
 
-_AT_ONCE = 64
-"""Events that one turn of the loop deals with."""
-
 
 def run_ranks(
     commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: "Reporter"
@@ -52,10 +50,8 @@ def run_ranks(
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
-        hint = WHAT_HELPS.get(error.errno or 0, "")
-        return Outcome(
-            exits=(), error=LaunchError(f"the run could not be watched: {error.strerror}", hint=hint)
-        )
+        why, hint = f"the run could not be watched: {error.strerror}", WHAT_HELPS.get(error.errno or 0, "")
+        return Outcome(exits=(), error=LaunchError(why, hint=hint))
     finally:
         end_noting(foreground.mask)
         os.close(foreground.pipe)
@@ -63,13 +59,8 @@ def run_ranks(
 
 def _in_turns(commands: Sequence[RankCommand]) -> list[RankCommand]:
     """Order ranks such that those on the same CPUs do not start one after the other, but while others run."""
-    turns: dict[CpuSet | None, int] = {}
-
-    def turn(command: RankCommand) -> int:
-        turns[command.cpus] = turns.get(command.cpus, 0) + 1
-        return turns[command.cpus]
-
-    return sorted(commands, key=turn)
+    turns = defaultdict[CpuSet | None, Iterator[int]](count)
+    return sorted(commands, key=lambda one: next(turns[one.cpus]))
 
 
 def _see_through(run: Run, starts: Starts) -> Outcome:
@@ -153,15 +144,14 @@ def _let_ranks_be(run: Run) -> None:
         except OSError:
             pass  # none of them is left: any other CPU is as good
     let_go_of_files(*((0,) if run.options.is_tagged else (0, 1)))
-    if run.verification:
-        run.verification.sampler.begin(time.monotonic())
+    if run.sampler:
+        run.sampler.begin(time.monotonic())
 
 
 def _turn(run: Run, patience_s: float | None) -> None:
-    """Wait until something happens, and deal with it."""
     noted: list[int] = []
     ended = 0
-    for file, _ in run.poller.poll(patience_s, _AT_ONCE):
+    for file, _ in run.poller.poll(patience_s, 64):
         pid = run.children.find(file)
         if pid is not None:
             ended += reap_ended(run, pid)
@@ -176,18 +166,19 @@ def _turn(run: Run, patience_s: float | None) -> None:
             ended += 1
     _look_at_clock(run)
     if ended or run.leavings.due:
-        _look_at_leavings(run)
+        gone = run.shutdown.foreground_is_gone
+        told = run.leavings.look(run.children.ranks, hurry=run.shutdown.hurries or gone)
+        if told and not gone:
+            run.output.message(told)
 
 
 def _patience_s(run: Run) -> float | None:
     """Return how long the loop may sleep: to the next deadline, or until something happens."""
     now = time.monotonic()
-    threads = run.verification.sampler.due_at if run.verification else None
+    threads = run.sampler.due_at if run.sampler else None
     times = (*run.shutdown.deadlines, run.leavings.next_look_at(now), threads)
-    deadlines = [at for at in times if at is not None]
-    if not deadlines:
-        return None
-    return min(max(0.0, min(deadlines) - now), LONGEST_SLEEP_S)
+    until = min((at for at in times if at is not None), default=None)
+    return None if until is None else min(max(0.0, until - now), LONGEST_SLEEP_S)
 
 
 def _pass_output_on(run: Run) -> None:
@@ -213,7 +204,6 @@ def _hear(run: Run, pipe: int) -> list[int]:
 
 
 def _handle_signal(run: Run, number: int) -> None:
-    """Do what a signal asks for that somebody has sent to ompbind."""
     if number in STOPPING:
         idle = not (run.children.are_left or run.leavings.due)
         run.shutdown.note_request(time.monotonic(), idle=idle)
@@ -236,44 +226,36 @@ def _look_at_clock(run: Run) -> None:
         run.output.message(f"time is up after {run.options.timeout_s:g} s")
         run.stop(signal.SIGTERM)
     run.send_rung(run.shutdown.take_due_rung(now))
-    if run.verification and run.verification.sampler.is_due(now):
+    if run.sampler and run.sampler.is_due(now):
         from ompbind.execution.verify.evaluate import look_at_threads  # late: few runs are verified
 
-        look_at_threads(run, run.verification)
-
-
-def _look_at_leavings(run: Run) -> None:
-    gone = run.shutdown.foreground_is_gone
-    told = run.leavings.look(run.children.ranks, hurry=run.shutdown.hurries or gone)
-    if told and not gone:
-        run.output.message(told)
+        look_at_threads(run, run.sampler)
 
 
 def _close(run: Run) -> Outcome:
     """All ranks have ended: write what is left to be written, and what there is to say of the whole run."""
     _drain(run)
-    if run.verification:
+    if run.sampler:
         from ompbind.execution.verify.evaluate import conclude  # late: few runs are verified
 
-        conclude(run, run.verification)
+        conclude(run, run.sampler)
+    outlet = run.output.outlet
     outcome = Outcome(
-        exits=tuple(exited.replace(last_words=_last_words(run, exited)) for exited in run.children.exits),
+        exits=tuple(
+            one.replace(last_words=outlet.last_words(one.rank)) if outlet and one.failed else one
+            for one in run.children.exits
+        ),
         timed_out=run.shutdown.timed_out,
         cut_short=run.shutdown.cut_short,
         oom_kills=run.accounting.count_oom_kills() if run.children.have_failed else 0,
-        error=run.shutdown.error or (run.verification.error if run.verification else None),
+        error=run.shutdown.error or (run.sampler.error if run.sampler else None),
         troubles=run.output.troubles,
-        verified=run.verification.verified if run.verification else None,
+        verified=run.sampler.verified if run.sampler else None,
     )
     if run.is_heard:
         run.output.write(run.reporter.summary(outcome))
         _drain(run)
     return outcome
-
-
-def _last_words(run: Run, exited: Exited) -> tuple[str, ...]:
-    outlet = run.output.outlet
-    return outlet.last_words(exited.rank) if exited.failed and outlet else ()
 
 
 def _drain(run: Run) -> None:

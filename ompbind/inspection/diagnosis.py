@@ -23,7 +23,7 @@ from ompbind.openmp.runtimes import (
     SUBSETS,
     OmpRuntime,
 )
-from ompbind.procfs.process import ProcessState
+from ompbind.procfs.process_state import ProcessState
 
 
 def explain_escape(process: ProcessState) -> str:
@@ -36,9 +36,8 @@ def explain_escape(process: ProcessState) -> str:
     kmp = env.get(KMP_AFFINITY, "")
     if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
         return f"KMP_AFFINITY={kmp} tells an OpenMP runtime not to respect what the process may use"
-    return (
-        f"the program, or somebody else, changed that (sched_setaffinity, as taskset does){_blind(process)}"
-    )
+    changed = "the program, or somebody else, changed that (sched_setaffinity, as taskset does)"
+    return f"{changed}{_blind(process)}"
 
 
 def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
@@ -54,7 +53,9 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
         if any(word in kmp for word in KMP_BINDS):
             yield obeyed.format(KMP_AFFINITY, kmp)
         yield from (obeyed.format(name, env[name]) for name in SUBSETS if env.get(name))
-    if find_runtimes(process) and not _only_gomp_is_told_else(process):
+    # In libgomp the variables of OpenMP win over its own.
+    only_gomp_is_told_else = not has_runtime(process, *KMP_READERS) and bool(env.keys() & STANDARD)
+    if find_runtimes(process) and not only_gomp_is_told_else:
         yield from (obeyed.format(name, env[name]) for name in CPU_LISTS if name in env)
     if _binds(process, masks):
         told = " ".join(f"{name}={env[name]}" for name in STANDARD if name in env)
@@ -63,11 +64,6 @@ def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
             yield f"{bound}, and what it starts inherits that ({told})"
         else:
             yield f"{_runtime(process)} bound its own threads to places ({told})"
-
-
-def _only_gomp_is_told_else(process: ProcessState) -> bool:
-    """Tell whether all runtimes are libgomp, in which the variables of OpenMP win over its own."""
-    return not has_runtime(process, *KMP_READERS) and bool(process.env.keys() & STANDARD)
 
 
 def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
@@ -137,9 +133,7 @@ def guess_expected(processes: Sequence[ProcessState], around: CpuSet = EMPTY) ->
     cpus = union([*masks, *told])
     if len(cpus) == 1 and any(_is_put_first(one, masks) for one in processes):
         cpus |= around
-    parts = sorted(
-        (mask for mask in masks if mask != cpus), key=lambda mask: (mask.bits & -mask.bits, mask.bits)
-    )
+    parts = sorted(masks - {cpus}, key=lambda mask: (mask.bits & -mask.bits, mask.bits))
     places = tuple(place for place in dict.fromkeys([*told, *parts]) if place != cpus) if parts else ()
     return Expected(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
 

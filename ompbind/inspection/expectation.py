@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
-from ompbind.planning.plan import Placement
-from ompbind.planning.rank_command import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
+from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
 from ompbind.record import Record
 
 RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
@@ -43,13 +42,6 @@ def is_relevant(name: str) -> bool:
     return name.startswith(RELEVANT) or name.endswith("_NUM_THREADS")
 
 
-def expect_placement(placement: Placement, bind: Bind, run_id: str = "") -> Expected:
-    """Return what is expected of the threads of a rank that has a placement."""
-    cpus, places = placement.cpuset, placement.places
-    memory = placement.memory.kernel_text if placement.memory else ""
-    return Expected(rank=placement.rank, cpus=cpus, places=places, bind=bind, run_id=run_id, memory=memory)
-
-
 def expect_variables(env: Mapping[str, str]) -> Expected | None:
     """Return what ompbind's own variables say is expected of a process; None when it has not started it."""
     try:
@@ -68,7 +60,6 @@ def expect_variables(env: Mapping[str, str]) -> Expected | None:
 
 
 def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
-    """Return the binding mode that makes such places."""
     if not places:
         return Bind.NONE
     if places[0] != cpus:

@@ -20,8 +20,8 @@ from ompbind.inspection.expectation import Expected
 from ompbind.inspection.processes import find_runtimes
 from ompbind.inspection.verdict import Finding, Level, Verdict
 from ompbind.openmp.binding import Bind
-from ompbind.planning.rank_command import OMPBIND_RUN_ID
-from ompbind.procfs.process import ProcessState
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
+from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
 
 
@@ -35,9 +35,7 @@ class _Part(Record):
     cause: str
 
 
-_WORST_FIRST = (Level.PROBLEM, Level.NOTE, Level.OK)
-_SHOWN = 3
-"""Different masks that a text names."""
+_SHOWN = 3  # different masks that a text names
 
 
 def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -> Verdict:
@@ -129,13 +127,8 @@ def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
     cause = _explain_crowd(process, plan, trapped)
     if free:
         cause = f"{cause}; no thread is bound to {_names(free)}"
-    yield _Part(
-        code="stacked" if level is Level.PROBLEM else "crowded",
-        level=level,
-        process=process,
-        masks=masks,
-        cause=cause,
-    )
+    code = "stacked" if level is Level.PROBLEM else "crowded"
+    yield _Part(code=code, level=level, process=process, masks=masks, cause=cause)
 
 
 def _first_place(process: ProcessState, plan: Expected) -> CpuSet | None:
@@ -164,28 +157,23 @@ def _tell_all(parts: Iterable[_Part], kin: Sequence[ProcessState], plan: Expecte
     for part in parts:
         groups.setdefault((part.code, part.cause, frozenset(part.masks)), []).append(part)
     found = [_tell(group, kin, plan) for group in groups.values()]
-    return tuple(sorted(found, key=lambda one: (_WORST_FIRST.index(one.level), -one.threads)))
+    return tuple(sorted(found, key=lambda one: (-list(Level).index(one.level), -one.threads)))
 
 
 def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -> Finding:
-    """Say what one or several processes have in common."""
     masks = [mask for part in parts for mask in part.masks]
-    process = parts[0].process
+    part, process = parts[0], parts[0].process
     total = sum(len(part.process.threads) for part in parts)
-    whose = ""
-    if len(parts) > 1:
-        whose = f" of {len(parts)} processes"
-    elif len(kin) > 1:
-        whose = f" of {process.name} ({process.pid})"
+    alone = f" of {process.name} ({process.pid})" if len(kin) > 1 else ""
+    whose = f" of {len(parts)} processes" if len(parts) > 1 else alone
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
-    head, part = f"{who} may", parts[0]
     if part.code == "outside":
         away = _names([mask - plan.cpus for mask in masks])
-        text = f"{head} run on {away}, outside the rank's {named('CPU', plan.cpus)}: {part.cause}"
+        text = f"{who} may run on {away}, outside the rank's {named('CPU', plan.cpus)}: {part.cause}"
     elif len(set(masks)) == 1:
-        text = f"{head} only run on {named('CPU', masks[0])} of {plan.cpus}: {part.cause}"
+        text = f"{who} may only run on {named('CPU', masks[0])} of {plan.cpus}: {part.cause}"
     else:
-        text = f"{head} only run on parts of {named('CPU', plan.cpus)} ({_shares(masks)}): {part.cause}"
+        text = f"{who} may only run on parts of {named('CPU', plan.cpus)} ({_shares(masks)}): {part.cause}"
     return Finding(code=part.code, level=part.level, threads=len(masks), text=text)
 
 
@@ -202,8 +190,9 @@ def _shares(masks: Iterable[CpuSet]) -> str:
     """Say how many threads have which mask: "6 on CPU 0, 1 on CPU 1"."""
     found = Counter(masks).most_common()
     shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_SHOWN]]
-    rest = sum(number for _, number in found[_SHOWN:])
-    return ", ".join([*shown, *([f"{rest} on others"] if rest else [])])
+    if rest := sum(number for _, number in found[_SHOWN:]):
+        shown.append(f"{rest} on others")
+    return ", ".join(shown)
 
 
 def _summarize(masks: Sequence[CpuSet], plan: Expected) -> str:
@@ -213,8 +202,6 @@ def _summarize(masks: Sequence[CpuSet], plan: Expected) -> str:
     whole = sum(mask == plan.cpus for mask in masks)
     where = named("CPU", plan.cpus)
     if whole == len(masks):
-        return (
-            f"all {whole} threads may run on {where}" if whole > 1 else f"the only thread may run on {where}"
-        )
+        return f"{f'all {whole} threads' if whole > 1 else 'the only thread'} may run on {where}"
     bound = f"{count(len(masks) - whole, 'thread')} bound to places"
     return f"{bound}, {whole} free on {where}" if whole else f"{bound} of {where}"

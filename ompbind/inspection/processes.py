@@ -1,7 +1,7 @@
 """Which of the files in the memory of a process are OpenMP runtimes and other known libraries."""
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.procfs.process import ProcessState
+from ompbind.procfs.process_state import ProcessState
 from ompbind.programs.library_catalog import Library, Role, name_libraries, name_library
 
 

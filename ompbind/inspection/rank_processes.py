@@ -10,12 +10,12 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
 from ompbind.inspection.expectation import Expected, expect_variables
 from ompbind.inspection.judge import judge
-from ompbind.inspection.verdict import Finding, Level, Verdict
+from ompbind.inspection.verdict import Finding, Level, Verdict, worst
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_command import OMPBIND_RUN_ID, find_rank
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.procfs.numa_maps import MemorySight
-from ompbind.procfs.process import ProcessState, ThreadState
+from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.text import tidy
 
@@ -57,8 +57,7 @@ class Inspection(Record):
     @property
     def level(self) -> Level:
         """The worst level of all."""
-        levels = {one.verdict.level for one in self.crews} | {one.level for one in self.together}
-        return next((level for level in (Level.PROBLEM, Level.NOTE) if level in levels), Level.OK)
+        return worst([*(one.verdict.level for one in self.crews), *(one.level for one in self.together)])
 
 
 class Seen(Record):
@@ -79,12 +78,12 @@ Where the rank is not known, it is the first process of the rank instead.
 def make_inspection(seen: Seen) -> Inspection:
     """Make and judge the crews of all processes that were seen, ranks first and in their order."""
     crews: dict[_Home, list[ProcessState]] = {}
-    own = _find_own(seen)
-    for pid in sorted(seen.processes.keys() - own, key=lambda pid: (_depth(pid, seen.processes), pid)):
-        process = seen.processes[pid]
+    keepers = [one for one in seen.processes.values() if one.name == KEEPER]
+    own = {pid for one in keepers for pid in (one.pid, one.parent)}  # and the fronts that these descend from
+    others = [process for pid, process in seen.processes.items() if pid not in own]
+    for process in sorted(others, key=lambda one: (sum(1 for _ in _ancestors(one, seen)), one.pid)):
         crews.setdefault(_find_home(process, seen), []).append(process)
-    made = [_make_crew(home, tuple(kin), seen) for home, kin in crews.items()]
-    made.sort(key=_by_rank)
+    made = sorted((_make_crew(home, tuple(kin), seen) for home, kin in crews.items()), key=_by_rank)
     return Inspection(crews=tuple(made), together=tuple(_judge_together(made, seen)))
 
 
@@ -92,63 +91,37 @@ def _by_rank(crew: Crew) -> tuple[bool, str, bool, int, int]:
     return crew.run_id is None, crew.run_id or "", crew.rank is None, crew.rank or 0, crew.first.pid
 
 
-def _depth(pid: int, processes: Mapping[int, ProcessState]) -> int:
-    """Count the ancestors of a process that were seen too."""
-    depth = 0
-    while (process := processes.get(pid)) and process.parent in processes and depth < len(processes):
-        pid, depth = process.parent, depth + 1
-    return depth
-
-
-def _find_own(seen: Seen) -> set[int]:
-    """Return the keepers of runs, and the fronts that they descend from."""
-    keepers = [one for one in seen.processes.values() if one.name == KEEPER]
-    return {pid for one in keepers for pid in (one.pid, one.parent)}
+def _ancestors(process: ProcessState, seen: Seen) -> Iterator[ProcessState]:
+    """Yield the parent of a process, its parent and so on, as far as they were seen, each once."""
+    visited = {process.pid}
+    while (parent := seen.processes.get(process.parent)) and parent.pid not in visited:
+        visited.add(parent.pid)
+        yield (process := parent)
 
 
 def _find_home(process: ProcessState, seen: Seen) -> _Home:
     """Return the crew of a process: its own words, or its parent's where it has none."""
-    own, visited = process.pid, set[int]()
-    while process.pid not in visited:
-        visited.add(process.pid)
-        env = process.env
-        rank = find_rank(env)
-        if OMPBIND_RUN_ID in env and rank is not None:
-            return env[OMPBIND_RUN_ID], rank, _find_keeper(process, seen)
-        parent = seen.processes.get(process.parent)
-        if parent is None:
-            break
-        if parent.name == KEEPER:
-            run = next((run for run in seen.runs if run.pid == parent.parent), None)
-            return (run.run_id if run else None), None, process.pid
-        process = parent
-    return None, None, own
-
-
-def _find_keeper(process: ProcessState, seen: Seen) -> int:
-    """Return the keeper that a process descends from, 0 where none was seen."""
-    visited: set[int] = set()
-    while process.parent in seen.processes and process.pid not in visited:
-        visited.add(process.pid)
-        process = seen.processes[process.parent]
-        if process.name == KEEPER:
-            return process.pid
-    return 0
+    first = process
+    for one in (process, *_ancestors(process, seen)):
+        if one.name == KEEPER:
+            run = next((run for run in seen.runs if run.pid == one.parent), None)
+            return (run.run_id if run else None), None, first.pid
+        rank = find_rank(one.env)
+        if OMPBIND_RUN_ID in one.env and rank is not None:
+            keepers = (keeper.pid for keeper in _ancestors(one, seen) if keeper.name == KEEPER)
+            return one.env[OMPBIND_RUN_ID], rank, next(keepers, 0)
+        first = one
+    return None, None, process.pid
 
 
 def _make_crew(home: _Home, kin: tuple[ProcessState, ...], seen: Seen) -> Crew:
     run_id, rank, _ = home
     told = expect_variables(kin[0].env)
     expected = _as_planned(told, seen.runs) if told else _expect_run(run_id, kin, seen)
-    around = seen.around.get(kin[0].pid, EMPTY)
-    plan = expected or guess_expected(kin, around)
-    return Crew(
-        run_id=run_id,
-        rank=expected.rank if expected and rank is None else rank,
-        processes=kin,
-        expected=expected,
-        verdict=judge(kin, plan),
-    )
+    plan = expected or guess_expected(kin, seen.around.get(kin[0].pid, EMPTY))
+    if expected and rank is None:
+        rank = expected.rank
+    return Crew(run_id=run_id, rank=rank, processes=kin, expected=expected, verdict=judge(kin, plan))
 
 
 def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
@@ -200,7 +173,11 @@ def _in_mode(guess: Expected, bind: str, main: ThreadState | None) -> Expected:
 
 def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
     """Find ranks that may run where only another one should, and processes that share a single CPU."""
-    yield from _tell_strays([one for one in crews if one.expected])
+    strays = [one for one in crews if one.expected and one.verdict.outside]
+    others = [one for one in crews if one.expected and not one.verdict.outside]
+    for place, one in enumerate(strays):
+        for other in (*others, *strays[place + 1 :]):
+            yield from _tell_both(one, other)
     alone: dict[CpuSet, list[Crew]] = {}
     for one in crews:
         cpus = one.cpus
@@ -208,15 +185,6 @@ def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
         if alike and len(cpus) == 1 and cpus < seen.around.get(one.first.pid, EMPTY):
             alone.setdefault(cpus, []).append(one)
     yield from (_tell_alone(cpus, group) for cpus, group in alone.items() if len(group) > 1)
-
-
-def _tell_strays(crews: Sequence[Crew]) -> Iterator[Finding]:
-    """Tell which ranks may run on CPUs that the plan gives to another one."""
-    strays = [one for one in crews if one.verdict.outside]
-    others = [one for one in crews if not one.verdict.outside]
-    for place, one in enumerate(strays):
-        for other in (*others, *strays[place + 1 :]):
-            yield from _tell_both(one, other)
 
 
 def _tell_both(one: Crew, other: Crew) -> Iterator[Finding]:
@@ -238,9 +206,7 @@ def _tell_alone(cpus: CpuSet, crews: Sequence[Crew]) -> Finding:
     causes = (explain_narrowing(one.first, [cpus]) for one in crews)
     cause = next(filter(None, causes), "")
     text = f"{len(crews)} processes may run on {named('CPU', cpus)} alone: {shown}"
-    return Finding(
-        code="shared",
-        level=Level.PROBLEM if cause else Level.NOTE,
-        threads=sum(one.verdict.threads for one in crews),
-        text=f"{text}; {cause}; give each one CPUs of its own" if cause else text,
-    )
+    if cause:
+        text += f"; {cause}; give each one CPUs of its own"
+    level, threads = Level.PROBLEM if cause else Level.NOTE, sum(one.verdict.threads for one in crews)
+    return Finding(code="shared", level=level, threads=threads, text=text)

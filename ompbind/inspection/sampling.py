@@ -4,11 +4,11 @@ A *share* is CPU time by wall time: 1.0 is one CPU that was busy all the time. A
 goes on on another CPU.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ompbind.inspection.rank_processes import Crew, Inspection
 from ompbind.inspection.verdict import Finding
-from ompbind.procfs.process import ThreadState
+from ompbind.procfs.process_state import ThreadState
 from ompbind.record import Record
 
 
@@ -32,19 +32,19 @@ class CpuUse(Record):
     share: float
 
 
-class ThreadUse(Record):
-    """How busy one thread was, and how often it moved in a second; None for what is not known."""
+class CrewUse(Record):
+    """How busy all threads of a crew were together, and how often they moved in a second."""
 
     crew: Crew
-    thread: ThreadState
     share: float
     moves_per_s: float
 
 
-class CrewUse(Record):
-    """The same for all threads of a crew together."""
+class ThreadUse(Record):
+    """The same for one thread."""
 
     crew: Crew
+    thread: ThreadState
     share: float
     moves_per_s: float
 
@@ -88,22 +88,12 @@ def _use_threads(before: Look, after: Look, span_s: float) -> Iterator[ThreadUse
     earlier = {thread.tid: thread for _, thread in _threads(before)}
     then, now = dict(before.moves), dict(after.moves)
     for crew, thread in _threads(after):
-        old = earlier.get(thread.tid)
+        tid, old = thread.tid, earlier.get(thread.tid)
         used_s = (thread.busy_s or 0.0) - (old.busy_s or 0.0 if old else 0.0)
-        moves = _count_moves(thread, old, (then, now))
-        yield ThreadUse(
-            crew=crew, thread=thread, share=max(used_s, 0.0) / span_s, moves_per_s=max(moves, 0) / span_s
-        )
-
-
-def _count_moves(
-    thread: ThreadState, old: ThreadState | None, counts: tuple[Mapping[int, int], Mapping[int, int]]
-) -> int:
-    """Count how often a thread moved; where the kernel does not, tell only whether it did."""
-    then, now = counts
-    if thread.tid in now:
-        return now[thread.tid] - then.get(thread.tid, 0)
-    return int(old is not None and old.cpu != thread.cpu)
+        # Where the kernel does not count moves, it can only be told whether a thread did.
+        moves = now[tid] - then.get(tid, 0) if tid in now else int(old is not None and old.cpu != thread.cpu)
+        share, moves_per_s = max(used_s, 0.0) / span_s, max(moves, 0) / span_s
+        yield ThreadUse(crew=crew, thread=thread, share=share, moves_per_s=moves_per_s)
 
 
 def _threads(look: Look) -> Iterator[tuple[Crew, ThreadState]]:
@@ -115,6 +105,5 @@ def _threads(look: Look) -> Iterator[tuple[Crew, ThreadState]]:
 
 def _sum_crew(crew: Crew, threads: tuple[ThreadUse, ...]) -> CrewUse:
     own = [one for one in threads if one.crew is crew]
-    return CrewUse(
-        crew=crew, share=sum(one.share for one in own), moves_per_s=sum(one.moves_per_s for one in own)
-    )
+    share, moves_per_s = sum(one.share for one in own), sum(one.moves_per_s for one in own)
+    return CrewUse(crew=crew, share=share, moves_per_s=moves_per_s)

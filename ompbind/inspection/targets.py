@@ -9,13 +9,13 @@ from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
 from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspection
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_command import OMPBIND_RUN_ID
-from ompbind.procfs.process import GONE, Process, find_descendants, status_value
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
+from ompbind.procfs.process import GONE, Stat, find_descendants, status_value
+from ompbind.procfs.process_state import read_process
 from ompbind.procfs.reader import (
     read_mask,
     read_memory,
     read_pid_space,
-    read_process,
     read_processes,
     read_status,
     read_variables,
@@ -24,8 +24,6 @@ from ompbind.record import Record
 from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
 from ompbind.text import tidy
 
-_NODES = "/sys/devices/system/node/has_memory"
-_KEYS = ("State", "Threads", "PPid", "Tgid")
 _NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
@@ -107,7 +105,8 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
         raise InspectError(f"there is no process {word}, or it is hidden from you", hint=_NO_SUCH) from error
     except OSError as error:
         raise InspectError(f"process {word} cannot be read: {error.strerror}") from error
-    state, threads, parent, pid = (status_value(status, key) or "" for key in _KEYS)
+    keys = ("State", "Threads", "PPid", "Tgid")
+    state, threads, parent, pid = (status_value(status, key) or "" for key in keys)
     if state.startswith(GONE) and threads == "1":
         raise InspectError(f"process {word} has ended, and waits for its parent ({parent}) to take notice")
     return int(pid)
@@ -124,10 +123,12 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     found = {pid: state for pid in sorted(pids) if (state := read_process(pid, is_library, is_relevant))}
     around = {pid: read_mask(state.parent) if state.parent else EMPTY for pid, state in found.items()}
     inspection = make_inspection(Seen(processes=found, runs=read_runs_here(), around=around))
-    return _add_memory(inspection) if memory and _has_nodes() else inspection
+    if not (memory and _has_nodes()):
+        return inspection
+    return inspection.replace(crews=tuple(map(_with_memory, inspection.crews)))
 
 
-def _find_strays(everybody: dict[int, Process], run_ids: set[str]) -> list[int]:
+def _find_strays(everybody: dict[int, Stat], run_ids: set[str]) -> list[int]:
     """Find processes of runs that descend from them no more, as far as their variables may be read."""
     if not run_ids:
         return []
@@ -136,16 +137,11 @@ def _find_strays(everybody: dict[int, Process], run_ids: set[str]) -> list[int]:
 
 
 def _has_nodes() -> bool:
-    """Tell whether memory lies on several NUMA nodes."""
     try:
-        with open(_NODES, encoding="ascii") as file:
+        with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:
             return len(CpuSet.from_list(file.read())) > 1
     except (OSError, ValueError):
         return False
-
-
-def _add_memory(inspection: Inspection) -> Inspection:
-    return inspection.replace(crews=tuple(map(_with_memory, inspection.crews)))
 
 
 def _with_memory(crew: Crew) -> Crew:

@@ -1,5 +1,6 @@
 """What is said of the threads of a rank, as values: findings, how bad each is, and all of them together."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from ompbind.record import Record
@@ -11,6 +12,11 @@ class Level(StrEnum):
     OK = "ok"
     NOTE = "note"
     PROBLEM = "problem"
+
+
+def worst(levels: Iterable[Level]) -> Level:
+    """Return the worst of some levels."""
+    return max(levels, key=list(Level).index, default=Level.OK)
 
 
 class Finding(Record):

@@ -1,6 +1,6 @@
 """What a run has seen of the threads of its ranks, and what that means for it."""
 
-from ompbind.inspection.verdict import Level, Verdict
+from ompbind.inspection.verdict import Level, Verdict, worst
 from ompbind.record import Record
 
 HIDDEN = "hidden"
@@ -44,8 +44,7 @@ class Verified(Record):
     @property
     def level(self) -> Level:
         """The worst level of a rank."""
-        levels = [one.level for one in self.ranks]
-        return next((level for level in (Level.PROBLEM, Level.NOTE) if level in levels), Level.OK)
+        return worst(one.level for one in self.ranks)
 
     @property
     def problems(self) -> frozenset[tuple[int, str]]:

@@ -16,7 +16,8 @@ from ompbind.launchers.slurm import SLURM
 from ompbind.launchers.torchrun import TORCHRUN
 from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.planning.rank_command import OMPBIND_RANK, Seat
+from ompbind.planning.rank_command import Seat
+from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.procfs.process import status_value
 from ompbind.record import Record
 

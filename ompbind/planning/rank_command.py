@@ -10,21 +10,18 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.openmp.variables import Inherited, find_inherited
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
+from ompbind.planning.rank_variables import (
+    OMPBIND_CPUS,
+    OMPBIND_RANK,
+    OMPBIND_RESERVED_CPUS,
+    OMPBIND_RUN_ID,
+    OMPBIND_WORKER_NAME,
+)
 from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.record import Record
 
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
 """Variables that belong together: the one without the other means something else in each runtime."""
-
-OMPBIND_RUN_ID = "OMPBIND_RUN_ID"
-OMPBIND_RANK = "OMPBIND_RANK"
-OMPBIND_CPUS = "OMPBIND_CPUS"
-OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
-OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
-"""The variables by which a rank knows its place: its run, its number, its CPUs in order, those reserved."""
-
-Variables = Mapping[str, str | None]
-"""The variables of one rank that ompbind decides: value, or None for "unset"."""
 
 
 class Seat(Record):
@@ -123,13 +120,6 @@ def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
     if job.keep or OMPBIND_RANK in job.base:
         return ()
     return find_inherited(job.base, make_thread_variables(plan.placements[0], plan.request))
-
-
-def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
-    """Return the rank whose variables these are, of one run or of any; None for none."""
-    rank = env.get(OMPBIND_RANK, "")
-    mine = run_id is None or env.get(OMPBIND_RUN_ID) == run_id
-    return int(rank) if mine and rank.isdecimal() else None
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.rank_command import find_rank
+from ompbind.planning.rank_variables import find_rank
 from ompbind.probe.libraries import find_candidates, identity, name_runtime
 from ompbind.procfs.reader import read_files
 from ompbind.registry.sightings import ProbeResult, ThreadSight

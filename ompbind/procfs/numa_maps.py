@@ -6,7 +6,9 @@ addresses with one policy; what has no policy of its own has that of the process
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from typing import Literal
 
 from ompbind.record import Record
@@ -44,9 +46,9 @@ class MemorySight(Record):
     @property
     def policies(self) -> tuple[str, ...]:
         """The policies of what no file backs, each once, that of the most areas first."""
-        counts: dict[str, int] = {}
+        counts = Counter[str]()
         for one in self.own:
-            counts[one.policy] = counts.get(one.policy, 0) + one.areas
+            counts[one.policy] += one.areas
         return tuple(sorted(counts, key=lambda policy: (-counts[policy], policy)))
 
     @property
@@ -70,12 +72,11 @@ def parse_numa_maps(text: str) -> MemorySight:
         if match:
             policy, rest = match[1], match[2] or ""
             found.setdefault((policy, _kind(rest)), []).append(_nodes(rest))
-    return MemorySight(
-        sights=tuple(
-            AreaSight(policy=policy, kind=kind, areas=len(areas), nodes=_summed(areas))
-            for (policy, kind), areas in sorted(found.items())
-        )
+    sights = (
+        AreaSight(policy=policy, kind=kind, areas=len(areas), nodes=_summed(areas))
+        for (policy, kind), areas in sorted(found.items())
     )
+    return MemorySight(sights=tuple(sights))
 
 
 def _kind(rest: str) -> AreaKind:
@@ -95,8 +96,7 @@ def _nodes(rest: str) -> tuple[tuple[int, int], ...]:
 
 
 def _summed(parts: Iterable[Iterable[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:
-    total: dict[int, int] = {}
-    for part in parts:
-        for node, size in part:
-            total[node] = total.get(node, 0) + size
+    total = Counter[int]()
+    for node, size in chain.from_iterable(parts):
+        total[node] += size
     return tuple(sorted(total.items()))

@@ -5,135 +5,58 @@ Text and bytes are those of files below /proc/PID, see proc(5). Nothing here rea
 
 from collections.abc import Callable, Collection, Mapping
 
-from ompbind.cpuset import CpuSet
 from ompbind.record import Record
 from ompbind.text import tidy
 
 GONE = ("Z", "X", "x")
 """The states of what has ended."""
 
-POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+_POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 """Scheduling policies by their numbers, as `chrt` names them."""
 
-_KERNEL = 0x00200000
-"""The flag of the kernel's own threads (PF_KTHREAD)."""
-
-_PARENT, _FLAGS, _USER, _SYSTEM, _START, _CPU, _POLICY, _ARGUMENTS = 1, 6, 11, 12, 19, 36, 38, 45
-"""Where fields of a stat file are, counted from the state, which follows the name."""
+_KERNEL = 0x00200000  # the flag of the kernel's own threads (PF_KTHREAD)
 
 
 class Stat(Record):
-    """The stat file of a process or a thread: its name, and the words after it."""
+    """The stat file of a process or a thread, as far as it matters; what time it tells of is in clock ticks.
+
+    `state` is one letter, as `ps` has them; `cpu` is the one it ran on last. `arguments` tell where its
+    command line lies in its memory: the first address, and the one after the last.
+    """
 
     name: str
-    words: tuple[bytes, ...]
-
-    @property
-    def state(self) -> str:
-        """The state as one letter, as `ps` has them."""
-        return self.words[0].decode()
-
-    @property
-    def process(self) -> "Process":
-        """Where it is in the tree of processes."""
-        parent, group, session = map(int, self.words[_PARENT : _PARENT + 3])
-        return Process(parent=parent, group=group, session=session)
-
-    @property
-    def is_kernel(self) -> bool:
-        """Whether it is one of the kernel's own threads."""
-        return bool(int(self.words[_FLAGS]) & _KERNEL)
-
-    @property
-    def busy_ticks(self) -> int:
-        """The CPU time so far, in ticks of the clock."""
-        return int(self.words[_USER]) + int(self.words[_SYSTEM])
-
-    @property
-    def start_ticks(self) -> int:
-        """When it started, in ticks since the system did."""
-        return int(self.words[_START])
-
-    @property
-    def cpu(self) -> int:
-        """The CPU it ran on last."""
-        return int(self.words[_CPU])
-
-    @property
-    def policy(self) -> str:
-        """The scheduling policy, by its number where it has no name here."""
-        number = int(self.words[_POLICY])
-        return POLICIES.get(number, str(number))
-
-    @property
-    def arguments(self) -> tuple[int, int]:
-        """Where its command line lies in its memory: the first address, and the one after the last."""
-        start, end = map(int, self.words[_ARGUMENTS : _ARGUMENTS + 2])
-        return start, end
-
-
-class Process(Record):
-    """Where a process is in the tree of processes: its parent, its process group and its session."""
-
+    state: str
     parent: int
     group: int
     session: int
-
-
-class ThreadState(Record):
-    """One thread: its mask, the CPU it ran on last, and its state as one letter, as `ps` has them.
-
-    A *mask* is the set of CPUs that it may run on. `cpu`, `policy` ("other", "fifo", …) and `busy_s` (CPU
-    time so far, in seconds) are None where only masks were read.
-    """
-
-    tid: int
-    name: str
-    cpus: CpuSet
-    state: str = "S"
-    cpu: int | None = None
-    policy: str | None = None
-    busy_s: float | None = None
-
-
-class ProcessState(Record):
-    """One process: its threads, lowest number first, and what it was executed with.
-
-    `command` is empty for threads of the kernel. `files` are the files in its memory that the reader was to
-    keep, each (device, inode) once, as the kernel writes their paths: " (deleted)" follows those that are
-    gone. `variables` are those of its environment at its start that the reader was to keep. `unread` names
-    what may not be read of it: "libraries", "environment"; `kernel` tells that it is one of the threads of
-    the kernel.
-    """
-
-    pid: int
-    parent: int
-    name: str
-    threads: tuple[ThreadState, ...]
-    command: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] = ()
-    unread: tuple[str, ...] = ()
-    kernel: bool = False
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        """The variables by name."""
-        return dict(self.variables)
-
-    @property
-    def main(self) -> ThreadState | None:
-        """The thread that the process began with; None when it has ended before the others."""
-        return next((one for one in self.threads if one.tid == self.pid), None)
+    is_kernel: bool
+    busy_ticks: int
+    start_ticks: int
+    cpu: int
+    policy: str
+    arguments: tuple[int, ...]
 
 
 def parse_stat(stat: bytes) -> Stat:
     """Read a stat file; the name in it may have any characters, brackets too. Raises ValueError."""
     head, _, tail = stat.rpartition(b")")
-    name, words = head.partition(b"(")[2].decode("utf-8", "replace"), tuple(tail.split())
-    if len(words) <= _POLICY:
+    state, *words = tail.split() or (b"",)
+    if len(words) <= 37:
         raise ValueError("the stat file is cut short")
-    return Stat(name=tidy(name), words=words)
+    fields = list(map(int, words))
+    return Stat(
+        name=tidy(head.partition(b"(")[2].decode("utf-8", "replace")),
+        state=state.decode(),
+        parent=fields[0],
+        group=fields[1],
+        session=fields[2],
+        is_kernel=bool(fields[5] & _KERNEL),
+        busy_ticks=fields[10] + fields[11],
+        start_ticks=fields[18],
+        cpu=fields[35],
+        policy=_POLICIES.get(fields[37], str(fields[37])),
+        arguments=tuple(fields[44:46]),
+    )
 
 
 def status_value(status: str, key: str) -> str | None:
@@ -183,7 +106,7 @@ def parse_signals(mask: str | None) -> set[int]:
     return {number + 1 for number in range(bits.bit_length()) if bits >> number & 1}
 
 
-def find_descendants(processes: Mapping[int, Process], roots: Collection[int]) -> set[int]:
+def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> set[int]:
     """Return some processes together with all that descend from them."""
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():

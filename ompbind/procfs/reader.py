@@ -1,23 +1,18 @@
-"""Reading running processes, which need not help and are never stopped: all that is read of /proc/PID.
+"""Reading single facts of running processes; `process_state` reads all that is of interest of one.
 
-Whatever ends meanwhile is left out. A folder of /proc that is open stays that of its process, even when
-another one gets its number. The files, the environment and the memory of a process may be read by its owner
-alone, its threads and their masks by everybody. The process "self" is this one.
+Whatever ends meanwhile is left out. The environment and the memory of a process may be read by its owner
+alone. The process "self" is this one.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.process import (
     GONE,
-    Process,
-    ProcessState,
     Stat,
-    ThreadState,
     parse_command,
     parse_environ,
     parse_maps,
@@ -30,24 +25,11 @@ from ompbind.procfs.process import (
 if TYPE_CHECKING:
     from ompbind.procfs.numa_maps import MemorySight
 
-Keep = Callable[[str], bool]
-"""Whether to keep a file by its path, or a variable by its name."""
-
-FORBIDDEN = ("libraries", "environment")
-"""What only the owner of a process may read of it, as `ProcessState.unread` names it."""
-
-_parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-_POLICY_BYTES = 160
-"""Bytes that are read of a list of areas of memory: the policy in the first line is among them."""
+TICKS = os.sysconf("SC_CLK_TCK")
+"""The ticks of the clock in a second."""
 
 
-def _open_folder(path: str, folder: int | None = None) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-
-
-def _read(path: str, folder: int | None = None) -> bytes:
+def read_file(path: str, folder: int | None = None) -> bytes:
     """Read a whole file of /proc; the kernel gives large ones in pieces."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -59,25 +41,25 @@ def _read(path: str, folder: int | None = None) -> bytes:
 def _read_if_allowed(path: str) -> bytes | None:
     """Read a whole file of a process; None when it is gone, or somebody else's."""
     try:
-        return _read(path)
+        return read_file(path)
     except OSError:
         return None
 
 
-def read_processes() -> dict[int, Process]:
+def read_processes() -> dict[int, Stat]:
     """Return all processes that live, as far as this one may know of them; none where /proc is not there."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return {}
     found = ((pid, read_stat(pid)) for pid in pids)
-    return {pid: stat.process for pid, stat in found if stat and stat.state not in GONE}
+    return {pid: stat for pid, stat in found if stat and stat.state not in GONE}
 
 
 def read_stat(pid: int | str) -> Stat | None:
     """Return the stat file of a process; None when it is gone."""
     try:
-        return parse_stat(_read(f"/proc/{pid}/stat"))
+        return parse_stat(read_file(f"/proc/{pid}/stat"))
     except (OSError, ValueError):
         return None
 
@@ -85,12 +67,12 @@ def read_stat(pid: int | str) -> Stat | None:
 def read_age_s(pid: int) -> float | None:
     """Return how many seconds ago a process started; None when it is gone."""
     stat = read_stat(pid)
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / _TICKS if stat else None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / TICKS if stat else None
 
 
 def read_status(pid: int | str) -> str:
     """Return the text of the status file of a process; raises OSError."""
-    return _read(f"/proc/{pid}/status").decode("utf-8", "replace")
+    return read_file(f"/proc/{pid}/status").decode("utf-8", "replace")
 
 
 def read_caught_signals(pid: int) -> set[int]:
@@ -130,7 +112,7 @@ def read_variables(pid: int | str) -> dict[str, str] | None:
     return None if data == b"" else parse_environ(data or b"")
 
 
-def read_files(pid: int | str, keep: Keep) -> tuple[str, ...]:
+def read_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:
     """Return those files in the memory of a process that are to be kept; none where that may not be read."""
     return parse_maps(_read_if_allowed(f"/proc/{pid}/maps") or b"", keep)
 
@@ -155,11 +137,8 @@ def read_memory_policy(pid: int) -> str | None:
     from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
 
     try:
-        file = os.open(f"/proc/{pid}/numa_maps", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            line = os.read(file, _POLICY_BYTES).partition(b"\n")[0]
-        finally:
-            os.close(file)
+        with open(f"/proc/{pid}/numa_maps", "rb", buffering=0) as file:
+            line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
     return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
@@ -174,10 +153,7 @@ def list_threads(pid: int) -> list[int]:
 
 
 def read_mask(tid: int) -> CpuSet:
-    """Return where a thread may run; empty when it is gone.
-
-    This is a system call, which takes a tenth of reading its status.
-    """
+    """Return where a thread may run, by a system call, a tenth of the time of its status; empty when gone."""
     try:
         return CpuSet(os.sched_getaffinity(tid))
     except OSError:
@@ -206,92 +182,3 @@ def is_proc_ours() -> bool:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
         return False
-
-
-def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
-    """Read a process with its threads, and what to keep of its files and variables.
-
-    None when there is none, or it has ended.
-    """
-    try:
-        folder = _open_folder(f"/proc/{pid}")
-    except OSError:
-        return None
-    try:
-        threads = tuple(_read_threads(folder))
-        return _read_process(pid, folder, threads, (keep_file, keep_variable)) if threads else None
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(folder)
-
-
-def _read_process(
-    pid: int, folder: int, threads: tuple[ThreadState, ...], keep: tuple[Keep, Keep]
-) -> ProcessState:
-    stat = parse_stat(_read("stat", folder))
-    # The first thread may have ended before the others, and its memory with it.
-    task = f"task/{threads[0].tid}"
-    maps, environ = (_read_private(f"{task}/{name}", folder) for name in ("maps", "environ"))
-    keep_file, keep_variable = keep
-    variables = sorted(parse_environ(environ or b"").items())
-    return ProcessState(
-        pid=pid,
-        parent=stat.process.parent,
-        name=stat.name,
-        threads=threads,
-        command=parse_command((_read_private(f"{task}/cmdline", folder) or b"").rstrip(b"\0")),
-        files=parse_maps(maps or b"", keep_file),
-        variables=tuple((name, value) for name, value in variables if keep_variable(name)),
-        unread=tuple(name for name, data in zip(FORBIDDEN, (maps, environ), strict=True) if data is None),
-        kernel=stat.is_kernel,
-    )
-
-
-def _read_private(path: str, folder: int) -> bytes | None:
-    """Read what only the owner of a process may: None where that is somebody else, b"" when it ends."""
-    try:
-        return _read(path, folder)
-    except PermissionError:
-        return None
-    except OSError:
-        return b""
-
-
-def _read_threads(folder: int) -> Iterator[ThreadState]:
-    try:
-        task = _open_folder("task", folder)
-    except OSError:
-        return
-    try:
-        for tid in sorted(map(int, os.listdir(task))):
-            thread = _read_thread(tid, task)
-            if thread:
-                yield thread
-    except OSError:
-        return  # the process has ended
-    finally:
-        os.close(task)
-
-
-def _read_thread(tid: int, task: int) -> ThreadState | None:
-    """Read a thread; None when it has ended."""
-    try:
-        stat = parse_stat(_read(f"{tid}/stat", task))
-        if stat.state in GONE:
-            return None
-        status = _read(f"{tid}/status", task).decode("utf-8", "replace")
-        cpus = _parse_mask(status_value(status, "Cpus_allowed_list") or "")
-    except (OSError, ValueError):
-        return None
-    if not cpus:
-        return None
-    return ThreadState(
-        tid=tid,
-        name=stat.name,
-        cpus=cpus,
-        state=stat.state,
-        cpu=stat.cpu,
-        policy=stat.policy,
-        busy_s=stat.busy_ticks / _TICKS,
-    )

@@ -21,7 +21,7 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.occupancy import Claimant, LiveRun, find_kin, find_others
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import OMPBIND_RUN_ID
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_pid_space
 from ompbind.registry.claim_format import TEXT_LIMIT, make_live_run, make_text, parse_text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import count
 from ompbind.doctor.facts import Surroundings
 from ompbind.doctor.issue import UNKNOWN, Finding, Grade
-from ompbind.report.plan import library_record
+from ompbind.report.plan_json import library_record
 from ompbind.report.text import Column, render_table, wrap_indented
 from ompbind.text import plain
 

@@ -10,7 +10,7 @@ from ompbind.inspection.rank_processes import Crew, Inspection
 from ompbind.inspection.verdict import Level
 from ompbind.openmp.variables import DEFEATING
 from ompbind.procfs.numa_maps import MemorySight
-from ompbind.procfs.process import ProcessState, ThreadState
+from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (
     Column,
     clip,

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.errors import PlanError
 from ompbind.planning.metrics import Measures, measure_plan
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
+from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
-from ompbind.report.plan import make_heading, plan_record
+from ompbind.report.plan import make_heading
+from ompbind.report.plan_json import plan_record
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 
 

@@ -6,7 +6,7 @@ from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Exited, Outcome, exit_code, signal_name
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import Job, local_seats, make_variables
-from ompbind.report.plan import plan_record
+from ompbind.report.plan_json import plan_record
 from ompbind.report.verification import verified_record
 
 

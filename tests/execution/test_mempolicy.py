@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.execution.memory_abi import Abi, Dialect, find_abi, make_nodemask, parse_nodemask
+from ompbind.execution.memory_abi import Abi, find_abi, make_nodemask, parse_nodemask
 
 HEADERS = Path("/usr/include")
 
@@ -35,21 +35,21 @@ ARCHITECTURES = [
 
 @pytest.mark.parametrize(("machine", "word_bytes", "triplet", "numbers"), ARCHITECTURES)
 def test_numbers_of_system_calls(machine, word_bytes, triplet, numbers):
-    abi = find_abi(Dialect(machine=machine, word_bytes=word_bytes, triplet=triplet))
+    abi = find_abi(machine, word_bytes, triplet)
     assert (abi.get, abi.set) == numbers
 
 
 @pytest.mark.parametrize(("machine", "word_bytes"), [("m68k", 4), ("x86_64", 16), ("alpha", 8), ("", 8)])
 def test_nothing_is_called_by_a_number_that_is_not_known(machine, word_bytes):
-    assert find_abi(Dialect(machine=machine, word_bytes=word_bytes)) is None
+    assert find_abi(machine, word_bytes) is None
 
 
 @pytest.mark.parametrize(
     ("pattern", "dialect"),
     [
-        ("*/asm/unistd_64.h", Dialect(machine="x86_64", word_bytes=8)),
-        ("*/asm/unistd_32.h", Dialect(machine="x86_64", word_bytes=4)),
-        ("asm-generic/unistd.h", Dialect(machine="riscv64", word_bytes=8)),
+        ("*/asm/unistd_64.h", ("x86_64", 8)),
+        ("*/asm/unistd_32.h", ("x86_64", 4)),
+        ("asm-generic/unistd.h", ("riscv64", 8)),
     ],
 )
 def test_numbers_are_those_of_the_headers(pattern, dialect):
@@ -57,7 +57,7 @@ def test_numbers_are_those_of_the_headers(pattern, dialect):
     if header is None:
         pytest.skip(f"no {pattern} here")
     found = dict(re.findall(r"#define __NR_([gs]et)_mempolicy\s+(\d+)", header.read_text()))
-    abi = find_abi(dialect)
+    abi = find_abi(*dialect)
     assert found == {"get": str(abi.get), "set": str(abi.set)}
 
 

@@ -14,7 +14,7 @@ from ompbind.inspection.expectation import Expected
 from ompbind.inspection.judge import judge, judge_memory
 from ompbind.inspection.verdict import Level, Verdict
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.process import ProcessState, ThreadState
+from ompbind.procfs.process_state import ProcessState, ThreadState
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"

@@ -22,7 +22,7 @@ from ompbind.inspection.processes import find_libraries, is_library
 from ompbind.inspection.rank_processes import Seen, make_inspection
 from ompbind.inspection.sampler import read_cpu_times
 from ompbind.planning.occupancy import LiveRun
-from ompbind.procfs import reader
+from ompbind.procfs import process_state, reader
 from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
@@ -80,7 +80,7 @@ def libgomp():
 
 
 def read_process(pid):
-    return reader.read_process(pid, is_library, is_relevant)
+    return process_state.read_process(pid, is_library, is_relevant)
 
 
 def said(done):

@@ -17,7 +17,8 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Memory, Request
 from ompbind.report.export.numactl import render_numactl
 from ompbind.report.export.table import FORMATS
-from ompbind.report.plan import plan_record, render_plan
+from ompbind.report.plan import render_plan
+from ompbind.report.plan_json import plan_record
 from ompbind.report.topology_json import render_json
 from tests.machines import Shape, make_machine, write_tree
 

@@ -10,14 +10,8 @@ from ompbind.errors import RequestError
 from ompbind.execution.outcome import Exited, Outcome, describe, exit_code
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import (
-    Job,
-    find_changed,
-    find_rank,
-    local_seats,
-    make_command,
-    parse_assignment,
-)
+from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, parse_assignment
+from ompbind.planning.rank_variables import find_rank
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
@@ -53,7 +47,7 @@ NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|CPUS|RESERVED_CPUS|WORKER_NAM
 def test_the_names_of_these_variables_have_one_home():
     found = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
     named = {name: set(NAMES.findall(text)) for name, text in found.items() if NAMES.search(text)}
-    home = named.pop("planning/rank_command.py")
+    home = named.pop("planning/rank_variables.py")
     assert home == {name for name in commands()[0].env if name.startswith("OMPBIND_")}
     assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which can import nothing
     assert named["shims/sitecustomize.py"] < home

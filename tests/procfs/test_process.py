@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.procfs.process import (
-    Process,
     find_descendants,
     parse_command,
     parse_environ,
@@ -26,7 +25,7 @@ def stat(name=b"python", flags=0x400000):
 def test_a_stat_file_is_read():
     told = parse_stat(stat())
     assert (told.name, told.state, told.is_kernel) == ("python", "S", False)
-    assert told.process == Process(parent=10, group=11, session=12)
+    assert (told.parent, told.group, told.session) == (10, 11, 12)
     assert (told.busy_ticks, told.start_ticks, told.cpu, told.policy) == (200, 777, 36, "38")
     assert told.arguments == (45, 46)
     assert parse_stat(stat(flags=0x200000)).is_kernel
@@ -47,7 +46,7 @@ def test_a_stat_file_is_read():
 )
 def test_no_name_confuses_a_stat_file(name, shown):
     told = parse_stat(stat(name))
-    assert (told.name, told.process.parent) == (shown, 10)
+    assert (told.name, told.parent) == (shown, 10)
 
 
 @pytest.mark.parametrize("text", [b"", b"5 (a", b"5 (a) ", b"5 (a) S 1 2 3"])
@@ -142,7 +141,7 @@ TREES = st.dictionaries(st.integers(1, 30), st.integers(0, 30), max_size=30)
 
 @given(TREES, st.sets(st.integers(1, 30)))
 def test_descendants_are_all_that_lead_to_a_root(parents, roots):
-    processes = {pid: Process(parent=parent, group=0, session=0) for pid, parent in parents.items()}
+    processes = {pid: parse_stat(stat()).replace(parent=parent) for pid, parent in parents.items()}
 
     def leads_to_root(pid):
         seen = set()

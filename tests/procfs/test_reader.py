@@ -11,6 +11,7 @@ import pytest
 
 from ompbind.cpuset import EMPTY
 from ompbind.procfs import reader
+from ompbind.procfs.process_state import read_process
 
 PACKAGE = Path(reader.__file__).parents[1]
 OPENS = re.compile(r"""["']/proc/(?:\{|self|thread-self)[^"']*["']|listdir\("/proc"\)""")
@@ -74,7 +75,7 @@ def test_of_no_process_nothing_is_told(child):
     assert (reader.read_variables(pid), reader.read_command(pid), reader.list_threads(pid)) == ({}, (), [])
     assert (reader.read_caught_signals(pid), reader.read_mask(pid)) == (set(), EMPTY)
     assert (reader.read_files(pid, bool), reader.read_memory_policy(pid)) == ((), None)
-    assert reader.read_process(pid, bool, bool) is None
+    assert read_process(pid, bool, bool) is None
     with pytest.raises(OSError, match="No such"):
         reader.read_status(pid)
 
@@ -95,5 +96,5 @@ def test_what_has_ended_lives_no_more():
 
 def test_this_process_is_self():
     assert reader.is_proc_ours()
-    assert reader.read_stat("self").process.parent == os.getppid()
+    assert reader.read_stat("self").parent == os.getppid()
     assert reader.read_pid_space() == os.stat("/proc/self/ns/pid").st_ino

@@ -13,7 +13,7 @@ from ompbind.execution.outcome import Exited, Outcome, Usage
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_variables
 from ompbind.planning.request import Request
-from ompbind.report.plan import render_plan_json
+from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
 from tests.inspection.test_verification import bad, seen
 from tests.machines import Shape, make_machine

@@ -7,7 +7,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.doctor.facts import Permission, Surroundings
 from ompbind.doctor.issue import Finding, note, ok, problem
 from ompbind.machine.model import Level, Machine
-from ompbind.planning.rank_command import OMPBIND_RANK
+from ompbind.planning.rank_variables import OMPBIND_RANK
 
 SHARED = (
     "two ranks with default threads on the same CPUs: 40-60 times slower on small parallel regions,"

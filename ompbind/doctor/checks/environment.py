@@ -12,7 +12,7 @@ from ompbind.doctor.facts import Surroundings
 from ompbind.doctor.issue import Finding, note, ok, problem
 from ompbind.openmp.runtimes import DISABLED, KMP_AFFINITY, KMP_MODIFIERS, NO_RESPECT, SPINS, SUBSETS
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, split_words
-from ompbind.planning.rank_command import OMPBIND_RANK
+from ompbind.planning.rank_variables import OMPBIND_RANK
 
 _BINDS_FIRST = "libgomp then moves the initial thread, and all that it starts later, to"
 _SPINS = (

@@ -14,21 +14,11 @@ from ompbind.execution.output.line_prefix import Lines, Marks, add_stamp
 from ompbind.execution.output.log_files import write_whole
 from ompbind.execution.output.writer import Sink
 
-BLOCK = 128 << 10
-"""Bytes that are read of one stream at once."""
-
-_GATHER = 64 << 10
-"""Bytes that are gathered, from one stream or many, before they are written."""
-
-_BATCH = 64
-"""Streams that one look at a channel returns; the kernel goes round them."""
-
-_ROUNDS = 8
-"""Looks at a channel in one call, so that signals are heard in between."""
-
-_REST = 1 << 20
-"""Bytes that are read of a stream after its rank has ended; no pipe holds more."""
-
+_BLOCK = 128 << 10  # bytes that are read of one stream at once
+_GATHER = 64 << 10  # bytes that are gathered, from one stream or many, before they are written
+_BATCH = 64  # streams that one look at a channel returns; the kernel goes round them
+_ROUNDS = 8  # looks at a channel in one call, so that signals are heard in between
+_REST = 1 << 20  # bytes that are read of a stream after its rank has ended; no pipe holds more
 TAIL = 4096
 """Bytes that are kept of what each rank has written last to standard error."""
 
@@ -136,7 +126,7 @@ class Channel:
 
     def _read(self, stream: Stream, stamp: bytes) -> None:
         try:
-            block = os.read(stream.source, BLOCK)
+            block = os.read(stream.source, _BLOCK)
         except BlockingIOError:
             if self._ending:
                 self._end(stream, stamp)

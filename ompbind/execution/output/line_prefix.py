@@ -18,10 +18,8 @@ LINE_LIMIT = 1 << 20
 HELD_LIMIT = 32 << 20
 """Bytes that all streams together hold back, so that many ranks get lower limits."""
 
-LEAST_LIMIT = 16 << 10
-"""The limit of a line with however many ranks."""
-
-COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+_LEAST_LIMIT = 16 << 10  # the limit of a line with however many ranks
+_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """Colours of tags, rank by rank and then from the start; red is left to errors."""
 
 WORDS = 10
@@ -31,12 +29,12 @@ WORDS = 10
 def line_limit(streams: int) -> int:
     """Return how many bytes of a line are held back with a number of streams, a power of two."""
     share = min(LINE_LIMIT, HELD_LIMIT // max(streams, 1))
-    return max(LEAST_LIMIT, 1 << (share.bit_length() - 1))
+    return max(_LEAST_LIMIT, 1 << (share.bit_length() - 1))
 
 
 def make_marks(rank: int, *, coloured: bool = False) -> Marks:
     """Return what stands before the lines of a rank, both with a blank at the end."""
-    before, after = (f"\x1b[{COLOURS[rank % len(COLOURS)]}m", "\x1b[0m") if coloured else ("", "")
+    before, after = (f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m", "\x1b[0m") if coloured else ("", "")
     return f"{before}[{rank}]{after} ".encode(), f"{before}[{rank}+]{after} ".encode()
 
 

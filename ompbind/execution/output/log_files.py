@@ -4,11 +4,13 @@ import os
 import stat
 from collections.abc import Sequence
 
+from ompbind.cpuset import count
 from ompbind.errors import LaunchError
 
 OUT, ERR = "out", "err"
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NOCTTY
+_ANOTHER = "--log-dir names another one"
 _NOT_REGULAR = "only regular files are written over: remove it, or choose another --log-dir"
 
 
@@ -35,38 +37,28 @@ def make_folder(folder: str, ranks: Sequence[int], *, force: bool) -> None:
     except FileExistsError as error:
         raise LaunchError(f"{folder} is no folder for log files", hint="--log-dir names a folder") from error
     except OSError as error:
-        raise LaunchError(
-            f"the folder {folder} for log files cannot be made or read: {error.strerror}",
-            hint="--log-dir names another one",
-        ) from error
+        wrong = f"the folder {folder} for log files cannot be made or read: {error.strerror}"
+        raise LaunchError(wrong, hint=_ANOTHER) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise LaunchError(f"the folder {folder} cannot be written", hint="--log-dir names another one")
+        raise LaunchError(f"the folder {folder} cannot be written", hint=_ANOTHER)
     names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
     found = [os.path.join(folder, name) for name in names if name in there]
     if found and not force:
-        raise LaunchError(
-            f"{found[0]}{_and_more(len(found) - 1)} already",
-            hint="--force writes over what is there; or name another --log-dir",
-        )
+        more = f" and {count(len(found) - 1, 'more log file')} exist" if len(found) > 1 else " exists"
+        hint = "--force writes over what is there; or name another --log-dir"
+        raise LaunchError(f"{found[0]}{more} already", hint=hint)
     for path in found:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise LaunchError(f"{path} is no regular file", hint=_NOT_REGULAR)
 
 
-def _and_more(count: int) -> str:
-    return f" and {count} more log file{'s' * (count > 1)} exist" if count else " exists"
-
-
 def open_log(path: str, rank: int, *, force: bool) -> int:
     """Open a log file for appending and return its descriptor; raises LaunchError."""
     try:
-        if not force:
-            return os.open(path, _FLAGS | os.O_EXCL, 0o666)
-        return _open_over(path)
+        return _open_over(path) if force else os.open(path, _FLAGS | os.O_EXCL, 0o666)
     except OSError as error:
-        raise LaunchError(
-            f"rank {rank}: {path} cannot be opened: {error.strerror}", hint="--log-dir names another folder"
-        ) from error
+        wrong = f"rank {rank}: {path} cannot be opened: {error.strerror}"
+        raise LaunchError(wrong, hint="--log-dir names another folder") from error
 
 
 def _open_over(path: str) -> int:

@@ -15,19 +15,13 @@ from ompbind.execution.output.channel import TAIL, Channel, News, Stream
 from ompbind.execution.output.line_prefix import Lines, last_lines, line_limit, make_marks
 from ompbind.execution.output.log_files import ERR, OUT, log_path, make_folder, open_log, read_tail
 from ompbind.execution.output.options import Output
-from ompbind.execution.output.ptys import (
-    open_pipe,
-    open_pty,
-    open_terminal,
-    pipe_size,
-    read_size,
-    set_size,
-)
+from ompbind.execution.output.ptys import open_pipe, open_pty, open_terminal, pipe_size, read_size, set_size
 from ompbind.execution.output.writer import open_sink, same_file
 from ompbind.execution.rlimits import check_files
 
 _OUT, _ERR = 1, 2
 _KINDS = {_OUT: OUT, _ERR: ERR}
+_FULL = "'ulimit -n' tells how many files may be open, /proc/sys/kernel/pty/max how many terminals"
 _NAMES = {_OUT: "standard output", _ERR: "standard error"}
 
 
@@ -70,11 +64,13 @@ class Outlet:
         try:
             out = self._open_end(rank, _OUT)
             return out, self._open_end(rank, _ERR)
-        except (OSError, LaunchError) as error:
+        except LaunchError:
             self.close_ends(out)  # which ends its stream
-            if isinstance(error, LaunchError):
-                raise
-            raise _end_error(rank, error) from error
+            raise
+        except OSError as error:
+            self.close_ends(out)
+            wrong = f"rank {rank}: what it would write to cannot be opened: {error.strerror}"
+            raise LaunchError(wrong, hint=_FULL) from error
 
     def close_ends(self, *ends: int) -> None:
         """Close what a rank writes to here, once the rank has it."""
@@ -218,10 +214,3 @@ class Outlet:
         else:
             self._epoll.register(number, events)
             self._by_number[number] = channel
-
-
-def _end_error(rank: int, error: OSError) -> LaunchError:
-    return LaunchError(
-        f"rank {rank}: what it would write to cannot be opened: {error.strerror}",
-        hint="'ulimit -n' tells how many files may be open, /proc/sys/kernel/pty/max how many terminals",
-    )

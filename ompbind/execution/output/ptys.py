@@ -4,14 +4,13 @@ import fcntl
 import os
 import termios
 
-PIPE_SIZE = 1 << 20
+_PIPE_SIZE = 1 << 20
 """Bytes that a pipe from a rank holds at most; without privileges the kernel allows no more."""
 
-PIPES_SIZE = 16 << 20
+_PIPES_SIZE = 16 << 20
 """Bytes that all of them hold together: a user who has 64 MiB of pipes gets small ones only."""
 
-USUAL_SIZE = 64 << 10
-"""Bytes that a pipe holds that nobody has enlarged."""
+_USUAL_SIZE = 64 << 10  # bytes that a pipe holds that nobody has enlarged
 
 LINES, COLUMNS = 24, 80
 """The size of pseudo-terminals where ompbind has no terminal itself."""
@@ -19,15 +18,15 @@ LINES, COLUMNS = 24, 80
 
 def pipe_size(streams: int) -> int:
     """Return how many bytes each pipe should hold, a power of two."""
-    share = min(PIPE_SIZE, PIPES_SIZE // max(streams, 1))
-    return max(USUAL_SIZE, 1 << (share.bit_length() - 1))
+    share = min(_PIPE_SIZE, _PIPES_SIZE // max(streams, 1))
+    return max(_USUAL_SIZE, 1 << (share.bit_length() - 1))
 
 
 def open_pipe(size: int) -> tuple[int, int]:
     """Return the ends of a new pipe; reading from it never waits. Raises OSError."""
     source, end = os.pipe()
     os.set_blocking(source, False)
-    if size > USUAL_SIZE:
+    if size > _USUAL_SIZE:
         try:
             fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, size)
         except OSError:

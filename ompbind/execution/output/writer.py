@@ -9,12 +9,11 @@ import os
 import select
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ompbind.execution.output.line_prefix import Buffer
 
-_AT_ONCE = 512
-"""Buffers in one write; the kernel takes twice as many."""
-
+_AT_ONCE = 512  # buffers in one write; the kernel takes twice as many
 _PIPE_BUF = select.PIPE_BUF
 
 Write = Callable[[Sequence[Buffer]], int]
@@ -84,15 +83,14 @@ def open_sink(number: int, name: str) -> Sink:
         mode = os.fstat(number).st_mode
     except OSError:
         file = os.open(os.devnull, os.O_WRONLY)
-        return Sink(name, file, _writing(file))
+        return Sink(name, file, partial(os.writev, file))
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)):
-        file = os.dup(
-            number
-        )  # files and most devices take what they get; offsets are shared, as they must be
-        return Sink(name, file, _writing(file))
+        # Files and most devices take what they get; offsets are shared, as they must be.
+        file = os.dup(number)
+        return Sink(name, file, partial(os.writev, file))
     try:
         file = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        return Sink(name, file, _writing(file))
+        return Sink(name, file, partial(os.writev, file))
     except OSError:  # a socket, or it belongs to another user, or /proc is not there
         file = os.dup(number)
         return Sink(name, file, _asking(file))
@@ -104,10 +102,6 @@ def same_file(one: int, other: int) -> bool:
         return os.path.samestat(os.fstat(one), os.fstat(other))
     except OSError:
         return False
-
-
-def _writing(file: int) -> Write:
-    return lambda buffers: os.writev(file, buffers)
 
 
 def _asking(file: int) -> Write:

@@ -12,17 +12,12 @@ from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import Run
 from ompbind.execution.verify.sampler import Sampler
-from ompbind.execution.verify.verification import Verification
 from ompbind.inspection.judge import judge, judge_memory
 from ompbind.inspection.verification import HIDDEN, RankVerified, Verified
 
-_OUTSIDE = "outside"
-"""The code of findings that are told at once."""
 
-
-def look_at_threads(run: Run, verification: Verification) -> None:
+def look_at_threads(run: Run, sampler: Sampler) -> None:
     """Look at the threads of all ranks, and say what there is to say; a run that is to end is left alone."""
-    sampler = verification.sampler
     if run.shutdown.begun or not run.children.live:
         sampler.stop()
         return
@@ -30,34 +25,31 @@ def look_at_threads(run: Run, verification: Verification) -> None:
     if not (sampler.settled or sampler.strays):
         return
     verified = _make_verified(sampler, run.options)
-    if not sampler.settled:
-        verified = _only_strays(sampler, verified)
-    verification.note(verified)
-    if sampler.settled or verified.problems:
-        _report(run, verification, verified)
+    sampler.verified = verified if sampler.settled else _only_strays(sampler, verified)
+    if sampler.settled or sampler.verified.problems:
+        _report(run, sampler, sampler.verified)
 
 
-def conclude(run: Run, verification: Verification) -> None:
+def conclude(run: Run, sampler: Sampler) -> None:
     """All ranks have ended: what was seen last counts of those that had not settled before.
 
     A run that was asked to end before, or in which a rank has failed, tells nothing but problems.
     """
-    if verification.sampler.settled or run.shutdown.error:
+    if sampler.settled or run.shutdown.error:
         return
-    verified = _make_verified(verification.sampler, run.options)
-    verification.note(verified)
-    if verification.error is None and (verified.problems or not _is_decided(run)):
-        _report(run, verification, verified)
+    sampler.verified = verified = _make_verified(sampler, run.options)
+    if sampler.error is None and (verified.problems or not _is_decided(run)):
+        _report(run, sampler, verified)
 
 
-def _report(run: Run, verification: Verification, verified: Verified) -> None:
+def _report(run: Run, sampler: Sampler, verified: Verified) -> None:
     """Say what was seen, unless all that is wrong was said before; with `strict` a problem ends the run."""
-    if not verification.report(verified):
+    if not sampler.is_news(verified):
         return
     if run.is_heard:
         run.output.write(run.reporter.verified(verified))
-    if verified.problems and verified.strict and not (verification.error or _is_decided(run)):
-        verification.fail(_make_error(verified))
+    if verified.problems and verified.strict and not (sampler.error or _is_decided(run)):
+        sampler.error = _make_error(verified)
         if run.children.live:
             run.stop(signal.SIGTERM)
 
@@ -77,13 +69,8 @@ def _make_verified(sampler: Sampler, options: RunOptions) -> Verified:
             continue
         verdict = judge_memory(judge(picture.processes, expected), picture.memory, expected)
         ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=picture.seen_s, memory=picture.memory))
-    return Verified(
-        ranks=tuple(ranks),
-        settled=sampler.settled,
-        calm=sampler.calm,
-        seen_s=sampler.seen_s,
-        strict=options.strict,
-    )
+    settled, calm, seen_s = sampler.settled, sampler.calm, sampler.seen_s
+    return Verified(ranks=tuple(ranks), settled=settled, calm=calm, seen_s=seen_s, strict=options.strict)
 
 
 def _only_strays(sampler: Sampler, verified: Verified) -> Verified:
@@ -91,20 +78,16 @@ def _only_strays(sampler: Sampler, verified: Verified) -> Verified:
     ranks = []
     for one in verified.ranks:
         if one.rank in sampler.strays and one.verdict:
-            outside = tuple(finding for finding in one.verdict.findings if finding.code == _OUTSIDE)
+            outside = tuple(finding for finding in one.verdict.findings if finding.code == "outside")
             ranks.append(one.replace(verdict=one.verdict.replace(findings=outside)))
     return verified.replace(ranks=tuple(ranks))
 
 
 def _make_error(verified: Verified) -> LaunchError:
     wrong = {rank for rank, code in verified.problems if code != HIDDEN}
-    if not wrong:
-        ranks = named("rank", {rank for rank, _ in verified.problems})
-        return LaunchError(
-            f"--verify=strict: {ranks} could not be looked at",
-            hint="mount a /proc that shows them; without =strict the run goes on",
-        )
-    return LaunchError(
-        f"--verify=strict: the threads of {named('rank', wrong)} did not run as planned",
-        hint="what is above says why; without =strict the run goes on",
-    )
+    ranks = named("rank", wrong or {rank for rank, _ in verified.problems})
+    if wrong:
+        message, helps = f"the threads of {ranks} did not run as planned", "what is above says why"
+    else:
+        message, helps = f"{ranks} could not be looked at", "mount a /proc that shows them"
+    return LaunchError(f"--verify=strict: {message}", hint=f"{helps}; without =strict the run goes on")

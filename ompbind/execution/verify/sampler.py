@@ -10,16 +10,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
+from ompbind.errors import LaunchError
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
-from ompbind.planning.rank_command import find_rank
-from ompbind.procfs.process import Process, ProcessState, find_descendants
+from ompbind.inspection.verification import Verified
+from ompbind.planning.rank_variables import find_rank
+from ompbind.procfs.process import Stat, find_descendants
+from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
     is_proc_ours,
     list_threads,
     read_mask,
     read_memory_policy,
-    read_process,
     read_processes,
     read_variables,
 )
@@ -59,6 +61,7 @@ class Sampler:
     and were `calm` unless time was up. `pictures` are the last ones of all ranks that were seen. `strays`
     are the ranks of which, in two looks one after the other, threads had the same mask with CPUs that are
     not the rank's. `hidden` are the ranks that ran when they were looked at, and could not be seen.
+    `verified` is what the looks mean, None before there are enough; `error` is why the run ends for it.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
@@ -73,6 +76,9 @@ class Sampler:
         self.pictures: dict[int, Picture] = {}
         self.strays: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
+        self.verified: Verified | None = None
+        self.error: LaunchError | None = None
+        self._told: frozenset[tuple[int, str]] = frozenset()
         self._planned = planned
         self._run_id = run_id
         self._glimpses: dict[int, Glimpse] = {}
@@ -90,6 +96,13 @@ class Sampler:
     def stop(self) -> None:
         """Look no more: the run ends."""
         self.due_at = None
+
+    def is_news(self, verified: Verified) -> bool:
+        """Tell whether something has to be said: nothing where all that is wrong was said before."""
+        if verified.problems and verified.problems <= self._told:
+            return False
+        self._told |= verified.problems
+        return True
 
     def look(self, live: Mapping[int, int], now: float) -> None:
         """Look at all that ranks run; `live` are these, by pid."""
@@ -110,12 +123,8 @@ class Sampler:
                 self._read(rank, pid, families.get(rank, ()))
 
     def _note_strays(self, glimpses: Mapping[int, Glimpse]) -> None:
-        masks = frozenset(
-            (rank, mask)
-            for rank, found in glimpses.items()
-            for mask in found
-            if not mask <= self._planned[rank][0]
-        )
+        seen = ((rank, mask) for rank, found in glimpses.items() for mask in found)
+        masks = frozenset((rank, mask) for rank, mask in seen if not mask <= self._planned[rank][0])
         self.strays = frozenset(rank for rank, _ in masks & self._stray_masks)
         self._stray_masks = masks
 
@@ -145,7 +154,7 @@ def _runs(child: int) -> bool:
 
 
 def find_families(
-    processes: Mapping[int, Process], live: Mapping[int, int], run_id: str, sole: int | None = None
+    processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, sole: int | None = None
 ) -> dict[int, set[int]]:
     """Return the processes of every rank: its own, what descends from it, and what this process adopted.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Variables
+from ompbind.planning.rank_variables import Variables
 
 
 def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:

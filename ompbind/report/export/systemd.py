@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import Variables
+from ompbind.planning.rank_variables import Variables
 from ompbind.planning.request import Memory
 from ompbind.report.export.ranks import confined_ranks, memory_nodes
 

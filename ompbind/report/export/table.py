@@ -38,7 +38,7 @@ FORMATS: Mapping[str, Format] = {
     "picture": Format(render=f"{_REPORT}.diagram.terminal:render_picture", ranks="all", takes="screen",
                       shows_notes=True, help="in the terminal"),
     "svg": Format(render=f"{_REPORT}.diagram.svg:render_plan_svg", ranks="all", shows_notes=True),
-    "json": Format(render=f"{_REPORT}.plan:render_plan_json", ranks="all", takes="variables",
+    "json": Format(render=f"{_REPORT}.plan_json:render_plan_json", ranks="all", takes="variables",
                    shows_notes=True),
     "env": Format(render=f"{_EXPORT}.shell:render_env", ranks="one", takes="variables",
                   help="the variables of one rank"),

@@ -1,0 +1,109 @@
+"""A plan for programs: JSON, schema ompbind-plan/1."""
+
+import json
+from collections.abc import Sequence
+
+from ompbind.masks.mask import Mask, mask_text
+from ompbind.planning.metrics import measure_plan
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_variables import Variables
+from ompbind.planning.rationale import make_reasons
+from ompbind.planning.request import Request
+from ompbind.programs.workload import Found, Workload
+
+
+def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render the plan as JSON, schema ompbind-plan/1, with the environment of every rank."""
+    return json.dumps(plan_record(plan, variables), indent=2)
+
+
+def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]:
+    """Return the JSON value of a plan."""
+    measures = measure_plan(plan)
+    return {
+        "schema": "ompbind-plan/1",
+        "machine": {
+            "source": plan.machine.source,
+            "arch": plan.machine.arch,
+            "online": str(plan.machine.online),
+            "allowed": str(plan.machine.allowed),
+            "quota_cpus": plan.machine.quota,
+            "bindable": plan.machine.bindable,
+        },
+        "request": _request_record(plan.request),
+        "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
+        "ranks": [_rank_record(one, env) for one, env in zip(plan.placements, variables, strict=True)],
+        "reserved": str(plan.reserved),
+        "idle": str(plan.idle),
+        "taken": str(plan.avoided & plan.machine.allowed),
+        "notes": [note.as_dict() for note in plan.notes],
+        "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan, measures)],
+        "measures": {**measures.as_dict(), "borders": [one.as_dict() for one in measures.borders]},
+    }
+
+
+def _request_record(request: Request) -> dict[str, object]:
+    return {
+        "ranks": "auto" if request.ranks is None else request.ranks,
+        "mask": mask_text(request.mask) if request.mask else "auto",
+        "strategy": request.strategy,
+        "smt": request.smt,
+        "sibling": request.sibling,
+        "threads": request.threads,
+        "reserve": request.reserve,
+        "reserve_total": request.reserve_total,
+        "bind": str(request.bind),
+        "proc_bind": str(request.proc_bind),
+        "memory": str(request.memory),
+        "core_kind": request.core_kind,
+        "share": request.share,
+        "sharing": str(request.sharing),
+        "allow_partial": request.allow_partial,
+        "strict": request.strict,
+        "omp_runtime": str(request.omp_runtime or "auto"),
+        "nodes": _node_numbers(request.nodes),
+        "compat": request.compat.family if request.compat else None,
+    }
+
+
+def _workload_record(workload: Workload) -> dict[str, object]:
+    return {
+        "program": workload.program or None,
+        "python": workload.python or None,
+        "opaque": workload.opaque,
+        "preload": list(workload.preload),
+        "libraries": list(map(library_record, workload.libraries)),
+    }
+
+
+def library_record(found: Found) -> dict[str, object]:
+    """Return a library that a command has or may load, as it stands in JSON."""
+    return {
+        "path": found.library.path,
+        "kind": found.library.kind.name,
+        "role": str(found.library.kind.role),
+        "version": found.library.version,
+        "how": str(found.how),
+        "by": found.by,
+    }
+
+
+def _node_numbers(nodes: Mask | None) -> list[int]:
+    """Return the NUMA nodes that a request is limited to, in its order; none when it is not."""
+    items = [item for part in nodes.parts for item in part] if nodes else []
+    return [number for item in items for selector in item.chain for number in selector.numbers]
+
+
+def _rank_record(one: Placement, env: Variables) -> dict[str, object]:
+    return {
+        "rank": one.rank,
+        "cpus": list(one.cpus),
+        "places": [str(place) for place in one.places],
+        "threads": one.threads,
+        "nodes": list(one.nodes),
+        "memory_nodes": list(one.memory_nodes),
+        "memory": {"mode": str(one.memory.mode), "nodes": list(one.memory.nodes)} if one.memory else None,
+        "devices": list(one.devices),
+        "reserved": str(one.reserved),
+        "env": dict(sorted(env.items())),
+    }
