@@ -8,18 +8,15 @@ from ompbind.machine.model import Domain, Level, Machine, touched
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, part_fault
 from ompbind.planning.occupancy import AvailableCpus, in_use
-from ompbind.record import Record
+
+Parts = tuple[tuple[int, ...], ...]
 
 
-class Selection(Record):
-    """The CPUs of every part, in order, and the texts of what had to be dropped."""
+def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False) -> tuple[Parts, list[str]]:
+    """Return the CPUs of every part of a mask, in order, and texts on what had to be dropped.
 
-    parts: tuple[tuple[int, ...], ...]
-    dropped: tuple[str, ...] = ()
-
-
-def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False) -> Selection:
-    """Resolve a mask on a machine; CPUs that cannot be used are a MaskError, or dropped if partial."""
+    CPUs that cannot be used are a MaskError, or dropped if partial.
+    """
     parts: list[tuple[int, ...]] = []
     dropped: list[str] = []
     for items in mask.parts:
@@ -30,7 +27,7 @@ def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False)
         if not cpus:
             raise part_fault(mask, items, "no CPU is left here", _allowed_hint(available))
         parts.append(cpus)
-    return Selection(parts=tuple(parts), dropped=tuple(dict.fromkeys(dropped)))
+    return tuple(parts), list(dict.fromkeys(dropped))
 
 
 def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:

@@ -253,7 +253,7 @@ def _cpus(case: _Case, part: str) -> tuple[int, ...]:
     if not part:
         return ()
     try:
-        (cpus,) = select(parse_mask(part), case.available, allow_partial=True).parts
+        (cpus,), _ = select(parse_mask(part), case.available, allow_partial=True)
     except OmpbindError:
         return ()
     return tuple(cpu for cpu in cpus if cpu in case.wanted)

@@ -16,12 +16,9 @@ def add_policies(plan: Plan) -> Plan:
     if plan.request.memory is Memory.LOCAL or not plan.machine.bindable:
         return plan
     node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
-    placements: list[Placement] = []
-    for one in plan.placements:
-        last = placements[-1] if placements else None
-        same = last is not None and last.cpus is one.cpus
-        policy = last.memory if last is not None and same else _make_policy(plan, one, node_of)
-        placements.append(one.replace(memory=policy))
+    distinct = {id(one.cpus): one for one in plan.placements}  # many ranks can have one tuple of CPUs
+    policies = {key: _make_policy(plan, one, node_of) for key, one in distinct.items()}
+    placements = (one.replace(memory=policies[id(one.cpus)]) for one in plan.placements)
     return plan.replace(placements=tuple(placements))
 
 
