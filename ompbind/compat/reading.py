@@ -14,7 +14,7 @@ from ompbind.errors import MaskError
 from ompbind.machine.model import Level
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, Word, parse_mask
-from ompbind.planning.request import Compat, Request
+from ompbind.planning.request import Request
 from ompbind.record import Record
 
 Environment = Mapping[str, str]
@@ -86,8 +86,8 @@ def fill_request(request: Request, family: str, env: Environment, given: Collect
             others.append(f"{wish.name}={wish.value} is not used: {reason}")
         else:
             read.append(f"{wish.name}={wish.value} is read as {wish.meaning}")
-    compat = Compat(family=family, read=tuple(read), others=(*others, load_framework(family).effect))
-    return request.replace(compat=compat)
+    others.append(load_framework(family).effect)
+    return request.replace(compat=family, compat_read=tuple(read), compat_others=tuple(others))
 
 
 def ranks_lose(family: str) -> tuple[str, ...]:

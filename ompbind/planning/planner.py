@@ -35,8 +35,8 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     try:
         return _decide(machine, request, occupied)
     except OmpbindError as error:
-        if request.compat is not None and request.compat.read:
-            error.hint += f" ({'; '.join(request.compat.read)})"
+        if request.compat_read:
+            error.hint += f" ({'; '.join(request.compat_read)})"
         raise
 
 
@@ -85,7 +85,7 @@ def _fault_alone(available: AvailableCpus, request: Request) -> str:
 
 
 def _complete(machine: Machine, request: Request, shares: Sequence[Placement]) -> Iterator[Placement]:
-    """Add nodes, places and threads to what ranks get; those with one and the same tuple of CPUs are alike."""
+    """Add nodes, places and threads to what ranks get; those with one tuple of CPUs are alike."""
     core_of, node_of = index_by_cpu(machine.at(Level.CORE)), index_by_cpu(machine.at(Level.NODE))
     memory_of = serving(machine.nodes)
     told = machine.bindable and choose_style(request) is not Style.UNBOUND

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.openmp.variables import Inherited, find_inherited
+from ompbind.openmp.variables import find_inherited
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.record import Record
@@ -115,13 +115,13 @@ def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
     return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus, memory=placement.memory)
 
 
-def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
-    """Return the caller's variables that ranks will not see as they are, "which CPUs" and "how many".
+def find_changed(plan: Plan, job: Job) -> dict[str, str | None]:
+    """Return the caller's variables that ranks will not see as they are, with what ranks have instead.
 
     Inside another run of ompbind they are its own words, so none of them is news.
     """
     if job.keep or OMPBIND_RANK in job.base:
-        return ()
+        return {}
     return find_inherited(job.base, make_thread_variables(plan.placements[0], plan.request))
 
 

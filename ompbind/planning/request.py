@@ -45,21 +45,14 @@ Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
 
-class Compat(Record):
-    """What a framework's variables said, in words: those that were `read`, and what `others` are there."""
-
-    family: str
-    read: tuple[str, ...]
-    others: tuple[str, ...] = ()
-
-
 class Request(Record):
     """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs".
 
     `nodes` is a mask of NUMA nodes: where no mask names CPUs, ranks get those of these nodes, in its order.
     `workload` is what is known of the command, `omp_runtime` the runtime that it is said to have.
     `own_variables` are those of OpenMP that ranks are to have as the user says, whatever the plan is; with
-    `strict` a binding that cannot hold is an error.
+    `strict` a binding that cannot hold is an error. `compat` is the framework whose variables were read, and
+    the two beside it are what they said, in words: what was read from them, and what else there is to say.
     """
 
     ranks: int | None = 1
@@ -81,7 +74,9 @@ class Request(Record):
     workload: Workload | None = None
     own_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
-    compat: Compat | None = None
+    compat: str = ""
+    compat_read: tuple[str, ...] = ()
+    compat_others: tuple[str, ...] = ()
 
     @property
     def share(self) -> bool:
