@@ -142,9 +142,7 @@ def _named(part: str) -> str:
 
 def _keep_first_names(case: _Case, parts: _Parts) -> _Parts:
     """Leave every CPU to the first part that names it, unless parts may share CPUs."""
-    if case.request.share:
-        return parts
-    return _without_earlier(case, parts, lambda cpus: cpus)
+    return parts if case.request.share else _without_earlier(case, parts, lambda used: used)
 
 
 def _keep_threads(case: _Case, parts: _Parts) -> _Parts:
@@ -152,20 +150,12 @@ def _keep_threads(case: _Case, parts: _Parts) -> _Parts:
     limit = case.request.smt
     if not isinstance(limit, int):
         return parts
-    cores = case.machine.at(Level.CORE)
-
-    def spent(used: CpuSet) -> CpuSet:
-        full = (core.cpus for core in touched(cores, used) if len(core.cpus & used) >= limit)
-        return union(full)
-
-    return _without_earlier(case, parts, spent)
+    return _without_earlier(case, parts, lambda used: _whole(case, used, limit))
 
 
 def _keep_cores(case: _Case, parts: _Parts) -> _Parts:
     """Leave every core to the first part that names it, where whole cores are to be reserved."""
-    if not case.request.reserve:
-        return parts
-    return _without_earlier(case, parts, lambda cpus: _whole(case, cpus))
+    return _without_earlier(case, parts, lambda used: _whole(case, used)) if case.request.reserve else parts
 
 
 def _without_earlier(case: _Case, parts: _Parts, spent: Callable[[CpuSet], CpuSet]) -> _Parts:
@@ -259,8 +249,10 @@ def _cpus(case: _Case, part: str) -> tuple[int, ...]:
     return tuple(cpu for cpu in cpus if cpu in case.wanted)
 
 
-def _whole(case: _Case, cpus: CpuSet) -> CpuSet:
-    return union(core.cpus for core in touched(case.machine.at(Level.CORE), cpus))
+def _whole(case: _Case, cpus: CpuSet, least: int = 1) -> CpuSet:
+    """Return the CPUs of all cores of which there are so many among some CPUs."""
+    cores = touched(case.machine.at(Level.CORE), cpus)
+    return union(core.cpus for core in cores if len(core.cpus & cpus) >= least)
 
 
 _CURES = (

@@ -15,16 +15,7 @@ from ompbind.record import Record
 Span = tuple[int, int]
 Cut = tuple[int, ...]
 
-PRIORITY = (
-    Level.NODE,
-    Level.PACKAGE,
-    Level.L3,
-    Level.L2,
-    Level.DRAWER,
-    Level.BOOK,
-    Level.DIE,
-    Level.CLUSTER,
-)
+PRIORITY = (Level.NODE, Level.PACKAGE, Level.L3, Level.L2, Level.DRAWER, Level.BOOK, Level.DIE, Level.CLUSTER)
 """The levels whose borders ranks should not cross, the most important first; kinds of cores come last."""
 
 
