@@ -13,20 +13,10 @@ from ompbind.openmp.places import places_text
 from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
 
 THREAD_COUNTS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "NUMBA_NUM_THREADS",
-    "POLARS_MAX_THREADS",
-    "RAYON_NUM_THREADS",
-    "LOKY_MAX_CPU_COUNT",
-    "PYTHON_CPU_COUNT",
-    "GOMAXPROCS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT", "PYTHON_CPU_COUNT", "GOMAXPROCS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
 """Variables that thread pools read their size from; each one gets the threads of the rank."""
 
 LIBUV = "UV_THREADPOOL_SIZE"
@@ -34,14 +24,9 @@ LIBUV_LEAST = 4
 """The pool of Node.js, whose threads mostly wait for files, and how many it has when nothing is said."""
 
 DEFEATING = (
-    *CLEARED,
-    "OMP_THREAD_LIMIT",
-    "OMP_TEAMS_THREAD_LIMIT",
-    "OMP_DYNAMIC",
-    "GOTO_NUM_THREADS",
-    "MKL_DOMAIN_NUM_THREADS",
-    *STANDARD,
-)
+    *CLEARED, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
+    "MKL_DOMAIN_NUM_THREADS", *STANDARD,
+)  # fmt: skip
 """Variables that would move or narrow the threads of a rank when inherited from the caller."""
 
 

@@ -89,17 +89,15 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
         **_identity(placement, seat, job),
         **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
     }
-    if preload := _preloading(plan):  # it has in it what --env says of LD_PRELOAD
+    workload = plan.request.workload
+    if workload and workload.preload:  # it has in it what --env says of LD_PRELOAD
+        preload = ":".join(workload.preload)
         told = "LD_PRELOAD" in dict(job.extra)
         variables["LD_PRELOAD"] = _fill(preload, placement, (seat, job)) if told else preload
     if job.freeze:  # the value may be the user's: what is put before it takes nothing from it
         given = variables.get("PYTHONPATH", job.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(job.freeze, given or "")
     return variables
-
-
-def _preloading(plan: Plan) -> str:
-    return ":".join(plan.request.workload.preload) if plan.request.workload else ""
 
 
 def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:

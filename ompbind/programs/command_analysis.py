@@ -96,7 +96,8 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
             return _Program(path=path, elf=read_header(path))
         try:
             elf = read_elf(path)
-            head = b"" if elf else _read_head(path)
+            with open(path, "rb") as file:
+                head = b"" if elf else file.read(_HEAD)
         except OSError:
             return None
         if is_python(path) and not head.startswith(b"#!"):
@@ -106,11 +107,6 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
             return _Program(path=path, elf=elf)
         argv = leads
     return None
-
-
-def _read_head(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_HEAD)
 
 
 def is_python(path: str) -> bool:

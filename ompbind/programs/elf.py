@@ -13,17 +13,9 @@ from typing import BinaryIO
 from ompbind.record import Record
 
 ARCHITECTURES: Mapping[int, str] = {
-    3: "i386",
-    8: "mips",
-    20: "ppc",
-    21: "ppc64",
-    22: "s390x",
-    40: "arm",
-    62: "x86_64",
-    183: "aarch64",
-    243: "riscv64",
-    258: "loongarch64",
-}
+    3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
+    243: "riscv64", 258: "loongarch64",
+}  # fmt: skip
 """Names of the machines that files are for, by their number there (e_machine)."""
 
 PLAIN = (
