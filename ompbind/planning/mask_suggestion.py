@@ -4,7 +4,7 @@ A mask is mended step by step (`_CURES`), least change first, and the first one 
 with is the advice; nothing here knows the rules that a mask is refused by.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_
 
@@ -114,19 +114,14 @@ def _usable_selector(case: _Case, selector: Selector, insides: Sequence[CpuSet])
     if not known:
         by_index = selector.replace(by_os_number=False)
         return _usable_selector(case, by_index, insides) if selector.by_os_number else []
-    others = CpuSet(number for one in _selectors(case, selector) for number in one.numbers)
+    kind = selector.level, selector.by_os_number
+    chains = (one for part in case.mask.parts for item in part for one in item.chain)
+    alike = (one for one in chains if (one.level, one.by_os_number) == kind)
+    others = CpuSet(number for one in alike for number in one.numbers)
     numbers = known & CpuSet(selector.numbers) or known - others or known
     kept = tuple(numbers)
     is_even = CpuSet.from_list(range_text(kept)) == numbers
     return [selector.replace(numbers=kept if is_even else kept[:1])]
-
-
-def _selectors(case: _Case, like: Selector) -> Iterator[Selector]:
-    """Yield the selectors of the mask that name domains by the same numbers."""
-    items = (item for part in case.mask.parts for item in part)
-    for selector in (one for item in items for one in item.chain):
-        if (selector.level, selector.by_os_number) == (like.level, like.by_os_number):
-            yield selector
 
 
 def _keep_named(case: _Case, parts: _Parts) -> _Parts:

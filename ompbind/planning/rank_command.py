@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.openmp.variables import find_inherited
+from ompbind.openmp.binding import Binding
+from ompbind.openmp.variables import find_inherited, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
-from ompbind.planning.runtime_choice import make_thread_variables
+from ompbind.planning.request import Request
+from ompbind.planning.runtime_choice import choose_style, knows_reset
 from ompbind.record import Record
 
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
@@ -98,6 +100,13 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
         given = variables.get("PYTHONPATH", job.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(job.freeze, given or "")
     return variables
+
+
+def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
+    """Return every variable that decides the threads of a rank and their binding; None stands for "unset"."""
+    style, reset = choose_style(request), knows_reset(request)
+    binding = Binding(bind=request.bind, proc_bind=request.proc_bind, style=style, reset=reset)
+    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
 
 
 def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:

@@ -6,20 +6,11 @@ second runtime sees. Some versions have places only at a price: children that th
 """
 
 from ompbind.errors import PlanError
-from ompbind.openmp.binding import Bind, Binding, Style
+from ompbind.openmp.binding import Bind, Style
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_ending, find_intercepting
-from ompbind.openmp.variables import make_openmp_variables
-from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.programs.library_catalog import KINDS, Library
 from ompbind.programs.workload import Found, How
-
-
-def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
-    """Return every variable that decides the threads of a rank and their binding; None stands for "unset"."""
-    style, reset = choose_style(request), knows_reset(request)
-    binding = Binding(bind=request.bind, proc_bind=request.proc_bind, style=style, reset=reset)
-    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:

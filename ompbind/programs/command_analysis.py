@@ -62,11 +62,12 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         return Workload(opaque=bool(argv), libraries=preloaded, troubles=troubles)
     sites = find_sites(program.path, env) if program.python else []
     own = _packaged(program.path, sites) if program.python else _needed(program, preloaded, env)
+    opaque = not program.python and (program.elf is None or os.path.basename(program.path) in _SHELLS)
     return Workload(
         program=program.path,
         python=program.path if program.python else "",
         site=sites[0] if sites else "",
-        opaque=_is_opaque(program),
+        opaque=opaque,
         static=static,
         libraries=(*preloaded, *own),
         troubles=troubles,
@@ -80,10 +81,6 @@ def _with_assignments(argv: Sequence[str], env: Mapping[str, str]) -> Mapping[st
     below = _wrapped(argv[0], list(argv[1:]), env)
     pairs = (word.partition("=") for word in argv[1 : len(argv) - len(below)] if not word.startswith("-"))
     return {**env, **{name: value for name, equals, value in pairs if equals}}
-
-
-def _is_opaque(program: _Program) -> bool:
-    return not program.python and (program.elf is None or os.path.basename(program.path) in _SHELLS)
 
 
 def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:

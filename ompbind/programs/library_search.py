@@ -114,7 +114,8 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str], there: Sequenc
     seen = set(there)
     while waiting:
         one, origin, inherited = waiting.pop(0)
-        own = tuple(_own_folders(one, origin))
+        named = (folder.replace("${ORIGIN}", origin) for folder in one.folders)
+        own = tuple(folder.replace("$ORIGIN", origin) for folder in named)
         above = () if one.late else (*own, *inherited)
         folders = [*above, *_asked_folders(env), *own, *linker_folders(env)]
         for name in one.needed:
@@ -126,8 +127,3 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str], there: Sequenc
             below = read_header(found) if found else None
             if below and found:
                 waiting.append((below, os.path.dirname(os.path.realpath(found)), above or inherited))
-
-
-def _own_folders(elf: Elf, origin: str) -> Iterator[str]:
-    for folder in elf.folders:
-        yield folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
