@@ -15,7 +15,6 @@ from ompbind.planning.cpu_pool import Ground, make_ground
 from ompbind.planning.occupancy import WAYS_OUT, AvailableCpus
 from ompbind.planning.oversubscription import fill, split_core
 from ompbind.planning.plan import Placement
-from ompbind.planning.request import Request
 from ompbind.planning.strategies.core_sequence import make_field
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
 
@@ -52,7 +51,9 @@ def _divided(ground: Ground) -> list[Placement]:
     units, reserved = _withhold(ground, _units(ground))
     field = make_field(ground.machine, units)
     check_strategy(field, request.strategy)
-    each = _units_each(request, units)
+    each = None  # the cores that --threads asks for, with those to be reserved
+    if request.threads is not None:
+        each = -(-request.threads // min(len(unit) for unit in units)) + request.reserve
     strategy = STRATEGIES[request.strategy]
     ranks = request.ranks or strategy.auto_ranks(field, each)
     if strategy.level:
@@ -162,13 +163,6 @@ def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
     return (
         union(core.cpus for core in touched(available.machine.at(Level.CORE), union(units))) & available.free
     )
-
-
-def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
-    """Return the cores that --threads asks for, with those to be reserved; None when it does not say."""
-    if request.threads is None:
-        return None
-    return -(-request.threads // min(len(unit) for unit in units)) + request.reserve
 
 
 def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Placement]:

@@ -101,16 +101,13 @@ class Request(Record):
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"{self.threads} threads per rank are too few", hint="ask for at least 1")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
-            raise RequestError(
-                f"--smt {self.smt} keeps no CPU of a core", hint="use 1 or more, 'auto' or 'all'"
-            )
+            hint = "use 1 or more, 'auto' or 'all'"
+            raise RequestError(f"--smt {self.smt} keeps no CPU of a core", hint=hint)
         if min(self.reserve, self.reserve_total) < 0:
             raise RequestError("a negative number of cores cannot be reserved")
         if self.reserve and self.reserve_total:
-            raise RequestError(
-                "--reserve and --reserve-total contradict each other",
-                hint="use --reserve for cores of every rank, --reserve-total for cores of the machine",
-            )
+            hint = "use --reserve for cores of every rank, --reserve-total for cores of the machine"
+            raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
 
 
 _KINDS: Mapping[str, tuple[type, str]] = {
