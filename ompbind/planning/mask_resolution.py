@@ -12,7 +12,9 @@ from ompbind.planning.occupancy import AvailableCpus, in_use
 Parts = tuple[tuple[int, ...], ...]
 
 
-def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False) -> tuple[Parts, list[str]]:
+def select(
+    mask: Mask, available: AvailableCpus, *, allow_partial: bool = False
+) -> tuple[Parts, tuple[str, ...]]:
     """Return the CPUs of every part of a mask, in order, and texts on what had to be dropped.
 
     CPUs that cannot be used are a MaskError, or dropped if partial.
@@ -27,7 +29,7 @@ def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False)
         if not cpus:
             raise part_fault(mask, items, "no CPU is left here", _allowed_hint(available))
         parts.append(cpus)
-    return tuple(parts), list(dict.fromkeys(dropped))
+    return tuple(parts), tuple(dict.fromkeys(dropped))
 
 
 def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:

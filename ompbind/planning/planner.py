@@ -87,7 +87,7 @@ def _fault_alone(available: AvailableCpus, request: Request) -> str:
 def _complete(machine: Machine, request: Request, shares: Sequence[Placement]) -> Iterator[Placement]:
     """Add nodes, places and threads to what ranks get; those with one tuple of CPUs are alike."""
     core_of, node_of = index_by_cpu(machine.at(Level.CORE)), index_by_cpu(machine.at(Level.NODE))
-    memory_of = serving(machine.nodes)
+    domains, memory_of = machine.at(Level.NODE), serving(machine.nodes)
     told = machine.bindable and choose_style(request) is not Style.UNBOUND
     handed_out = sum(len(share.cpus) for share in shares)
     made: Placement | None = None
@@ -97,7 +97,7 @@ def _complete(machine: Machine, request: Request, shares: Sequence[Placement]) -
             yield made
             continue
         found = sorted({node_of[cpu] for cpu in share.cpus if cpu in node_of})
-        numbers = (machine.at(Level.NODE)[at].os_id for at in found)
+        numbers = (domains[at].os_id for at in found)
         nodes = tuple(number for number in numbers if number is not None)
         cores: dict[int, list[int]] = {}
         for cpu in share.cpus:
