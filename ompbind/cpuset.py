@@ -150,10 +150,6 @@ def run_text(start: int, length: int) -> str:
     return str(start) if length == 1 else f"{start}-{start + length - 1}"
 
 
-EVEN = 4
-"""Runs that are written as a stride from this number on; fewer are easier to read one by one."""
-
-
 def runs_texts(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Write runs in their order, four and more evenly spaced ones as one stride: "0-62:2", "0-31:2/8".
 
@@ -162,8 +158,9 @@ def runs_texts(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
     at = 0
     while at < len(runs):
         even = _evenly_spaced(runs, at)
-        yield stride_text(runs[at : at + even]) if even >= EVEN else run_text(*runs[at])
-        at += even if even >= EVEN else 1
+        even = even if even >= 4 else 1  # fewer are easier to read one by one
+        yield stride_text(runs[at : at + even]) if even > 1 else run_text(*runs[at])
+        at += even
 
 
 def sequence_texts(numbers: Sequence[int]) -> Iterator[str]:

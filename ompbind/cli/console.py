@@ -2,13 +2,12 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 if TYPE_CHECKING:  # --version and errors of usage need none of them, which take 7 ms to import
-    from ompbind.openmp.variables import Inherited
     from ompbind.planning.plan import Plan
     from ompbind.registry.claims import Registry
     from ompbind.report.text import Screen
@@ -50,12 +49,12 @@ def say_registry(registry: "Registry", *, verbose: bool = False) -> None:
             say(text)
 
 
-def say_changed(changed: Sequence["Inherited"]) -> None:
+def say_changed(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
     """Say which inherited variables the ranks will not see as they are."""
     if not changed:
         return
-    cleared = [f"{one.name}={one.before}" for one in changed if one.after is None]
-    replaced = [f"{one.name}={one.before} (now {one.after})" for one in changed if one.after is not None]
+    cleared = [f"{name}={before[name]}" for name, after in changed.items() if after is None]
+    replaced = [f"{name}={before[name]} (now {now})" for name, now in changed.items() if now is not None]
     parts = [f"cleared {', '.join(cleared)}"] if cleared else []
     parts += [f"replaced {', '.join(replaced)}"] if replaced else []
     say(f"inherited variables that would defeat the placement: {'; '.join(parts)} (--keep-env leaves them)")

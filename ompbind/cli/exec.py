@@ -65,7 +65,7 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
         claim = registry.register(plan)
     if seat.local_rank == 0 and not options["quiet"]:
         say_notes(plan)
-        say_changed(find_changed(plan, job))
+        say_changed(job.base, find_changed(plan, job))
         say_registry(registry)
     _become(make_command(plan, seat, job), claim)
 

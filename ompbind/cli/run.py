@@ -99,7 +99,7 @@ def _tell(plan: Plan, registry: Registry, job: Job, options: Mapping[str, Any]) 
         _show(plan, job, options, err=True)
     else:
         say_notes(plan)
-        say_changed(find_changed(plan, job))
+        say_changed(job.base, find_changed(plan, job))
     say_registry(registry, verbose=options["verbose"])
 
 
@@ -114,7 +114,7 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
 
         text += f"\nranks meet at: {meeting_point(dict(job.extra))}"
     (tell if err else click.echo)(text)
-    say_changed(find_changed(plan, job))
+    say_changed(job.base, find_changed(plan, job))
 
 
 def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, Any]) -> Outcome:

@@ -14,7 +14,7 @@ from ompbind.errors import MaskError
 from ompbind.machine.model import Level
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, Word, parse_mask
-from ompbind.planning.request import Compat, Request
+from ompbind.planning.request import Request
 from ompbind.record import Record
 
 Environment = Mapping[str, str]
@@ -86,8 +86,8 @@ def fill_request(request: Request, family: str, env: Environment, given: Collect
             others.append(f"{wish.name}={wish.value} is not used: {reason}")
         else:
             read.append(f"{wish.name}={wish.value} is read as {wish.meaning}")
-    compat = Compat(family=family, read=tuple(read), others=(*others, load_framework(family).effect))
-    return request.replace(compat=compat)
+    others.append(load_framework(family).effect)
+    return request.replace(compat=family, compat_read=tuple(read), compat_others=tuple(others))
 
 
 def ranks_lose(family: str) -> tuple[str, ...]:
@@ -150,12 +150,11 @@ def _reserve_wish(name: str, text: str) -> Wish:
     """Read CPUs to keep free, per rank, as its documentation has it."""
     number = text.strip()
     if not (number.isascii() and number.isdigit() and len(number) <= 5):
-        raise _fault(
-            name, text, f"{number!r} is not a number of cores", "write how many cores of each rank, as in '1'"
-        )
+        hint = "write how many cores of each rank, as in '1'"
+        raise _fault(name, text, f"{number!r} is not a number of cores", hint)
     return Wish(
         name=name,
-        value=text.strip(),
+        value=number,
         meaning=f"cores kept free of each rank (--reserve {int(number)})",
         fills={"reserve": int(number)},
         beaten_by=("reserve", "reserve_total"),
@@ -193,16 +192,15 @@ def _node_items(name: str, text: str, items: tuple[Item, ...]) -> Iterator[Item]
 
 def _parse(name: str, text: str, hint: str) -> Mask:
     """Parse the lists of a variable, in which blanks may stand around every number."""
-    squeezed = re.sub(r"[^,|]+", lambda item: _squeeze(item[0]), text)
+
+    def squeeze(item: re.Match[str]) -> str:  # blanks around a dash move to the end: all else keeps its place
+        return re.sub(r"[ \t]*-[ \t]*", "-", item[0]).ljust(len(item[0]))
+
+    squeezed = re.sub(r"[^,|]+", squeeze, text)
     try:
         return parse_mask(squeezed).replace(text=text)
     except MaskError as fault:
         raise MaskError(f"{name}: {fault.message}", text=text, span=fault.span, hint=hint) from None
-
-
-def _squeeze(item: str) -> str:
-    """Move blanks around a dash to the end of an item, so that everything else keeps its place."""
-    return re.sub(r"[ \t]*-[ \t]*", "-", item).ljust(len(item))
 
 
 def _fault(name: str, text: str, message: str, hint: str) -> MaskError:

@@ -6,11 +6,12 @@ a machine does not have.
 """
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from ompbind.cpuset import CPU_LIMIT
 from ompbind.errors import MaskError
-from ompbind.masks.grammar import SELECTABLE, WORDS, is_hex, item_spans, read_items, split
+from ompbind.masks.grammar import SELECTABLE, WORDS, Span, is_hex, item_spans, read_items, split
 
 _SIGNS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]{}<>")
 """Signs that stand for those of the grammar in other places, and those that stand for nothing."""
@@ -34,15 +35,14 @@ def mended(text: str) -> str:
     """Return the closest mask text without faults; "auto" where nothing of it can be kept."""
     if text.strip().lower() in WORDS:
         return text.strip().lower()
-    parts = (_mend_part(text, span) for span in split(text, (0, len(text)), "|"))
+    parts = (_mend_items(text, span, _mend_item) for span in split(text, (0, len(text)), "|"))
     return "|".join(part for part in parts if part) or "auto"
 
 
-def _mend_part(text: str, part: tuple[int, int]) -> str:
-    """Return a part with its items mended; "" if none is left."""
+def _mend_items(text: str, part: Span, mend: Callable[[str], str]) -> str:
+    """Return the items of a part, those mended that the grammar does not take; "" if none is left."""
     items = [text[begin:end] for begin, end in item_spans(text, part)]
-    kept = [item if _reads(item) else _mend_item(item) for item in items]
-    return ",".join(item for item in kept if item)
+    return ",".join(filter(None, (item if _reads(item) else mend(item) for item in items)))
 
 
 def _reads(text: str) -> bool:
@@ -56,9 +56,7 @@ def _reads(text: str) -> bool:
 def _mend_item(item: str) -> str:
     """Return what is left of an item, which can be several; "" if nothing is."""
     tidied = _tidy(item)
-    pieces = [tidied[begin:end] for begin, end in item_spans(tidied, (0, len(tidied)))]
-    kept = [piece if _reads(piece) else _mend_piece(piece) for piece in pieces]
-    return ",".join(piece for piece in kept if piece)
+    return _mend_items(tidied, (0, len(tidied)), _mend_piece)
 
 
 def _tidy(item: str) -> str:
@@ -81,10 +79,6 @@ def _mend_piece(piece: str) -> str:
     sign, body = ("^", piece[1:]) if piece.startswith("^") else ("", piece)
     made = sign + next(mend for looks, mend in _MENDS if re.match(looks, body))(body)
     return made if _reads(made) else ""
-
-
-def _mend_word(_body: str) -> str:
-    return "all"
 
 
 def _mend_hex(body: str) -> str:
@@ -136,7 +130,7 @@ def _clipped(digits: str | None) -> int | None:
 
 
 _MENDS = (
-    (r"(auto|none|nobind|any|every|everything|all|\*)$", _mend_word),
+    (r"(auto|none|nobind|any|every|everything|all|\*)$", lambda _body: "all"),
     (r"0?x|(?=.*[a-f])[0-9a-f]{2,}$", _mend_hex),
     (r"[a-z]", _mend_chain),
     (r"", _mend_numbers),

@@ -98,7 +98,8 @@ def _item(text: str, span: Span) -> Item:
     if is_hex(token) and token[0] != "^":
         return Item(span=span, taken_away=taken_away, cpus=_hex(text, (begin, end)))
     if _is_chain(token):
-        return Item(span=span, taken_away=taken_away, chain=_chain(text, (begin, end)))
+        chain = tuple(_selector(text, piece) for piece in split(text, (begin, end), "."))
+        return Item(span=span, taken_away=taken_away, chain=chain)
     return Item(span=span, taken_away=taken_away, cpus=_range(text, (begin, end)))
 
 
@@ -116,10 +117,6 @@ def _hex(text: str, span: Span) -> tuple[int, ...]:
     if not cpus:
         raise _fault(text, span, "this mask names no CPU")
     return cpus
-
-
-def _chain(text: str, span: Span) -> tuple[Selector, ...]:
-    return tuple(_selector(text, piece) for piece in split(text, span, "."))
 
 
 def _selector(text: str, span: Span) -> Selector:

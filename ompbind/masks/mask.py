@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from ompbind.cpuset import CpuSet, range_text, sequence_texts
 from ompbind.errors import MaskError
-from ompbind.masks.grammar import Item, Selector, read_items, split
+from ompbind.masks.grammar import Item, read_items, split
 from ompbind.record import Record
 
 
@@ -69,16 +69,13 @@ def item_text(item: Item) -> str:
     sign = "^" if item.taken_away else ""
     if item.cpus:
         return ",".join(sign + piece for piece in sequence_texts(item.cpus))
-    return sign + (".".join(map(_selector_text, item.chain)) or "all")
+    chain = (f"{one.level}:{'#' if one.by_os_number else ''}{range_text(one.numbers)}" for one in item.chain)
+    return sign + (".".join(chain) or "all")
 
 
 def part_fault(mask: Mask, items: tuple[Item, ...], message: str, hint: str) -> MaskError:
     """Make the error about some items of a mask, marked from the first to the last of them."""
     return MaskError(message, text=mask.text, span=(items[0].span[0], items[-1].span[1]), hint=hint)
-
-
-def _selector_text(selector: Selector) -> str:
-    return f"{selector.level}:{'#' if selector.by_os_number else ''}{range_text(selector.numbers)}"
 
 
 def _meant(part: Iterable[Item]) -> Iterator[Item]:

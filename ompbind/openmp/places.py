@@ -7,7 +7,7 @@ most runtimes, and everything that it creates inherits that, so the first place 
 unless the mode is "exact".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
@@ -22,38 +22,15 @@ Cores = Sequence[CpuSet]
 
 def make_places(cpus: Sequence[int], cores: Cores, bind: Bind) -> tuple[CpuSet, ...]:
     """Make the places of a rank with these CPUs, in order; none at all for Bind.NONE."""
-    return tuple(_MODES[bind](cpus, cores))
-
-
-def _rank(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
-    yield CpuSet(cpus)
-
-
-def _thread(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
-    yield CpuSet(cpus)
-    yield from (CpuSet((cpu,)) for cpu in cpus[1:])
-
-
-def _core(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
-    yield CpuSet(cpus)
-    yield from cores[1:]
-
-
-def _exact(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
-    yield from (CpuSet((cpu,)) for cpu in cpus)
-
-
-def _none(cpus: Sequence[int], cores: Cores) -> Iterator[CpuSet]:
-    yield from ()
-
-
-_MODES: Mapping[Bind, Callable[[Sequence[int], Cores], Iterator[CpuSet]]] = {
-    Bind.RANK: _rank,
-    Bind.CORE: _core,
-    Bind.THREAD: _thread,
-    Bind.EXACT: _exact,
-    Bind.NONE: _none,
-}
+    if bind is Bind.NONE:
+        return ()
+    whole = CpuSet(cpus)
+    if bind is Bind.RANK:
+        return (whole,)
+    if bind is Bind.CORE:
+        return (whole, *cores[1:])
+    each = tuple(CpuSet((cpu,)) for cpu in cpus)
+    return each if bind is Bind.EXACT else (whole, *each[1:])
 
 
 def places_text(places: Sequence[CpuSet]) -> str | None:

@@ -78,22 +78,17 @@ class RuntimeFacts(Record):
     leaves: str = ""
 
 
+_KMP_CLEARS = (
+    KMP_AFFINITY, "KMP_HW_SUBSET", "KMP_PLACE_THREADS", "KMP_TOPOLOGY_METHOD", "KMP_HIDDEN_HELPER_AFFINITY",
+    "KMP_ALL_THREADS", "KMP_DEVICE_THREAD_LIMIT", "KMP_TEAMS_THREAD_LIMIT", "KMP_DYNAMIC_MODE",
+)  # fmt: skip
+
 _KMP = RuntimeFacts(
     library="",
     stems=(),
     sonames=(),
     packages="",
-    clears=(
-        KMP_AFFINITY,
-        "KMP_HW_SUBSET",
-        "KMP_PLACE_THREADS",
-        "KMP_TOPOLOGY_METHOD",
-        "KMP_HIDDEN_HELPER_AFFINITY",
-        "KMP_ALL_THREADS",
-        "KMP_DEVICE_THREAD_LIMIT",
-        "KMP_TEAMS_THREAD_LIMIT",
-        "KMP_DYNAMIC_MODE",
-    ),
+    clears=_KMP_CLEARS,
     subsets=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
     reads_kmp_affinity=True,
     spins=(("KMP_LIBRARY", ("turnaround",)), ("KMP_BLOCKTIME", ("infinite", "infinity"))),
@@ -102,6 +97,10 @@ _KMP = RuntimeFacts(
     leaves="/dev/shm/__KMP_REGISTERED_LIB_{pid}_{uid}",
 )
 """What the runtimes of LLVM and Intel have in common, which are of one origin."""
+
+
+# what it says of itself is the same in all versions
+_LLVM_NAMES = (("__kmpc_fork_call_if", 16), ("omp_in_explicit_task", 15), ("__kmpc_fork_call", 14))
 
 
 class OmpRuntime(StrEnum):
@@ -141,12 +140,7 @@ class OmpRuntime(StrEnum):
             folders=("/usr/lib/llvm-*/lib",),
             project="LLVM",
             version_folder="llvm-",
-            # what it says of itself is the same in all versions
-            version_names=(
-                ("__kmpc_fork_call_if", 16),
-                ("omp_in_explicit_task", 15),
-                ("__kmpc_fork_call", 14),
-            ),
+            version_names=_LLVM_NAMES,
             resets_from=15,
             forks_safely_from=16,
         ),

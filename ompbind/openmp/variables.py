@@ -11,23 +11,12 @@ from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind, Binding, Style
 from ompbind.openmp.places import places_text
 from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
-from ompbind.record import Record
 
 THREAD_COUNTS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "NUMBA_NUM_THREADS",
-    "POLARS_MAX_THREADS",
-    "RAYON_NUM_THREADS",
-    "LOKY_MAX_CPU_COUNT",
-    "PYTHON_CPU_COUNT",
-    "GOMAXPROCS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT", "PYTHON_CPU_COUNT", "GOMAXPROCS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
 """Variables that thread pools read their size from; each one gets the threads of the rank."""
 
 LIBUV = "UV_THREADPOOL_SIZE"
@@ -35,23 +24,10 @@ LIBUV_LEAST = 4
 """The pool of Node.js, whose threads mostly wait for files, and how many it has when nothing is said."""
 
 DEFEATING = (
-    *CLEARED,
-    "OMP_THREAD_LIMIT",
-    "OMP_TEAMS_THREAD_LIMIT",
-    "OMP_DYNAMIC",
-    "GOTO_NUM_THREADS",
-    "MKL_DOMAIN_NUM_THREADS",
-    *STANDARD,
-)
+    *CLEARED, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
+    "MKL_DOMAIN_NUM_THREADS", *STANDARD,
+)  # fmt: skip
 """Variables that would move or narrow the threads of a rank when inherited from the caller."""
-
-
-class Inherited(Record):
-    """A variable of the caller that the plan changes: its value there and its value for the rank."""
-
-    name: str
-    before: str
-    after: str | None
 
 
 def make_openmp_variables(
@@ -90,10 +66,6 @@ def split_words(value: str) -> set[str]:
     return set(value.lower().replace(" ", "").split(","))
 
 
-def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> tuple[Inherited, ...]:
-    """Return the variables of `base` that `variables` would clear or change, in a fixed order."""
-    return tuple(
-        Inherited(name=name, before=base[name], after=after)
-        for name, after in sorted(variables.items())
-        if name in base and base[name] != after
-    )
+def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return those of `variables` that clear or change what `base` has, in a fixed order."""
+    return {name: value for name, value in sorted(variables.items()) if base.get(name, value) != value}

@@ -13,30 +13,17 @@ from ompbind.machine.model import Level, touched
 from ompbind.masks.mask import part_fault
 from ompbind.planning.cpu_pool import Ground, make_ground
 from ompbind.planning.occupancy import WAYS_OUT, AvailableCpus
-from ompbind.planning.oversubscription import fill, split_core, take_turns
-from ompbind.planning.request import Request
-from ompbind.planning.strategies.core_sequence import Ask, make_field
+from ompbind.planning.oversubscription import fill, split_core
+from ompbind.planning.plan import Placement
+from ompbind.planning.strategies.core_sequence import make_field
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
-from ompbind.record import Record
 
 SMT_SUGGESTED = 4
 """Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""
 
 
-class Share(Record):
-    """One rank's CPUs before threads and places are decided, and what is reserved for it."""
-
-    cpus: tuple[int, ...]
-    reserved: CpuSet = EMPTY
-
-    @property
-    def cpuset(self) -> CpuSet:
-        """The CPUs without their order."""
-        return CpuSet(self.cpus)
-
-
-def make_shares(ground: Ground) -> list[Share]:
-    """Give every rank its share; PlanError when a rank would get nothing, or what another has."""
+def make_shares(ground: Ground) -> list[Placement]:
+    """Give every rank its CPUs, and what is reserved; PlanError for nothing, or for what another rank has."""
     if not ground.request.share:
         _check_overlap(ground)
     shares = _given(ground) if ground.parts else _divided(ground)
@@ -46,7 +33,7 @@ def make_shares(ground: Ground) -> list[Share]:
     return shares
 
 
-def _given(ground: Ground) -> list[Share]:
+def _given(ground: Ground) -> list[Placement]:
     """Take the parts of the mask as they are, pruned and reserved from only as asked."""
     more, extra = divmod(ground.request.reserve_total, len(ground.parts))
     shares = []
@@ -58,25 +45,28 @@ def _given(ground: Ground) -> list[Share]:
     return shares
 
 
-def _divided(ground: Ground) -> list[Share]:
+def _divided(ground: Ground) -> list[Placement]:
     """Let the strategy divide the ground among the ranks."""
     request = ground.request
     units, reserved = _withhold(ground, _units(ground))
     field = make_field(ground.machine, units)
     check_strategy(field, request.strategy)
-    each = _units_each(request, units)
+    each = None  # the cores that --threads asks for, with those to be reserved
+    if request.threads is not None:
+        each = -(-request.threads // min(len(unit) for unit in units)) + request.reserve
     strategy = STRATEGIES[request.strategy]
     ranks = request.ranks or strategy.auto_ranks(field, each)
     if strategy.level:
         field = field.narrowed(tuple(sorted(at for domain in field.domains(strategy.level) for at in domain)))
         units = field.units
     if strategy.overlapping:
-        shares = [_share(ground, 0, units, request.reserve)] * ranks
+        every = _share(ground, 0, units, request.reserve)
+        shares = [every.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
         _check_room(ground, ranks, len(units))
         shares = _crowded(ground, units, ranks)
     else:
-        cuts = strategy.divide(field, Ask(ranks=ranks, units=each))
+        cuts = strategy.divide(field, ranks, each)
         mine = ([units[at] for at in cut] for cut in cuts)
         shares = [_share(ground, rank, cores, request.reserve) for rank, cores in enumerate(mine)]
     return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
@@ -94,14 +84,16 @@ def _check_room(ground: Ground, ranks: int, cores: int) -> None:
         )
 
 
-def _share(ground: Ground, rank: int, units: Sequence[CpuSet], reserve: int) -> Share:
+def _share(ground: Ground, rank: int, units: Sequence[CpuSet], reserve: int) -> Placement:
     """Make a rank's share of its units: the last `reserve` of them are kept free."""
     keep = len(units) - reserve
     if keep < 1:
         raise _nothing_left(rank, len(units), reserve)
     kept = union(units[:keep])
     part = tuple(cpu for cpu in ground.parts[rank] if cpu in kept) if ground.parts else ()
-    return Share(cpus=part or _in_order(ground, kept), reserved=_whole(ground.available, units[keep:]))
+    return Placement(
+        rank=rank, cpus=part or _in_order(ground, kept), reserved=_whole(ground.available, units[keep:])
+    )
 
 
 def _in_order(ground: Ground, cpus: CpuSet) -> tuple[int, ...]:
@@ -173,14 +165,7 @@ def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
     )
 
 
-def _units_each(request: Request, units: tuple[CpuSet, ...]) -> int | None:
-    """Return the cores that --threads asks for, with those to be reserved; None when it does not say."""
-    if request.threads is None:
-        return None
-    return -(-request.threads // min(len(unit) for unit in units)) + request.reserve
-
-
-def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Share]:
+def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
     """Let ranks share cores: each core has its unit for one rank, and is divided for several."""
     if ground.request.reserve:
         raise _nothing_left(ranks - 1, 1, ground.request.reserve)
@@ -192,14 +177,14 @@ def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Shar
     if ranks > len(cpus):
         if not ground.request.share:
             raise _too_many(ground, ranks, CpuSet(cpus))
-        return [Share(cpus=tuple(turn)) for turn in take_turns(cpus, ranks)]
+        return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
     counts = fill([len(room) for room in rooms], ranks)
     used = [
         unit if len(unit) >= hosted else _prune(room, hosted, ground.request.sibling)
         for unit, room, hosted in zip(units, rooms, counts, strict=True)
     ]
     parts = [part for core, hosted in zip(used, counts, strict=True) for part in split_core(core, hosted)]
-    return [Share(cpus=_in_order(ground, part)) for part in parts]
+    return [Placement(rank=rank, cpus=_in_order(ground, part)) for rank, part in enumerate(parts)]
 
 
 def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
@@ -226,7 +211,7 @@ def _check_overlap(ground: Ground) -> None:
         seen |= part
 
 
-def _check_reserve(ground: Ground, shares: list[Share]) -> None:
+def _check_reserve(ground: Ground, shares: list[Placement]) -> None:
     """Refuse to reserve a core of which another rank has CPUs, or has reserved some."""
     if not any(share.reserved for share in shares):
         return
@@ -243,7 +228,7 @@ def _check_reserve(ground: Ground, shares: list[Share]) -> None:
             earlier |= share.reserved
 
 
-def _check_smt(ground: Ground, shares: list[Share], limit: int) -> None:
+def _check_smt(ground: Ground, shares: list[Placement], limit: int) -> None:
     """Refuse parts that together use more hardware threads of a core than asked for."""
     used = union(share.cpuset for share in shares)
     for core in touched(ground.machine.at(Level.CORE), used):

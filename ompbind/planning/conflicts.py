@@ -3,7 +3,7 @@
 Two runs are in each other's way on a whole core: its hardware threads share what makes it fast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
@@ -34,19 +34,18 @@ def check_alone(plan: Plan) -> None:
         )
 
 
-def explain_neighbours(plan: Plan) -> list[Note]:
+def explain_neighbours(plan: Plan) -> Iterator[Note]:
     """Tell of CPUs that other runs use as well, and of those that are left to them."""
-    shared, available, avoided = _shared(plan), _among(plan), plan.avoided & plan.machine.allowed
+    sharing, shared, avoided = plan.request.sharing, _shared(plan), plan.avoided & plan.machine.allowed
     unknown = plan.machine.source != "live" and not plan.occupied
-    if unknown and plan.request.sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
-        text = f"--{plan.request.sharing} changes nothing: live runs are known on the live machine only"
-        return [Note(code="avoided", text=text)]
-    if shared and plan.request.sharing is Sharing.WARN:
-        text = f"{in_use(available, shared)} as well (--avoid plans on what is free, --share is silent)"
-        return [Note(code="overlaps-run", text=text, warning=True)]
-    if avoided:
-        return [Note(code="avoided", text=f"left to others: {in_use(available, avoided)}")]
-    return []
+    if unknown and sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
+        text = f"--{sharing} changes nothing: live runs are known on the live machine only"
+        yield Note(code="avoided", text=text)
+    elif shared and sharing is Sharing.WARN:
+        text = f"{in_use(_among(plan), shared)} as well (--avoid plans on what is free, --share is silent)"
+        yield Note(code="overlaps-run", text=text, warning=True)
+    elif avoided:
+        yield Note(code="avoided", text=f"left to others: {in_use(_among(plan), avoided)}")
 
 
 def _among(plan: Plan) -> AvailableCpus:

@@ -6,10 +6,10 @@ from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Domain, Level, Machine, touched
 from ompbind.masks.mask import Mask, Word, part_fault
-from ompbind.planning.mask_resolution import Selection, machine_order, select
+from ompbind.planning.mask_resolution import machine_order, select
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note
-from ompbind.planning.request import Request
+from ompbind.planning.request import Request, Smt
 from ompbind.record import Record
 
 
@@ -50,37 +50,36 @@ def make_ground(available: AvailableCpus, request: Request) -> Ground:
             state = "free" if available.avoided else "allowed"
             raise PlanError(f"no {kind}core is {state} here", hint=_kinds_hint(machine))
         return Ground(available=available, request=request, cpus=everything, position=_positions(everything))
-    chosen = _keep_kind(
-        select(request.mask, available, allow_partial=request.allow_partial), machine, request
+    mask = request.mask
+    selected, dropped = select(mask, available, allow_partial=request.allow_partial)
+    wanted = machine.of_kind(request.core_kind)
+    parts = tuple(tuple(cpu for cpu in part if cpu in wanted) for part in selected)
+    for items, part in zip(mask.parts, parts, strict=True):
+        if not part:
+            raise part_fault(mask, items, f"no {request.core_kind} core is left here", _kinds_hint(machine))
+    _check_parts(mask, request.ranks)
+    cpus = tuple(cpu for part in parts for cpu in part)
+    partial = (
+        Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
     )
-    _check_parts(request.mask, request.ranks, chosen)
-    cpus = tuple(cpu for part in chosen.parts for cpu in part)
     return Ground(
         available=available,
         request=request,
         cpus=cpus,
         position=_positions(cpus),
         explicit=True,
-        parts=chosen.parts if len(chosen.parts) > 1 else (),
-        notes=(
-            *(
-                Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True)
-                for text in chosen.dropped
-            ),
-            *_pruned(machine, request, CpuSet(cpus)),
-        ),
+        parts=parts if len(parts) > 1 else (),
+        notes=(*partial, *_explain_pruning(machine, request.smt, CpuSet(cpus))),
     )
 
 
-def _pruned(machine: Machine, request: Request, named_cpus: CpuSet) -> Iterator[Note]:
+def _explain_pruning(machine: Machine, limit: Smt, named_cpus: CpuSet) -> Iterator[Note]:
     """Tell of CPUs that a mask names and --smt leaves out."""
-    if isinstance(request.smt, int):
-        full = [core.cpus & named_cpus for core in machine.at(Level.CORE)]
-        more = union(cpus for cpus in full if len(cpus) > request.smt)
-        if more:
-            told = named("CPU", more)
-            text = f"of {told}, which the mask names, --smt {request.smt} uses {request.smt} of each core"
-            yield Note(code="smt", text=text)
+    full = (core.cpus & named_cpus for core in machine.at(Level.CORE))
+    if isinstance(limit, int) and (more := union(cpus for cpus in full if len(cpus) > limit)):
+        told = named("CPU", more)
+        text = f"of {told}, which the mask names, --smt {limit} uses {limit} of each core"
+        yield Note(code="smt", text=text)
 
 
 def _unnamed(available: AvailableCpus, request: Request) -> Iterator[int]:
@@ -89,19 +88,8 @@ def _unnamed(available: AvailableCpus, request: Request) -> Iterator[int]:
     if request.nodes is None:
         yield from machine_order(available.machine, available.ordinary & wanted)
     else:
-        (chosen,) = select(request.nodes, available).parts
+        (chosen,), _ = select(request.nodes, available)
         yield from (cpu for cpu in chosen if cpu in wanted)
-
-
-def _keep_kind(chosen: Selection, machine: Machine, request: Request) -> Selection:
-    """Keep of what a mask selects the cores of the kind that is asked for."""
-    wanted = machine.of_kind(request.core_kind)
-    parts = tuple(tuple(cpu for cpu in part if cpu in wanted) for part in chosen.parts)
-    for place, part in enumerate(parts):
-        if not part and request.mask is not None:
-            message = f"no {request.core_kind} core is left here"
-            raise part_fault(request.mask, request.mask.parts[place], message, _kinds_hint(machine))
-    return chosen.replace(parts=parts)
 
 
 def _kinds_hint(machine: Machine) -> str:
@@ -113,8 +101,8 @@ def _positions(cpus: Sequence[int]) -> dict[int, int]:
     return {cpu: at for at, cpu in enumerate(cpus)}
 
 
-def _check_parts(mask: Mask, ranks: int | None, chosen: Selection) -> None:
-    found = len(chosen.parts)
+def _check_parts(mask: Mask, ranks: int | None) -> None:
+    found = len(mask.parts)
     if found == 1 or ranks in (None, found):
         return
     many = [item for part in mask.parts[ranks:] for item in part]

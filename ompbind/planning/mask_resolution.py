@@ -8,18 +8,17 @@ from ompbind.machine.model import Domain, Level, Machine, touched
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, part_fault
 from ompbind.planning.occupancy import AvailableCpus, in_use
-from ompbind.record import Record
+
+Parts = tuple[tuple[int, ...], ...]
 
 
-class Selection(Record):
-    """The CPUs of every part, in order, and the texts of what had to be dropped."""
+def select(
+    mask: Mask, available: AvailableCpus, *, allow_partial: bool = False
+) -> tuple[Parts, tuple[str, ...]]:
+    """Return the CPUs of every part of a mask, in order, and texts on what had to be dropped.
 
-    parts: tuple[tuple[int, ...], ...]
-    dropped: tuple[str, ...] = ()
-
-
-def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False) -> Selection:
-    """Resolve a mask on a machine; CPUs that cannot be used are a MaskError, or dropped if partial."""
+    CPUs that cannot be used are a MaskError, or dropped if partial.
+    """
     parts: list[tuple[int, ...]] = []
     dropped: list[str] = []
     for items in mask.parts:
@@ -30,7 +29,7 @@ def select(mask: Mask, available: AvailableCpus, *, allow_partial: bool = False)
         if not cpus:
             raise part_fault(mask, items, "no CPU is left here", _allowed_hint(available))
         parts.append(cpus)
-    return Selection(parts=tuple(parts), dropped=tuple(dict.fromkeys(dropped)))
+    return tuple(parts), tuple(dict.fromkeys(dropped))
 
 
 def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:
@@ -86,17 +85,14 @@ def _unusable(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) 
     """Yield a fault for each reason why wanted CPUs cannot be used: absent, offline, not allowed."""
     machine = available.machine
     why = "not allowed here: outside the affinity mask or cgroup that ompbind was started in"
-    for cpus, one, many in (
-        (
-            wanted - machine.online - machine.offline,
-            "does not exist on this machine",
-            "do not exist on this machine",
-        ),
-        (wanted & machine.offline, "is offline", "are offline"),
-        ((wanted & machine.online) - machine.allowed, f"is {why}", f"are {why}"),
+    for cpus, verbs, fault in (
+        (wanted - machine.online - machine.offline, ("does", "do"), "not exist on this machine"),
+        (wanted & machine.offline, ("is", "are"), "offline"),
+        ((wanted & machine.online) - machine.allowed, ("is", "are"), why),
     ):
         if cpus:
-            yield part_fault(mask, (item,), _about(cpus, one, many), _allowed_hint(available))
+            message = f"{named('CPU', cpus)} {verbs[len(cpus) > 1]} {fault}"
+            yield part_fault(mask, (item,), message, _allowed_hint(available))
     avoided = wanted & machine.allowed & available.avoided
     if avoided:
         yield part_fault(mask, (item,), in_use(available, avoided), _allowed_hint(available))
@@ -105,10 +101,6 @@ def _unusable(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) 
 def _busy(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
     """Yield a fault for domains of which nothing is free; else they stand for what is."""
     return (fault for fault in _unusable(mask, item, wanted, available) if wanted <= available.avoided)
-
-
-def _about(cpus: CpuSet, one: str, many: str) -> str:
-    return f"{named('CPU', cpus)} {one if len(cpus) == 1 else many}"
 
 
 def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:

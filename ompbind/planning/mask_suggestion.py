@@ -4,7 +4,7 @@ A mask is mended step by step (`_CURES`), least change first, and the first one 
 with is the advice; nothing here knows the rules that a mask is refused by.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_
 
@@ -114,19 +114,14 @@ def _usable_selector(case: _Case, selector: Selector, insides: Sequence[CpuSet])
     if not known:
         by_index = selector.replace(by_os_number=False)
         return _usable_selector(case, by_index, insides) if selector.by_os_number else []
-    others = CpuSet(number for one in _selectors(case, selector) for number in one.numbers)
+    kind = selector.level, selector.by_os_number
+    chains = (one for part in case.mask.parts for item in part for one in item.chain)
+    alike = (one for one in chains if (one.level, one.by_os_number) == kind)
+    others = CpuSet(number for one in alike for number in one.numbers)
     numbers = known & CpuSet(selector.numbers) or known - others or known
     kept = tuple(numbers)
     is_even = CpuSet.from_list(range_text(kept)) == numbers
     return [selector.replace(numbers=kept if is_even else kept[:1])]
-
-
-def _selectors(case: _Case, like: Selector) -> Iterator[Selector]:
-    """Yield the selectors of the mask that name domains by the same numbers."""
-    items = (item for part in case.mask.parts for item in part)
-    for selector in (one for item in items for one in item.chain):
-        if (selector.level, selector.by_os_number) == (like.level, like.by_os_number):
-            yield selector
 
 
 def _keep_named(case: _Case, parts: _Parts) -> _Parts:
@@ -142,9 +137,7 @@ def _named(part: str) -> str:
 
 def _keep_first_names(case: _Case, parts: _Parts) -> _Parts:
     """Leave every CPU to the first part that names it, unless parts may share CPUs."""
-    if case.request.share:
-        return parts
-    return _without_earlier(case, parts, lambda cpus: cpus)
+    return parts if case.request.share else _without_earlier(case, parts, lambda used: used)
 
 
 def _keep_threads(case: _Case, parts: _Parts) -> _Parts:
@@ -152,20 +145,12 @@ def _keep_threads(case: _Case, parts: _Parts) -> _Parts:
     limit = case.request.smt
     if not isinstance(limit, int):
         return parts
-    cores = case.machine.at(Level.CORE)
-
-    def spent(used: CpuSet) -> CpuSet:
-        full = (core.cpus for core in touched(cores, used) if len(core.cpus & used) >= limit)
-        return union(full)
-
-    return _without_earlier(case, parts, spent)
+    return _without_earlier(case, parts, lambda used: _whole(case, used, limit))
 
 
 def _keep_cores(case: _Case, parts: _Parts) -> _Parts:
     """Leave every core to the first part that names it, where whole cores are to be reserved."""
-    if not case.request.reserve:
-        return parts
-    return _without_earlier(case, parts, lambda cpus: _whole(case, cpus))
+    return _without_earlier(case, parts, lambda used: _whole(case, used)) if case.request.reserve else parts
 
 
 def _without_earlier(case: _Case, parts: _Parts, spent: Callable[[CpuSet], CpuSet]) -> _Parts:
@@ -253,14 +238,16 @@ def _cpus(case: _Case, part: str) -> tuple[int, ...]:
     if not part:
         return ()
     try:
-        (cpus,) = select(parse_mask(part), case.available, allow_partial=True).parts
+        (cpus,), _ = select(parse_mask(part), case.available, allow_partial=True)
     except OmpbindError:
         return ()
     return tuple(cpu for cpu in cpus if cpu in case.wanted)
 
 
-def _whole(case: _Case, cpus: CpuSet) -> CpuSet:
-    return union(core.cpus for core in touched(case.machine.at(Level.CORE), cpus))
+def _whole(case: _Case, cpus: CpuSet, least: int = 1) -> CpuSet:
+    """Return the CPUs of all cores of which there are so many among some CPUs."""
+    cores = touched(case.machine.at(Level.CORE), cpus)
+    return union(core.cpus for core in cores if len(core.cpus & cpus) >= least)
 
 
 _CURES = (

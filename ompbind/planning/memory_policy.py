@@ -1,6 +1,6 @@
 """Deciding the memory policies of ranks, and what there is to say of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
@@ -16,17 +16,14 @@ def add_policies(plan: Plan) -> Plan:
     if plan.request.memory is Memory.LOCAL or not plan.machine.bindable:
         return plan
     node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
-    placements: list[Placement] = []
-    for one in plan.placements:
-        last = placements[-1] if placements else None
-        same = last is not None and last.cpus is one.cpus
-        policy = last.memory if last is not None and same else _make_policy(plan, one, node_of)
-        placements.append(one.replace(memory=policy))
+    distinct = {id(one.cpus): one for one in plan.placements}  # many ranks can have one tuple of CPUs
+    policies = {key: _make_policy(plan, one, node_of) for key, one in distinct.items()}
+    placements = (one.replace(memory=policies[id(one.cpus)]) for one in plan.placements)
     return plan.replace(placements=tuple(placements))
 
 
 def _make_policy(plan: Plan, one: Placement, node_of: Mapping[int, int]) -> MemoryPolicy | None:
-    nodes = usable(plan.machine, one)
+    nodes = usable(plan.machine, [one])
     if not nodes:
         return None
     cpus = [node_of.get(cpu) for cpu in one.cpus]
@@ -34,69 +31,66 @@ def _make_policy(plan: Plan, one: Placement, node_of: Mapping[int, int]) -> Memo
     return MemoryPolicy(mode=plan.request.memory, nodes=tuple(nodes), first=first)
 
 
-def usable(machine: Machine, one: Placement) -> CpuSet:
-    """Return those nodes that a rank's memory should come from which this process may have memory of."""
-    nodes = CpuSet(one.memory_nodes)
+def usable(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
+    """Return those nodes that memory of ranks should come from which this process may have memory of."""
+    nodes = CpuSet(node for one in placements for node in one.memory_nodes)
     return nodes if machine.memory_allowed is None else nodes & machine.memory_allowed
 
 
-def explain_memory(plan: Plan) -> list[Note]:
+def explain_memory(plan: Plan) -> Iterator[Note]:
     """Say from where memory comes, as far as it is not plainly the one node of each rank."""
-    if plan.request.memory is Memory.LOCAL:
-        return []
-    return [*_explain_lacking(plan), *_explain_limits(plan), *_explain_several(plan), *_explain_unset(plan)]
+    if plan.request.memory is not Memory.LOCAL:
+        served = [one for one in plan.placements if one.memory]
+        yield from _explain_nodes(plan, served)
+        yield from _explain_several(plan.request.memory, served)
+        yield from _explain_unset(plan)
 
 
-def _explain_lacking(plan: Plan) -> list[Note]:
-    """Tell of nodes that have CPUs of ranks but no memory."""
-    served = [one for one in plan.placements if one.memory]
-    lacking = CpuSet(node for one in served for node in one.nodes if node not in one.memory_nodes)
-    if not lacking:
-        return []
-    which = _ranks(one for one in served if not lacking.isdisjoint(CpuSet(one.nodes)))
-    text = f"{named('NUMA node', lacking)} without memory: that of {which} comes from the nearest that have"
-    return [Note(code="memory-nearest", text=f"{text} some")]
+def find_lacking(placements: Iterable[Placement]) -> CpuSet:
+    """Return the nodes that have CPUs of ranks but no memory."""
+    return CpuSet(node for one in placements for node in one.nodes if node not in one.memory_nodes)
 
 
-def _explain_limits(plan: Plan) -> list[Note]:
-    """Tell of nodes that would have memory for ranks, but not for this process."""
-    allowed = plan.machine.memory_allowed
-    short = [one for one in plan.placements if one.memory and len(one.memory.nodes) < len(one.memory_nodes)]
-    if allowed is None or not short:
-        return []
-    refused = CpuSet(node for one in short for node in one.memory_nodes) - allowed
-    text = f"memory of {named('NUMA node', refused)} is not allowed here (cpuset.mems: {allowed or 'none'}):"
-    return [Note(code=LIMITED, text=f"{text} none from there for {_ranks(short)}", warning=True)]
+def _explain_nodes(plan: Plan, served: Sequence[Placement]) -> Iterator[Note]:
+    """Tell of nodes of ranks that have no memory, or have some, but not for this process."""
+    if lacking := find_lacking(served):
+        which = _ranks(one for one in served if not lacking.isdisjoint(CpuSet(one.nodes)))
+        text = f"{named('NUMA node', lacking)} without memory: that of {which} comes from the nearest"
+        yield Note(code="memory-nearest", text=f"{text} that have some")
+    short = [one for one in served if one.memory and len(one.memory.nodes) < len(one.memory_nodes)]
+    if short:
+        refused = CpuSet(node for one in short for node in one.memory_nodes) - usable(plan.machine, short)
+        text = f"{_refusal(plan, refused)}: none from there for {_ranks(short)}"
+        yield Note(code=LIMITED, text=text, warning=True)
 
 
-def _explain_several(plan: Plan) -> list[Note]:
-    mode = plan.request.memory
-    policies = [(one, one.memory) for one in plan.placements if one.memory]
-    several = [one for one, policy in policies if len(policy.nodes) > 1]
-    single = [one for one, policy in policies if len(policy.nodes) == 1]
-    notes = []
+def _refusal(plan: Plan, nodes: CpuSet) -> str:
+    allowed = plan.machine.memory_allowed or "none"
+    return f"memory of {named('NUMA node', nodes)} is not allowed here (cpuset.mems: {allowed})"
+
+
+def _explain_several(mode: Memory, served: Sequence[Placement]) -> Iterator[Note]:
+    several = [one for one in served if one.memory and len(one.memory.nodes) > 1]
+    single = [one for one in served if one.memory and len(one.memory.nodes) == 1]
     if several and mode is not Memory.INTERLEAVE:
         text = f"memory of {_ranks(several)} may come from several NUMA nodes: from the one among them"
-        notes.append(Note(code="memory-several", text=f"{text} that is nearest to the CPU that asks first"))
+        yield Note(code="memory-several", text=f"{text} that is nearest to the CPU that asks first")
     if single and mode is Memory.INTERLEAVE:
         text = f"memory of {_ranks(single)} comes from one NUMA node: there is nothing to interleave"
-        notes.append(Note(code="memory-single", text=text))
-    return notes
+        yield Note(code="memory-single", text=text)
 
 
-def _explain_unset(plan: Plan) -> list[Note]:
+def _explain_unset(plan: Plan) -> Iterator[Note]:
     without = [one for one in plan.placements if one.memory is None]
-    if not without:
-        return []
     nodes = CpuSet(node for one in without for node in one.memory_nodes)
     if not plan.machine.bindable:
         why = "this system cannot bind memory"
     elif nodes:
-        allowed = plan.machine.memory_allowed or "none"
-        why = f"memory of {named('NUMA node', nodes)} is not allowed here (cpuset.mems: {allowed})"
+        why = _refusal(plan, nodes)
     else:
         why = "no NUMA node with memory is known for their CPUs"
-    return [unset_note(plan.request.memory, without, why)]
+    if without:
+        yield unset_note(plan.request.memory, without, why)
 
 
 def unset_note(mode: Memory, ranks: Iterable[Placement], why: str) -> Note:

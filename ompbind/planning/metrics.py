@@ -69,21 +69,14 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Measur
     sizes = [len(mine) for mine in cores.values()]
     kinds = {cpu: number for number, kind in enumerate(machine.kinds) for cpu in kind.cpus}
     room = {core_of[cpu]: cpu for cpu in usable}
+    sized = {cpus: (len(cores[cpus]), times) for cpus, times in alike.items()}
     return Measures(
         idle=len(room.keys() - owners.keys()),
         shared=sum(times > 1 for times in owners.values()),
         smallest=min(sizes, default=0),
         largest=max(sizes, default=0),
         mixed=sum(times for cpus, times in alike.items() if len({kinds.get(cpu) for cpu in cpus}) > 1),
-        borders=tuple(
-            _border(
-                machine,
-                level,
-                list(room.values()),
-                {cpus: (len(cores[cpus]), times) for cpus, times in alike.items()},
-            )
-            for level in _levels(machine)
-        ),
+        borders=tuple(_border(machine, level, list(room.values()), sized) for level in _levels(machine)),
     )
 
 

@@ -1,6 +1,6 @@
 """Why a plan is as it is: one function for each question that its notes answer, in one table; --strict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
@@ -19,21 +19,21 @@ def explain(plan: Plan) -> list[Note]:
     return [note for answer in _ANSWERS for note in answer(plan)]
 
 
-def _explain_machine(plan: Plan) -> list[Note]:
-    notes = [Note(code="machine", text=remark, warning=True) for remark in plan.machine.remarks]
+def _explain_machine(plan: Plan) -> Iterator[Note]:
+    for remark in plan.machine.remarks:
+        yield Note(code="machine", text=remark, warning=True)
     if not plan.machine.bindable:
         text = "this system cannot confine a process to CPUs: ranks only get thread counts"
-        notes.append(Note(code="not-bindable", text=text, warning=True))
-    return notes
+        yield Note(code="not-bindable", text=text, warning=True)
 
 
-def _explain_compat(plan: Plan) -> list[Note]:
+def _explain_compat(plan: Plan) -> Iterator[Note]:
     """Tell which variables of other programs were read, and as what."""
-    compat = plan.request.compat
-    return [Note(code="compat", text=text) for text in (*compat.read, *compat.others)] if compat else []
+    for text in (*plan.request.compat_read, *plan.request.compat_others):
+        yield Note(code="compat", text=text)
 
 
-def _explain_numbers(plan: Plan) -> list[Note]:
+def _explain_numbers(plan: Plan) -> Iterator[Note]:
     """Tell which NUMA nodes a mask means where the OS numbers them otherwise."""
     nodes = touched(plan.machine.at(Level.NODE), plan.machine.allowed)
     asked = {
@@ -45,50 +45,37 @@ def _explain_numbers(plan: Plan) -> list[Note]:
         for number in selector.numbers
     }
     other = [number for number in sorted(asked) if number < len(nodes) and nodes[number].os_id != number]
-    if not other:
-        return []
-    told = ", ".join(f"node:{number} is NUMA node {nodes[number].os_id} of the OS" for number in other)
-    return [
-        Note(code="node-numbers", text=f"masks count nodes along the machine: {told} (node:# takes these)")
-    ]
+    if other:
+        told = ", ".join(f"node:{number} is NUMA node {nodes[number].os_id} of the OS" for number in other)
+        text = f"masks count nodes along the machine: {told} (node:# takes these)"
+        yield Note(code="node-numbers", text=text)
 
 
-def _explain_smt(plan: Plan) -> list[Note]:
-    used = plan.used
+def _explain_unused(plan: Plan) -> Iterator[Note]:
+    """Tell of hardware threads, cores and CPUs set apart that no rank has."""
+    used, apart = plan.used, plan.machine.apart
     cores = plan.machine.at(Level.CORE)
-    spare = union(core.cpus - used for core in touched(cores, used)) & plan.idle - plan.machine.apart
-    if not spare or plan.request.smt == "all" or plan.request.mask is not None:
-        return []
-    text = f"hardware threads left idle beside ranks: {named('CPU', spare)} (--smt all uses them)"
-    return [Note(code="smt", text=text)]
+    beside = union(core.cpus for core in touched(cores, used))
+    spare = beside & plan.idle - apart
+    if spare and plan.request.smt != "all" and plan.request.mask is None:
+        text = f"hardware threads left idle beside ranks: {named('CPU', spare)} (--smt all uses them)"
+        yield Note(code="smt", text=text)
+    idle = plan.idle - apart
+    if free := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
+        cpus = union(core.cpus for core in free) & idle
+        yield Note(code="idle", text=f"{count(len(free), 'core')} idle ({named('CPU', cpus)})")
+    if left := plan.idle & apart - beside:
+        names = [name for name, cpus in plan.machine.reasons_apart if not cpus.isdisjoint(left)]
+        text = f"left out as {' or '.join(names)}: {named('CPU', left)} (a mask that names them uses them)"
+        yield Note(code="set-apart", text=text)
 
 
-def _explain_idle(plan: Plan) -> list[Note]:
-    used = plan.used
-    idle = plan.idle - plan.machine.apart
-    free = [core for core in plan.machine.at(Level.CORE) if core.cpus & idle and core.cpus.isdisjoint(used)]
-    if not free:
-        return []
-    cpus = union(core.cpus for core in free) & idle
-    return [Note(code="idle", text=f"{count(len(free), 'core')} idle ({named('CPU', cpus)})")]
-
-
-def _explain_apart(plan: Plan) -> list[Note]:
-    used = union(core.cpus for core in touched(plan.machine.at(Level.CORE), plan.used))
-    left = plan.idle & plan.machine.apart - used
-    if not left:
-        return []
-    names = [name for name, cpus in plan.machine.reasons_apart if not cpus.isdisjoint(left)]
-    text = f"left out as {' or '.join(names)}: {named('CPU', left)} (a mask that names them uses them)"
-    return [Note(code="set-apart", text=text)]
-
-
-def _explain_kinds(plan: Plan) -> list[Note]:
+def _explain_kinds(plan: Plan) -> Iterator[Note]:
     """Tell of ranks, or of threads of one rank, that run on cores of different strength."""
     used = plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
     if len(kinds) < 2:
-        return []
+        return
     mixed = CpuSet(
         one.rank for one in plan.placements if sum(not kind.cpus.isdisjoint(one.cpuset) for kind in kinds) > 1
     )
@@ -96,77 +83,60 @@ def _explain_kinds(plan: Plan) -> list[Note]:
     told = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
     remedy = " (--core-kind takes one)" if len({kind.name for kind in kinds}) > 1 else ""
     text = f"{who} kinds of cores, of which the weaker finish later{remedy}: {told}"
-    return [Note(code="mixed-kinds", text=text)]
+    yield Note(code="mixed-kinds", text=text)
 
 
-def _explain_nodes(plan: Plan) -> list[Note]:
-    crossing = CpuSet(one.rank for one in plan.placements if len(one.nodes) > 1)
-    if not crossing:
-        return []
-    subject = f"{named('rank', crossing)} {'has' if len(crossing) == 1 else 'have'}"
-    return [Note(code="crosses-nodes", text=f"{subject} CPUs of more than one NUMA node")]
+def _explain_nodes(plan: Plan) -> Iterator[Note]:
+    if crossing := CpuSet(one.rank for one in plan.placements if len(one.nodes) > 1):
+        subject = f"{named('rank', crossing)} {'has' if len(crossing) == 1 else 'have'}"
+        yield Note(code="crosses-nodes", text=f"{subject} CPUs of more than one NUMA node")
 
 
-def _explain_threads(plan: Plan) -> list[Note]:
-    notes = []
+def _explain_threads(plan: Plan) -> Iterator[Note]:
     quota, threads = plan.machine.quota, sum(one.threads for one in plan.placements)
     limited = [one.threads for one in plan.placements if one.threads < len(one.cpus)]
     if quota is not None and plan.request.threads is None and limited:
         text = f"the cgroup allows {quota:g} CPUs of time: threads per rank limited to {min(limited)}"
-        notes.append(Note(code="quota", text=text, warning=True))
+        yield Note(code="quota", text=text, warning=True)
     if quota is not None and threads > max(quota, len(plan.placements)):
         text = f"the cgroup allows {quota:g} CPUs of time for {threads} threads: expect them to be throttled"
-        notes.append(Note(code="quota", text=text, warning=True))
-    crowded = [one.rank for one in plan.placements if one.threads > len(one.cpus)]
-    if crowded:
+        yield Note(code="quota", text=text, warning=True)
+    if crowded := [one.rank for one in plan.placements if one.threads > len(one.cpus)]:
         text = f"more threads than CPUs in {named('rank', crowded)}: expect them to wait for each other"
-        notes.append(Note(code="oversubscribed", text=text, warning=True))
-    return notes
+        yield Note(code="oversubscribed", text=text, warning=True)
 
 
-def _explain_crowd(plan: Plan) -> list[Note]:
-    if STRATEGIES[plan.request.strategy].overlapping:
-        return []
-    owners: dict[int, set[int]] = {}
+def _explain_sharing(plan: Plan) -> Iterator[Note]:
+    """Tell of ranks that share cores or CPUs, unless the strategy gives all of them the same cores."""
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
-    for one in plan.placements:
-        for cpu in one.cpus:
-            owners.setdefault(core_of[cpu], set()).add(one.rank)
-    crowd = CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks)
-    if not crowd:
-        return []
-    return [Note(code="shared-cores", text=f"{named('rank', crowd)} share cores with others")]
+    owners: dict[int, set[int]] = {}
+    if not STRATEGIES[plan.request.strategy].overlapping:
+        for one in plan.placements:
+            for cpu in one.cpus:
+                owners.setdefault(core_of[cpu], set()).add(one.rank)
+    if crowd := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
+        yield Note(code="shared-cores", text=f"{named('rank', crowd)} share cores with others")
+    if sum(len(one.cpus) for one in plan.placements) != len(plan.used):
+        yield Note(code="shared", text="ranks share CPUs, as asked")
 
 
-def _explain_sharing(plan: Plan) -> list[Note]:
-    total = sum(len(one.cpus) for one in plan.placements)
-    if total == len(plan.used):
-        return []
-    return [Note(code="shared", text="ranks share CPUs, as asked", warning=False)]
-
-
-def _explain_places(plan: Plan) -> list[Note]:
-    wanted = choose_style(plan.request) is not Style.UNBOUND and plan.machine.bindable
+def _explain_places(plan: Plan) -> Iterator[Note]:
     without = CpuSet(one.rank for one in plan.placements if not one.places)
-    if not (wanted and without):
-        return []
-    text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
-    text += ": threads are not bound (--bind rank is short)"
-    return [Note(code="places-too-long", text=text, warning=True)]
+    if without and choose_style(plan.request) is not Style.UNBOUND and plan.machine.bindable:
+        text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
+        text += ": threads are not bound (--bind rank is short)"
+        yield Note(code="places-too-long", text=text, warning=True)
 
 
-_ANSWERS: tuple[Callable[[Plan], list[Note]], ...] = (
+_ANSWERS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_compat,
     _explain_machine,
     _explain_numbers,
-    _explain_smt,
-    _explain_idle,
-    _explain_apart,
+    _explain_unused,
     _explain_kinds,
     _explain_nodes,
     explain_memory,
     _explain_threads,
-    _explain_crowd,
     _explain_sharing,
     explain_neighbours,
     _explain_places,

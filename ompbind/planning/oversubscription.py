@@ -28,8 +28,3 @@ def split_core(cpus: CpuSet, ranks: int) -> list[CpuSet]:
     numbers = tuple(cpus)
     marks = [i * len(numbers) // ranks for i in range(ranks + 1)]
     return [CpuSet(numbers[marks[i] : marks[i + 1]]) for i in range(ranks)]
-
-
-def take_turns(cpus: Sequence[int], ranks: int) -> list[CpuSet]:
-    """Give each of more ranks than CPUs one CPU, neighbours sharing one."""
-    return [CpuSet((cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]

@@ -68,8 +68,8 @@ class Placement(Record):
 
     rank: int
     cpus: tuple[int, ...]
-    places: tuple[CpuSet, ...]
-    threads: int
+    places: tuple[CpuSet, ...] = ()
+    threads: int = 1
     nodes: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()

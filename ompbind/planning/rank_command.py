@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.openmp.variables import Inherited, find_inherited
+from ompbind.openmp.binding import Binding
+from ompbind.openmp.variables import find_inherited, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     OMPBIND_CPUS,
@@ -17,7 +18,8 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RUN_ID,
     OMPBIND_WORKER_NAME,
 )
-from ompbind.planning.runtime_choice import make_thread_variables
+from ompbind.planning.request import Request
+from ompbind.planning.runtime_choice import choose_style, knows_reset
 from ompbind.record import Record
 
 _PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
@@ -86,7 +88,9 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
         **_identity(placement, seat, job),
         **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
     }
-    if preload := _preloading(plan):  # it has in it what --env says of LD_PRELOAD
+    workload = plan.request.workload
+    if workload and workload.preload:  # it has in it what --env says of LD_PRELOAD
+        preload = ":".join(workload.preload)
         told = "LD_PRELOAD" in dict(job.extra)
         variables["LD_PRELOAD"] = _fill(preload, placement, (seat, job)) if told else preload
     if job.freeze:  # the value may be the user's: what is put before it takes nothing from it
@@ -95,8 +99,11 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     return variables
 
 
-def _preloading(plan: Plan) -> str:
-    return ":".join(plan.request.workload.preload) if plan.request.workload else ""
+def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
+    """Return every variable that decides the threads of a rank and their binding; None stands for "unset"."""
+    style, reset = choose_style(request), knows_reset(request)
+    binding = Binding(bind=request.bind, proc_bind=request.proc_bind, style=style, reset=reset)
+    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
 
 
 def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
@@ -112,13 +119,13 @@ def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
     return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus, memory=placement.memory)
 
 
-def find_changed(plan: Plan, job: Job) -> tuple[Inherited, ...]:
-    """Return the caller's variables that ranks will not see as they are, "which CPUs" and "how many".
+def find_changed(plan: Plan, job: Job) -> dict[str, str | None]:
+    """Return the caller's variables that ranks will not see as they are, with what ranks have instead.
 
     Inside another run of ompbind they are its own words, so none of them is news.
     """
     if job.keep or OMPBIND_RANK in job.base:
-        return ()
+        return {}
     return find_inherited(job.base, make_thread_variables(plan.placements[0], plan.request))
 
 

@@ -10,6 +10,7 @@ from ompbind.cpuset import CpuSet, count, named
 from ompbind.machine.model import Level, index_by_cpu, touched
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
+from ompbind.planning.memory_policy import find_lacking
 from ompbind.planning.metrics import Border, Measures
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Memory
@@ -24,27 +25,18 @@ class Reason(Record):
     text: str
 
 
-class _Made(Record):
-    """A plan, with what several reasons need to know of it: its measures, and the CPUs of all ranks."""
-
-    plan: Plan
-    measures: Measures
-    used: CpuSet
-
-
 def make_reasons(plan: Plan, measures: Measures) -> tuple[Reason, ...]:
     """Give the reason for every choice of a plan, in the order in which they were made."""
-    made = _Made(plan=plan, measures=measures, used=plan.used)
     return tuple(
         Reason(about=about, text=text)
         for about, tell in _CHOICES.items()
-        for text in [" ".join(tell(made))]
+        for text in [" ".join(tell(plan, measures))]
         if text
     )
 
 
-def _cpus(made: _Made) -> Iterator[str]:
-    plan, machine, request = made.plan, made.plan.machine, made.plan.request
+def _cpus(plan: Plan, measures: Measures) -> Iterator[str]:
+    machine, request = plan.machine, plan.request
     limits = (
         "; the others are outside its affinity mask or cgroup" if machine.allowed != machine.online else ""
     )
@@ -62,14 +54,14 @@ def _cpus(made: _Made) -> Iterator[str]:
         yield f"Of these, {request.core_kind} cores only, as asked."
 
 
-def _threads_of_cores(made: _Made) -> Iterator[str]:
-    plan = made.plan
-    cores = touched(plan.machine.at(Level.CORE), made.used)
+def _threads_of_cores(plan: Plan, measures: Measures) -> Iterator[str]:
+    cpus = plan.used
+    cores = touched(plan.machine.at(Level.CORE), cpus)
     there = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
     if there == 1:
         yield "Cores have one hardware thread each."
         return
-    used = max(len(core.cpus & made.used) for core in cores)
+    used = max(len(core.cpus & cpus) for core in cores)
     if plan.request.is_unbound:
         yield "All hardware threads: the mask is 'none'."
         return
@@ -78,7 +70,7 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield f"--smt {plan.request.smt} says so."
     elif plan.request.mask is not None and plan.request.mask.parts:
         yield "those that the mask names."
-    elif made.measures.shared:
+    elif measures.shared:
         yield "there are more ranks than cores."
     elif used > 1:
         yield "further ones gain little where a core has eight or more (--smt all uses them all)."
@@ -88,8 +80,8 @@ def _threads_of_cores(made: _Made) -> Iterator[str]:
         yield "Those with the highest numbers come first, as asked."
 
 
-def _number(made: _Made) -> Iterator[str]:
-    plan, request = made.plan, made.plan.request
+def _number(plan: Plan, measures: Measures) -> Iterator[str]:
+    request = plan.request
     ranks = count(len(plan.placements), "rank")
     strategy = STRATEGIES[request.strategy]
     if request.ranks is not None:
@@ -104,21 +96,20 @@ def _number(made: _Made) -> Iterator[str]:
         yield f"{ranks}: {strategy.label}."
 
 
-def _strategy(made: _Made) -> Iterator[str]:
-    request = made.plan.request
+def _strategy(plan: Plan, measures: Measures) -> Iterator[str]:
+    request = plan.request
     strategy = STRATEGIES[request.strategy]
     if request.names_each_rank:
         yield "The mask has a part for every rank, so that none has to divide the CPUs."
     elif request.is_unbound:
         yield "The mask is 'none': every rank may use everything, together with all other ranks."
-    elif made.measures.shared and not strategy.overlapping:
+    elif measures.shared and not strategy.overlapping:
         yield "More ranks than cores: each has one, alone or with others."
     else:
         yield f"{request.strategy}: every rank gets {strategy.summary}."
 
 
-def _shares(made: _Made) -> Iterator[str]:
-    plan = made.plan
+def _shares(plan: Plan, measures: Measures) -> Iterator[str]:
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     sizes = Counter(len({core_of[cpu] for cpu in one.cpus}) for one in plan.placements)
     yield (
@@ -128,16 +119,13 @@ def _shares(made: _Made) -> Iterator[str]:
         )
         + "."
     )
-    measures = made.measures
     if measures.shared:
         yield f"{count(measures.shared, 'core')} of several ranks each."
     if measures.idle:
         yield f"{count(measures.idle, 'core')} idle."
 
 
-def _borders(made: _Made) -> Iterator[str]:
-    plan = made.plan
-    measures = made.measures
+def _borders(plan: Plan, measures: Measures) -> Iterator[str]:
     told = [border for border in measures.borders if border.crossing or _holds(plan, measures, border)]
     by_crossing: dict[int, list[str]] = {}
     for border in told:
@@ -165,8 +153,7 @@ def _holds(plan: Plan, measures: Measures, border: Border) -> bool:
     return any(len(one.cpus & firsts) >= measures.smallest for one in plan.machine.at(border.level))
 
 
-def _reserve(made: _Made) -> Iterator[str]:
-    plan = made.plan
+def _reserve(plan: Plan, measures: Measures) -> Iterator[str]:
     if plan.request.reserve:
         yield f"{count(plan.request.reserve, 'core')} of each rank's share kept free, its last, as asked."
     elif plan.request.reserve_total:
@@ -174,8 +161,7 @@ def _reserve(made: _Made) -> Iterator[str]:
         yield f"{free} kept free, from the end of each node or part in turn."
 
 
-def _threads(made: _Made) -> Iterator[str]:
-    plan = made.plan
+def _threads(plan: Plan, measures: Measures) -> Iterator[str]:
     quota = plan.machine.quota
     if plan.request.threads is not None:
         yield f"{count(plan.request.threads, 'thread')} for each rank, as asked."
@@ -185,8 +171,7 @@ def _threads(made: _Made) -> Iterator[str]:
         yield "One for each CPU of a rank."
 
 
-def _binding(made: _Made) -> Iterator[str]:
-    plan = made.plan
+def _binding(plan: Plan, measures: Measures) -> Iterator[str]:
     if not plan.machine.bindable:
         yield "This system cannot confine a process to CPUs: ranks get thread counts only."
         return
@@ -210,18 +195,16 @@ _POLICIES = {
 }
 
 
-def _memory(made: _Made) -> Iterator[str]:
-    plan = made.plan
+def _memory(plan: Plan, measures: Measures) -> Iterator[str]:
     if plan.request.memory is not Memory.LOCAL:
         yield _POLICIES[plan.request.memory]
-    lacking = sorted({node for one in plan.placements for node in one.nodes if node not in one.memory_nodes})
-    if lacking:
+    if lacking := find_lacking(plan.placements):
         yield f"{named('NUMA node', lacking)} without memory: that of the nearest node is used."
     elif len(plan.machine.nodes) > 1 and all(one.nodes for one in plan.placements):
         yield "Every rank's memory is nearest on the NUMA nodes of its own CPUs."
 
 
-_CHOICES: dict[str, Callable[[_Made], Iterator[str]]] = {
+_CHOICES: dict[str, Callable[[Plan, Measures], Iterator[str]]] = {
     "CPUs": _cpus,
     "hardware threads": _threads_of_cores,
     "ranks": _number,

@@ -45,21 +45,14 @@ Smt = int | Literal["auto", "all"]
 """Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
 
 
-class Compat(Record):
-    """What a framework's variables said, in words: those that were `read`, and what `others` are there."""
-
-    family: str
-    read: tuple[str, ...]
-    others: tuple[str, ...] = ()
-
-
 class Request(Record):
     """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs".
 
     `nodes` is a mask of NUMA nodes: where no mask names CPUs, ranks get those of these nodes, in its order.
     `workload` is what is known of the command, `omp_runtime` the runtime that it is said to have.
     `own_variables` are those of OpenMP that ranks are to have as the user says, whatever the plan is; with
-    `strict` a binding that cannot hold is an error.
+    `strict` a binding that cannot hold is an error. `compat` is the framework whose variables were read, and
+    the two beside it are what they said, in words: what was read from them, and what else there is to say.
     """
 
     ranks: int | None = 1
@@ -81,7 +74,9 @@ class Request(Record):
     workload: Workload | None = None
     own_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
-    compat: Compat | None = None
+    compat: str = ""
+    compat_read: tuple[str, ...] = ()
+    compat_others: tuple[str, ...] = ()
 
     @property
     def share(self) -> bool:
@@ -106,16 +101,13 @@ class Request(Record):
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"{self.threads} threads per rank are too few", hint="ask for at least 1")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
-            raise RequestError(
-                f"--smt {self.smt} keeps no CPU of a core", hint="use 1 or more, 'auto' or 'all'"
-            )
+            hint = "use 1 or more, 'auto' or 'all'"
+            raise RequestError(f"--smt {self.smt} keeps no CPU of a core", hint=hint)
         if min(self.reserve, self.reserve_total) < 0:
             raise RequestError("a negative number of cores cannot be reserved")
         if self.reserve and self.reserve_total:
-            raise RequestError(
-                "--reserve and --reserve-total contradict each other",
-                hint="use --reserve for cores of every rank, --reserve-total for cores of the machine",
-            )
+            hint = "use --reserve for cores of every rank, --reserve-total for cores of the machine"
+            raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
 
 
 _KINDS: Mapping[str, tuple[type, str]] = {

@@ -6,29 +6,11 @@ second runtime sees. Some versions have places only at a price: children that th
 """
 
 from ompbind.errors import PlanError
-from ompbind.openmp.binding import Bind, Binding, Style
+from ompbind.openmp.binding import Bind, Style
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_ending, find_intercepting
-from ompbind.openmp.variables import make_openmp_variables
-from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.programs.library_catalog import KINDS, Library
 from ompbind.programs.workload import Found, How
-
-
-def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
-    """Return every variable that decides the threads of a rank and their binding; None stands for "unset"."""
-    binding = choose_binding(request)
-    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
-
-
-def choose_binding(request: Request) -> Binding:
-    """Choose how the binding of a request is written for the runtimes that its ranks will have."""
-    return Binding(
-        bind=request.bind,
-        proc_bind=request.proc_bind,
-        style=choose_style(request),
-        reset=knows_reset(request),
-    )
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:
@@ -60,7 +42,10 @@ def choose_style(request: Request) -> Style:
     """Choose whether the binding of a request is written as places, as a list of CPUs, or not at all."""
     if request.bind is Bind.NONE or (request.bind is Bind.RANK and find_fragile(request)):
         return Style.UNBOUND
-    return Style.LIST if request.bind is Bind.EXACT and _is_kmp_preloaded(request) else Style.PLACES
+    asked = request.omp_runtime  # beside a preloaded runtime that reads KMP_AFFINITY others may be loaded
+    families = [one for one in KMP_READERS if asked in (None, one)]
+    preloaded = request.workload is not None and request.workload.has(*families, how=How.PRELOADED)
+    return Style.LIST if request.bind is Bind.EXACT and preloaded else Style.PLACES
 
 
 def knows_reset(request: Request) -> bool:
@@ -70,19 +55,14 @@ def knows_reset(request: Request) -> bool:
     return not runtimes or any(one.family and one.family.resets(one.version) for one in sure or runtimes)
 
 
-def _is_kmp_preloaded(request: Request) -> bool:
-    """Tell whether a runtime is preloaded that reads KMP_AFFINITY, beside which others may be loaded."""
-    workload, asked = request.workload, request.omp_runtime
-    families = [one for one in KMP_READERS if asked in (None, one)]
-    return workload is not None and workload.has(*families, how=How.PRELOADED)
-
-
 def check_runtimes(request: Request) -> None:
     """Refuse runtimes that cannot be in one process; raises PlanError."""
     sure = find_sure(request)
-    if find_intercepting({one.library.family for one in sure if one.how is How.PRELOADED}):
+    preloaded = [one.library.kind for one in sure if one.how is How.PRELOADED]
+    if find_intercepting({kind.family for kind in preloaded}):
+        names = " and ".join(dict.fromkeys(kind.label for kind in preloaded))
         raise PlanError(
-            f"{_named_preloads(sure)} are preloaded together: one takes the other's calls, both bind",
+            f"{names} are preloaded together: one takes the other's calls, both bind",
             hint="preload one OpenMP runtime only",
         )
     if pair := find_ending({one.library.family for one in sure}):
@@ -92,11 +72,6 @@ def check_runtimes(request: Request) -> None:
             f"{one.label} and {other.label} in one process end it ({message}): {told}",
             hint="preload neither, or the one that the program needs",
         )
-
-
-def _named_preloads(sure: list[Found]) -> str:
-    labels = (one.library.kind.label for one in sure if one.how is How.PRELOADED)
-    return " and ".join(dict.fromkeys(labels))
 
 
 def tell_why(found: Found) -> str:

@@ -26,7 +26,7 @@ from ompbind.planning.runtime_choice import (
     tell_why,
 )
 from ompbind.programs.library_catalog import Library, Role
-from ompbind.programs.workload import Found, How, Workload
+from ompbind.programs.workload import How, Workload
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not be where the binding mode says."""
@@ -35,24 +35,21 @@ _DECIDING = {KMP_AFFINITY, *SUBSETS, *STANDARD}
 """Variables that decide where threads are within the affinity mask."""
 
 
-def explain_runtime(plan: Plan) -> list[Note]:
+def explain_runtime(plan: Plan) -> Iterator[Note]:
     """Say which runtimes ranks will have, how that is known, what follows from it, and what will not hold."""
     request = plan.request
-    kept = [Note(code=CONFLICT, text=text, warning=True) for text in _find_overriding(plan)]
-    if request.workload is None and request.omp_runtime is None:
-        return kept
-    text = f"OpenMP runtime: {_told(request)}; {_consequence(plan)}"
-    troubles = request.workload.troubles if request.workload else ()
-    return [
-        Note(code="omp-runtime", text=text),
-        *(Note(code="preload", text=trouble, warning=True) for trouble in troubles),
-        *(Note(code=CONFLICT, text=text, warning=True) for text in _find_conflicts(plan)),
-        *kept,
-        *(Note(code="mkl-dynamic", text=text) for text in _explain_mkl(plan)),
-    ]
-
-
-_NOT_FOUND = "the command, or what it leads to, is not found"
+    known = request.workload is not None or request.omp_runtime is not None
+    if known:
+        yield Note(code="omp-runtime", text=f"OpenMP runtime: {_told(request)}; {_consequence(plan)}")
+    for trouble in request.workload.troubles if request.workload else ():
+        yield Note(code="preload", text=trouble, warning=True)
+    for text in (*(_find_conflicts(plan) if known else ()), *_find_overriding(plan)):
+        yield Note(code=CONFLICT, text=text, warning=True)
+    workload, cores = request.workload, len(plan.machine.at(Level.CORE))
+    threads = max(one.threads for one in plan.placements)
+    if workload and workload.python and threads > cores:  # with SMT and without
+        text = f"MKL, and torch with it, start no more than {cores} of {threads} threads here"
+        yield Note(code="mkl-dynamic", text=f"{text}, one for each core (--env MKL_DYNAMIC=FALSE lets them)")
 
 
 def _told(request: Request) -> str:
@@ -61,27 +58,21 @@ def _told(request: Request) -> str:
         return f"{find_runtimes(request)[0].kind.label}, as --omp-runtime says"
     places: dict[str, list[str]] = {}
     for one in workload.runtimes():
-        places.setdefault(_labelled(one.library), []).append(_place(one))
+        library, family = one.library, one.library.family
+        version = f" of {family.name_version(library.version)}" if library.version and family else ""
+        path = f", {library.path}" if one.how is How.PRELOADED else ""
+        places.setdefault(f"{library.kind.label}{version}", []).append(tell_why(one) + path)
     if places:
         return ", ".join(f"{label} ({' and '.join(where)})" for label, where in places.items())
     if workload.static:
         return f"not known, {workload.program} is linked statically"
     if workload.opaque:
         program = workload.program
-        return "not known, " + (f"{program} does not tell what it will run" if program else _NOT_FOUND)
+        missing = "the command, or what it leads to, is not found"
+        return "not known, " + (f"{program} does not tell what it will run" if program else missing)
     if workload.python:
         return f"none in the packages of {workload.python}"
     return f"none that {workload.program} needs" if workload.program else "not known without the command"
-
-
-def _labelled(library: Library) -> str:
-    family = library.family
-    version = f" of {family.name_version(library.version)}" if library.version and family else ""
-    return f"{library.kind.label}{version}"
-
-
-def _place(found: Found) -> str:
-    return tell_why(found) + (f", {found.library.path}" if found.how is How.PRELOADED else "")
 
 
 def _consequence(plan: Plan) -> str:
@@ -175,15 +166,3 @@ def _find_pools(workload: Workload) -> list[Library]:
     """Return the libraries with threads of their own that will be there, which is what a BLAS often has."""
     sure = (one.library for one in workload.libraries if one.how is not How.AVAILABLE)
     return [one for one in sure if one.kind.role is Role.BLAS]
-
-
-def _explain_mkl(plan: Plan) -> Iterator[str]:
-    """Tell that MKL, also within torch, has no more threads than the machine has cores, SMT or not."""
-    workload = plan.request.workload
-    cores = len(plan.machine.at(Level.CORE))
-    threads = max(one.threads for one in plan.placements)
-    if workload and workload.python and threads > cores:
-        yield (
-            f"MKL, and torch with it, start no more than {cores} of {threads} threads here, one for each core"
-            " (--env MKL_DYNAMIC=FALSE lets them)"
-        )

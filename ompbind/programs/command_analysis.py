@@ -62,11 +62,12 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         return Workload(opaque=bool(argv), libraries=preloaded, troubles=troubles)
     sites = find_sites(program.path, env) if program.python else []
     own = _packaged(program.path, sites) if program.python else _needed(program, preloaded, env)
+    opaque = not program.python and (program.elf is None or os.path.basename(program.path) in _SHELLS)
     return Workload(
         program=program.path,
         python=program.path if program.python else "",
         site=sites[0] if sites else "",
-        opaque=_is_opaque(program),
+        opaque=opaque,
         static=static,
         libraries=(*preloaded, *own),
         troubles=troubles,
@@ -82,10 +83,6 @@ def _with_assignments(argv: Sequence[str], env: Mapping[str, str]) -> Mapping[st
     return {**env, **{name: value for name, equals, value in pairs if equals}}
 
 
-def _is_opaque(program: _Program) -> bool:
-    return not program.python and (program.elf is None or os.path.basename(program.path) in _SHELLS)
-
-
 def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
     """Follow scripts and wrappers to what runs in the end; None when it is not found."""
     for _ in range(_DEPTH):
@@ -96,7 +93,8 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
             return _Program(path=path, elf=read_header(path))
         try:
             elf = read_elf(path)
-            head = b"" if elf else _read_head(path)
+            with open(path, "rb") as file:
+                head = b"" if elf else file.read(_HEAD)
         except OSError:
             return None
         if is_python(path) and not head.startswith(b"#!"):
@@ -106,11 +104,6 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
             return _Program(path=path, elf=elf)
         argv = leads
     return None
-
-
-def _read_head(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_HEAD)
 
 
 def is_python(path: str) -> bool:

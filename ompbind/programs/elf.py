@@ -5,23 +5,17 @@ does so. Layouts are those of the System V ABI, chapters 4 and 5; all offsets ar
 """
 
 import os
+import struct
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, Literal
+from itertools import takewhile
+from typing import BinaryIO
 
 from ompbind.record import Record
 
 ARCHITECTURES: Mapping[int, str] = {
-    3: "i386",
-    8: "mips",
-    20: "ppc",
-    21: "ppc64",
-    22: "s390x",
-    40: "arm",
-    62: "x86_64",
-    183: "aarch64",
-    243: "riscv64",
-    258: "loongarch64",
-}
+    3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
+    243: "riscv64", 258: "loongarch64",
+}  # fmt: skip
 """Names of the machines that files are for, by their number there (e_machine)."""
 
 PLAIN = (
@@ -32,7 +26,6 @@ PLAIN = (
 
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
 _NEEDED, _STRINGS, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29
-_TEXTS = (_NEEDED, _SONAME, _RPATH, _RUNPATH)
 _HEADERS = 1 << 16
 """Bytes of program headers and dynamic sections that are believed; real ones take a tenth."""
 
@@ -70,26 +63,6 @@ class Elf(Record):
         return (self.machine, self.bits, self.little) == (other.machine, other.bits, other.little)
 
 
-class _Numbers(Record):
-    """The numbers of a piece of a file, which has them in one byte order."""
-
-    data: bytes
-    order: Literal["little", "big"]
-
-    def at(self, offset: int, size: int) -> int:
-        """Return the number of `size` bytes at an offset; raises ValueError past the end."""
-        if len(self.data) < offset + size:
-            raise ValueError("a file cut short")
-        return int.from_bytes(self.data[offset : offset + size], self.order)
-
-
-class _Segment(Record):
-    kind: int
-    offset: int
-    address: int
-    size: int
-
-
 def read_elf(path: str) -> Elf | None:
     """Read what an ELF file needs; None when it is none, or cannot be made sense of. Raises OSError."""
     with open(path, "rb") as file:
@@ -98,7 +71,7 @@ def read_elf(path: str) -> Elf | None:
             return None
         try:
             return _read(file, head)
-        except ValueError:
+        except (ValueError, struct.error):
             return None
 
 
@@ -110,63 +83,59 @@ def read_header(path: str) -> Elf | None:
         return None
 
 
-def _read(file: BinaryIO, data: bytes) -> Elf:
-    wide, little = data[4:5] == b"\2", data[5:6] == b"\1"
-    head = _Numbers(data=data, order="little" if little else "big")
-    segments = list(_read_segments(file, head, wide=wide))
-    tags = list(_read_dynamic(file, head.order, segments, wide=wide))
-    start = _find_strings(segments, dict(tags).get(_STRINGS))
-    texts = [(tag, _read_text(file, start + at)) for tag, at in tags if tag in _TEXTS]
-    found = dict(texts)
+def _read(file: BinaryIO, head: bytes) -> Elf:
+    """Read a file whose first bytes are `head`; raises ValueError or struct.error for one cut short."""
+    wide, little = head[4:5] == b"\2", head[5:6] == b"\1"
+    order = "<" if little else ">"
+    segments = list(_read_segments(file, head, order, wide=wide))
+    section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), None)
+    tags = list(_read_tags(file, section, f"{order}{'QQ' if wide else 'II'}")) if section else []
+    strings, found = dict(tags).get(_STRINGS), dict[int, list[str]]()
+    start = next(
+        (
+            offset + strings - address
+            for kind, offset, address, size in segments
+            if strings is not None and kind == _LOAD and address <= strings < address + size
+        ),
+        0,
+    )
+    for tag, at in tags:
+        if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
+            found.setdefault(tag, []).append(_read_text(file, start + at))
     return Elf(
-        machine=head.at(18, 2),
+        machine=struct.unpack_from(f"{order}H", head, 18)[0],
         bits=64 if wide else 32,
         little=little,
-        needed=tuple(text for tag, text in texts if tag == _NEEDED),
-        folders=tuple(filter(None, found.get(_RUNPATH, found.get(_RPATH, "")).split(":"))),
+        needed=tuple(found.get(_NEEDED, ())),
+        folders=tuple(filter(None, found.get(_RUNPATH, found.get(_RPATH, [""]))[-1].split(":"))),
         late=_RUNPATH in found,
-        soname=found.get(_SONAME, ""),
-        static=not any(one.kind == _INTERPRETER for one in segments) and _NEEDED not in found,
+        soname=found.get(_SONAME, [""])[-1],
+        static=_NEEDED not in found and all(kind != _INTERPRETER for kind, *_ in segments),
     )
 
 
-def _read_segments(file: BinaryIO, head: _Numbers, *, wide: bool) -> Iterator[_Segment]:
-    """Yield segments that tell something; numbers stand at other places in files of 64 and of 32 bits."""
-    start, length, count = (head.at(32, 8), head.at(54, 2), head.at(56, 2)) if wide else (
-        head.at(28, 4), head.at(42, 2), head.at(44, 2))  # fmt: skip
-    word, first = (8, 8) if wide else (4, 4)
+def _read_segments(
+    file: BinaryIO, head: bytes, order: str, *, wide: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (kind, offset, address, size) of segments that tell something; places depend on the width."""
+    start, length, count = struct.unpack_from(f"{order}{'32xQ14xHH' if wide else '28xI10xHH'}", head)
     file.seek(start)
-    table = head.replace(data=file.read(min(length * count, _HEADERS)))
-    for at in range(0, len(table.data), length or 1):
-        kind = table.at(at, 4)
+    table = file.read(min(length * count, _HEADERS))
+    for at in range(0, len(table), length or 1):
+        kind, offset, address, size = struct.unpack_from(
+            f"{order}{'I4xQQ8xQ' if wide else 'III4xI'}", table, at
+        )
         if kind in (_LOAD, _DYNAMIC, _INTERPRETER):
-            offset, address, _, size = (table.at(at + first + word * i, word) for i in range(4))
-            yield _Segment(kind=kind, offset=offset, address=address, size=size)
+            yield kind, offset, address, size
 
 
-def _read_dynamic(
-    file: BinaryIO, order: Literal["little", "big"], segments: list[_Segment], *, wide: bool
-) -> Iterator[tuple[int, int]]:
-    """Yield the tags of the dynamic section, each with its value; a static program has none."""
-    section = next((one for one in segments if one.kind == _DYNAMIC), None)
-    if section is None:
-        return
-    word = 8 if wide else 4
-    file.seek(section.offset)
-    table = _Numbers(data=file.read(min(section.size, _HEADERS)), order=order)
-    for at in range(0, len(table.data) - 2 * word + 1, 2 * word):
-        tag, value = table.at(at, word), table.at(at + word, word)
-        if tag == 0:
-            return
-        yield tag, value
-
-
-def _find_strings(segments: list[_Segment], address: int | None) -> int:
-    """Return where in the file the strings are that are loaded to an address; 0 for a file without any."""
-    for one in segments:
-        if address is not None and one.kind == _LOAD and one.address <= address < one.address + one.size:
-            return one.offset + address - one.address
-    return 0
+def _read_tags(file: BinaryIO, section: tuple[int, int], layout: str) -> Iterator[tuple[int, int]]:
+    """Yield the tags of the dynamic section, which is (offset, size), each with its value."""
+    offset, size = section
+    file.seek(offset)
+    table = file.read(min(size, _HEADERS))
+    whole = len(table) - len(table) % struct.calcsize(layout)
+    yield from takewhile(lambda pair: pair[0] != 0, struct.iter_unpack(layout, table[:whole]))
 
 
 def _read_text(file: BinaryIO, offset: int) -> str:

@@ -38,6 +38,9 @@ class Kind(Record):
         return self.stems[0]
 
 
+_OPENBLAS = ("libopenblas", "libscipy_openblas", "libscipy_openblas64_", "libopenblas64_", "libopenblasp")
+_MKL = ("rt", "intel_thread", "gnu_thread", "tbb_thread", "sequential")
+
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
@@ -45,29 +48,9 @@ KINDS: Mapping[str, Kind] = {
             Kind(name=one.facts.library, stems=one.facts.stems, role=Role.RUNTIME, family=one)
             for one in OmpRuntime
         ),
-        Kind(
-            name="openblas",
-            stems=(
-                "libopenblas",
-                "libscipy_openblas",
-                "libscipy_openblas64_",
-                "libopenblas64_",
-                "libopenblasp",
-            ),
-            role=Role.BLAS,
-        ),
+        Kind(name="openblas", stems=_OPENBLAS, role=Role.BLAS),
         Kind(name="blis", stems=("libblis", "libblis-mt"), role=Role.BLAS),
-        Kind(
-            name="mkl",
-            stems=(
-                "libmkl_rt",
-                "libmkl_intel_thread",
-                "libmkl_gnu_thread",
-                "libmkl_tbb_thread",
-                "libmkl_sequential",
-            ),
-            role=Role.BLAS,
-        ),
+        Kind(name="mkl", stems=tuple(f"libmkl_{end}" for end in _MKL), role=Role.BLAS),
         Kind(name="tbb", stems=("libtbb", "libtbb12"), role=Role.POOL),
         Kind(name="tcmalloc", stems=("libtcmalloc", "libtcmalloc_minimal"), role=Role.ALLOCATOR),
         Kind(name="jemalloc", stems=("libjemalloc",), role=Role.ALLOCATOR),

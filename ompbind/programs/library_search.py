@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from glob import glob
+from glob import escape, glob
 
 from ompbind.programs.elf import PLAIN, Elf, read_header
 from ompbind.programs.library_catalog import KINDS, Library, name_library
@@ -60,20 +60,15 @@ def find_kind(name: str, like: Elf | None, folders: Sequence[str]) -> str | None
     """Return the first file of a kind of library in some folders, by its links that programs use."""
     for folder in folders:
         for stem in KINDS[name].stems:
-            for path in sorted(glob(os.path.join(glob_escape(folder), f"{stem}*.so*")), key=_newest_last):
+            for path in sorted(glob(os.path.join(escape(folder), f"{stem}*.so*")), key=_shortest_first):
                 found = identify_library(path)
                 if found and found.kind.name == name and os.path.isfile(path) and fits(path, like):
                     return path
     return None
 
 
-def glob_escape(folder: str) -> str:
-    """Return a folder's name as a pattern that only it matches."""
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in folder)
-
-
-def _newest_last(path: str) -> tuple[int, str]:
-    """Sort shorter names first: `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, to which it leads."""
+def _shortest_first(path: str) -> tuple[int, str]:
+    """Sort `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, to which it leads."""
     return len(os.path.basename(path)), path
 
 
@@ -119,7 +114,8 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str], there: Sequenc
     seen = set(there)
     while waiting:
         one, origin, inherited = waiting.pop(0)
-        own = tuple(_own_folders(one, origin))
+        named = (folder.replace("${ORIGIN}", origin) for folder in one.folders)
+        own = tuple(folder.replace("$ORIGIN", origin) for folder in named)
         above = () if one.late else (*own, *inherited)
         folders = [*above, *_asked_folders(env), *own, *linker_folders(env)]
         for name in one.needed:
@@ -131,8 +127,3 @@ def needed_libraries(path: str, elf: Elf, env: Mapping[str, str], there: Sequenc
             below = read_header(found) if found else None
             if below and found:
                 waiting.append((below, os.path.dirname(os.path.realpath(found)), above or inherited))
-
-
-def _own_folders(elf: Elf, origin: str) -> Iterator[str]:
-    for folder in elf.folders:
-        yield folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)

@@ -225,7 +225,7 @@ def test_canonical_text(text, canonical):
 
 def selected(text, machine, **options):
     try:
-        return select(parse_mask(text), AvailableCpus(machine=machine), **options).parts
+        return select(parse_mask(text), AvailableCpus(machine=machine), **options)[0]
     except MaskError:
         return None
 

@@ -19,9 +19,8 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, local_seats, make_command
+from ompbind.planning.rank_command import Job, local_seats, make_command, make_thread_variables
 from ompbind.planning.request import Bind, Request, Sharing
-from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists

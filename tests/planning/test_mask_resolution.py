@@ -14,7 +14,7 @@ DUAL = make_machine(TWO_BY_FOUR)
 
 
 def parts(text, machine=DUAL, **options):
-    return [list(part) for part in select(parse_mask(text), AvailableCpus(machine=machine), **options).parts]
+    return [list(part) for part in select(parse_mask(text), AvailableCpus(machine=machine), **options)[0]]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_tells_apart_why_cpus_cannot_be_used(text, message, marked):
 
 
 def test_partial_masks_drop_what_cannot_be_used_and_say_so():
-    chosen = select(parse_mask("6-9,16"), AvailableCpus(machine=LIMITED), allow_partial=True)
-    assert chosen.parts == ((6, 7),)
-    assert chosen.dropped[0].startswith("CPUs 8-9 are not allowed")
-    assert chosen.dropped[1].startswith("CPU 16 is offline")
-    everything = select(parse_mask("0-20"), AvailableCpus(machine=LIMITED), allow_partial=True)
-    assert [text.split(" on ")[0].split(":")[0] for text in everything.dropped] == [
+    chosen, dropped = select(parse_mask("6-9,16"), AvailableCpus(machine=LIMITED), allow_partial=True)
+    assert chosen == ((6, 7),)
+    assert dropped[0].startswith("CPUs 8-9 are not allowed")
+    assert dropped[1].startswith("CPU 16 is offline")
+    _, dropped = select(parse_mask("0-20"), AvailableCpus(machine=LIMITED), allow_partial=True)
+    assert [text.split(" on ")[0].split(":")[0] for text in dropped] == [
         "CPUs 18-20 do not exist",
         "CPUs 16-17 are offline",
         "CPUs 8-15 are not allowed here",
@@ -91,11 +91,11 @@ def test_partial_masks_drop_what_cannot_be_used_and_say_so():
 
 
 def test_partial_masks_drop_domains_that_are_not_there():
-    chosen = select(
+    chosen, dropped = select(
         parse_mask("node:1-3,package:0-1.core:3-4"), AvailableCpus(machine=DUAL), allow_partial=True
     )
-    assert chosen.parts == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
-    assert chosen.dropped == (
+    assert chosen == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
+    assert dropped == (
         "there is no node with index 2-3 among the allowed CPUs there",
         "there is no core with index 4 among the allowed CPUs there",
     )

@@ -14,9 +14,9 @@ from ompbind.planning.allocation import SMT_SUGGESTED
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Bind, ProcBind, Request
-from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 

@@ -6,8 +6,8 @@ from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import Request
-from ompbind.planning.runtime_choice import make_thread_variables
 from ompbind.planning.runtime_notes import CONFLICT
 from ompbind.programs.library_catalog import KINDS, Library
 from ompbind.programs.workload import Found, How, Workload

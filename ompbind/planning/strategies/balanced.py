@@ -1,12 +1,10 @@
 """Equal shares of all cores, across as few borders as equal shares allow."""
 
-from ompbind.planning.strategies.core_sequence import Ask, Cut, Field
-from ompbind.planning.strategies.packing import Sizes, fit
+from ompbind.planning.strategies.core_sequence import Cut, Field
+from ompbind.planning.strategies.packing import fit
 
 
-def balanced(field: Field, ask: Ask) -> list[Cut]:
+def balanced(field: Field, ranks: int, units: int | None = None) -> list[Cut]:
     """Give every rank an equal share of all units, with as few ranks across borders as equal shares allow."""
-    units = len(field.units)
-    large = -(-units // ask.ranks)
-    sizes = Sizes(large=large, smalls=large * ask.ranks - units)
-    return [one.cut for one in fit(field, sizes)]
+    large = -(-len(field.units) // ranks)
+    return list(fit(field, large, smalls=large * ranks - len(field.units)))

@@ -15,16 +15,7 @@ from ompbind.record import Record
 Span = tuple[int, int]
 Cut = tuple[int, ...]
 
-PRIORITY = (
-    Level.NODE,
-    Level.PACKAGE,
-    Level.L3,
-    Level.L2,
-    Level.DRAWER,
-    Level.BOOK,
-    Level.DIE,
-    Level.CLUSTER,
-)
+PRIORITY = (Level.NODE, Level.PACKAGE, Level.L3, Level.L2, Level.DRAWER, Level.BOOK, Level.DIE, Level.CLUSTER)
 """The levels whose borders ranks should not cross, the most important first; kinds of cores come last."""
 
 
@@ -65,11 +56,6 @@ class Field(Record):
         """The span of all units."""
         return 0, len(self.units)
 
-    @property
-    def is_hybrid(self) -> bool:
-        """Whether there are cores of several kinds."""
-        return len(set(self.kinds)) > 1
-
     def domains(self, level: Level) -> tuple[Cut, ...]:
         """Return the positions of each domain of a level, none when the machine has no such level."""
         found: dict[int, list[int]] = {}
@@ -85,13 +71,6 @@ class Field(Record):
             tuple((level, tuple(owners[at] for at in cut)) for level, owners in self.owners),
             tuple(self.kinds[at] for at in cut),
         )
-
-
-class Ask(Record):
-    """How many ranks, and how many units each one gets where the strategy does not decide (else None)."""
-
-    ranks: int
-    units: int | None = None
 
 
 def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:

@@ -4,20 +4,20 @@ from collections.abc import Callable, Sequence
 
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.balanced import balanced
-from ompbind.planning.strategies.core_sequence import Ask, Cut, Field
+from ompbind.planning.strategies.core_sequence import Cut, Field
 
 
-def divide_domains(level: Level) -> Callable[[Field, Ask], list[Cut]]:
+def divide_domains(level: Level) -> Callable[[Field, int, int | None], list[Cut]]:
     """Make the function that gives every rank one domain of `level`, or an even share of one."""
 
-    def one_domain(field: Field, ask: Ask) -> list[Cut]:
+    def one_domain(field: Field, ranks: int, units: int | None) -> list[Cut]:
         domains = field.domains(level)
-        counts = _host(ask.ranks, [len(domain) for domain in domains])
+        counts = _host(ranks, [len(domain) for domain in domains])
         return sorted(
             tuple(domain[at] for at in share)
             for domain, mine in zip(domains, counts, strict=True)
             if mine
-            for share in balanced(field.narrowed(domain), Ask(ranks=mine))
+            for share in balanced(field.narrowed(domain), mine)
         )
 
     return one_domain

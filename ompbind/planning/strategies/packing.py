@@ -14,57 +14,20 @@ domains has few forms, and a rank that crosses borders crosses to a neighbour.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from operator import add
 
-from ompbind.planning.strategies.core_sequence import PRIORITY, Cut, Division, Field, Span, within
+from ompbind.planning.strategies.core_sequence import PRIORITY, Cut, Field, Span, within
 from ompbind.record import Record
 
 Piece = tuple[int, int]
 """A rank by number, and how many units it takes in some place."""
 
-
-class Sizes(Record):
-    """Units of a rank, and how many ranks have one less.
-
-    With `forgiving`, a border counts against a rank only where a domain beside it could have held the rank.
-    """
-
-    large: int
-    smalls: int = 0
-    forgiving: bool = False
-
-    @property
-    def least(self) -> int:
-        """The units of the smallest rank."""
-        return self.large - (self.smalls > 0)
-
-
-class Fitted(Record):
-    """One rank in its place: its units, and its worth, higher where it crosses fewer borders."""
-
-    cut: Cut
-    worth: int
-
-
-class _Form(Record):
-    """The size of a domain, what a rank inside it is worth, and the numbers of its two halves, if any."""
-
-    size: int
-    worth: int
-    halves: tuple[int, ...]
-
+_Form = tuple[int, int, tuple[int, ...]]
+"""The size of a domain, what a rank inside it is worth, and the numbers of its two halves, if any."""
 
 _Curve = tuple[int, ...]
 """The worth of a form for no small rank, one, two, and so on."""
-
-
-class _Tree(Record):
-    """All forms, those inside others before them, so that the last one is the whole; a curve for each."""
-
-    sizes: Sizes
-    forms: tuple[_Form, ...]
-    curves: tuple[_Curve, ...]
 
 
 class _Room(Record):
@@ -81,124 +44,153 @@ class _Room(Record):
     tail: tuple[Piece, ...] = ()
 
 
-def fit(field: Field, sizes: Sizes, least: int = 0) -> list[Fitted]:
-    """Fit as many ranks of these sizes into a field as it holds, in the order of their first units.
+def fit(
+    field: Field, large: int, *, smalls: int = 0, forgiving: bool = False, least: int = 0
+) -> dict[Cut, int]:
+    """Fit as many ranks into a field as it holds; return the units of each, in their order, with its worth.
 
-    The ranks that cross a border of the most important level are as few as can be, then those of the next
-    level, and so on. Units that are left over stay free, and so do those of ranks worth less than `least`.
+    Worth is higher where a rank crosses fewer borders. Those that cross one of the most important level are
+    as few as can be, then those of the next level, and so on. Units that are left over stay free, and so do
+    those of ranks worth less than `least`. With `forgiving`, a border counts against a rank only where a
+    domain beside it could have held the rank.
     """
-    tree = _make_tree(field, sizes)
-    cuts: list[list[int]] = []
-    worths: list[int] = []
-    marks = _marks(field.divisions, sizes)
-    rooms = [_Room(form=len(tree.forms) - 1, start=0, smalls=sizes.smalls)]
-    while rooms:
-        room = rooms.pop()
-        form = tree.forms[room.form]
-        parts = _smalls_inside(tree, room)
-        worthy = room.worth + form.worth >= least
-        own = _open(tree, room, parts, len(cuts)) if worthy else []
-        cuts.extend([] for _ in own)
-        worths.extend([room.worth + form.worth] * len(own))
-        if form.halves:
-            rooms.extend(_rooms_inside(tree, room, parts, own))
-        else:
-            own = _aligned(own, room.start + sum(units for _, units in room.head), marks)
-            _settle(cuts, room.start, (*room.head, *own, *room.tail))
-    fitted = [Fitted(cut=tuple(sorted(cut)), worth=worth) for cut, worth in zip(cuts, worths, strict=True)]
-    return sorted(fitted, key=lambda one: one.cut[0])
+    packing = _Packing(field, large, smalls, forgiving=forgiving)
+    packing.place(_Room(form=len(packing.forms) - 1, start=0, smalls=smalls), least)
+    return dict(sorted((tuple(sorted(cut)), worth) for cut, worth in packing.placed))
 
 
-def _marks(divisions: Sequence[Division], sizes: Sizes) -> dict[int, int]:
-    """Map where domains begin that are too small for any rank to how much it matters not to cut them."""
-    marks: dict[int, int] = {}
-    for one in divisions:
-        if one.widest < sizes.least:
-            for start, _ in one.spans:
-                marks[start] = marks.get(start, 0) + (1 << len(PRIORITY) - one.rank)
-    return marks
+class _Packing:
+    """The forms of a field, those inside others before them, and what ranks of one size do there."""
 
+    def __init__(self, field: Field, large: int, smalls: int, *, forgiving: bool) -> None:
+        self.large, self.smalls, self.forgiving = large, smalls, forgiving
+        self.smallest = large - (smalls > 0)
+        self.useful = [one for one in field.divisions if one.widest >= self.smallest]
+        most = len(field.units) // self.smallest + 1
+        order = sorted({one.rank for one in self.useful}, reverse=True)
+        self.worth = {rank: most**place for place, rank in enumerate(order)}
+        self.numbers: dict[_Form, int] = {}
+        self.grow(0, field.whole, 0)
+        self.forms = list(self.numbers)
+        self.curves: list[_Curve] = []
+        for form in self.forms[:-1]:  # the last one has its number of small ranks already
+            self.curves.append(self.curve(form))
+        self.marks: dict[
+            int, int
+        ] = {}  # where smaller domains begin, and how much it matters not to cut them
+        for one in field.divisions:
+            if one.widest < self.smallest:
+                for start, _ in one.spans:
+                    self.marks[start] = self.marks.get(start, 0) + (1 << len(PRIORITY) - one.rank)
+        self.placed: list[tuple[list[int], int]] = []
 
-def _aligned(own: Sequence[Piece], start: int, marks: dict[int, int]) -> list[Piece]:
-    """Order the sizes of ranks beside each other so that they end where small domains do, where they can."""
-    waiting = sorted(units for _, units in own)
-    aligned: list[Piece] = []
-    for rank, _ in own:
-        small, large = waiting[0], waiting[-1]
-        units = waiting.pop(0 if marks.get(start + small, 0) > marks.get(start + large, 0) else -1)
-        aligned.append((rank, units))
-        start += units
-    return aligned
+    def number(self, form: _Form) -> int:
+        return self.numbers.setdefault(form, len(self.numbers))
 
-
-def _settle(cuts: list[list[int]], start: int, pieces: Sequence[Piece]) -> None:
-    """Give the units from `start` on to ranks, piece after piece."""
-    for rank, units in pieces:
-        cuts[rank].extend(range(start, start + units))
-        start += units
-
-
-def _make_tree(field: Field, sizes: Sizes) -> _Tree:
-    useful = [one for one in field.divisions if one.widest >= sizes.least]
-    most = len(field.units) // sizes.least + 1
-    order = sorted({one.rank for one in useful}, reverse=True)
-    worth = {rank: most**place for place, rank in enumerate(order)}
-    numbers: dict[tuple[int, int, tuple[int, ...]], int] = {}
-
-    def number(size: int, gained: int, halves: tuple[int, ...]) -> int:
-        return numbers.setdefault((size, gained, halves), len(numbers))
-
-    def grow(depth: int, span: Span, gained: int) -> int:
+    def grow(self, depth: int, span: Span, gained: int) -> int:
         """Return the number of the form of a span, whose parts are those of the divisions from `depth` on."""
-        while depth < len(useful):
-            parts = within(useful[depth], span)
-            each = worth[useful[depth].rank]
+        while depth < len(self.useful):
+            parts = within(self.useful[depth], span)
+            each = self.worth[self.useful[depth].rank]
             depth += 1
             if len(parts) == 1:
                 gained += each
-            elif any(stop - start >= sizes.least for start, stop in parts):
-                halves = [(stop - start, grow(depth, (start, stop), each)) for start, stop in parts]
-                return number(span[1] - span[0], gained, _paired(halves, number))
-            elif sizes.forgiving:
+            elif any(stop - start >= self.smallest for start, stop in parts):
+                forms = [(stop - start, self.grow(depth, (start, stop), each)) for start, stop in parts]
+                return self.number((span[1] - span[0], gained, self.paired(forms)))
+            elif self.forgiving:
                 gained += each
-        return number(span[1] - span[0], gained, ())
+        return self.number((span[1] - span[0], gained, ()))
 
-    grow(0, field.whole, 0)
-    forms = tuple(_Form(size=size, worth=each, halves=halves) for size, each, halves in numbers)
-    return _Tree(sizes=sizes, forms=forms, curves=_curves(forms, sizes))
+    def paired(self, parts: list[tuple[int, int]]) -> tuple[int, ...]:
+        """Join forms, each (size, number), with their neighbours until two are left; return their numbers."""
+        while len(parts) > 2:
+            pairs = [
+                (one[0] + other[0], self.number((one[0] + other[0], 0, (one[1], other[1]))))
+                for one, other in zip(parts[::2], parts[1::2], strict=False)
+            ]
+            parts = [*pairs, *parts[2 * len(pairs) :]]
+        return tuple(form for _, form in parts)
 
-
-def _paired(
-    parts: Sequence[tuple[int, int]], number: Callable[[int, int, tuple[int, ...]], int]
-) -> tuple[int, ...]:
-    """Join forms, each (size, number), with their neighbours until two are left; return their numbers."""
-    while len(parts) > 2:
-        pairs = [
-            (one[0] + other[0], number(one[0] + other[0], 0, (one[1], other[1])))
-            for one, other in zip(parts[::2], parts[1::2], strict=False)
-        ]
-        parts = [*pairs, *parts[2 * len(pairs) :]]
-    return tuple(form for _, form in parts)
-
-
-def _curves(forms: Sequence[_Form], sizes: Sizes) -> tuple[_Curve, ...]:
-    """Work out the curves of all forms but the last, which has its number of small ranks already."""
-    curves: list[_Curve] = []
-    for form in forms[:-1]:
-        most = min(sizes.smalls, form.size // sizes.least)
-        first, second = (curves[half] for half in form.halves) if form.halves else ((0,), (0,))
+    def curve(self, form: _Form) -> _Curve:
+        size, worth, halves = form
+        most = min(self.smalls, size // self.smallest)
+        first, second = (self.curves[half] for half in halves) if halves else ((0,), (0,))
         inside = _join(first, second, most)
-        worth = (
-            inside[min(smalls, len(inside) - 1)] + form.worth * _held(form, smalls, sizes)
-            for smalls in range(most + 1)
-        )
-        curves.append(tuple(worth))
-    return tuple(curves)
+        held = (self.held(form, smalls) for smalls in range(most + 1))
+        return tuple(inside[min(at, len(inside) - 1)] + worth * ranks for at, ranks in enumerate(held))
 
+    def held(self, form: _Form, smalls: int) -> int:
+        """Return how many ranks a form holds when so many of them are small."""
+        return (form[0] + smalls) // self.large
 
-def _held(form: _Form, smalls: int, sizes: Sizes) -> int:
-    """Return how many ranks a form holds when so many of them are small."""
-    return (form.size + smalls) // sizes.large
+    def place(self, room: _Room, least: int) -> None:
+        """Give the ranks of a room their units, and pieces of those that cross into it theirs."""
+        _, gained, halves = self.forms[room.form]
+        worth = room.worth + gained
+        parts = self.smalls_inside(room)
+        own = self.open(room, parts) if worth >= least else []
+        self.placed.extend(([], worth) for _ in own)
+        if halves:
+            for half in self.rooms_inside(room, parts, own):
+                self.place(half, least)
+            return
+        start = room.start
+        own = self.aligned(own, start + sum(units for _, units in room.head))
+        for rank, units in (*room.head, *own, *room.tail):
+            self.placed[rank][0].extend(range(start, start + units))
+            start += units
+
+    def smalls_inside(self, room: _Room) -> list[int]:
+        """Return how many small ranks each half of a room has, for the best worth; more in the second."""
+        halves = self.forms[room.form][2]
+        if not halves:
+            return []
+        first, second = (self.curves[half] for half in halves)
+        inside = min(room.smalls, len(first) + len(second) - 2)
+        choices = range(max(0, inside - len(first) + 1), min(inside, len(second) - 1) + 1)
+        mine = max(choices, key=lambda mine: (first[inside - mine] + second[mine], mine))
+        return [inside - mine, mine]
+
+    def open(self, room: _Room, parts: Sequence[int]) -> list[Piece]:
+        """Return the ranks that stay inside a room but in none of its parts, whole, the large ones first."""
+        form = self.forms[room.form]
+        inner = (self.held(self.forms[one], smalls) for one, smalls in zip(form[2], parts, strict=True))
+        count = self.held(form, room.smalls) - sum(inner)
+        large = count - (room.smalls - sum(parts))
+        return [(len(self.placed) + i, self.large - (i >= large)) for i in range(count)]
+
+    def aligned(self, own: Sequence[Piece], start: int) -> list[Piece]:
+        """Order the sizes of ranks beside each other so that they end where small domains do, if they can."""
+        waiting = sorted(units for _, units in own)
+        aligned: list[Piece] = []
+        for rank, _ in own:
+            small, large = (self.marks.get(start + units, 0) for units in (waiting[0], waiting[-1]))
+            units = waiting.pop(0 if small > large else -1)
+            aligned.append((rank, units))
+            start += units
+        return aligned
+
+    def rooms_inside(self, room: _Room, parts: Sequence[int], own: Sequence[Piece]) -> list[_Room]:
+        """Return the rooms of the halves of a room, its crossing ranks dealt to what these have free.
+
+        A rank that goes on from the first half takes the first units of the second, to have neighbours.
+        """
+        _, gained, halves = self.forms[room.form]
+        queue = deque((*room.head, *own, *room.tail))
+        begun = {rank for rank, _ in room.head}
+        rooms: list[_Room] = []
+        start = room.start
+        for number, smalls in zip(halves, parts, strict=True):
+            inner = self.forms[number]
+            pieces = _take(queue, inner[0] - self.held(inner, smalls) * self.large + smalls)
+            head = tuple(piece for piece in pieces if piece[0] in begun)
+            tail = tuple(piece for piece in pieces if piece[0] not in begun)
+            worth = room.worth + gained
+            rooms.append(_Room(form=number, start=start, smalls=smalls, worth=worth, head=head, tail=tail))
+            begun.update(rank for rank, _ in pieces)
+            start += inner[0]
+        return rooms
 
 
 def _join(one: _Curve, other: _Curve, most: int) -> _Curve:
@@ -213,52 +205,6 @@ def _join(one: _Curve, other: _Curve, most: int) -> _Curve:
         max(map(add, one[max(0, smalls - last) : smalls + 1], backwards[max(0, last - smalls) :]))
         for smalls in numbers
     )
-
-
-def _smalls_inside(tree: _Tree, room: _Room) -> list[int]:
-    """Return how many small ranks each half of a room has, for the best worth; the second one has more."""
-    halves = tree.forms[room.form].halves
-    if not halves:
-        return []
-    first, second = (tree.curves[half] for half in halves)
-    inside = min(room.smalls, len(first) + len(second) - 2)
-    choices = range(max(0, inside - len(first) + 1), min(inside, len(second) - 1) + 1)
-    mine = max(choices, key=lambda mine: (first[inside - mine] + second[mine], mine))
-    return [inside - mine, mine]
-
-
-def _open(tree: _Tree, room: _Room, parts: Sequence[int], number: int) -> list[Piece]:
-    """Return the ranks that stay inside a room but in none of its parts, whole, the large ones first."""
-    form, sizes = tree.forms[room.form], tree.sizes
-    inner = (_held(tree.forms[one], smalls, sizes) for one, smalls in zip(form.halves, parts, strict=True))
-    count = _held(form, room.smalls, sizes) - sum(inner)
-    large = count - (room.smalls - sum(parts))
-    return [(number + i, sizes.large - (i >= large)) for i in range(count)]
-
-
-def _rooms_inside(tree: _Tree, room: _Room, parts: Sequence[int], own: Sequence[Piece]) -> Iterator[_Room]:
-    """Yield the rooms of the halves of a room, its crossing ranks dealt to what these have free.
-
-    A rank that goes on from the first half takes the first units of the second, so that it has neighbours.
-    """
-    form = tree.forms[room.form]
-    queue = deque((*room.head, *own, *room.tail))
-    begun = {rank for rank, _ in room.head}
-    start = room.start
-    for number, smalls in zip(form.halves, parts, strict=True):
-        inner = tree.forms[number]
-        free = inner.size - _held(inner, smalls, tree.sizes) * tree.sizes.large + smalls
-        pieces = _take(queue, free)
-        yield _Room(
-            form=number,
-            start=start,
-            smalls=smalls,
-            worth=room.worth + form.worth,
-            head=tuple(piece for piece in pieces if piece[0] in begun),
-            tail=tuple(piece for piece in pieces if piece[0] not in begun),
-        )
-        begun.update(rank for rank, _ in pieces)
-        start += inner.size
 
 
 def _take(queue: deque[Piece], free: int) -> list[Piece]:

@@ -4,36 +4,39 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.planning.strategies.core_sequence import Ask, Cut, Division, Field
-from ompbind.planning.strategies.packing import Fitted, Sizes, fit
+from ompbind.planning.strategies.core_sequence import Cut, Division, Field
+from ompbind.planning.strategies.packing import fit
 
 
-def compact(field: Field, ask: Ask) -> list[Cut]:
+def compact(field: Field, ranks: int, units: int | None) -> list[Cut]:
     """Pack the ranks from the start of the machine, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(field, ask)
-    return sorted(one.cut for one in (*best, *next_best[: ask.ranks - len(best)]))
+    best, next_best = _candidates(field, ranks, units)
+    return sorted([*best, *next_best[: ranks - len(best)]])
 
 
-def spread(field: Field, ask: Ask) -> list[Cut]:
+def spread(field: Field, ranks: int, units: int | None) -> list[Cut]:
     """Put the ranks as far apart as the machine allows, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(field, ask)
-    return sorted(one.cut for one in (*best, *_thin(field.divisions, next_best, ask.ranks - len(best))))
+    best, next_best = _candidates(field, ranks, units)
+    return sorted([*best, *_thin(field.divisions, next_best, ranks - len(best))])
 
 
-def cores(field: Field, ask: Ask) -> list[Cut]:
+def cores(field: Field, ranks: int, units: int | None) -> list[Cut]:
     """Give every rank one core, from the start of the machine."""
-    return compact(field, Ask(ranks=ask.ranks, units=1))
+    return compact(field, ranks, 1)
 
 
-def _candidates(field: Field, ask: Ask) -> tuple[list[Fitted], list[Fitted]]:
+def _candidates(field: Field, ranks: int, units: int | None) -> tuple[list[Cut], list[Cut]]:
     """Return where ranks must be to cross the fewest borders, and where the others may be."""
-    sizes = Sizes(large=_size(field, ask), forgiving=field.is_hybrid)
-    least = sorted(one.worth for one in fit(field, sizes))[-ask.ranks]
-    held = fit(field, sizes, least)
-    return [one for one in held if one.worth > least], [one for one in held if one.worth == least]
+    size = _size(len(field.units), ranks, units)
+    is_hybrid = len(set(field.kinds)) > 1
+    least = sorted(fit(field, size, forgiving=is_hybrid).values())[-ranks]
+    held = fit(field, size, forgiving=is_hybrid, least=least)
+    return [cut for cut, worth in held.items() if worth > least], [
+        cut for cut, worth in held.items() if worth == least
+    ]
 
 
-def _thin(divisions: Sequence[Division], places: Sequence[Fitted], ranks: int) -> list[Fitted]:
+def _thin(divisions: Sequence[Division], places: Sequence[Cut], ranks: int) -> list[Cut]:
     """Choose so many of the places that even those next to each other are far apart, level by level.
 
     The widest domains of which there is one for each rank have no more than one, and wider ones equally many.
@@ -44,19 +47,19 @@ def _thin(divisions: Sequence[Division], places: Sequence[Fitted], ranks: int) -
     enough = next((one for one in divisions if len(_grouped(one, places)) >= ranks), None)
     rooms = [len(_grouped(enough, group)) if enough and ranks > 1 else len(group) for group in groups]
     return [
-        one
+        cut
         for group, mine in zip(groups, _deal(ranks, rooms), strict=True)
-        for one in _thin(divisions[1:], group, mine)
+        for cut in _thin(divisions[1:], group, mine)
     ]
 
 
-def _grouped(division: Division, places: Sequence[Fitted]) -> list[list[Fitted]]:
+def _grouped(division: Division, places: Sequence[Cut]) -> list[list[Cut]]:
     """Group places by the span in which they begin, those in no span together."""
     starts = [start for start, _ in division.spans] + [len(division.ahead)]
-    groups: dict[tuple[int, bool], list[Fitted]] = {}
-    for one in places:
-        at = division.ahead[one.cut[0]]
-        groups.setdefault((at, starts[at] <= one.cut[0]), []).append(one)
+    groups: dict[tuple[int, bool], list[Cut]] = {}
+    for cut in places:
+        at = division.ahead[cut[0]]
+        groups.setdefault((at, starts[at] <= cut[0]), []).append(cut)
     return list(groups.values())
 
 
@@ -71,15 +74,14 @@ def _deal(ranks: int, room: Sequence[int]) -> list[int]:
     return counts
 
 
-def _size(field: Field, ask: Ask) -> int:
+def _size(cores: int, ranks: int, units: int | None) -> int:
     """Return the units of every rank, by request or else the largest equal share."""
-    size = ask.units or len(field.units) // ask.ranks
-    if size * ask.ranks > len(field.units):
-        cores = len(field.units)
+    size = units or cores // ranks
+    if size * ranks > cores:
         fewer = f"at most {count(cores // size, 'rank')}, or " if cores >= size else ""
         there = f"{'is' if cores == 1 else 'are'} {cores}"
         raise PlanError(
-            f"{count(ask.ranks, 'rank')} of {count(size, 'core')} need {size * ask.ranks}, there {there}",
+            f"{count(ranks, 'rank')} of {count(size, 'core')} need {size * ranks}, there {there}",
             hint=f"ask for {fewer}fewer threads with -t",
         )
     return size

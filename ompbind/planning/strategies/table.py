@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.balanced import balanced
-from ompbind.planning.strategies.core_sequence import Ask, Cut, Field
+from ompbind.planning.strategies.core_sequence import Cut, Field
 from ompbind.planning.strategies.domains import divide_domains
 from ompbind.planning.strategies.sized import compact, cores, spread
 from ompbind.record import Record
@@ -22,14 +22,14 @@ def _as_many_as_fit(field: Field, each: int | None) -> int:
 class Strategy(Record):
     """One way to divide cores among ranks, and its words: `summary` says what a rank gets.
 
-    `auto_ranks` counts the ranks that `-n auto` stands for, from the field and the units that a rank asks for
-    (None where it asks for none); `label` says what it counts. A `sized` strategy gives every rank as many
-    units as asked and leaves the rest idle. An `overlapping` one gives the same units to several ranks. One
-    with a `level` gives away the domains of that level. With `fewest_crossings`, no other equal shares have
-    fewer ranks across borders.
+    `divide` takes the field, the number of ranks, and the units that a rank asks for (None where it asks for
+    none). `auto_ranks` counts the ranks that `-n auto` stands for, from the field and these units; `label`
+    says what it counts. A `sized` strategy gives every rank as many units as asked and leaves the rest idle.
+    An `overlapping` one gives the same units to several ranks. One with a `level` gives away the domains of
+    that level. With `fewest_crossings`, no other equal shares have fewer ranks across borders.
     """
 
-    divide: Callable[[Field, Ask], list[Cut]]
+    divide: Callable[[Field, int, int | None], list[Cut]]
     summary: str
     auto_ranks: Callable[[Field, int | None], int] = _one_per_node
     label: str = f"one for each {Level.NODE.label}"
@@ -39,9 +39,9 @@ class Strategy(Record):
     fewest_crossings: bool = False
 
 
-def everything(field: Field, ask: Ask) -> list[Cut]:
+def everything(field: Field, ranks: int, units: int | None) -> list[Cut]:
     """Give every rank everything: the only strategy that overlaps."""
-    return [tuple(range(len(field.units)))] * ask.ranks
+    return [tuple(range(len(field.units)))] * ranks
 
 
 def _domains(level: Level) -> Strategy:

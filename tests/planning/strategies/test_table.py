@@ -12,7 +12,7 @@ from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.balanced import balanced
-from ompbind.planning.strategies.core_sequence import PRIORITY, Ask, make_field, within
+from ompbind.planning.strategies.core_sequence import PRIORITY, make_field, within
 from ompbind.planning.strategies.sized import compact, spread
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
@@ -113,7 +113,7 @@ def least_distance(field, cuts):
 def test_balanced_crosses_the_fewest_borders_of_all_equal_shares(field, data):
     cores = len(field.units)
     ranks = data.draw(st.integers(1, cores))
-    cuts = balanced(field, Ask(ranks=ranks))
+    cuts = balanced(field, ranks)
     assert sorted(core for cut in cuts for core in cut) == list(range(cores))
     small, larger = divmod(cores, ranks)
     sizes = [small + (rank < larger) for rank in range(ranks)]
@@ -125,28 +125,30 @@ def test_balanced_crosses_the_fewest_borders_of_all_equal_shares(field, data):
 
 def draw_sized(field, data):
     size = data.draw(st.integers(1, len(field.units)))
-    return Ask(ranks=data.draw(st.integers(1, len(field.units) // size)), units=size)
+    return data.draw(st.integers(1, len(field.units) // size)), size
 
 
 def check_sized(field, ask, cuts):
-    assert [len(cut) for cut in cuts] == [ask.units] * ask.ranks
-    assert len({core for cut in cuts for core in cut}) == ask.units * ask.ranks
+    ranks, units = ask
+    assert [len(cut) for cut in cuts] == [units] * ranks
+    assert len({core for cut in cuts for core in cut}) == units * ranks
     assert cuts == sorted(cuts)
 
 
 @given(fields, st.data())
 def test_compact_and_spread_give_every_rank_cores_of_its_own(field, data):
     ask = draw_sized(field, data)
-    check_sized(field, ask, compact(field, ask))
-    check_sized(field, ask, spread(field, ask))
+    check_sized(field, ask, compact(field, *ask))
+    check_sized(field, ask, spread(field, *ask))
 
 
 @given(regular, st.data())
 def test_compact_and_spread_cross_the_fewest_borders(field, data):
     ask = draw_sized(field, data)
-    ways = list(all_packings(range(len(field.units)), ask.units, ask.ranks))
+    ranks, units = ask
+    ways = list(all_packings(range(len(field.units)), units, ranks))
     best = min(crossings(field, way) for way in ways)
-    packed, scattered = compact(field, ask), spread(field, ask)
+    packed, scattered = compact(field, *ask), spread(field, *ask)
     assert crossings(field, packed) == crossings(field, scattered) == best
     uncrossed = [way for way in ways if crossings(field, way) == best]
     assert least_distance(field, scattered) == max(least_distance(field, way) for way in uncrossed)
@@ -164,9 +166,9 @@ def test_compact_and_spread_cross_the_fewest_borders(field, data):
     ],
 )  # fmt: skip
 def test_compact_stays_near_and_spread_goes_far(sizes, ask, packed, scattered):
-    field, asked = make_regular(sizes), Ask(ranks=ask[0], units=ask[1])
-    assert compact(field, asked) == packed
-    assert spread(field, asked) == scattered
+    field = make_regular(sizes)
+    assert compact(field, *ask) == packed
+    assert spread(field, *ask) == scattered
 
 
 def test_hybrid_processors_are_packed_from_the_start_although_only_weak_cores_share_caches():
@@ -175,7 +177,7 @@ def test_hybrid_processors_are_packed_from_the_start_although_only_weak_cores_sh
         CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, told_by="type"),
     )
     field = make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), kinds)
-    assert compact(field, Ask(ranks=1, units=2)) == [(0, 1)]
+    assert compact(field, 1, 2) == [(0, 1)]
 
 
 @given(fields, st.data())
@@ -183,7 +185,7 @@ def test_domains_are_given_away_whole_or_split_evenly(field, data):
     name = data.draw(st.sampled_from(["packages", "nodes", "l3", "l2"]))
     spans = [(cut[0], cut[-1] + 1) for cut in field.domains(STRATEGIES[name].level)]
     ranks = data.draw(st.integers(1, len(field.units)))
-    cuts = STRATEGIES[name].divide(field, Ask(ranks=ranks))
+    cuts = STRATEGIES[name].divide(field, ranks, None)
     hosts = [{domain_of(spans, core) for core in cut} for cut in cuts]
     assert all(len(host) == 1 for host in hosts)
     for number, (start, stop) in enumerate(spans):
@@ -202,17 +204,17 @@ def test_domains_are_given_away_whole_or_split_evenly(field, data):
 )
 def test_more_ranks_than_domains_go_where_shares_are_largest(cores, border, ranks, cuts):
     field = make_nested(cores, ({}, {border}, {}, {}))
-    assert STRATEGIES["nodes"].divide(field, Ask(ranks=ranks)) == cuts
+    assert STRATEGIES["nodes"].divide(field, ranks, None) == cuts
 
 
 def test_ranks_larger_than_domains_end_where_these_do():
     field = make_nested(7, ({}, {}, {1, 3, 5}, {}))
-    assert balanced(field, Ask(ranks=2)) == [(0, 1, 2), (3, 4, 5, 6)]
+    assert balanced(field, 2) == [(0, 1, 2), (3, 4, 5, 6)]
 
 
 def test_spread_keeps_ranks_in_nodes_of_their_own_where_packages_have_different_numbers_of_them():
     field = make_nested(8, ({2}, {4, 6}, {}, {}))
-    assert spread(field, Ask(ranks=4, units=1)) == [(0,), (2,), (4,), (6,)]
+    assert spread(field, 4, 1) == [(0,), (2,), (4,), (6,)]
 
 
 def test_ranks_of_a_level_stay_on_cores_that_have_it():
@@ -247,7 +249,7 @@ def test_kinds_that_cut_through_domains_count_for_nothing():
         CoreKind(name="efficiency", cpus=CpuSet([3]), strength=600, told_by="type"),
     )
     field = make_nested(4, ({}, {2}, {}, {}), kinds)
-    assert balanced(field, Ask(ranks=2)) == [(0, 1), (2, 3)]
+    assert balanced(field, 2) == [(0, 1), (2, 3)]
     assert [len(one.spans) for one in field.divisions] == [1, 2, 2, 2]
 
 
@@ -267,7 +269,7 @@ def test_nodes_that_hold_packages_are_wider_than_these():
 TOY = """
 from ompbind.planning.strategies.table import STRATEGIES, Strategy
 STRATEGIES["backwards"] = Strategy(
-    divide=lambda field, ask: [(len(field.units) - 1 - rank,) for rank in range(ask.ranks)],
+    divide=lambda field, ranks, units: [(len(field.units) - 1 - rank,) for rank in range(ranks)],
     summary="one core, counted from the end",
     auto_ranks=lambda field, each: len(field.units) // 2,
     label="one for every second core",
