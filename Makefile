@@ -38,7 +38,7 @@ cover: $(VENV)/.developing ## run the tests that need no other process, and show
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-check: $(VENV)/.developing ## lint, types, floors, docs up to date
+check: $(VENV)/.developing ## lint, types, the import rule, docs up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
