@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,17 @@ settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-TURN, RUNNING = Path(__file__).with_name("__init__.py"), Path(__file__)
-"""Files that workers lock, whatever is in them."""
+LOCKS = "PYTEST_LOCKS"
+"""Names the folder with the files that the workers of this run lock."""
+
+
+def pytest_configure(config):
+    """Make the files that workers lock."""
+    if LOCKS not in os.environ:
+        folder = os.environ[LOCKS] = tempfile.mkdtemp()
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        for name in ("turn", "running"):
+            Path(folder, name).touch()
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -43,7 +54,8 @@ def pytest_runtest_protocol(item):
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    with TURN.open() as turn, RUNNING.open() as running:
+    folder = Path(os.environ[LOCKS])
+    with (folder / "turn").open() as turn, (folder / "running").open() as running:
         fcntl.flock(turn, fcntl.LOCK_EX)
         fcntl.flock(running, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
         fcntl.flock(turn, fcntl.LOCK_UN)
