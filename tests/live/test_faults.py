@@ -38,6 +38,7 @@ class Case(NamedTuple):
 
 DEAF = "trap '' TERM INT HUP QUIT"
 READY = 'while [ ! -e "$1/ready" ]; do sleep 0.02; done'
+HAS_TOLD = READY.replace("ready", "0").replace("-e", "-s")
 
 SHELL = {
     "deaf, timeout": Case(
@@ -89,14 +90,14 @@ SHELL = {
     ),
     "kills another rank": Case(
         "-n 2",
-        f'echo $$ >"$1/$RANK"; {READY.replace("ready", "0")}; '
+        f'echo $$ >"$1/$RANK"; {HAS_TOLD}; '
         '[ $RANK = 1 ] && { read other <"$1/0"; kill -9 $other; }; sleep 300',
         137,
         ("rank 0 .* by SIGKILL",),
     ),
     "stops another rank and fails": Case(
         "-n 2",
-        f'echo $$ >"$1/$RANK"; {READY.replace("ready", "0")}; '
+        f'echo $$ >"$1/$RANK"; {HAS_TOLD}; '
         '[ $RANK = 1 ] && { read other <"$1/0"; kill -STOP $other; exit 3; }; sleep 300',
         3,
     ),

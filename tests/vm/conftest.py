@@ -19,6 +19,7 @@ MACHINE_FAILED = (124, 125)
 """How the tool ends when the machine fails; what runs inside has an end of its own, and others codes."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Leave all that is asked of a machine to the same worker, which boots it once."""
     for item in items:
