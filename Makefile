@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm cover check docs bench clean
+.PHONY: help demo test test-long test-vm cover check docs bench clean
 
 help: ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -21,11 +21,16 @@ $(VENV)/.developing: pyproject.toml $(VENV)/.installed
 demo: $(VENV)/.installed ## set up, start two ranks and show where each thread landed
 	PATH="$(CURDIR)/$(BIN):$$PATH" ompbind run -n 2 -- ompbind probe
 
-test: $(VENV)/.developing ## set up and run all tests
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.developing ## set up and run the tests, some at once; the last lines say what was skipped and why
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+test-long: $(VENV)/.developing ## the same with large numbers: examples, faults, recordings, every runtime
+	OMPBIND_TEST_LONG=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	OMPBIND_EXAMPLES=100000 $(BIN)/python -m pytest -n auto --dist worksteal \
+	    tests/planning/test_promises.py tests/planning/strategies/test_table.py
 
 test-vm: $(VENV)/.developing ## boot virtual machines with other topologies and bind there
-	OMPBIND_VM_TESTS=1 $(BIN)/python -m pytest tests/vm $(ARGS)
+	OMPBIND_VM_TESTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/vm $(ARGS)
 
 cover: $(VENV)/.developing ## run the tests that need no other process, and show what they leave out
 	$(BIN)/coverage erase
@@ -33,7 +38,7 @@ cover: $(VENV)/.developing ## run the tests that need no other process, and show
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-check: $(VENV)/.developing ## lint, types, floors, docs up to date
+check: $(VENV)/.developing ## lint, types, the import rule, docs up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

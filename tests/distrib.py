@@ -20,7 +20,6 @@ from ompbind.planning.metrics import measure
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import tree_files
-from tests.recordings import recorded
 
 LSTOPO = shutil.which("lstopo-no-graphics") or "lstopo"
 DESCRIBED = [
@@ -37,7 +36,6 @@ DESCRIBED = [
     "pack:2 die:2 numa:1 l3:2 core:3 pu:2",
     "core:5 pu:1",
 ]
-RECORDED = [*recorded("xml/*.xml"), *recorded("dumps/*.tar.gz")]
 
 
 def run(*command, **env):

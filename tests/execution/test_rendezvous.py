@@ -1,13 +1,14 @@
 """Which ports ranks may meet at, and what they are told."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.execution.rendezvous import Rendezvous, find_replaced, invite, make_pools, read_pools
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_command
 from ompbind.planning.request import Request
+from tests.long import examples
 from tests.machines import Shape, make_machine
 
 PLACE = Rendezvous(port=61000, ident="abc")
@@ -33,7 +34,7 @@ def test_pools(outgoing, reserved, first, above, below):
 PORTS = st.integers(1, 65535)
 
 
-@settings(max_examples=20)
+@examples(0.2)
 @given(st.tuples(PORTS, PORTS).map(sorted), st.lists(st.tuples(PORTS, PORTS).map(sorted), max_size=4), PORTS)
 def test_no_pool_has_ports_of_others(outgoing, reserved, first):
     text = ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in reserved)

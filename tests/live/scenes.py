@@ -15,20 +15,12 @@ from pathlib import Path
 from ompbind.registry.claims import read_live_runs
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, is_alive, wait_until
 
-ROUNDS = float(os.environ.get("OMPBIND_FAULT_ROUNDS", "1"))
-"""How often everything is repeated that hits upon moments by chance; 1 is what `make test` has time for."""
-
 LEFT_S = 2.0
 """Seconds after which nothing may be left of a run that was killed."""
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
 _numbers = count()
-
-
-def rounds(times):
-    """How often to repeat something that `make test` repeats so many times."""
-    return max(1, round(times * ROUNDS))
 
 
 class Scene:

@@ -15,6 +15,7 @@ from benchmarks.quiet import read_activity, read_below
 from benchmarks.timing import Failed, Hung, Where, time_once
 from tests.live.conftest import is_alive, wait_until
 
+pytestmark = pytest.mark.alone
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -105,8 +106,11 @@ def test_wake_ups_and_children_are_seen():
             os.kill(below[1], 15)
 
 
-def test_the_effect_of_binding_is_measured_in_every_arm():
-    options = ("--rounds", "1", "--seconds", "0.02", "--work", "regions,server", "--only", ",".join(MAKERS))
+@pytest.mark.parametrize(
+    "arms", [("ompbind", "taskset"), pytest.param(tuple(MAKERS), marks=pytest.mark.long)]
+)
+def test_the_effect_of_binding_is_measured_in_every_arm(arms):
+    options = ("--rounds", "1", "--seconds", "0.02", "--work", "regions,server", "--only", ",".join(arms))
     done = run("effect.py", *options)
     if "only one core" in done.stdout:
         pytest.skip("one core is too few for two ranks")
@@ -114,8 +118,8 @@ def test_the_effect_of_binding_is_measured_in_every_arm():
     left_out = {line.partition(":")[0] for line in done.stdout.splitlines() if ": left out, " in line}
     for work in ("regions", "server"):
         table = done.stdout.partition(f"\n{work}, ")[2].partition("\n\n")[0].splitlines()[2:]
-        arms = [line.split()[0] for line in table if line.split()[0] in MAKERS and line.split()[1] != "is"]
-        assert arms == ([] if work in left_out else [one for one in MAKERS if one not in left_out])
+        told = [line.split()[0] for line in table if line.split()[0] in MAKERS and line.split()[1] != "is"]
+        assert told == ([] if work in left_out else [one for one in arms if one not in left_out])
         assert f"{work}, time, of taskset's" in done.stdout or work in left_out
     assert left_out <= {"openmpi", "torchrun", "server", *(() if may_compile() else ("regions",))}
     assert max(map(len, done.stdout.splitlines())) <= 80

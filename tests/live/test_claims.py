@@ -34,6 +34,7 @@ from tests.live.conftest import (
     two_cpus,
     wait_until,
 )
+from tests.long import ROUNDS, rounds
 from tests.machines import Shape, make_machine
 
 BUSY = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
@@ -127,7 +128,7 @@ def test_the_command_line_beats_the_environment(ompbind, live, args, env, messag
     assert message or not done.stderr
 
 
-RACE_S, RACES = 15, 200
+RACE_S, RACES, FEWEST = 15 * ROUNDS, rounds(200), 10
 HOLD = "exec flock -n {folder}/$OMPBIND_CPUS sleep 0.03"
 
 
@@ -142,7 +143,7 @@ def test_two_that_start_at_once_never_get_the_same_cpus(tmp_path, args, outcomes
     command = [OMPBIND, "run", "--avoid", *(word.format(first=first) for word in args), "--run-id"]
     script = ["--", "sh", "-c", HOLD.format(folder=tmp_path)]
     give_up_at, seen = time.monotonic() + RACE_S / 2, []
-    while len(seen) < RACES / 2 and time.monotonic() < give_up_at:
+    while len(seen) < FEWEST or (len(seen) < RACES / 2 and time.monotonic() < give_up_at):
         pair = [
             subprocess.Popen(
                 [*command, name, *script], env=clean_environment(), stderr=subprocess.PIPE, text=True
@@ -154,7 +155,6 @@ def test_two_that_start_at_once_never_get_the_same_cpus(tmp_path, args, outcomes
         for process, text, other in zip(pair, texts, ("two", "one"), strict=True):
             assert process.returncode != 125 or f"in use by run {other}" in text, text
     assert set(seen) <= outcomes
-    assert len(seen) >= 10
 
 
 def claim_plan(machine, request, me):
@@ -164,27 +164,39 @@ def claim_plan(machine, request, me):
         return plan, registry.register(plan)
 
 
-def claim_one(ready, cores, results):
-    """Claim one core of many at the same moment as others do; tell which."""
+def fork_with_pipe(function, *args):
+    """Run a function in a child that gets an end of a pipe first; returns the other end and the child.
+
+    Locks and queues of multiprocessing would need a /dev/shm.
+    """
+    context = multiprocessing.get_context("fork")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=function, args=(theirs, *args), daemon=True)
+    process.start()
+    theirs.close()
+    return mine, process
+
+
+def claim_one(pipe, cores):
+    """Claim one core of many at the same moment as others do, and tell which; keep it until asked to end."""
     machine = make_machine(Shape(cores=cores))
-    ready.wait()
+    pipe.recv()
     request = Request(ranks=1, strategy="cores", sharing=Sharing.AVOID)
     plan, claim = claim_plan(machine, request, make_claimant(f"run-{os.getpid()}"))
-    results.put(str(plan.placements[0].cpuset))
+    pipe.send(str(plan.placements[0].cpuset))
     assert claim
-    ready.wait()
+    pipe.recv()
 
 
 def test_of_many_that_start_at_once_everyone_gets_cores_of_its_own():
     many = 48
-    context = multiprocessing.get_context("fork")
-    ready, results = context.Barrier(many, timeout=60), context.Queue()
-    started = [context.Process(target=claim_one, args=(ready, many, results)) for _ in range(many)]
-    for process in started:
-        process.start()
-    got = [results.get(timeout=60) for _ in range(many)]
-    for process in started:
-        process.join(60)
+    started = [fork_with_pipe(claim_one, many) for _ in range(many)]
+    for pipe, _ in started:
+        pipe.send(None)
+    assert all(pipe.poll(60) for pipe, _ in started)
+    got = [pipe.recv() for pipe, _ in started]
+    for pipe, process in started:
+        let_go(pipe, process)
     assert sorted(got, key=int) == [str(cpu) for cpu in range(many)]
 
 
@@ -399,16 +411,13 @@ def as_nobody(function, *args):
         pipe.send(function(*args))
         pipe.recv()
 
-    context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs,), daemon=True)
-    process.start()
-    return mine, process
+    return fork_with_pipe(work)
 
 
 def let_go(mine, process):
     mine.send(None)
-    process.join(10)
+    process.join(60)
+    mine.close()
 
 
 GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), held=CpuSet((0,)))
@@ -480,26 +489,28 @@ def test_other_users_see_a_run_and_cannot_end_its_claim(live, public):
     assert not (public / "ompbind-0-9-stale.run").exists()
 
 
-def read_and_check(folder, until):
-    """Read as fast as possible; returns what was ever missing or too much."""
+def read_and_check(pipe, folder, until):
+    """Read as fast as possible; tell what was ever missing or too much."""
     wrong, reads = [], 0
     while time.monotonic() < until:
         found = names(folder)
         wrong += [found] if found != ["anchor"] else []
         reads += 1
-    return wrong, reads
+    pipe.send((wrong, reads))
 
 
 def test_readers_at_the_same_time_neither_miss_a_run_nor_list_a_stale_one(live, ompbind, claims):
     live("--run-id", "anchor")
     stale = make_text(GOOD.replace(run_id="stale"))
-    context = multiprocessing.get_context("fork")
-    with context.Pool(4) as pool:
-        work = [pool.apply_async(read_and_check, (claims, time.monotonic() + 3)) for _ in range(4)]
-        for number in range(300):
-            (claims / f"ompbind-0-{number}-x.run").write_text(stale)
-            time.sleep(0.005)
-        results = [one.get(30) for one in work]
+    readers = [fork_with_pipe(read_and_check, claims, time.monotonic() + 2) for _ in range(4)]
+    for number in range(200):
+        (claims / f"ompbind-0-{number}-x.run").write_text(stale)
+        time.sleep(0.005)
+    assert all(pipe.poll(30) for pipe, _ in readers)
+    results = [pipe.recv() for pipe, _ in readers]
+    for pipe, process in readers:
+        process.join(10)
+        pipe.close()
     assert [wrong for wrong, _ in results] == [[]] * 4
     assert min(reads for _, reads in results) > 20
 

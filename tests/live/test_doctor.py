@@ -208,6 +208,7 @@ def test_a_sandbox_that_refuses_is_told(doctor):
     assert (found["level"], found["found"]) == ("problem", "is refused to this process")
 
 
+@pytest.mark.alone
 def test_it_does_not_take_long(ompbind):
     times = []
     for _ in range(5):

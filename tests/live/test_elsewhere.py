@@ -29,8 +29,11 @@ def begin(lacks, *args):
 
 
 @pytest.mark.parametrize("lacks", WITHOUT)
-def test_a_failing_rank_takes_the_others_down(lacks):
-    process = begin(lacks, "run", "-n", "2", "--", "sh", "-c", "[ $RANK = 0 ] && exit 3; sleep 300")
+def test_a_failing_rank_takes_the_others_down(lacks, tmp_path):
+    there = tmp_path / "there"
+    other = f"touch {there}; exec sleep 300"
+    script = f"[ $RANK = 0 ] || {{ {other}; }}; while [ ! -e {there} ]; do sleep 0.02; done; exit 3"
+    process = begin(lacks, "run", "-n", "2", "--", "sh", "-c", script)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 3
     assert "rank 0" in said

@@ -166,16 +166,22 @@ def test_two_copies_of_a_library_are_two_and_a_deleted_one_is_still_there(child,
 
 
 def as_nobody(call):
-    """Call something as a user who has no rights, and return the text of what it returns."""
+    """Call something as a user who has no rights, and return the text of what it returns.
+
+    It is called here first, so that all of its modules are loaded: that user may not be able to read them.
+    """
+    call()
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-        os.write(write_end, repr(call()).encode())
-        os._exit(0)
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(NOBODY, NOBODY, NOBODY)
+                os.setresuid(NOBODY, NOBODY, NOBODY)
+            os.write(write_end, repr(call()).encode())
+        finally:
+            os._exit(0)
     os.close(write_end)
     with open(read_end, encoding="utf-8") as told:
         text = told.read()

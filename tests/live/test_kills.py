@@ -14,7 +14,8 @@ import time
 import pytest
 
 from tests.live.conftest import children_of, is_alive, keeper_of, state_of, wait_until
-from tests.live.scenes import PYTHON, Scene, rounds
+from tests.live.scenes import PYTHON, Scene
+from tests.long import rounds
 
 FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
 """A rank with children, grandchildren and a daemon."""

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, keeper_of, required, wait_until
-from tests.live.scenes import PYTHON, Scene, rounds
+from tests.live.scenes import PYTHON, Scene
+from tests.long import rounds
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such surroundings")
 
@@ -168,8 +169,8 @@ def test_more_ranks_than_open_files(scene):
     assert (code, said) == (0, "")
 
 
-NOBODY = 61234
-"""A user who has no other processes."""
+NOBODY = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+"""A user who has no other processes, of other workers neither."""
 
 
 @as_root

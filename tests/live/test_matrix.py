@@ -35,10 +35,19 @@ from tests.live.runtimes import (
     places_of,
     read_cases,
 )
+from tests.long import WHOLE_MATRIX
 
 HERE = Path(__file__).parent
 TEAMS = ("region", "again", "second")
 """Kinds of threads that belong to a parallel region; all others are the program's own."""
+
+
+def corners(rows, is_corner):
+    """Rows of a table as parameters: all of them, or those that prove something that no other one does."""
+    return [
+        pytest.param(*row, marks=() if WHOLE_MATRIX or is_corner(*row) else pytest.mark.long) for row in rows
+    ]
+
 
 every_runtime = pytest.mark.parametrize("name", RUNTIMES)
 every_bind = pytest.mark.parametrize("bind", BINDS)
@@ -121,9 +130,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("programs")
 
 
-def run_cases(ompbind, program, options, cases):
+def run_cases(ompbind, program, options, cases, **env):
     """All cases in one run; what was told of each rank, and what was said."""
-    done = ompbind("run", *options, "--", str(program), *(pair.argument() for pair in cases))
+    done = ompbind("run", *options, "--", str(program), *(pair.argument() for pair in cases), env=env)
     assert done.returncode == 0, done.stderr
     return read_cases(done.stdout), done.stderr
 
@@ -175,8 +184,13 @@ def test_threads_and_children_of_one_rank(ompbind, folder, name, bind):
     assert not damaged or any("fork died" in told[0][pair.argument()] for pair in damaged)
 
 
-@every_bind
-@every_runtime
+@pytest.mark.parametrize(
+    ("name", "bind"),
+    corners(
+        itertools.product(RUNTIMES, BINDS),
+        lambda name, bind: bind == "exact" or name in ("libgomp", "libomp 19"),
+    ),
+)
 def test_two_ranks_share_nothing(ompbind, folder, name, bind):
     cpus = two_cpus()
     cases = pairs([other for other in opposites(name) if other in ("libomp 19", "libgomp of torch")])
@@ -198,7 +212,8 @@ def test_two_runtimes_of_llvm_end_or_hang_but_inside(ompbind, folder, name, pair
     assert is_llvm(name)
     assert is_llvm(pair.second)
     options = ("-m", ",".join(map(str, cpus)))
-    told, _ = run_cases(ompbind, build_program(name, folder), options, [Pair(), pair])
+    program = build_program(name, folder)
+    told, _ = run_cases(ompbind, program, options, [Pair(), pair], REGIONS_PATIENCE_S="2")
     kinds = told[0][pair.argument()]
     check_inside(kinds, cpus)
     assert set(kinds["died"]) <= {*CRASHED, 128 + signal.SIGALRM}
@@ -237,7 +252,12 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(("order", "bind"), ORDERS)
+@pytest.mark.parametrize(
+    ("order", "bind"),
+    corners(
+        ORDERS, lambda order, bind: (order, bind) in (("torch sklearn", "rank"), ("sklearn torch", "exact"))
+    ),
+)
 def test_a_python_program_with_several_libraries(ompbind, bind, order):
     needs_packages("torch", "numpy", "sklearn")
     cpus = two_cpus()
@@ -261,7 +281,7 @@ def check_python(told, libraries, bind, cpus):
     assert tasks == {whole} or bind not in ("rank", "none")
 
 
-@pytest.mark.parametrize("bind", ["rank", "exact"])
+@pytest.mark.parametrize("bind", corners([("rank",), ("exact",)], lambda bind: bind == "exact"))
 def test_two_python_programs_share_nothing(ompbind, bind):
     needs_packages("torch", "numpy", "sklearn")
     cpus = two_cpus()
@@ -272,7 +292,7 @@ def test_two_python_programs_share_nothing(ompbind, bind):
         check_python(read_cases(done.stdout)[rank], ["torch", "sklearn"], bind, [cpu])
 
 
-@every_bind
+@pytest.mark.parametrize("bind", corners(zip(BINDS), lambda bind: bind in ("rank", "thread", "exact")))
 def test_a_preloaded_runtime_over_torch(ompbind, bind):
     """Calls of torch go to the preloaded one, but torch's own libgomp is loaded as well.
 

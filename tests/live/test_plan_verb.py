@@ -5,6 +5,8 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -14,17 +16,19 @@ from ompbind.planning.request import Request
 from ompbind.report.diagram.terminal import render_picture
 from ompbind.report.export.table import FORMATS
 from ompbind.report.text import Screen
+from ompbind.report.topology_json import render_json
 from tests.live.conftest import OMPBIND, clean_environment, required
-from tests.machines import Shape, write_tree
+from tests.machines import Shape, make_machine, write_tree
 
 EXTRA = 'it\'s\n two "lines" $HOME `x` \\ *'
 DUMP = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
-@pytest.fixture
-def dual(tmp_path):
-    """A recorded machine: 2 packages of 4 cores with 2 threads."""
-    return str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2)))
+@pytest.fixture(scope="module")
+def dual():
+    """A recorded machine: 2 packages of 4 cores with 2 threads; lines with its name do not break."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield str(write_tree(Path(folder), Shape(packages=2, cores=4, smt=2)))
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
@@ -117,16 +121,15 @@ def test_table_for_people(ompbind, dual):
 
 
 def test_tables_fit_a_terminal_however_long_the_lists(ompbind, tmp_path):
-    source = str(
-        write_tree(tmp_path, Shape(packages=2, nodes=2, l3s=4, cores=8, smt=2, numbering="round-robin"))
-    )
-    tree = ompbind("topo", "--topology", source).stdout.splitlines()
-    assert max(map(len, tree[1:])) <= 80
+    shape = Shape(packages=2, nodes=2, l3s=4, cores=8, smt=2, numbering="round-robin")
+    (tmp_path / "machine.json").write_text(render_json(make_machine(shape)))
+    here = {"cwd": tmp_path}
+    tree = ompbind("topo", "--topology", "machine.json", **here).stdout.splitlines()
+    assert max(map(len, tree)) <= 80
     for bind in ("rank", "thread"):
-        done = ompbind(
-            "plan", "-n", "4", "--smt", "all", "--reserve", "1", "--bind", bind, "--topology", source
-        )
-        assert max(map(len, done.stdout.splitlines()[1:])) <= 80
+        words = ("-n", "4", "--smt", "all", "--reserve", "1", "--bind", bind)
+        done = ompbind("plan", *words, "--topology", "machine.json", **here)
+        assert max(map(len, done.stdout.splitlines())) <= 80
         assert "\x1b" not in done.stdout
 
 

@@ -130,6 +130,7 @@ def test_a_runtime_that_crashes_is_told(ompbind, tmp_path):
     assert f"{tmp_path}/lib/libgomp.so.1: gave no answer" in done.stdout
 
 
+@pytest.mark.alone
 def test_a_probe_leaves_no_files(ompbind):
     before = set(glob.glob("/dev/shm/__KMP_REGISTERED_LIB_*"))
     assert ompbind("probe").returncode == 0

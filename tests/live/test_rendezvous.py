@@ -34,8 +34,12 @@ def listen(family, address, port=0):
     if family == socket.AF_INET6:
         server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind((address, port))
-    server.listen()
+    try:
+        server.bind((address, port))
+        server.listen()
+    except OSError:
+        server.close()
+        raise
     return server
 
 

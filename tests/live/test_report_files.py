@@ -157,8 +157,8 @@ def test_permissions_are_those_of_the_one_who_runs(open_folder, folder, file, sa
 @pytest.fixture
 def open_folder(tmp_path):
     """A folder that everybody can get to."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.name.startswith(("pytest-", "test_")):
+    for folder in (tmp_path, *tmp_path.parents[:4]):
+        if folder.name.startswith(("pytest-", "popen-", "test_")):
             folder.chmod(0o755)
     return tmp_path
 

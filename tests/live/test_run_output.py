@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, ranks_of, wait_until
 
 RANKS = ("run", "-q", "--share", "-n", "2")
 BOTH = "echo out $RANK; echo err $RANK >&2; printf half"
@@ -95,9 +95,15 @@ def test_a_reader_that_goes_ends_ranks_that_write(start, way):
     assert process.stderr.read() == ""
 
 
+def wait_for_ranks(process):
+    """Wait until ranks run, and so long that nothing more is read of them."""
+    wait_until(lambda: ranks_of(process), "a rank")
+    time.sleep(0.3)
+
+
 def test_a_run_that_nobody_reads_can_be_stopped(start):
     process = start(*RANKS, "--grace", "0.2", "--output", "tag", "--", "yes", "x" * 79)
-    time.sleep(0.5)
+    wait_for_ranks(process)
     process.terminate()
     time.sleep(1)
     process.terminate()
@@ -109,7 +115,7 @@ def test_a_run_that_was_asked_to_end_gives_up_a_reader_that_takes_nothing(start,
     timeout = ("--timeout", "0.5") if end == "timeout" else ()
     process = start(*RANKS, "--grace", "0.2", *timeout, "--output", "tag", "--", "yes", "x" * 79)
     if not timeout:
-        time.sleep(0.5)
+        wait_for_ranks(process)
         process.terminate()
     assert process.wait(20) == (124 if timeout else 128 + signal.SIGTERM)
 

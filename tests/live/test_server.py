@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -12,7 +13,19 @@ from tests.live.conftest import allowed_list, ranks_of, two_cpus, wait_until
 
 pytest.importorskip("numpy")
 SERVER = str(Path(__file__).with_name("server.py"))
-PORTS = (18080, 18081)
+
+
+def free_ports():
+    """A port that nobody has, and the next one neither; it ends with a zero."""
+    for low in range(18080 + os.getpid() % 1000 * 10, 32000, 10):
+        with socket.socket() as one, socket.socket() as other:
+            try:
+                one.bind(("127.0.0.1", low))
+                other.bind(("127.0.0.1", low + 1))
+            except OSError:
+                continue
+            return low
+    raise AssertionError("no two ports are free")
 
 
 def ask(connection):
@@ -39,9 +52,10 @@ def test_every_thread_of_a_server_has_the_cpus_of_its_rank(start, mask):
     first, second = two_cpus()
     share = {None: f"{first}|{second}", "both": f"{first},{second}|{first},{second}"}[mask]
     expected = {None: [str(first), str(second)], "both": [f"{first}-{second}"] * 2}[mask]
-    options = ["-n", "2", "-m", share, "--share", "--env", "PORT=1808{rank}"]
+    low = free_ports()
+    options = ["-n", "2", "-m", share, "--share", "--env", f"PORT={low // 10}{{rank}}"]
     process = start("run", *options, "--", sys.executable, SERVER)
-    open_ = [(rank, connect(PORTS[rank], process)) for rank in (0, 1) for _ in range(4)]
+    open_ = [(rank, connect(low + rank, process)) for rank in (0, 1) for _ in range(4)]
     assert {(str(rank), *ask(connection)[:1]) for rank, connection in open_} == {("0", "0"), ("1", "1")}
     ranks = {rank_of(pid): pid for pid in ranks_of(process)}
     for rank, pid in ranks.items():

@@ -20,9 +20,10 @@ import pytest
 from tests.live.conftest import allowed_list, clean_environment, two_cpus
 from tests.live.runtimes import cpus_of, needs_packages
 
+pytestmark = pytest.mark.alone
 COMMAND = [sys.executable, str(Path(__file__).with_name("torch_server.py"))]
 PLAIN_THREADS = 20
-PAIRS, MOST_PAIRS = 5, 20
+PAIRS, MOST_PAIRS = 5, 12
 """How many pairs of windows are compared, and how many are tried for that."""
 
 TOLERANCE = 0.9

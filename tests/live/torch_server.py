@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 
-PLAIN, MULTIPLYING, WINDOW_S, SIZE, PATIENCE_S = 20, 3, 0.4, 256, 120
+PLAIN, MULTIPLYING, WINDOW_S, SIZE, PATIENCE_S = 20, 3, 0.25, 256, 120
 ASKED = {signal.SIGUSR1, signal.SIGTERM}
 
 

@@ -1,16 +1,17 @@
 """The mask grammar: what it reads, the positions of its faults, what it suggests, its canonical text."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
 from ompbind.masks.mask import Word, mask_text, parse_mask
 from ompbind.planning.mask_resolution import select
 from ompbind.planning.occupancy import AvailableCpus
+from tests.long import examples
 from tests.mask_texts import broken, machines, masks
 
-MORE = settings(max_examples=250)
+MORE = examples(2.5)
 
 
 def cpus(text):

@@ -22,6 +22,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import Job, local_seats, make_command, make_thread_variables
 from ompbind.planning.request import Bind, Request, Sharing
 from ompbind.planning.strategies.table import STRATEGIES
+from tests.long import examples
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists
 from tests.planning.test_promises import cases
@@ -419,6 +420,7 @@ def test_every_rank_is_told_its_threads_and_places_as_every_runtime_reads_them(c
             assert len(others) < len(one.cpus)
 
 
+@examples(0.3)
 @given(st.sets(st.integers(0, 2047), min_size=1), st.sampled_from([Bind.RANK, Bind.THREAD, Bind.EXACT]))
 def test_long_places_are_runs_with_a_length_and_never_with_a_dash(cpus, bind):
     machine = make_machine(Shape(packages=2, cores=1024))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ompbind.cli.planning import plan_or_suggest
@@ -18,6 +18,7 @@ from ompbind.planning import planner
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import COPYABLE, WIDTH, render_error
 from tests.live.conftest import clean_environment
+from tests.long import examples
 from tests.machines import Shape, make_machine
 from tests.mask_texts import broken, machines, masks
 
@@ -130,7 +131,7 @@ def plans(machine, request, text):
     return True
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(broken() | masks().map(lambda made: made[0]), machines(), requests)
 def test_suggestions_work_in_the_same_request(text, machine, options):
     try:
@@ -150,7 +151,7 @@ def test_suggestions_work_in_the_same_request(text, machine, options):
         assume(False)
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(masks(max_parts=1), min_size=2, max_size=4), machines(), st.data())
 def test_parts_that_overlap_are_suggested_apart(made, machine, data):
     text = "|".join(one for one, _ in made)

@@ -1,5 +1,6 @@
 """Virtual machines for tests: each one is booted once, and everything asked of it is asked in that boot."""
 
+import fcntl
 import functools
 import json
 import os
@@ -16,6 +17,16 @@ TOOL = Path(os.environ.get("OMPBIND_VM") or ROOT / "../shared/vm/ompbind-vm")
 BOOT_S = 240
 MACHINE_FAILED = (124, 125)
 """How the tool ends when the machine fails; what runs inside has an end of its own, and others codes."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave all that is asked of a machine to the same worker, which boots it once."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            one_boot_each = item.path.name == "test_vm.py"
+            machine = item.callspec.params["name"] if one_boot_each else "runtimes"
+            item.add_marker(pytest.mark.xdist_group(machine))
 
 
 @pytest.fixture
@@ -38,7 +49,9 @@ def what_is_missing():
         return "their topologies are those of x86_64"
     if not os.access(TOOL, os.X_OK):
         return f"there is no {os.path.normpath(TOOL)} (OMPBIND_VM names another tool)"
-    done = subprocess.run([TOOL, "--setup"], capture_output=True, text=True, timeout=600)
+    with open(__file__, encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # it unpacks a system, and may be asked by several workers
+        done = subprocess.run([TOOL, "--setup"], capture_output=True, text=True, timeout=600)
     return f"{TOOL.name} --setup: {last_line(done.stderr)}" if done.returncode else None
 
 

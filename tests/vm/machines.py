@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tests.long import LONG
+
 CPU7 = "/sys/devices/system/cpu/cpu7/online"
 CPU5 = "/sys/devices/system/cpu/cpu5/online"
 CPUSET = "/sys/fs/cgroup/job/cpuset.cpus"
@@ -83,7 +85,7 @@ MACHINES = {
             Held("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPU 7: offline by now"),
             Held("-n 2 -m 0-3|6", {CPU7: ("0", "1")}, 0, "0-3|6"),
         ),
-        toggled=Toggled(CPU7, ("0", "1"), "-n 8 --smt all", 10),
+        toggled=Toggled(CPU7, ("0", "1"), "-n 8 --smt all", 10 if LONG else 5),
     ),
     "offline": Vm(
         ("--topology", DUAL, "--offline", "5-6"),
@@ -130,7 +132,7 @@ MACHINES = {
             Held("-m 8-9", {CPUSET: ("0-3", "0-3,8-11")}, 125, "rank 0: cannot bind to CPUs 8-9: "),
             Held("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
         ),
-        toggled=Toggled(CPUSET, ("0-2,8,10-11", "0-3,8-11"), "-n 4 --smt all --share", 20),
+        toggled=Toggled(CPUSET, ("0-2,8,10-11", "0-3,8-11"), "-n 4 --smt all --share", 20 if LONG else 8),
     ),
     "isolated": Vm(
         ("--topology", DUAL, "--append", "isolcpus=3 nohz_full=3,13"),

@@ -23,6 +23,7 @@ from tests.live.runtimes import (
     places_of,
     read_cases,
 )
+from tests.long import WHOLE_MATRIX
 from tests.vm.conftest import BOOT_S, MACHINE_FAILED, TOOL, last_line, what_is_missing
 
 if not os.environ.get("OMPBIND_VM_TESTS"):
@@ -35,10 +36,19 @@ SHARES = {
 }
 """Options → the cores of each rank."""
 
-RUNS = [
-    *itertools.product(["-n 2 --smt all"], ["rank", "thread", "core", "exact"], NAMES),
-    *itertools.product(["-n 2"], ["none", "exact"], ["libgomp", "libomp 19"]),
+ALL, ONE = "-n 2 --smt all", "-n 2"
+CORNERS = [
+    *itertools.product([ALL], ["rank", "exact"], NAMES),
+    (ALL, "thread", "libgomp"),
+    (ALL, "core", "libomp 19"),
+    (ONE, "none", "libgomp"),
+    (ONE, "exact", "libomp 19"),
 ]
+EVERY = [
+    *itertools.product([ALL], ["rank", "thread", "core", "exact"], NAMES),
+    *itertools.product([ONE], ["none", "exact"], ["libgomp", "libomp 19"]),
+]
+RUNS = EVERY if WHOLE_MATRIX else CORNERS
 
 
 def cases_of(name):

@@ -6,7 +6,7 @@ import json
 import re
 import tarfile
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import MachineError, OmpbindError
@@ -18,10 +18,11 @@ from ompbind.report.diagram.svg import render_svg
 from ompbind.report.topology_json import render_json
 from ompbind.report.topology_table import render_listing
 from ompbind.report.topology_tree import render_tree
+from tests.long import examples
 from tests.machine.sources.test_table import NEW, V1, V2, summary
 from tests.machines import DictRoot, Shape, shape_files
 
-MORE = settings(max_examples=300)
+MORE = examples(3)
 
 
 def check(read, *args):

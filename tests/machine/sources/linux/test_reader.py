@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
@@ -26,7 +26,8 @@ from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.machines import DictRoot, Shape, kernel_mask, make_machine, write_tree
+from tests.long import examples
+from tests.machines import DictRoot, Shape, kernel_mask, make_machine, shape_files, write_tree
 
 SHAPES = [
     Shape(packages=packages, nodes=nodes, l3s=2, cores=2, smt=smt, numbering=numbering)
@@ -42,8 +43,8 @@ def extents(machine, level):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
-def test_plain_machines_are_read_as_they_are(tmp_path, shape):
-    machine = read_machine(str(write_tree(tmp_path, shape)))
+def test_plain_machines_are_read_as_they_are(shape):
+    machine = read_recorded(DictRoot(shape_files(shape)))
     expected = make_machine(shape)
     assert (machine.online, machine.allowed) == (expected.online, expected.online)
     for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
@@ -53,6 +54,12 @@ def test_plain_machines_are_read_as_they_are(tmp_path, shape):
     ]
     for ranks in (1, 2, 3):
         assert str(make_plan(machine, Request(ranks=ranks))) == str(make_plan(expected, Request(ranks=ranks)))
+
+
+@pytest.mark.parametrize("shape", [one for one in SHAPES if one.smt == 2 and one.packages == 2], ids=repr)
+def test_a_folder_is_read_like_the_files_in_it(tmp_path, shape):
+    machine = read_machine(str(write_tree(tmp_path, shape)))
+    assert machine.replace(source="") == read_recorded(DictRoot(shape_files(shape))).replace(source="")
 
 
 CPU = "sys/devices/system/cpu"
@@ -502,7 +509,7 @@ def test_hard_links_and_other_folders_called_sys_mislead_nobody(tmp_path):
     assert root.read(f"{CPU}/present") == root.read(f"{CPU}/online") == "0-3\n"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(0.6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_archives_are_a_machine_or_a_machine_error(tmp_path, data):
     buffer = io.BytesIO()
