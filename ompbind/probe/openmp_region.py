@@ -16,8 +16,8 @@ from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import find_rank
 from ompbind.probe.libraries import find_candidates, identity, name_runtime
+from ompbind.probe.result import ProbeResult, ThreadSight
 from ompbind.procfs.reader import read_files
-from ompbind.registry.sightings import ProbeResult, ThreadSight
 
 _PATIENCE_S = 20  # after which a runtime that hangs while it is loaded counts as failed; some do
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from textwrap import indent
 
 from ompbind.cpuset import count
-from ompbind.registry.sightings import ProbeResult, ThreadSight
+from ompbind.probe.result import ProbeResult, ThreadSight
 from ompbind.report.text import Column, render_table
 
 

@@ -1,6 +1,5 @@
-"""What was seen of running threads, and of live runs, as values."""
+"""What `ompbind probe` saw of threads and runtimes, as values."""
 
-from ompbind.planning.occupancy import LiveRun
 from ompbind.record import Record
 
 
@@ -30,11 +29,3 @@ class ProbeResult(Record):
     cpu: int
     threads: tuple[ThreadSight, ...]
     failed: tuple[str, ...] = ()
-
-
-class RunSight(Record):
-    """One live run, the name of its user, and the command line of its process; None where nobody tells it."""
-
-    run: LiveRun
-    user: str
-    command: tuple[str, ...] | None
