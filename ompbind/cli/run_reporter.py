@@ -7,7 +7,7 @@ from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.planning.plan import Plan
 
 if TYPE_CHECKING:  # few runs are verified
-    from ompbind.inspection.verification import Verified
+    from ompbind.inspection.verdict import Verified
 
 
 class RunReporter:

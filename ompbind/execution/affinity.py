@@ -32,12 +32,6 @@ def confine(cpus: CpuSet) -> None:
         raise LaunchError(f"asked for {named('CPU', cpus)}, the kernel gave only {now}", hint=_CHANGED)
 
 
-def restore_signals() -> None:
-    """Give signals that Python ignores their default again; a command started directly has it."""
-    for number in TAKEN_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
-
-
 def exec_command(command: RankCommand) -> NoReturn:
     """Replace this process by the command of a rank, bound; returns only by raising LaunchError."""
     path = find_command(command.argv[0], command.env)
@@ -47,7 +41,8 @@ def exec_command(command: RankCommand) -> NoReturn:
         from ompbind.execution.mempolicy import take_policy  # late: few ranks have memory policies
 
         take_policy(command.memory)
-    restore_signals()
+    for number in TAKEN_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(path, command.argv, command.env)
     except OSError as error:

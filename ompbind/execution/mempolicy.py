@@ -32,10 +32,7 @@ class Before(Record):
 
 
 class _Kernel(Record):
-    """How to call the kernel here; `call` takes the number of a system call and its arguments.
-
-    It returns 0, or the number of the error.
-    """
+    """How to call the kernel; `call` takes a system call's number and arguments, returns 0 or an errno."""
 
     abi: Abi
     call: Callable[..., int]

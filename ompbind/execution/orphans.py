@@ -155,11 +155,9 @@ class Leavings:
         return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
 
     def _read_owner(self, pid: int) -> int:
-        found = read_variables(pid)
         give_up_at = time.monotonic() + _EXECUTED_S
-        while found is None and pid not in self.nameless:
+        while (found := read_variables(pid)) is None and pid not in self.nameless:
             time.sleep(_EXECUTED_S / 20)
-            found = read_variables(pid)
             if time.monotonic() > give_up_at:
                 self.nameless.add(pid)
         rank = find_rank(found or {}, self.run_id)

@@ -13,7 +13,7 @@ from ompbind.record import Record
 if TYPE_CHECKING:  # values need no more than the names
     from resource import struct_rusage
 
-    from ompbind.inspection.verification import Verified
+    from ompbind.inspection.verdict import Verified
 
 KIB = 1024
 """Bytes in a unit of `ru_maxrss`, as Linux counts it."""

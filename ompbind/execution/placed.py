@@ -142,14 +142,14 @@ def _warn_of_others(workers: "set[BaseProcess]") -> None:
     """Warn of those workers that a start method other than spawn has made, as far as they still run."""
     from multiprocessing import get_context
 
-    reasons = (
-        (get_context("forkserver").Process, "the fork server started it, with that one's CPUs and variables"),
-        (get_context("fork").Process, "it was forked, so libraries loaded before keep the threads they have"),
-    )
     for worker in workers:
-        for kind, why in reasons:
-            if isinstance(worker, kind):
-                warnings.warn(f"{worker.name}: {why}; use get_context('spawn')", RuntimeWarning, _CALLER)
+        if isinstance(worker, get_context("forkserver").Process):
+            why = "the fork server started it, with that one's CPUs and variables"
+        elif isinstance(worker, get_context("fork").Process):
+            why = "it was forked, so libraries loaded before keep the threads they have"
+        else:
+            continue
+        warnings.warn(f"{worker.name}: {why}; use get_context('spawn')", RuntimeWarning, _CALLER)
 
 
 _CALLER = 6

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from ompbind.execution.outcome import Outcome
-from ompbind.inspection.verification import Verified
+from ompbind.inspection.verdict import Verified
 
 
 class Reporter(Protocol):

@@ -57,11 +57,8 @@ class Shutdown:
     def __init__(self, grace_s: float, timeout_s: float | None) -> None:
         self.ladder = Ladder(grace_s)
         self.error: LaunchError | None = None
-        self.timed_out = False
         self.cut_short: int | None = None
-        self.hurries = False
-        self.foreground_is_gone = False
-        self.given_up = False
+        self.timed_out = self.hurries = self.foreground_is_gone = self.given_up = False
         self._timeout_at = None if timeout_s is None else time.monotonic() + timeout_s
         self._asked_at: float | None = None  # when somebody asked the run to end, or time was up
         self._patience: tuple[int, float] | None = None  # bytes written, and when there have to be more

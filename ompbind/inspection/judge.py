@@ -43,7 +43,8 @@ def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -
 
     Those that belong to a run inside the rank are left out: they have plans of their own.
     """
-    kin = tuple(process for process in processes if _is_of(process, expected))
+    run_id = expected.run_id if expected else ""
+    kin = tuple(one for one in processes if run_id in ("", one.env.get(OMPBIND_RUN_ID, run_id)))
     plan = expected or guess_expected(kin)
     masks = [thread.cpus for process in kin for thread in process.threads]
     parts = [part for process in kin for part in _look_at(process, plan, kin)]
@@ -72,10 +73,6 @@ def judge_memory(verdict: Verdict, seen: str | None, expected: Expected) -> Verd
     )
     finding = Finding(code="memory", level=Level.PROBLEM, threads=verdict.threads, text=text)
     return verdict.replace(findings=(finding, *verdict.findings))
-
-
-def _is_of(process: ProcessState, plan: Expected | None) -> bool:
-    return not plan or plan.run_id in ("", process.env.get(OMPBIND_RUN_ID, plan.run_id))
 
 
 def _stacks(process: ProcessState) -> Mapping[CpuSet, int]:

@@ -83,12 +83,12 @@ def make_inspection(seen: Seen) -> Inspection:
     others = [process for pid, process in seen.processes.items() if pid not in own]
     for process in sorted(others, key=lambda one: (sum(1 for _ in _ancestors(one, seen)), one.pid)):
         crews.setdefault(_find_home(process, seen), []).append(process)
-    made = sorted((_make_crew(home, tuple(kin), seen) for home, kin in crews.items()), key=_by_rank)
+    made = sorted((_make_crew(home, tuple(kin), seen) for home, kin in crews.items()), key=_in_order)
     return Inspection(crews=tuple(made), together=tuple(_judge_together(made, seen)))
 
 
-def _by_rank(crew: Crew) -> tuple[bool, str, bool, int, int]:
-    return crew.run_id is None, crew.run_id or "", crew.rank is None, crew.rank or 0, crew.first.pid
+def _in_order(one: Crew) -> tuple[bool, str, bool, int, int]:
+    return one.run_id is None, one.run_id or "", one.rank is None, one.rank or 0, one.first.pid
 
 
 def _ancestors(process: ProcessState, seen: Seen) -> Iterator[ProcessState]:

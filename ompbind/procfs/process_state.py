@@ -71,10 +71,7 @@ class ProcessState(Record):
 
 
 def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
-    """Read a process with its threads, and what to keep of its files and variables.
-
-    None when there is none, or it has ended.
-    """
+    """Read a process with its threads, files and variables to keep; None when there is none any more."""
     try:
         folder = _open_folder(f"/proc/{pid}")
     except OSError:

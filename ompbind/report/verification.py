@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
-from ompbind.inspection.verdict import Finding, Level, Verdict
-from ompbind.inspection.verification import RankVerified, Verified
+from ompbind.inspection.verdict import Finding, Level, RankVerified, Verdict, Verified
 from ompbind.planning.plan import Plan
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
 

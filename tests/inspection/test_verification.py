@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
-from ompbind.inspection.verdict import Finding, Level, Verdict
-from ompbind.inspection.verification import RankVerified, Verified
+from ompbind.inspection.verdict import Finding, Level, RankVerified, Verdict, Verified
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH

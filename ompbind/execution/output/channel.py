@@ -152,7 +152,7 @@ class Channel:
         if self._lost:
             self._refuse(stream, written=True)
         else:
-            self.sink.put(stream.lines.take(block, _stamped(stream, stamp)))
+            self.sink.put(stream.lines.take(block, add_stamp(stream.marks, stamp)))
 
     def _log(self, stream: Stream, block: bytes) -> None:
         """Write to the log file; when it takes no more it is given up, and all else goes on."""
@@ -189,7 +189,7 @@ class Channel:
 
     def _end(self, stream: Stream, stamp: bytes) -> None:
         if not self._lost:
-            self.sink.put(stream.lines.end(_stamped(stream, stamp)))
+            self.sink.put(stream.lines.end(add_stamp(stream.marks, stamp)))
         self._close(stream)
 
     def _close(self, stream: Stream) -> None:
@@ -202,10 +202,6 @@ class Channel:
         if stream.log >= 0:
             os.close(stream.log)
             stream.log = -1
-
-
-def _stamped(stream: Stream, stamp: bytes) -> Marks:
-    return add_stamp(stream.marks, stamp) if stamp else stream.marks
 
 
 def _read_clock() -> bytes:

@@ -39,8 +39,8 @@ def make_marks(rank: int, *, coloured: bool = False) -> Marks:
 
 
 def add_stamp(marks: Marks, stamp: bytes) -> Marks:
-    """Return marks with a time in them, as `[2] 20:06:53.123 `."""
-    return marks[0] + stamp + b" ", marks[1] + stamp + b" "
+    """Return marks with a time in them, as `[2] 20:06:53.123 `; as they are without one."""
+    return (marks[0] + stamp + b" ", marks[1] + stamp + b" ") if stamp else marks
 
 
 class Lines:

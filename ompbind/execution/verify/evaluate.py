@@ -13,7 +13,7 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import Run
 from ompbind.execution.verify.sampler import Sampler
 from ompbind.inspection.judge import judge, judge_memory
-from ompbind.inspection.verification import HIDDEN, RankVerified, Verified
+from ompbind.inspection.verdict import HIDDEN, RankVerified, Verified
 
 
 def look_at_threads(run: Run, sampler: Sampler) -> None:

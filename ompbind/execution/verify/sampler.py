@@ -13,7 +13,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
-from ompbind.inspection.verification import Verified
+from ompbind.inspection.verdict import Verified
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
