@@ -16,9 +16,10 @@ from tests.long import EXAMPLES, LONG
 settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("untimed")
 
-# What is started in the background of a script ignores them, and so would all that tests start.
+# What a script starts in the background, or under nohup, ignores them, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LOCKS = "PYTEST_LOCKS"
 """Names the folder with the files that the workers of this run lock."""

@@ -2,8 +2,6 @@
 
 from enum import StrEnum
 
-from ompbind.record import Record
-
 
 class Bind(StrEnum):
     """How the OpenMP threads of a rank are bound; the rank's process is confined in every mode."""
@@ -28,15 +26,3 @@ class Style(StrEnum):
     PLACES = "places"
     LIST = "list"
     UNBOUND = "unbound"
-
-
-class Binding(Record):
-    """How the threads of ranks are bound, and how that is written for the runtimes that ranks will have.
-
-    `reset` tells that KMP_AFFINITY=reset is to free the initial thread after each parallel region.
-    """
-
-    bind: Bind = Bind.RANK
-    proc_bind: ProcBind = ProcBind.CLOSE
-    style: Style = Style.PLACES
-    reset: bool = False

@@ -8,7 +8,7 @@ runtimes let them override the places or even leave the mask of the process.
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, Binding, Style
+from ompbind.openmp.binding import Bind, ProcBind, Style
 from ompbind.openmp.places import places_text
 from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
 
@@ -31,11 +31,19 @@ DEFEATING = (
 
 
 def make_openmp_variables(
-    cpus: Sequence[int], places: Sequence[CpuSet], threads: int, binding: Binding
+    cpus: Sequence[int],
+    places: Sequence[CpuSet],
+    threads: int,
+    *,
+    bind: Bind = Bind.RANK,
+    proc_bind: ProcBind = ProcBind.CLOSE,
+    style: Style = Style.PLACES,
+    reset: bool = False,
 ) -> dict[str, str | None]:
     """Return every variable that decides threads and binding: its value, or None for "unset".
 
-    `cpus` are those of the rank in the order of its threads; without `places` nothing is bound.
+    `cpus` are those of the rank in the order of its threads; without `places` nothing is bound. `style` is
+    how the binding is written; with `reset`, KMP_AFFINITY=reset frees the initial thread after each region.
     """
     variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
     variables.update(dict.fromkeys(THREAD_COUNTS, str(threads)))
@@ -43,11 +51,11 @@ def make_openmp_variables(
     text = places_text(places) if places else None
     if not text:
         return {**variables, "OMP_PROC_BIND": "false"}
-    if binding.style is Style.LIST:
-        return {**variables, KMP_AFFINITY: _listed(cpus, reset=binding.reset)}
+    if style is Style.LIST:
+        return {**variables, KMP_AFFINITY: _listed(cpus, reset=reset)}
     variables["OMP_PLACES"] = text
-    variables["OMP_PROC_BIND"] = "true" if binding.bind is Bind.RANK else str(binding.proc_bind)
-    if binding.bind is Bind.EXACT and binding.reset:
+    variables["OMP_PROC_BIND"] = "true" if bind is Bind.RANK else str(proc_bind)
+    if bind is Bind.EXACT and reset:
         variables[KMP_AFFINITY] = "reset"
     return variables
 

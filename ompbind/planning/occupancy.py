@@ -38,14 +38,6 @@ class LiveRun(Record):
     bind: str = ""
 
 
-class RunSight(Record):
-    """One live run, the name of its user, and the command line of its process; None where nobody tells it."""
-
-    run: LiveRun
-    user: str
-    command: tuple[str, ...] | None
-
-
 class Claimant(Record):
     """Who is about to run; `inside` is the name of the run around it, "" where there is none.
 

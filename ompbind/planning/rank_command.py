@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
-from ompbind.openmp.binding import Binding
 from ompbind.openmp.variables import find_inherited, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
@@ -101,9 +100,15 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
     """Return every variable that decides the threads of a rank and their binding; None stands for "unset"."""
-    style, reset = choose_style(request), knows_reset(request)
-    binding = Binding(bind=request.bind, proc_bind=request.proc_bind, style=style, reset=reset)
-    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
+    return make_openmp_variables(
+        placement.cpus,
+        placement.places,
+        placement.threads,
+        bind=request.bind,
+        proc_bind=request.proc_bind,
+        style=choose_style(request),
+        reset=knows_reset(request),
+    )
 
 
 def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:

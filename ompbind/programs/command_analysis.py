@@ -15,7 +15,6 @@ from ompbind.programs.elf import PLAIN, Elf, read_elf, read_header
 from ompbind.programs.library_catalog import Role, name_library
 from ompbind.programs.which import find_command
 from ompbind.programs.workload import Found, How, Workload
-from ompbind.record import Record
 
 _HEAD = 1 << 12
 """Bytes of a script in which its interpreter is named; behind `#!/bin/sh` that may be a long path."""
@@ -44,30 +43,19 @@ _DEPTH = 6
 """Scripts and wrappers that lead to each other, at most."""
 
 
-class _Program(Record):
-    """What a command leads to: its file, whether it is a Python, and its header if it is a program."""
-
-    path: str
-    python: bool = False
-    elf: Elf | None = None
-
-
 def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     """Read what a command would run with an environment, LD_PRELOAD included; no argv is no command."""
     env = _with_assignments(argv, env)
-    program = _find_program(list(argv), env)
-    static = program is not None and program.elf is not None and program.elf.static
-    preloaded, troubles = _read_preloaded(env, program.elf if program else None) if not static else ((), ())
-    if program is None:
+    found, elf = _find_program(list(argv), env)
+    static = elf is not None and elf.static
+    preloaded, troubles = _read_preloaded(env, elf) if not static else ((), ())
+    if not found.program:
         return Workload(opaque=bool(argv), libraries=preloaded, troubles=troubles)
-    sites = find_sites(program.path, env) if program.python else []
-    own = _packaged(program.path, sites) if program.python else _needed(program, preloaded, env)
-    opaque = not program.python and (program.elf is None or os.path.basename(program.path) in _SHELLS)
-    return Workload(
-        program=program.path,
-        python=program.path if program.python else "",
+    sites = find_sites(found.python, env) if found.python else []
+    own = _packaged(found.python, sites) if found.python else _needed(found.program, elf, preloaded, env)
+    return found.replace(
         site=sites[0] if sites else "",
-        opaque=opaque,
+        opaque=not found.python and (elf is None or os.path.basename(found.program) in _SHELLS),
         static=static,
         libraries=(*preloaded, *own),
         troubles=troubles,
@@ -83,27 +71,32 @@ def _with_assignments(argv: Sequence[str], env: Mapping[str, str]) -> Mapping[st
     return {**env, **{name: value for name, equals, value in pairs if equals}}
 
 
-def _find_program(argv: list[str], env: Mapping[str, str]) -> _Program | None:
-    """Follow scripts and wrappers to what runs in the end; None when it is not found."""
+def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, Elf | None]:
+    """Follow scripts and wrappers to what runs in the end; no `program` when it is not found.
+
+    Returns its file, as that of a Python where it is one, and its header where it is a program.
+    """
+    nothing = Workload(), None
     for _ in range(_DEPTH):
         path = _which(argv[0], env) if argv else None
         if path is None:
-            return None
+            return nothing
         if os.path.basename(path) in _SHELLS:
-            return _Program(path=path, elf=read_header(path))
+            return Workload(program=path), read_header(path)
         try:
             elf = read_elf(path)
             with open(path, "rb") as file:
                 head = b"" if elf else file.read(_HEAD)
         except OSError:
-            return None
+            return nothing
         if is_python(path) and not head.startswith(b"#!"):
-            return _Program(path=os.path.abspath(path), python=True, elf=elf)
+            path = os.path.abspath(path)
+            return Workload(program=path, python=path), elf
         leads = _wrapped(path, argv[1:], env) or _interpreted(head, path)
         if not leads:
-            return _Program(path=path, elf=elf)
+            return Workload(program=path), elf
         argv = leads
-    return None
+    return nothing
 
 
 def is_python(path: str) -> bool:
@@ -192,16 +185,18 @@ def preload_entries(env: Mapping[str, str]) -> list[str]:
     return [name for name in env.get("LD_PRELOAD", "").replace(":", " ").split(" ") if name]
 
 
-def _needed(program: _Program, preloaded: Sequence[Found], env: Mapping[str, str]) -> tuple[Found, ...]:
-    if program.elf is None or all(name.startswith(PLAIN) for name in program.elf.needed):
+def _needed(
+    program: str, elf: Elf | None, preloaded: Sequence[Found], env: Mapping[str, str]
+) -> tuple[Found, ...]:
+    if elf is None or all(name.startswith(PLAIN) for name in elf.needed):
         return ()
     from ompbind.programs.library_search import identify_library, needed_libraries
 
     headers = (read_header(one.library.path) for one in preloaded)
     there = tuple(one.soname for one in headers if one and one.soname)
-    files = needed_libraries(program.path, program.elf, env, there)
+    files = needed_libraries(program, elf, env, there)
     named = (identify_library(path) for path in files)
-    by = os.path.basename(program.path)
+    by = os.path.basename(program)
     return tuple(Found(library=one, how=How.NEEDED, by=by) for one in named if one)
 
 

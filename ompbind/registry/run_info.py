@@ -4,8 +4,9 @@ import pwd
 import time
 from collections.abc import Iterable
 
-from ompbind.planning.occupancy import LiveRun, RunSight
+from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs.reader import read_age_s, read_command, read_owner, read_pid_space
+from ompbind.registry.run_sight import RunSight
 
 _SLACK_S = 2  # by which clocks may seem to disagree on when a process started
 

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ompbind.cpuset import union
-from ompbind.planning.occupancy import RunSight
+from ompbind.registry.run_sight import RunSight
 from ompbind.report.text import Column, clip, render_cpus, render_table
 from ompbind.text import printable
 

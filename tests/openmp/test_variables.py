@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, Binding, ProcBind
+from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.places import make_places
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, find_inherited, make_openmp_variables
 
@@ -12,9 +12,8 @@ EIGHT = (*CPUS, 12, 13, 14, 15)
 CORES = tuple(CpuSet((cpu, cpu + 8)) for cpu in CPUS)
 
 
-def variables(cpus=CPUS, **binding):
-    made = Binding(**binding)
-    return make_openmp_variables(cpus, make_places(cpus, CORES, made.bind), 4, made)
+def variables(cpus=CPUS, bind=Bind.RANK, **binding):
+    return make_openmp_variables(cpus, make_places(cpus, CORES, bind), 4, bind=bind, **binding)
 
 
 @pytest.mark.parametrize(

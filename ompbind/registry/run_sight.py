@@ -1,0 +1,12 @@
+"""A live run as `ompbind ps` shows it."""
+
+from ompbind.planning.occupancy import LiveRun
+from ompbind.record import Record
+
+
+class RunSight(Record):
+    """One live run, the name of its user, and the command line of its process; None where nobody tells it."""
+
+    run: LiveRun
+    user: str
+    command: tuple[str, ...] | None
