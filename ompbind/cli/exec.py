@@ -41,7 +41,7 @@ CPUs for itself. Without an engine it is a single rank.
     help=HELP,
     examples=EXAMPLES,
     options_metavar="[OPTIONS] --",
-    short_help="Become one rank inside Slurm, MPI, Flux or torchrun.",
+    short_help="Become one rank of a job that Slurm, MPI or another launcher started.",
 )
 @planning_options
 @QUIET

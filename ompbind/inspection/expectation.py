@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
+from ompbind.openmp.runtimes import SPINS
+from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
 from ompbind.record import Record
 
-RELEVANT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_NUM",
-            "POLARS_MAX", "RAYON_NUM", "LOKY_MAX", "PYTHON_CPU", "TBB_", "VECLIB_", "OMPBIND_", "LD_PRELOAD",
-            "GOMAXPROCS")  # fmt: skip
-"""What the names of those variables begin with that decide where threads run and how many there are."""
+_FAMILIES = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_", "TBB_", "OMPBIND_", "LD_PRELOAD",
+)  # fmt: skip
+_KNOWN = {*THREAD_COUNTS, *DEFEATING, *(name for name, _ in SPINS)}
+"""Variables that decide where threads run and how many there are: what their names begin with, and others."""
 
 
 class Expected(Record):
@@ -39,7 +42,7 @@ class Expected(Record):
 
 def is_relevant(name: str) -> bool:
     """Tell whether a variable decides where threads run or how many there are."""
-    return name.startswith(RELEVANT) or name.endswith("_NUM_THREADS")
+    return name.startswith(_FAMILIES) or name.endswith("_NUM_THREADS") or name in _KNOWN
 
 
 def expect_variables(env: Mapping[str, str]) -> Expected | None:

@@ -1,15 +1,12 @@
 """Looking at processes again and again: what they are, how busy CPUs were, how often threads moved."""
 
-import os
 import time
 from collections.abc import Iterator
 
 from ompbind.inspection.sampling import Look
 from ompbind.inspection.targets import Target, inspect
 from ompbind.procfs.process_state import ProcessState
-from ompbind.procfs.reader import read_migrations
-
-_TICKS = os.sysconf("SC_CLK_TCK")
+from ompbind.procfs.reader import TICKS, read_migrations
 
 
 def take_look(target: Target) -> Look:
@@ -33,7 +30,7 @@ def read_cpu_times() -> tuple[tuple[int, float, float], ...]:
 def _sum_up(cpu: int, *ticks: int) -> tuple[int, float, float]:
     """Count only the first fields: what guests used is in others already."""
     idle = ticks[3] + ticks[4]  # idle, or waiting for a disk
-    return cpu, (sum(ticks) - idle) / _TICKS, sum(ticks) / _TICKS
+    return cpu, (sum(ticks) - idle) / TICKS, sum(ticks) / TICKS
 
 
 def _read_moves(process: ProcessState) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Mask text as a value: the grammar by which people name CPUs, and nothing about any machine.
 
 A *mask* is text that names CPUs; per-rank *parts* are separated by `|`, *items* of a part are joined
-by commas, and an item that begins with `^` takes away from the whole part (see `items`). Many texts mean
+by commas, and an item that begins with `^` takes away from the whole part (see `grammar`). Many texts mean
 the same; `mask_text` writes each meaning in one way, the *canonical text*.
 """
 

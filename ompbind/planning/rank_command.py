@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.openmp.runtimes import STANDARD
 from ompbind.openmp.variables import find_inherited, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
@@ -21,7 +22,7 @@ from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_style, knows_reset
 from ompbind.record import Record
 
-_PAIR = {"OMP_PLACES", "OMP_PROC_BIND"}
+_PAIR = set(STANDARD)
 """Variables that belong together: the one without the other means something else in each runtime."""
 
 

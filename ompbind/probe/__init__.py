@@ -1,5 +1,5 @@
 """`ompbind probe`: a parallel region in each OpenMP runtime found, and where its threads are.
 
-Imports the base, `openmp` and `programs`; loads runtimes in child processes only.
+Imports the base, procfs, `openmp`, `programs` and `planning`; loads runtimes in child processes only.
 To find runtimes in one more place: a folder in `libraries`.
 """

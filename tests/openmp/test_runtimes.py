@@ -117,6 +117,14 @@ def test_its_variables_are_cleared_and_told(run):
     assert notes["omp-runtime-conflict"].startswith("TOY_LIST=0, which --env or --keep-env gives to ranks")
 
 
+def test_inspect_reads_its_variables(run):
+    code = """if True:
+        from ompbind.inspection.expectation import is_relevant
+        print(is_relevant("TOY_LIST"), is_relevant("TOY"))
+    """
+    assert run("-c", code).stdout.split() == ["True", "False"]
+
+
 def test_it_is_bound_as_its_version_bears(run, toys):
     made = plan(run, "--format", "json", "--", str(toys / "app"))
     (told,) = (note["text"] for note in made["notes"] if note["code"] == "omp-runtime")

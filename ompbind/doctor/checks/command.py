@@ -12,7 +12,7 @@ _ALLOCATION = (
     "operations of torch that make tensors of 64 MiB took 2-4 times as long with the allocator"
     " of glibc as with tcmalloc"
 )
-_WANTED = {"tcmalloc": _ALLOCATION, "iomp": OmpRuntime.INTEL.facts.worth_preloading}
+_WANTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.worth_preloading}
 """The libraries that vLLM's CPU workers want, and what becomes faster with them."""
 
 

@@ -1,6 +1,6 @@
 """What the ranks write: line prefixes, log files, pseudo-terminals, and writing without ever waiting.
 
-Imports the base and its own modules; the supervisor sees only the multiplexer.
+Imports the base and `execution.rlimits`; `execution.run_output` opens it and is all that the supervisor sees.
 To add a form of output: a field of `options.Output`, and the stream in `multiplexer` that does it.
 
 A child's line -> the terminal, with --output tag:
@@ -10,10 +10,10 @@ A child's line -> the terminal, with --output tag:
     `Stream` of rank 2: its source is readable                                            channel.py
     `Channel.readers`, the epoll of all streams that lead to standard output
     `Outlet.fileno()`, the epoll of all channels: the supervisor's loop wakes up          multiplexer.py
-      | `Outlet.work` -> `Channel.pour` -> `_read`: a block of each stream in turn        channel.py
-      |   `_distribute`: kept as last words; written to RANK.out with --log-dir           log_files.py
+      | `Outlet.work` -> `Channel.pour` -> `_take_turns` -> `_read`: a block of each      channel.py
+      |   `_distribute`: written to RANK.out with --log-dir                             log_files.py
     `Lines.take(block, marks)`: b"[2] ready\\n", and what is no whole line is held         line_prefix.py
     `Sink.put`, and `Sink.flush` once 64 KiB or all streams are gathered                  writer.py
-      | it would wait: the channel is paused, nothing is read, and rank 2 waits
+      | it would wait: `Outlet._settle` pauses the channel, nothing is read, rank 2 waits multiplexer.py
     os.writev                                                                             the terminal
 """

@@ -58,8 +58,8 @@ class News:
 class Channel:
     """A sink and the streams that lead there, by the number of their source.
 
-    `ready` are streams that have something and had no turn yet. `lost` is set once the sink is broken and
-    the streams know it, `paused` while the sink takes nothing, `ending` when all ranks have ended.
+    `paused` is set while the sink takes nothing. `_ready` are streams that have something and had no turn
+    yet, `_lost` is set once the sink is broken and the streams know it, `_ending` when all ranks have ended.
     """
 
     def __init__(self, sink: Sink, news: News, *, stamped: bool = False) -> None:

@@ -1,6 +1,6 @@
 """What a strategy divides: a line of units, and the domains of every level on it.
 
-A *unit* is what is never divided: the usable CPUs of one core (`crowd` is about more ranks than
+A *unit* is what is never divided: the usable CPUs of one core (`oversubscription` is about more ranks than
 cores). Units stand in the order in which one walks the machine, or that of the nodes asked for, so that
 a domain is a *span* as a rule: (start, stop), stop excluded. A *cut* is what one rank gets: the positions
 of its units, in order.

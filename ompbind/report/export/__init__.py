@@ -6,6 +6,6 @@ memory should come from; a format leaves them out where they are unknown, and re
 that its tool does not know. All but the variables of a rank are refused, with RequestError, where the machine
 cannot confine a process.
 
-Imports records and `report`; `ompbind plan --format` takes its names and its help from the table.
+Imports the base, `openmp` and `planning`; `ompbind plan --format` takes its names and help from the table.
 To add an export format: one file, and one row in `table`.
 """
