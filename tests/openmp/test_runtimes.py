@@ -1,7 +1,6 @@
 """One row is all that an OpenMP runtime takes: with it in a copy of the package, each verb knows it."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 import ompbind
 from ompbind.openmp.runtimes import OmpRuntime, find_ending, find_intercepting
 from tests.elves import make_elf
+from tests.live.conftest import clean_environment
 
 ROW = """
     TOY = (
@@ -67,11 +67,10 @@ def toys(tmp_path_factory):
 @pytest.fixture
 def run(toys):
     def run(*argv, **env):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP", "TOY"))}
         settings = {"PYTHONPATH": str(toys / "house"), "COLUMNS": "200", "LD_LIBRARY_PATH": str(toys / "lib")}
         return subprocess.run(
             [sys.executable, "-P", *argv],
-            env=clean | settings | env,
+            env=clean_environment(**settings, **env),
             capture_output=True,
             text=True,
             timeout=60,
