@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ompbind.planning.mask_suggestion import suggest_mask
     from ompbind.planning.plan import Placement, Plan
     from ompbind.planning.planner import make_plan
-    from ompbind.planning.request import Memory, Request, Sharing
+    from ompbind.planning.request import MemoryMode, Request, Sharing
     from ompbind.programs.command_analysis import read_workload
     from ompbind.programs.workload import Workload
     from ompbind.registry.claims import read_occupied
@@ -33,7 +33,7 @@ __all__ = [
     "MachineError",
     "Mask",
     "MaskError",
-    "Memory",
+    "MemoryMode",
     "OmpRuntime",
     "OmpbindError",
     "Placement",
@@ -67,7 +67,7 @@ _HOMES = {
     "planning.plan": "Placement Plan",
     "planning.mask_suggestion": "suggest_mask",
     "planning.planner": "make_plan",
-    "planning.request": "Memory Request Sharing",
+    "planning.request": "MemoryMode Request Sharing",
     "programs.command_analysis": "read_workload",
     "programs.workload": "Workload",
     "registry.claims": "read_occupied",

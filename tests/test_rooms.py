@@ -19,7 +19,7 @@ ROOMS = tuple(
 )
 """Every room in order: a module imports from its own and those before it; only cli imports report."""
 
-BASE = {"errors", "cpuset", "record", "text"}
+BASE = {"errors", "cpuset", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
 """What reads the system in pure rooms."""

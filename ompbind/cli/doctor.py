@@ -9,12 +9,13 @@ import click
 from ompbind.cli.click_base import Verb, format_option
 from ompbind.cli.planning_options import CONSUMED, complete_files
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import Surroundings
+from ompbind.doctor.facts import HostFacts
 from ompbind.errors import MachineError, RequestError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.occupancy import LiveRun, find_others
 from ompbind.programs.workload import Workload
 from ompbind.registry.claims import find_folder, make_claimant, read_live_runs
+from ompbind.severity import Severity
 
 EXAMPLES = (
     ("This machine and this environment", "ompbind doctor"),
@@ -34,21 +35,21 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
     reading.
     """
     from ompbind.doctor.table import examine  # late, as reports are: for this verb alone
-    from ompbind.report.doctor import render_findings, render_findings_json
+    from ompbind.report.doctor import render_issues, render_issues_json
 
-    here = read_surroundings(cmd, dict(os.environ))
-    findings = examine(here)
-    click.echo(render_findings_json(findings, here) if format_ == "json" else render_findings(findings))
-    return 1 if any(one.level == "problem" for one in findings) else 0
+    here = read_host_facts(cmd, dict(os.environ))
+    issues = examine(here)
+    click.echo(render_issues_json(issues, here) if format_ == "json" else render_issues(issues))
+    return 1 if any(one.severity is Severity.ERROR for one in issues) else 0
 
 
-def read_surroundings(cmd: tuple[str, ...], env: Mapping[str, str]) -> Surroundings:
+def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
     """Read all that checks look at; an empty `cmd` is no command."""
     from ompbind.doctor.read_command import find_preloadable, read_command
 
     work = _read_workload(cmd, env)
     command = read_command(cmd, env, work) if cmd else None
-    told = Surroundings(env=env, runs=_read_runs(env), command=command, workload=work, options=CONSUMED)
+    told = HostFacts(env=env, runs=_read_runs(env), command=command, workload=work, options=CONSUMED)
     told = told.replace(preloadable=find_preloadable(work, env))
     try:
         told = told.replace(machine=read_machine())
@@ -71,7 +72,7 @@ def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
     return read_commands_workload(cmd, {**env, "LD_PRELOAD": ":".join(preload)}) if preload else work
 
 
-def _with_system(told: Surroundings) -> Surroundings:
+def _with_system(told: HostFacts) -> HostFacts:
     from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
     from ompbind.doctor.read_permissions import rebind, try_call
     from ompbind.execution.mempolicy import reset_policy

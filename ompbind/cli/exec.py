@@ -12,12 +12,12 @@ from ompbind.cli.planning import plan_here
 from ompbind.cli.planning_options import QUIET, complete_files, make_job, make_request, planning_options
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import LAUNCHERS, EngineRank, find_launcher, is_bound, launcher_names
+from ompbind.launchers.table import LAUNCHERS, LauncherRank, find_launcher, is_bound, launcher_names
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import FolderRoot
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.rank_command import RankCommand, Seat, find_changed, make_command
+from ompbind.planning.rank_command import RankCommand, RankIdentity, find_changed, make_command
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 from ompbind.registry.claims import Claim, lock_registry, make_claimant
 
@@ -55,19 +55,19 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     machine = read_machine()
     found = find_launcher(os.environ, os.getppid())
     request = make_request(options, cmd)
-    seat, request = _inside(found, machine, request, options) if found else (_alone(options), request)
+    identity, request = _inside(found, machine, request, options) if found else (_alone(options), request)
     job = make_job(options, cmd, found.run_id if found else f"exec-{os.getpid()}")
     claimant = make_claimant(job.run_id)
     if found:
-        claimant = claimant.replace(slot=seat.slot, rank=seat.rank)
+        claimant = claimant.replace(slot=identity.slot, rank=identity.rank)
     with lock_registry(request.sharing, claimant) as registry:
         plan = plan_here(machine, request, registry.occupied)
         claim = registry.register(plan)
-    if seat.local_rank == 0 and not options["quiet"]:
+    if identity.local_rank == 0 and not options["quiet"]:
         say_notes(plan)
         say_changed(job.base, find_changed(plan, job))
         say_registry(registry)
-    _become(make_command(plan, seat, job), claim)
+    _become(make_command(plan, identity, job), claim)
 
 
 def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
@@ -81,21 +81,21 @@ def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
         claim.release()
 
 
-def _alone(options: Mapping[str, Any]) -> Seat:
+def _alone(options: Mapping[str, Any]) -> RankIdentity:
     """Return the seat of a single rank, which no engine has started."""
     if options["ranks"] not in (None, 1):
         raise RequestError(
             f"-n {options['ranks']}: no engine has started this process, so it is a single rank",
             hint=f"'ompbind run' starts several; known engines are {launcher_names()}",
         )
-    return Seat(slot=0, rank=0, size=1, local_rank=0, local_size=1)
+    return RankIdentity(slot=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
 def _inside(
-    found: EngineRank, machine: Machine, request: Request, options: Mapping[str, Any]
-) -> tuple[Seat, Request]:
+    found: LauncherRank, machine: Machine, request: Request, options: Mapping[str, Any]
+) -> tuple[RankIdentity, Request]:
     """Return the seat of a rank of an engine, and the request for all local ranks or what it was bound to."""
-    told, asked, here = found.seat.local_size, options["ranks"], found.seat.local_rank
+    told, asked, here = found.identity.local_size, options["ranks"], found.identity.local_rank
     size = asked if isinstance(asked, int) else told
     if told and size != told:
         raise RequestError(
@@ -106,13 +106,13 @@ def _inside(
             f"{found.engine} says that this is local rank {here}, but not how many ranks are here",
             hint=f"say it with -n, which is at least {here + 1}",
         )
-    seat = found.seat.replace(local_size=size)
+    identity = found.identity.replace(local_size=size)
     request = request.replace(ranks=size)
     bound = size > 1 and is_bound(FolderRoot("/"), os.getpid(), machine.allowed)
     if bound and request.mask is None:
         if not options["quiet"]:
-            say(f"rank {seat.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
-        seat, request = seat.replace(slot=0), request.replace(ranks=1)
+            say(f"rank {identity.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
+        identity, request = identity.replace(slot=0), request.replace(ranks=1)
         if options["strategy"] == DEFAULT_STRATEGY:  # not what a compatibility variable says of the machine
             request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
-    return seat, request
+    return identity, request

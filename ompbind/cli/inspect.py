@@ -7,7 +7,7 @@ import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb, option
 from ompbind.errors import InspectError
-from ompbind.inspection.verdict import Level
+from ompbind.severity import Severity
 
 if TYPE_CHECKING:
     from ompbind.inspection.targets import Target
@@ -99,4 +99,4 @@ def _show(target: "Target | None", format_: str, *, each: bool) -> int:
         click.echo(NONE_LIVE)
     else:
         click.echo(render_inspection(seen, each=each))
-    return 1 if seen.level is Level.PROBLEM else 0
+    return 1 if seen.severity is Severity.ERROR else 0

@@ -12,7 +12,7 @@ from ompbind.cli.planning_options import complete_files, make_job, make_request,
 from ompbind.errors import PlanError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import local_seats, make_variables
+from ompbind.planning.rank_command import make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.registry.claims import read_occupied
@@ -98,7 +98,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
 
 def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
     job = make_job(options, options["cmd"], RUN_ID)
-    return [make_variables(made, seat, job) for seat in local_seats(made)]
+    return [make_variables(made, identity, job) for identity in make_local_identities(made)]
 
 
 def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:

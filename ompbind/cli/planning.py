@@ -7,7 +7,7 @@ from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Memory, Request
+from ompbind.planning.request import MemoryMode, Request
 
 
 def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
@@ -27,7 +27,7 @@ def plan_here(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -
     Raises LaunchError when a strict request is not met.
     """
     plan = plan_or_suggest(machine, request, occupied)
-    if request.memory is Memory.LOCAL:
+    if request.memory is MemoryMode.LOCAL:
         return plan
     from ompbind.execution.mempolicy import settle_memory  # late: few runs have memory policies
 

@@ -17,7 +17,7 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.openmp.variables import DEFEATING
 from ompbind.planning.rank_command import Job, parse_assignment
-from ompbind.planning.request import DEFAULT_STRATEGY, Memory, Request, Sharing, Smt
+from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode, Request, Sharing, Smt
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.procfs.reader import read_variables
 from ompbind.programs.command_analysis import preload_entries, read_workload
@@ -131,7 +131,7 @@ _PLANNING_OPTIONS = (
     Planned("--expect", type=library_names, multiple=True, metavar="NAME|PATH",
              shell_complete=_complete_preloads,
              help="Warn unless these libraries are preloaded, names or paths, as in tcmalloc,iomp."),
-    Planned("--memory", type=click.Choice([str(one) for one in Memory]), default="local",
+    Planned("--memory", type=click.Choice([str(one) for one in MemoryMode]), default="local",
               show_default=True, metavar="MODE",
               help="Where memory comes from: local (as the kernel does); bind, preferred, interleave:"
               " the NUMA nodes of the rank's CPUs."),
@@ -184,7 +184,7 @@ def make_request(options: Mapping[str, Any], argv: Sequence[str] = ()) -> Reques
         reserve_total=options["reserve_total"],
         bind=Bind(options["bind"]),
         proc_bind=ProcBind(options["proc_bind"]),
-        memory=Memory(options["memory"]),
+        memory=MemoryMode(options["memory"]),
         core_kind=options["core_kind"],
         sharing=_sharing(options),
         allow_partial=options["allow_partial"],

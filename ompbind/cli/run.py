@@ -20,7 +20,7 @@ from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command
+from ompbind.planning.rank_command import Job, find_changed, make_command, make_local_identities
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_claimant, read_occupied
 
@@ -119,7 +119,7 @@ def _show(plan: Plan, job: Job, options: Mapping[str, Any], *, err: bool = False
 
 def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, Any]) -> Outcome:
     """Start the ranks and see them through; what returns is the keeper, the caller's process waits for it."""
-    from ompbind.execution.process_pair import become_keeper  # late: a dry run needs none of it
+    from ompbind.execution.process_pair import become_supervisor  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
     def give_back() -> None:
@@ -130,8 +130,8 @@ def _supervise(plan: Plan, claim: Claim | None, job: Job, options: Mapping[str, 
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], seen=seen)
     try:
         run_options = make_run_options(options, plan, job)
-        foreground = become_keeper(give_back)
-        commands = [make_command(plan, seat, job) for seat in local_seats(plan)]
+        foreground = become_supervisor(give_back)
+        commands = [make_command(plan, identity, job) for identity in make_local_identities(plan)]
         return run_ranks(commands, run_options, foreground, reporter)
     finally:
         give_back()

@@ -23,7 +23,7 @@ class Permission(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Kernel(Record):
+class KernelFacts(Record):
     """The kernel's version and settings; `container` is what this is a container of, "" for none.
 
     `huge_pages` and `defrag` are the chosen words of transparent huge pages, `smt` that of smt/control,
@@ -46,7 +46,7 @@ class Kernel(Record):
         return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
-class Power(Record):
+class FrequencyFacts(Record):
     """How frequencies are chosen: the driver, and (word, its CPUs) of governors and of their preferences."""
 
     driver: str = ""
@@ -54,7 +54,7 @@ class Power(Record):
     preferences: tuple[tuple[str, CpuSet], ...] = ()
 
 
-class Room(Record):
+class MemorySize(Record):
     """Memory of the machine, or of one NUMA node, in bytes: all, and what is free or can be at once."""
 
     total: int
@@ -67,16 +67,16 @@ class Room(Record):
         return self.free / self.total if self.total else 1.0
 
 
-class Memory(Record):
+class MemoryFacts(Record):
     """The memory of the machine and of its nodes, and its swap space in bytes; None where not known."""
 
-    machine: Room | None = None
-    nodes: tuple[Room, ...] = ()
+    machine: MemorySize | None = None
+    nodes: tuple[MemorySize, ...] = ()
     swap_total: int | None = None
     swap_used: int | None = None
 
 
-class Command(Record):
+class CommandFacts(Record):
     """The command that is meant to run; `error` tells why it cannot, and `hint` what would help.
 
     `arch` is what its file is for, "" for scripts. `python` is the series of its interpreter, as (3, 11),
@@ -93,7 +93,7 @@ class Command(Record):
     packages: tuple[str, ...] = ()
 
 
-class Surroundings(Record):
+class HostFacts(Record):
     """Everything that checks look at; `machine` is None, and `error` tells why, where none could be read.
 
     `affinity` and `cpuset` are what the process, and its control group, may use. `runs` are other live runs,
@@ -109,11 +109,11 @@ class Surroundings(Record):
     cpuset: CpuSet | None = None
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
-    kernel: Kernel = Kernel()
-    power: Power = Power()
-    memory: Memory = Memory()
+    kernel: KernelFacts = KernelFacts()
+    power: FrequencyFacts = FrequencyFacts()
+    memory: MemoryFacts = MemoryFacts()
     runs: tuple[LiveRun, ...] | None = None
-    command: Command | None = None
+    command: CommandFacts | None = None
     workload: Workload = Workload()
     preloadable: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()

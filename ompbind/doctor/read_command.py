@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from ompbind.doctor.facts import Command
+from ompbind.doctor.facts import CommandFacts
 from ompbind.errors import LaunchError
 from ompbind.programs.command_analysis import find_sites, is_python, read_workload
 from ompbind.programs.elf import read_header
@@ -34,21 +34,21 @@ def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workl
     return Workload(libraries=loaded, troubles=work.troubles)
 
 
-def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> Command:
+def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) -> CommandFacts:
     """Read what a command is, whose workload is given; one that cannot run has the reason in `error`."""
     try:
         path = find_command(argv[0], env)
     except LaunchError as error:
-        return Command(argv=argv, error=error.message, hint=error.hint)
+        return CommandFacts(argv=argv, error=error.message, hint=error.hint)
     if lost := _find_lost_interpreter(path):
         fault = f"cannot execute {path}: its interpreter {lost!r} does not exist"
         hint = "mend its first line (#!)"
         if lost.endswith("\r"):
             hint = f"its lines end as on Windows: sed -i 's/\\r$//' {path}"
-        return Command(argv=argv, error=fault, hint=hint)
+        return CommandFacts(argv=argv, error=fault, hint=hint)
     elf = read_header(work.program)
     sites = find_sites(work.python, env) if work.python else []
-    return Command(
+    return CommandFacts(
         argv=argv,
         arch=elf.architecture if elf else "",
         python=_read_series(work) if work.python else None,

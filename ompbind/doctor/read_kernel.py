@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import Kernel, Memory, Power, Room
+from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts, MemorySize
 from ompbind.machine.sources.filesystem import Root, numbered, numbers_in, parse_sizes, whole_number
 from ompbind.machine.sources.linux import numa
 from ompbind.machine.sources.linux.sysfs import CPU
@@ -17,9 +17,9 @@ _CONTAINERS = (("kubepods", "Kubernetes"), ("docker", "Docker"), ("libpod", "pod
 _FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
 
 
-def read_kernel(root: Root) -> Kernel:
+def read_kernel(root: Root) -> KernelFacts:
     """Read the version of the kernel and those of its settings that matter to ranks."""
-    return Kernel(
+    return KernelFacts(
         release=_word(root, "proc/sys/kernel/osrelease"),
         container=_read_container(root),
         smt=_word(root, f"{CPU}/smt/control"),
@@ -57,11 +57,11 @@ def _read_stolen(root: Root) -> float | None:
     return times[-1] / sum(times)
 
 
-def read_power(root: Root, online: CpuSet) -> Power:
+def read_power(root: Root, online: CpuSet) -> FrequencyFacts:
     """Read how the frequencies of online CPUs are chosen."""
     folders = list(_frequency_folders(root, online))
     drivers = (_word(root, f"{folder}/scaling_driver") for folder, _ in folders)
-    return Power(
+    return FrequencyFacts(
         driver=next(filter(None, drivers), ""),
         governors=_grouped((_word(root, f"{folder}/scaling_governor"), cpus) for folder, cpus in folders),
         preferences=_grouped(
@@ -94,24 +94,24 @@ def _grouped(pairs: Iterable[tuple[str, CpuSet]]) -> tuple[tuple[str, CpuSet], .
     return tuple(found.items())
 
 
-def read_memory(root: Root) -> Memory:
+def read_memory(root: Root) -> MemoryFacts:
     """Read how much memory is free, of the machine and of each node, and how much is swapped out."""
     told = parse_sizes(root.read("proc/meminfo"))
     total, free = told.get("MemTotal"), told.get("MemAvailable", told.get("MemFree"))
     swap, unused = told.get("SwapTotal"), told.get("SwapFree")
-    return Memory(
-        machine=None if total is None or free is None else Room(total=total, free=free),
+    return MemoryFacts(
+        machine=None if total is None or free is None else MemorySize(total=total, free=free),
         nodes=tuple(_read_nodes(root)),
         swap_total=swap,
         swap_used=None if swap is None or unused is None else max(0, swap - unused),
     )
 
 
-def _read_nodes(root: Root) -> Iterator[Room]:
+def _read_nodes(root: Root) -> Iterator[MemorySize]:
     """Yield the memory of nodes that have some; what files have cached can be had at once."""
     for node in numbered(root.names(numa.FOLDER), "node"):
         told = parse_sizes(root.read(f"{numa.FOLDER}/node{node}/meminfo"))
         total, free = told.get("MemTotal"), told.get("MemFree")
         if total and free is not None:
             caches = ("Active(file)", "Inactive(file)", "SReclaimable")
-            yield Room(node=node, total=total, free=free + sum(told.get(name, 0) for name in caches))
+            yield MemorySize(node=node, total=total, free=free + sum(told.get(name, 0) for name in caches))

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from ompbind.doctor.checks import command, cpus, environment, kernel
-from ompbind.doctor.facts import Surroundings
-from ompbind.doctor.issue import Finding, Grade
+from ompbind.doctor.facts import HostFacts
+from ompbind.doctor.issue import HostIssue
+from ompbind.severity import Severity
 
-Check = Callable[[Surroundings], Iterable[Finding]]
+Check = Callable[[HostFacts], Iterable[HostIssue]]
 
 CHECKS: Mapping[str, Check] = {
     "machine": cpus.check_machine,
     "cpus": cpus.check_cpus,
     "cores": cpus.check_cores,
     "offline": cpus.check_offline,
-    "set-apart": cpus.check_apart,
+    "set-apart": cpus.check_excluded,
     "smt": cpus.check_smt,
     "quota": cpus.check_quota,
     "bind-call": cpus.check_bind_call,
@@ -38,7 +39,7 @@ CHECKS: Mapping[str, Check] = {
 """Every check, by the name that JSON has for it; what they find is told in this order."""
 
 
-def examine(here: Surroundings) -> tuple[Finding, ...]:
+def examine(here: HostFacts) -> tuple[HostIssue, ...]:
     """Run every check: what they find, problems first, then notes, then what is well."""
     found = [one.replace(by=name) for name, check in CHECKS.items() for one in check(here)]
-    return tuple(one for level in Grade for one in found if one.level is level)
+    return tuple(one for severity in Severity for one in found if one.severity is severity)

@@ -26,7 +26,7 @@ _EXECUTED_S = 0.02
 _NOBODY = -1  # the owner of processes that cannot be told to be any rank's
 
 
-class Leavings:
+class OrphanTracker:
     """What ended ranks have left; times are seconds of a monotonic clock.
 
     With `groups_only` those that have left the group of their rank may live.

@@ -17,7 +17,13 @@ from ompbind.execution.affinity import confine
 from ompbind.machine.model import CPUS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import Job, Seat, local_seats, make_command, make_variables
+from ompbind.planning.rank_command import (
+    Job,
+    RankIdentity,
+    make_command,
+    make_local_identities,
+    make_variables,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -56,25 +62,26 @@ def placed(plan: Plan, rank: int, *, run_id: str = "") -> Iterator[Placement]:
     already. Warns (RuntimeWarning) of workers that multiprocessing did not spawn, of memory that does not
     come from where it should, and when nothing is left of the CPUs that the thread had.
     """
-    seat = _seat(plan, rank)
+    identity = _seat(plan, rank)
     if plan.machine.source != LIVE:
         raise RequestError(
             f"workers run on this machine, the plan is for {plan.machine.source!r}",
             hint="make the plan from read_machine(), without a topology source",
         )
     placement = plan.placements[rank]
-    variables = make_variables(plan, seat, _job({}, run_id))
+    variables = make_variables(plan, identity, _job({}, run_id))
     cpus = placement.cpuset if plan.machine.bindable else None
     with _taking_turns(), _spawning(), _having(variables), _confined(cpus), _remembering(plan, placement):
         yield placement
 
 
-def _seat(plan: Plan, rank: int) -> Seat:
-    seats = local_seats(plan)
-    if type(rank) is int and 0 <= rank < len(seats):  # True is one, too
-        return seats[rank]
+def _seat(plan: Plan, rank: int) -> RankIdentity:
+    identities = make_local_identities(plan)
+    if type(rank) is int and 0 <= rank < len(identities):  # True is one, too
+        return identities[rank]
     raise RequestError(
-        f"there is no rank {rank!r}", hint=f"the plan has {named('rank', range(len(seats)))}, counted from 0"
+        f"there is no rank {rank!r}",
+        hint=f"the plan has {named('rank', range(len(identities)))}, counted from 0",
     )
 
 

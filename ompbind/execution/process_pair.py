@@ -18,10 +18,9 @@ from ompbind.execution.outcome import signal_name
 from ompbind.execution.processes import adopt_orphans, end_children, signal_process
 from ompbind.execution.rlimits import WHAT_HELPS
 from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
+from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
-
-_NAME = b"rank-keeper"  # what the keeper is called: whatever kills every "ompbind" leaves it to do its work
 
 
 class Foreground(Record):
@@ -44,7 +43,7 @@ class Foreground(Record):
         return set(self.unchanged) == set(BACKGROUND) and self.mask.isdisjoint(BACKGROUND)
 
 
-def become_keeper(release: Callable[[], None]) -> Foreground:
+def become_supervisor(release: Callable[[], None]) -> Foreground:
     """Fork: returns in the keeper, with all signals blocked; the process that called it becomes the front.
 
     The claim of the run is held by both, and so for as long as one of them lives. The front calls `release`,
@@ -57,19 +56,21 @@ def become_keeper(release: Callable[[], None]) -> Foreground:
     try:
         read_end, write_end = os.pipe()
         unchanged = find_unignored(BACKGROUND)
-        front = Foreground(pid=os.getpid(), group=os.getpgrp(), pipe=read_end, mask=mask, unchanged=unchanged)
-        keeper = os.fork()
+        foreground = Foreground(
+            pid=os.getpid(), group=os.getpgrp(), pipe=read_end, mask=mask, unchanged=unchanged
+        )
+        supervisor = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         hint = WHAT_HELPS.get(error.errno or 0, "")
         raise LaunchError(f"the run could not be started: {error.strerror}", hint=hint) from error
-    if keeper:
+    if supervisor:
         os.close(read_end)
-        _stand(keeper, write_end, front.mask, release)
+        _stand(supervisor, write_end, foreground.mask, release)
     os.setpgid(0, 0)
     os.close(write_end)
     _take_name()
-    return front
+    return foreground
 
 
 def _open_standard_files() -> None:
@@ -89,19 +90,19 @@ def let_go_of_files(*numbers: int) -> None:
     os.close(null)
 
 
-def _stand(keeper: int, pipe: int, mask: frozenset[int], release: Callable[[], None]) -> NoReturn:
+def _stand(supervisor: int, pipe: int, mask: frozenset[int], release: Callable[[], None]) -> NoReturn:
     """Be the front: stand there until the keeper ends, then end as it did."""
     code = LaunchError.launch_code
     try:
         let_go_of_files(0, 1)
         os.set_blocking(pipe, False)
-        status = _wait_for(keeper, pipe, hold_signals(mask))
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(keeper, status, release)
+        status = _wait_for(supervisor, pipe, hold_signals(mask))
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(supervisor, status, release)
     finally:
         os._exit(code)
 
 
-def _pass_on(number: int, keeper: int, pipe: int) -> None:
+def _pass_on(number: int, supervisor: int, pipe: int) -> None:
     """Pass a signal on to the keeper, or end it when it listens no more: all it may still do is to write.
 
     A keeper that somebody has just killed listens no more either; what it leaves is dealt with afterwards.
@@ -112,24 +113,24 @@ def _pass_on(number: int, keeper: int, pipe: int) -> None:
         pass  # thousands have come that it had no time for
     except BrokenPipeError:
         if number in STOPPING:
-            signal_process(keeper, number)
+            signal_process(supervisor, number)
 
 
-def _wait_for(keeper: int, pipe: int, heard: frozenset[int]) -> int:
+def _wait_for(supervisor: int, pipe: int, heard: frozenset[int]) -> int:
     """Pass signals on until the keeper ends, and return its status."""
     while True:
         number = signal.sigwait(heard)
         if number != signal.SIGCHLD:
-            _pass_on(number, keeper, pipe)
+            _pass_on(number, supervisor, pipe)
             continue
         pid, status = -1, 0
-        while pid not in (0, keeper):  # what else ends here was nobody's child any more
+        while pid not in (0, supervisor):  # what else ends here was nobody's child any more
             pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
             return status
 
 
-def _mourn(keeper: int, status: int, release: Callable[[], None]) -> int:
+def _mourn(supervisor: int, status: int, release: Callable[[], None]) -> int:
     """Return the exit code after a keeper that a signal has ended: by its own will, or somebody's."""
     number = os.WTERMSIG(status)
     if number == signal.SIGINT:
@@ -143,23 +144,24 @@ def _mourn(keeper: int, status: int, release: Callable[[], None]) -> int:
         terminal.take_back(group)
     release()
     by = signal_name(number)
-    text = f"process {keeper}, which held the ranks, was ended by {by}:\n  all of them were killed"
+    text = f"process {supervisor}, which held the ranks, was ended by {by}:\n  all of them were killed"
     os.write(2, f"ompbind: error: {text}\n".encode())
     return LaunchError.launch_code
 
 
 def _take_name() -> None:
     """Take a name of its own, in both places where others look for one; a name is all that can be lost."""
+    name = SUPERVISOR_NAME.encode()
     stat = read_stat("self")
     if stat is None:
         return
     try:
         with open("/proc/self/comm", "wb") as file:
-            file.write(_NAME)
+            file.write(name)
         start, end = stat.arguments  # none on kernels that do not tell
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             # A last byte that is not zero tells the kernel that the first zero ends it.
-            memory.write(_NAME.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
+            memory.write(name.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
     except (OSError, ValueError):
         pass

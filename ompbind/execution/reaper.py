@@ -78,7 +78,7 @@ def _note_end(run: Run, exited: Exited) -> None:
     had_terminal = run.terminal.take_back(exited.pid)
     if had_terminal and exited.signal == signal.SIGINT:
         signal_group(run.foreground.group, signal.SIGINT)  # Ctrl-C is for the whole job, loops around it too
-    run.leavings.note_end(exited.pid, exited.rank)
+    run.orphans.note_end(exited.pid, exited.rank)
     if exited.status == 0 or run.shutdown.error or run.shutdown.foreground_is_gone:
         return
     if exited.signal == signal.SIGPIPE:

@@ -8,7 +8,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.poller import READABLE, has_reader, is_epoll_there, keep_path
 
 if TYPE_CHECKING:  # most runs have nothing to say
-    from ompbind.execution.output.multiplexer import Outlet
+    from ompbind.execution.output.multiplexer import OutputMultiplexer
     from ompbind.execution.output.options import Output
     from ompbind.execution.poller import Poller
     from ompbind.execution.reporter import Reporter
@@ -17,14 +17,14 @@ if TYPE_CHECKING:  # most runs have nothing to say
 class RunOutput:
     """The output of one run, opened when there is something to write.
 
-    `outlet` is what everything goes through, None as long as nothing does. `is_unread` tells that a rank
+    `multiplexer` is what everything goes through, None as long as nothing does. `is_unread` tells that a rank
     ended because the reader of its output had gone.
     """
 
     def __init__(
         self, output: "Output | None", ranks: Sequence[int], poller: "Poller", reporter: "Reporter"
     ) -> None:
-        self.outlet: Outlet | None = None
+        self.multiplexer: OutputMultiplexer | None = None
         self.is_unread = False
         self._output = output
         self._ranks = ranks
@@ -41,18 +41,20 @@ class RunOutput:
     @property
     def troubles(self) -> tuple[str, ...]:
         """What could not be written, and why."""
-        return self.outlet.troubles if self.outlet else ()
+        return self.multiplexer.troubles if self.multiplexer else ()
 
-    def open(self) -> "Outlet":
+    def open(self) -> "OutputMultiplexer":
         """Open what everything goes through, unless it is open already; raises LaunchError."""
-        from ompbind.execution.output.multiplexer import Outlet  # late: most runs have nothing to say
+        from ompbind.execution.output.multiplexer import (
+            OutputMultiplexer,  # late: most runs have nothing to say
+        )
 
         if not is_epoll_there():
             raise LaunchError("output can go through ompbind on Linux only", hint="leave --output out")
-        if self.outlet is None:
-            self.outlet = Outlet(self._output, self._ranks)
-            self._poller.register(self.outlet.fileno(), READABLE)
-        return self.outlet
+        if self.multiplexer is None:
+            self.multiplexer = OutputMultiplexer(self._output, self._ranks)
+            self._poller.register(self.multiplexer.fileno(), READABLE)
+        return self.multiplexer
 
     def message(self, line: str) -> None:
         """Tell one event on standard error, in its turn."""
@@ -67,11 +69,11 @@ class RunOutput:
 
     def work(self) -> tuple[int, ...]:
         """Pass on what can be; returns ranks to get SIGPIPE: nobody reads the pseudo-terminal of these."""
-        if self.outlet is None:
+        if self.multiplexer is None:
             return ()
-        self.outlet.work()
+        self.multiplexer.work()
         self.report_troubles()
-        return self.outlet.broken_pty_ranks()
+        return self.multiplexer.broken_pty_ranks()
 
     def report_troubles(self) -> None:
         """Tell what could not be written and was not told yet."""
@@ -81,5 +83,9 @@ class RunOutput:
 
     def note_broken_pipe(self) -> None:
         """Note that SIGPIPE has ended a rank: who closes a pipe wants to hear no more."""
-        gone = self.outlet.broken if self.outlet else self.goes_to_pipe and not has_reader(self._stdout)
+        gone = (
+            self.multiplexer.broken
+            if self.multiplexer
+            else self.goes_to_pipe and not has_reader(self._stdout)
+        )
         self.is_unread = self.is_unread or gone

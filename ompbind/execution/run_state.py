@@ -10,7 +10,7 @@ from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
 from ompbind.execution.job_control import Terminal
-from ompbind.execution.orphans import Leavings
+from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.rlimits import FileLimit
@@ -46,7 +46,7 @@ class Run:
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting()
         self.sampler = _make_sampler(options)
-        self.leavings = Leavings(options.run_id, options.grace_s, groups_only=options.keep_descendants)
+        self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
     def is_heard(self) -> bool:
@@ -60,12 +60,12 @@ class Run:
             self.shutdown.note_cut(first)
             if not self.shutdown.error:
                 self.output.message(f"not starting {named('rank', left_out)}")
-        self.send_rung(self.shutdown.ladder.ask(first, time.monotonic()))
+        self.send_rung(self.shutdown.escalation.ask(first, time.monotonic()))
 
     def send_rung(self, rung: signal.Signals | None) -> None:
         """Send a rung of the ladder to all that is left, then say so."""
         live = self.children.ranks
-        if rung is None or not (live or self.leavings.due):
+        if rung is None or not (live or self.orphans.due):
             return
         if not live:
             rung = signal.SIGKILL  # what ranks left has had SIGTERM already, and is killed at the next look

@@ -12,7 +12,7 @@ LEAST_PATIENCE_S = 1.0
 """Seconds that a reader has to take something in before it is given up, however short `--grace` is."""
 
 
-class Ladder:
+class Escalation:
     """A signal, wait, SIGTERM, wait, SIGKILL; each rung once.
 
     `due_at` is when the next rung is to be taken, None if never. Times are seconds of a monotonic clock,
@@ -55,7 +55,7 @@ class Shutdown:
     """
 
     def __init__(self, grace_s: float, timeout_s: float | None) -> None:
-        self.ladder = Ladder(grace_s)
+        self.escalation = Escalation(grace_s)
         self.error: LaunchError | None = None
         self.cut_short: int | None = None
         self.timed_out = self.hurries = self.foreground_is_gone = self.given_up = False
@@ -66,12 +66,12 @@ class Shutdown:
     @property
     def begun(self) -> bool:
         """Tell whether ranks were asked to end."""
-        return self.ladder.begun
+        return self.escalation.begun
 
     @property
     def deadlines(self) -> tuple[float | None, ...]:
         """When to look at the clock; None where there is no need to."""
-        return self.ladder.due_at, self._timeout_at, self._patience[1] if self._patience else None
+        return self.escalation.due_at, self._timeout_at, self._patience[1] if self._patience else None
 
     def fail(self, error: LaunchError) -> None:
         """Note why ompbind gives up; the first reason stays."""
@@ -106,12 +106,12 @@ class Shutdown:
 
     def take_due_rung(self, now: float) -> signal.Signals | None:
         """Take the next rung if its time has come."""
-        due_at = self.ladder.due_at
-        return self.ladder.step(now) if due_at is not None and now >= due_at else None
+        due_at = self.escalation.due_at
+        return self.escalation.step(now) if due_at is not None and now >= due_at else None
 
     def watch_reader(self, written: int, now: float) -> None:
         """Give up a reader that takes nothing any more, once the run was asked to end."""
         if self._asked_at is not None and (self._patience is None or self._patience[0] != written):
-            self._patience = (written, now + max(self.ladder.grace_s, LEAST_PATIENCE_S))
+            self._patience = (written, now + max(self.escalation.grace_s, LEAST_PATIENCE_S))
         elif self._patience and now >= self._patience[1]:
             self.given_up = True

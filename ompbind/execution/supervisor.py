@@ -67,7 +67,7 @@ def _see_through(run: Run, starts: Starts) -> Outcome:
     try:
         _listen(run)
         _start(run, starts)
-        while run.children.live or run.leavings.due:
+        while run.children.live or run.orphans.due:
             _turn(run, _patience_s(run))
         return _close(run)
     except BaseException:
@@ -86,7 +86,7 @@ def _listen(run: Run) -> None:
 
 def _start(run: Run, starts: Starts) -> None:
     """Start every rank, looking after those that run already; a start that fails begins the ladder."""
-    run.leavings.adopt()  # before any rank can end
+    run.orphans.adopt()  # before any rank can end
     if run.options.output:
         run.output.open()
     run.limit.check_room()
@@ -102,8 +102,8 @@ def _start(run: Run, starts: Starts) -> None:
 
 
 def _start_rank(run: Run, command: RankCommand, path: str) -> None:
-    outlet = run.output.outlet
-    out, err = outlet.open_ends(command.rank) if outlet else (-1, -1)
+    multiplexer = run.output.multiplexer
+    out, err = multiplexer.open_streams(command.rank) if multiplexer else (-1, -1)
     files = (-1 if _reads_stdin(run) else run.null, out, err)
     terminal = run.terminal if _is_interactive(run) else None
     began_at = time.monotonic()
@@ -111,8 +111,8 @@ def _start_rank(run: Run, command: RankCommand, path: str) -> None:
         with run.limit.as_before():
             pid = start_rank(command, path, run.foreground, files=files, terminal=terminal)
     finally:
-        if outlet:
-            outlet.close_ends(out, err)
+        if multiplexer:
+            multiplexer.close_streams(out, err)
     run.accounting.note_start()
     run.children.add(pid, command.rank, began_at)
 
@@ -155,7 +155,7 @@ def _turn(run: Run, patience_s: float | None) -> None:
         pid = run.children.find(file)
         if pid is not None:
             ended += reap_ended(run, pid)
-        elif run.output.outlet and file == run.output.outlet.fileno():
+        elif run.output.multiplexer and file == run.output.multiplexer.fileno():
             _pass_output_on(run)
         else:
             noted += _hear(run, file)
@@ -165,9 +165,9 @@ def _turn(run: Run, patience_s: float | None) -> None:
         while reap(run, -1):
             ended += 1
     _look_at_clock(run)
-    if ended or run.leavings.due:
+    if ended or run.orphans.due:
         gone = run.shutdown.foreground_is_gone
-        told = run.leavings.look(run.children.ranks, hurry=run.shutdown.hurries or gone)
+        told = run.orphans.look(run.children.ranks, hurry=run.shutdown.hurries or gone)
         if told and not gone:
             run.output.message(told)
 
@@ -176,7 +176,7 @@ def _patience_s(run: Run) -> float | None:
     """Return how long the loop may sleep: to the next deadline, or until something happens."""
     now = time.monotonic()
     threads = run.sampler.due_at if run.sampler else None
-    times = (*run.shutdown.deadlines, run.leavings.next_look_at(now), threads)
+    times = (*run.shutdown.deadlines, run.orphans.next_look_at(now), threads)
     until = min((at for at in times if at is not None), default=None)
     return None if until is None else min(max(0.0, until - now), LONGEST_SLEEP_S)
 
@@ -205,14 +205,14 @@ def _hear(run: Run, pipe: int) -> list[int]:
 
 def _handle_signal(run: Run, number: int) -> None:
     if number in STOPPING:
-        idle = not (run.children.are_left or run.leavings.due)
+        idle = not (run.children.are_left or run.orphans.due)
         run.shutdown.note_request(time.monotonic(), idle=idle)
         run.stop(signal.Signals(number))
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # nobody could continue what is stopped here, so nothing is, as with a direct start
     elif number in PASSED_ON:
-        if number == signal.SIGWINCH and run.output.outlet:
-            run.output.outlet.set_size()
+        if number == signal.SIGWINCH and run.output.multiplexer:
+            run.output.multiplexer.set_size()
         run.children.signal(number)
         if number == signal.SIGHUP:
             run.children.signal(signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
@@ -239,10 +239,10 @@ def _close(run: Run) -> Outcome:
         from ompbind.execution.verify.evaluate import conclude  # late: few runs are verified
 
         conclude(run, run.sampler)
-    outlet = run.output.outlet
+    multiplexer = run.output.multiplexer
     outcome = Outcome(
         exits=tuple(
-            one.replace(last_words=outlet.last_words(one.rank)) if outlet and one.failed else one
+            one.replace(last_words=multiplexer.last_words(one.rank)) if multiplexer and one.failed else one
             for one in run.children.exits
         ),
         timed_out=run.shutdown.timed_out,
@@ -260,11 +260,11 @@ def _close(run: Run) -> Outcome:
 
 def _drain(run: Run) -> None:
     """Write what ranks have written before they ended, unless nobody is there to wait for it."""
-    outlet, shutdown = run.output.outlet, run.shutdown
-    if outlet is None or shutdown.foreground_is_gone:
+    multiplexer, shutdown = run.output.multiplexer, run.shutdown
+    if multiplexer is None or shutdown.foreground_is_gone:
         return
-    outlet.finish()
+    multiplexer.finish()
     run.output.report_troubles()
-    while not (outlet.idle or shutdown.given_up or shutdown.foreground_is_gone):
-        shutdown.watch_reader(outlet.written, time.monotonic())
+    while not (multiplexer.idle or shutdown.given_up or shutdown.foreground_is_gone):
+        shutdown.watch_reader(multiplexer.written, time.monotonic())
         _turn(run, _patience_s(run))

@@ -18,18 +18,19 @@ from ompbind.inspection.diagnosis import (
 )
 from ompbind.inspection.expectation import Expected
 from ompbind.inspection.processes import find_runtimes
-from ompbind.inspection.verdict import Finding, Level, Verdict
+from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
+from ompbind.severity import Severity
 
 
 class _Part(Record):
     """What is found in one process; the same in several processes is told once."""
 
     code: str
-    level: Level
+    severity: Severity
     process: ProcessState
     masks: tuple[CpuSet, ...]
     cause: str
@@ -51,7 +52,7 @@ def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -
     runtimes = max(map(find_runtimes, kin), key=len, default=())
     many = len(plan.cpus) > 1
     return Verdict(
-        findings=_tell_all(parts, kin, plan),
+        issues=_tell_all(parts, kin, plan),
         summary=_summarize(masks, plan),
         processes=len(kin),
         threads=len(masks),
@@ -71,8 +72,8 @@ def judge_memory(verdict: Verdict, seen: str | None, expected: Expected) -> Verd
         f"memory is had by the policy {seen!r}, not by {expected.memory!r}: the command or what started it "
         "has set another one (set_mempolicy, as numactl does)"
     )
-    finding = Finding(code="memory", level=Level.PROBLEM, threads=verdict.threads, text=text)
-    return verdict.replace(findings=(finding, *verdict.findings))
+    issue = ThreadIssue(code="memory", severity=Severity.ERROR, threads=verdict.threads, text=text)
+    return verdict.replace(issues=(issue, *verdict.issues))
 
 
 def _stacks(process: ProcessState) -> Mapping[CpuSet, int]:
@@ -87,16 +88,18 @@ def _look_at(process: ProcessState, plan: Expected, kin: Sequence[ProcessState])
     narrowed = tuple(mask for mask in masks if mask < plan.cpus and mask not in plan.masks)
     if outside:
         cause = explain_escape(process)
-        yield _Part(code="outside", level=Level.PROBLEM, process=process, masks=outside, cause=cause)
+        yield _Part(code="outside", severity=Severity.ERROR, process=process, masks=outside, cause=cause)
     if narrowed:
         inherited = explain_inheriting(process, narrowed, kin)  # what is to be done is said of the parent
         told = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
         if told or inherited or _looks_trapped(process, plan):
             cause = f"{told}; {advise(plan)}" if told else inherited or explain_own(process, narrowed)
-            yield _Part(code="narrowed", level=Level.PROBLEM, process=process, masks=narrowed, cause=cause)
+            yield _Part(
+                code="narrowed", severity=Severity.ERROR, process=process, masks=narrowed, cause=cause
+            )
         else:
             cause = explain_own(process, narrowed)
-            yield _Part(code="confined", level=Level.NOTE, process=process, masks=narrowed, cause=cause)
+            yield _Part(code="confined", severity=Severity.NOTE, process=process, masks=narrowed, cause=cause)
     if plan.bind not in (Bind.RANK, Bind.NONE):
         yield from _look_at_places(process, plan)
 
@@ -120,12 +123,12 @@ def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
     masks = tuple(place for place in crowds for _ in range(here[place]))
     free = [place for place in places if not here[place]]
     trapped = first if first in crowds and (plan.rank is not None or find_runtimes(process)) else None
-    level = Level.PROBLEM if free or (trapped and plan.rank is None) else Level.NOTE
+    severity = Severity.ERROR if free or (trapped and plan.rank is None) else Severity.NOTE
     cause = _explain_crowd(process, plan, trapped)
     if free:
         cause = f"{cause}; no thread is bound to {_names(free)}"
-    code = "stacked" if level is Level.PROBLEM else "crowded"
-    yield _Part(code=code, level=level, process=process, masks=masks, cause=cause)
+    code = "stacked" if severity is Severity.ERROR else "crowded"
+    yield _Part(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
 def _first_place(process: ProcessState, plan: Expected) -> CpuSet | None:
@@ -149,15 +152,15 @@ def _explain_crowd(process: ProcessState, plan: Expected, trapped: CpuSet | None
     return "there are more threads than places, or several threads open parallel regions; use --bind rank"
 
 
-def _tell_all(parts: Iterable[_Part], kin: Sequence[ProcessState], plan: Expected) -> tuple[Finding, ...]:
+def _tell_all(parts: Iterable[_Part], kin: Sequence[ProcessState], plan: Expected) -> tuple[ThreadIssue, ...]:
     groups: dict[tuple[str, str, frozenset[CpuSet]], list[_Part]] = {}
     for part in parts:
         groups.setdefault((part.code, part.cause, frozenset(part.masks)), []).append(part)
     found = [_tell(group, kin, plan) for group in groups.values()]
-    return tuple(sorted(found, key=lambda one: (-list(Level).index(one.level), -one.threads)))
+    return tuple(sorted(found, key=lambda one: (-list(Severity).index(one.severity), -one.threads)))
 
 
-def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -> Finding:
+def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -> ThreadIssue:
     masks = [mask for part in parts for mask in part.masks]
     part, process = parts[0], parts[0].process
     total = sum(len(part.process.threads) for part in parts)
@@ -171,7 +174,7 @@ def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -
         text = f"{who} may only run on {named('CPU', masks[0])} of {plan.cpus}: {part.cause}"
     else:
         text = f"{who} may only run on parts of {named('CPU', plan.cpus)} ({_shares(masks)}): {part.cause}"
-    return Finding(code=part.code, level=part.level, threads=len(masks), text=text)
+    return ThreadIssue(code=part.code, severity=part.severity, threads=len(masks), text=text)
 
 
 def _names(masks: Iterable[CpuSet]) -> str:

@@ -10,20 +10,18 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
 from ompbind.inspection.expectation import Expected, expect_variables
 from ompbind.inspection.judge import judge
-from ompbind.inspection.verdict import Finding, Level, Verdict, worst
+from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID, find_rank
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_rank
 from ompbind.procfs.numa_maps import MemorySight
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
+from ompbind.severity import Severity, worst
 from ompbind.text import tidy
 
-KEEPER = "rank-keeper"
-"""What the parent of all ranks of a run is called."""
 
-
-class Crew(Record):
+class RankProcesses(Record):
     """The processes of one rank, first its own and then what it started, or one process of no rank.
 
     `rank` and `run_id` are None where the processes are of none; `expected` is None where no plan is known.
@@ -51,13 +49,15 @@ class Crew(Record):
 class Inspection(Record):
     """All crews that were looked at, and what is to be said of several of them together."""
 
-    crews: tuple[Crew, ...]
-    together: tuple[Finding, ...] = ()
+    crews: tuple[RankProcesses, ...]
+    together: tuple[ThreadIssue, ...] = ()
 
     @property
-    def level(self) -> Level:
+    def severity(self) -> Severity:
         """The worst level of all."""
-        return worst([*(one.verdict.level for one in self.crews), *(one.level for one in self.together)])
+        return worst(
+            [*(one.verdict.severity for one in self.crews), *(one.severity for one in self.together)]
+        )
 
 
 class Seen(Record):
@@ -78,8 +78,10 @@ Where the rank is not known, it is the first process of the rank instead.
 def make_inspection(seen: Seen) -> Inspection:
     """Make and judge the crews of all processes that were seen, ranks first and in their order."""
     crews: dict[_Home, list[ProcessState]] = {}
-    keepers = [one for one in seen.processes.values() if one.name == KEEPER]
-    own = {pid for one in keepers for pid in (one.pid, one.parent)}  # and the fronts that these descend from
+    supervisors = [one for one in seen.processes.values() if one.name == SUPERVISOR_NAME]
+    own = {
+        pid for one in supervisors for pid in (one.pid, one.parent)
+    }  # and the fronts that these descend from
     others = [process for pid, process in seen.processes.items() if pid not in own]
     for process in sorted(others, key=lambda one: (sum(1 for _ in _ancestors(one, seen)), one.pid)):
         crews.setdefault(_find_home(process, seen), []).append(process)
@@ -87,7 +89,7 @@ def make_inspection(seen: Seen) -> Inspection:
     return Inspection(crews=tuple(made), together=tuple(_judge_together(made, seen)))
 
 
-def _in_order(one: Crew) -> tuple[bool, str, bool, int, int]:
+def _in_order(one: RankProcesses) -> tuple[bool, str, bool, int, int]:
     return one.run_id is None, one.run_id or "", one.rank is None, one.rank or 0, one.first.pid
 
 
@@ -103,25 +105,27 @@ def _find_home(process: ProcessState, seen: Seen) -> _Home:
     """Return the crew of a process: its own words, or its parent's where it has none."""
     first = process
     for one in (process, *_ancestors(process, seen)):
-        if one.name == KEEPER:
+        if one.name == SUPERVISOR_NAME:
             run = next((run for run in seen.runs if run.pid == one.parent), None)
             return (run.run_id if run else None), None, first.pid
         rank = find_rank(one.env)
         if OMPBIND_RUN_ID in one.env and rank is not None:
-            keepers = (keeper.pid for keeper in _ancestors(one, seen) if keeper.name == KEEPER)
-            return one.env[OMPBIND_RUN_ID], rank, next(keepers, 0)
+            supervisors = (
+                supervisor.pid for supervisor in _ancestors(one, seen) if supervisor.name == SUPERVISOR_NAME
+            )
+            return one.env[OMPBIND_RUN_ID], rank, next(supervisors, 0)
         first = one
     return None, None, process.pid
 
 
-def _make_crew(home: _Home, kin: tuple[ProcessState, ...], seen: Seen) -> Crew:
+def _make_crew(home: _Home, kin: tuple[ProcessState, ...], seen: Seen) -> RankProcesses:
     run_id, rank, _ = home
     told = expect_variables(kin[0].env)
     expected = _as_planned(told, seen.runs) if told else _expect_run(run_id, kin, seen)
     plan = expected or guess_expected(kin, seen.around.get(kin[0].pid, EMPTY))
     if expected and rank is None:
         rank = expected.rank
-    return Crew(run_id=run_id, rank=rank, processes=kin, expected=expected, verdict=judge(kin, plan))
+    return RankProcesses(run_id=run_id, rank=rank, processes=kin, expected=expected, verdict=judge(kin, plan))
 
 
 def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
@@ -171,14 +175,14 @@ def _in_mode(guess: Expected, bind: str, main: ThreadState | None) -> Expected:
     return guess.replace(bind=Bind(bind), places=places[Bind(bind)]) if bind in set(Bind) else guess
 
 
-def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
+def _judge_together(crews: Sequence[RankProcesses], seen: Seen) -> Iterator[ThreadIssue]:
     """Find ranks that may run where only another one should, and processes that share a single CPU."""
-    strays = [one for one in crews if one.expected and one.verdict.outside]
+    escaped = [one for one in crews if one.expected and one.verdict.outside]
     others = [one for one in crews if one.expected and not one.verdict.outside]
-    for place, one in enumerate(strays):
-        for other in (*others, *strays[place + 1 :]):
+    for place, one in enumerate(escaped):
+        for other in (*others, *escaped[place + 1 :]):
             yield from _tell_both(one, other)
-    alone: dict[CpuSet, list[Crew]] = {}
+    alone: dict[CpuSet, list[RankProcesses]] = {}
     for one in crews:
         cpus = one.cpus
         alike = one.expected is None and not one.first.kernel
@@ -187,7 +191,7 @@ def _judge_together(crews: Sequence[Crew], seen: Seen) -> Iterator[Finding]:
     yield from (_tell_alone(cpus, group) for cpus, group in alone.items() if len(group) > 1)
 
 
-def _tell_both(one: Crew, other: Crew) -> Iterator[Finding]:
+def _tell_both(one: RankProcesses, other: RankProcesses) -> Iterator[ThreadIssue]:
     """Tell on which CPUs two ranks of one run may both run, against the plan."""
     if not one.expected or not other.expected or one.run_id != other.run_id:
         return
@@ -195,10 +199,10 @@ def _tell_both(one: Crew, other: Crew) -> Iterator[Finding]:
     if both:
         ranks = " and ".join(map(str, sorted((one.rank or 0, other.rank or 0))))
         text = f"ranks {ranks} may both run on {named('CPU', both)}, against the plan"
-        yield Finding(code="shared", level=Level.PROBLEM, threads=one.verdict.threads, text=text)
+        yield ThreadIssue(code="shared", severity=Severity.ERROR, threads=one.verdict.threads, text=text)
 
 
-def _tell_alone(cpus: CpuSet, crews: Sequence[Crew]) -> Finding:
+def _tell_alone(cpus: CpuSet, crews: Sequence[RankProcesses]) -> ThreadIssue:
     """Say which processes share a single CPU although more are around."""
     shown = ", ".join(f"{one.first.name} ({one.first.pid})" for one in crews[:4])
     if len(crews) > 4:
@@ -208,5 +212,5 @@ def _tell_alone(cpus: CpuSet, crews: Sequence[Crew]) -> Finding:
     text = f"{len(crews)} processes may run on {named('CPU', cpus)} alone: {shown}"
     if cause:
         text += f"; {cause}; give each one CPUs of its own"
-    level, threads = Level.PROBLEM if cause else Level.NOTE, sum(one.verdict.threads for one in crews)
-    return Finding(code="shared", level=level, threads=threads, text=text)
+    severity, threads = Severity.ERROR if cause else Severity.NOTE, sum(one.verdict.threads for one in crews)
+    return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)

@@ -3,18 +3,18 @@
 import time
 from collections.abc import Iterator
 
-from ompbind.inspection.sampling import Look
+from ompbind.inspection.sampling import Sample
 from ompbind.inspection.targets import Target, inspect
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import TICKS, read_migrations
 
 
-def take_look(target: Target) -> Look:
+def take_sample(target: Target) -> Sample:
     """Look at a target now; what has ended is left out."""
     seen = inspect(target, memory=False)
     processes = (process for crew in seen.crews for process in crew.processes)
-    moves = tuple(moved for process in processes for moved in _read_moves(process))
-    return Look(at_s=time.monotonic(), inspection=seen, cpus=read_cpu_times(), moves=moves)
+    migrations = tuple(moved for process in processes for moved in _read_migrations(process))
+    return Sample(at_s=time.monotonic(), inspection=seen, cpus=read_cpu_times(), migrations=migrations)
 
 
 def read_cpu_times() -> tuple[tuple[int, float, float], ...]:
@@ -33,9 +33,9 @@ def _sum_up(cpu: int, *ticks: int) -> tuple[int, float, float]:
     return cpu, (sum(ticks) - idle) / TICKS, sum(ticks) / TICKS
 
 
-def _read_moves(process: ProcessState) -> Iterator[tuple[int, int]]:
+def _read_migrations(process: ProcessState) -> Iterator[tuple[int, int]]:
     """Read how often threads have moved, of those of which the kernel tells it."""
     for thread in process.threads:
-        moves = read_migrations(process.pid, thread.tid)
-        if moves is not None:
-            yield thread.tid, moves
+        migrations = read_migrations(process.pid, thread.tid)
+        if migrations is not None:
+            yield thread.tid, migrations

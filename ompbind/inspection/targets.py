@@ -7,7 +7,7 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
-from ompbind.inspection.rank_processes import Crew, Inspection, Seen, make_inspection
+from ompbind.inspection.rank_processes import Inspection, RankProcesses, Seen, make_inspection
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process import GONE, Stat, find_descendants, status_value
@@ -144,6 +144,6 @@ def _has_nodes() -> bool:
         return False
 
 
-def _with_memory(crew: Crew) -> Crew:
+def _with_memory(crew: RankProcesses) -> RankProcesses:
     read = ((process.pid, read_memory(process.pid)) for process in crew.processes)
     return crew.replace(memory=tuple((pid, memory) for pid, memory in read if memory))

@@ -1,25 +1,10 @@
 """What is said of the threads of a rank, and of all ranks of a run, as values: findings and verdicts."""
 
-from collections.abc import Iterable
-from enum import StrEnum
-
 from ompbind.record import Record
+from ompbind.severity import Severity, worst
 
 
-class Level(StrEnum):
-    """How bad a finding is: a note is what a program may well mean to do."""
-
-    OK = "ok"
-    NOTE = "note"
-    PROBLEM = "problem"
-
-
-def worst(levels: Iterable[Level]) -> Level:
-    """Return the worst of some levels."""
-    return max(levels, key=list(Level).index, default=Level.OK)
-
-
-class Finding(Record):
+class ThreadIssue(Record):
     """One thing that is not as planned: what kind it is, how many threads it is about, and words.
 
     `code` is "outside", "narrowed" (by an OpenMP runtime), "confined" (by the program itself), "stacked"
@@ -28,7 +13,7 @@ class Finding(Record):
     """
 
     code: str
-    level: Level
+    severity: Severity
     threads: int
     text: str
 
@@ -41,7 +26,7 @@ class Verdict(Record):
     `runtimes` are the OpenMP runtimes of the process that has most of them, by their usual names.
     """
 
-    findings: tuple[Finding, ...]
+    issues: tuple[ThreadIssue, ...]
     summary: str
     processes: int = 0
     threads: int = 0
@@ -52,14 +37,14 @@ class Verdict(Record):
     runtimes: tuple[str, ...] = ()
 
     @property
-    def level(self) -> Level:
+    def severity(self) -> Severity:
         """The level of the worst finding."""
-        return self.findings[0].level if self.findings else Level.OK
+        return self.issues[0].severity if self.issues else Severity.OK
 
     @property
     def text(self) -> str:
         """All findings in words; what is right where there is none."""
-        return "; ".join(one.text for one in self.findings) or self.summary
+        return "; ".join(one.text for one in self.issues) or self.summary
 
 
 HIDDEN = "hidden"
@@ -80,40 +65,40 @@ class RankVerified(Record):
     hidden: bool = False
 
     @property
-    def level(self) -> Level:
+    def severity(self) -> Severity:
         """The level of the verdict."""
-        return self.verdict.level if self.verdict else Level.OK
+        return self.verdict.severity if self.verdict else Severity.OK
 
 
 class Verified(Record):
     """What was seen of ranks, in their order, and how far they had come.
 
     `settled` tells that they were looked at for as long as it took, else they ended before that, or threads
-    outside of their CPUs are told at once; `calm` that their threads were the same for a while at the end.
+    outside of their CPUs are told at once; `stable` that their threads were the same for a while at the end.
     `seen_s` is when the last look was, in seconds after the last rank was started. `strict` tells that a
     problem ends the run.
     """
 
     ranks: tuple[RankVerified, ...]
     settled: bool
-    calm: bool
+    stable: bool
     seen_s: float
     strict: bool = False
 
     @property
-    def level(self) -> Level:
+    def severity(self) -> Severity:
         """The worst level of a rank."""
-        return worst(one.level for one in self.ranks)
+        return worst(one.severity for one in self.ranks)
 
     @property
     def problems(self) -> frozenset[tuple[int, str]]:
         """The ranks that have problems, each with the code of one; with `strict` it is one not to be seen."""
         found = {
-            (one.rank, finding.code)
+            (one.rank, issue.code)
             for one in self.ranks
             if one.verdict
-            for finding in one.verdict.findings
-            if finding.level is Level.PROBLEM
+            for issue in one.verdict.issues
+            if issue.severity is Severity.ERROR
         }
         unproven = {(one.rank, HIDDEN) for one in self.ranks if one.hidden and not one.verdict}
         return frozenset(found | unproven if self.strict else found)

@@ -16,21 +16,21 @@ from ompbind.launchers.slurm import SLURM
 from ompbind.launchers.torchrun import TORCHRUN
 from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.machine.sources.linux.cgroup import read_limits
-from ompbind.planning.rank_command import Seat
+from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.procfs.process import status_value
 from ompbind.record import Record
 
 
-class EngineRank(Record):
+class LauncherRank(Record):
     """One rank as its engine tells it; `run_id` is the same text for all ranks of the job.
 
-    `seat.local_size` is 0 where the engine does not tell how many ranks are on this machine. Where it
+    `identity.local_size` is 0 where the engine does not tell how many ranks are on this machine. Where it
     does not tell a name of the job, `run_id` is the same only for the ranks of this machine.
     """
 
     engine: str
-    seat: Seat
+    identity: RankIdentity
     run_id: str
 
 
@@ -43,7 +43,7 @@ def launcher_names() -> str:
     return ", ".join(one.name for one in LAUNCHERS)
 
 
-def find_launcher(env: Env, parent: int) -> EngineRank | None:
+def find_launcher(env: Env, parent: int) -> LauncherRank | None:
     """Return the rank that the environment tells of, None when no engine started this process.
 
     `parent` is the pid of this process's parent, which names the run where the engine does not. A rank of
@@ -55,22 +55,22 @@ def find_launcher(env: Env, parent: int) -> EngineRank | None:
     launcher = next((one for one in LAUNCHERS if one.rank in env and one.local_rank in env), None)
     if launcher is None:
         return None
-    seat = Seat(
+    identity = RankIdentity(
         slot=number_in(env, launcher.local_rank),
         rank=number_in(env, launcher.rank),
         size=number_in(env, launcher.size),
         local_rank=number_in(env, launcher.local_rank),
         local_size=number_in(env, size) if isinstance(size := launcher.local_size, str) else size(env),
     )
-    if seat.rank >= seat.size or (seat.local_size and seat.local_rank >= seat.local_size):
+    if identity.rank >= identity.size or (identity.local_size and identity.local_rank >= identity.local_size):
         raise RequestError(
-            f"{launcher.name} says rank {seat.rank} of {seat.size}, "
-            f"here {seat.local_rank} of {seat.local_size}",
+            f"{launcher.name} says rank {identity.rank} of {identity.size}, "
+            f"here {identity.local_rank} of {identity.local_size}",
             hint=f"{launcher.rank}, {launcher.size} and {launcher.local_rank} contradict each other",
         )
     parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(parent)]
     run_id = "-".join([launcher.name.lower().replace(" ", ""), *parts]).replace("/", "_")
-    return EngineRank(engine=launcher.name, seat=seat, run_id=run_id)
+    return LauncherRank(engine=launcher.name, identity=identity, run_id=run_id)
 
 
 def is_bound(root: Root, pid: int, allowed: CpuSet) -> bool:

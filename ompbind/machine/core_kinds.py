@@ -33,11 +33,11 @@ def make_kinds(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Tell the kinds of cores apart, strongest first; none where all cores are alike."""
     if {one.type for one in traits} == {"performance", "efficiency"}:
         return _by_type(traits)
-    for told_by in ("capacity", "frequency"):  # the better measure first
-        known = [(int(value), one) for one in traits if (value := getattr(one, told_by))]
+    for source in ("capacity", "frequency"):  # the better measure first
+        known = [(int(value), one) for one in traits if (value := getattr(one, source))]
         steps = _steps([value for value, _ in known])
         if len(known) == len(traits) and len(steps) > 1:
-            return _by_steps(known, steps, told_by)
+            return _by_steps(known, steps, source)
     return ()
 
 
@@ -50,7 +50,7 @@ def _by_type(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     strengths: dict[KindName, int] = {"performance": STRONGEST, "efficiency": round(STRONGEST * share)}
     cpus = {name: union(one.cpus for one in traits if one.type == name) for name in strengths}
     return tuple(
-        CoreKind(name=name, cpus=cpus[name], strength=strength, told_by="type")
+        CoreKind(name=name, cpus=cpus[name], strength=strength, source="type")
         for name, strength in strengths.items()
     )
 
@@ -62,7 +62,7 @@ def _steps(values: Sequence[int]) -> list[int]:
 
 
 def _by_steps(
-    known: Sequence[tuple[int, CoreTraits]], steps: Sequence[int], told_by: str
+    known: Sequence[tuple[int, CoreTraits]], steps: Sequence[int], source: str
 ) -> tuple[CoreKind, ...]:
     """Make a kind of each step; the widest gap between two steps parts performance from efficiency."""
     gaps = [strong / weak for strong, weak in pairwise(steps)]
@@ -73,7 +73,7 @@ def _by_steps(
             name="performance" if place < strong_steps else "efficiency",
             cpus=union(one.cpus for value, one in known if low <= value < high),
             strength=round(STRONGEST * low / steps[0]),
-            told_by=told_by,
+            source=source,
         )
         for place, (high, low) in enumerate(bounds)
     )

@@ -10,7 +10,7 @@ Distances = Mapping[tuple[int, int], int]
 """The distance from one node to another, by their numbers."""
 
 
-class Memory(Record):
+class NumaMemory(Record):
     """One memory: the number of its node, and the CPUs that it is local to.
 
     `is_special` tells that it is not plain memory (high-bandwidth, persistent): others come before it.
@@ -22,7 +22,7 @@ class Memory(Record):
     is_special: bool = False
 
 
-def make_nodes(memories: Sequence[Memory], online: CpuSet, distances: Distances) -> tuple[Node, ...]:
+def make_nodes(memories: Sequence[NumaMemory], online: CpuSet, distances: Distances) -> tuple[Node, ...]:
     """Make nodes by number, every CPU in the node of its closest memory, plain memory before special.
 
     Of several that are equally close the first has the CPUs; the others have none and are near to it.
@@ -52,7 +52,7 @@ def _row(distances: Distances, number: int, numbers: Sequence[int]) -> tuple[int
     return tuple(far for far in row if far is not None) if None not in row else ()
 
 
-def _near(memory: Memory, own: Mapping[int, CpuSet]) -> CpuSet:
+def _near(memory: NumaMemory, own: Mapping[int, CpuSet]) -> CpuSet:
     """Return the nodes whose CPUs a memory is local to; none when it is local to all alike."""
     near = CpuSet(number for number, cpus in own.items() if not cpus.isdisjoint(memory.locality))
     everywhere = CpuSet(number for number, cpus in own.items() if cpus)

@@ -73,14 +73,14 @@ KindName = Literal["performance", "efficiency"]
 class CoreKind(Record):
     """Cores of a hybrid processor that are alike; `strength` is relative, 1024 for the strongest.
 
-    Several kinds may have one name: a phone has big and middle cores for performance. `told_by` is what
+    Several kinds may have one name: a phone has big and middle cores for performance. `source` is what
     told them apart: "type" (cpu_core, cpu_atom), "capacity" (cpu_capacity) or "frequency".
     """
 
     name: KindName
     cpus: CpuSet
     strength: int
-    told_by: str
+    source: str
 
 
 class Machine(Record):
@@ -123,21 +123,21 @@ class Machine(Record):
         return tuple(dict.fromkeys(domain.level for domain in self.domains))
 
     @property
-    def reasons_apart(self) -> tuple[tuple[str, CpuSet], ...]:
+    def exclusion_reasons(self) -> tuple[tuple[str, CpuSet], ...]:
         """What sets CPUs apart, and which: name and set, for those that set any apart."""
         reasons = (("isolated", self.isolated), ("nohz_full", self.nohz_full))
         return tuple((name, cpus) for name, cpus in reasons if cpus)
 
     @property
-    def apart(self) -> CpuSet:
+    def excluded_by_default(self) -> CpuSet:
         """The CPUs that are set apart; none where that would leave no other CPU that is allowed."""
-        apart = union(cpus for _, cpus in self.reasons_apart)
-        return EMPTY if self.allowed <= apart else apart & self.allowed
+        excluded_by_default = union(cpus for _, cpus in self.exclusion_reasons)
+        return EMPTY if self.allowed <= excluded_by_default else excluded_by_default & self.allowed
 
     @property
     def ordinary(self) -> CpuSet:
         """The CPUs that are used without being named: what is allowed and not set apart."""
-        return self.allowed - self.apart
+        return self.allowed - self.excluded_by_default
 
     def of_kind(self, name: KindName | Literal["all"]) -> CpuSet:
         """Return the CPUs of one kind of core, or of all; where cores are alike they are for performance."""

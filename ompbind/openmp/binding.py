@@ -20,7 +20,7 @@ class ProcBind(StrEnum):
     SPREAD = "spread"
 
 
-class Style(StrEnum):
+class BindingSyntax(StrEnum):
     """How a binding is written: as OMP_PLACES, as a list in KMP_AFFINITY, or not at all."""
 
     PLACES = "places"

@@ -8,7 +8,7 @@ runtimes let them override the places or even leave the mask of the process.
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, ProcBind, Style
+from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
 from ompbind.openmp.places import places_text
 from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
 
@@ -37,12 +37,12 @@ def make_openmp_variables(
     *,
     bind: Bind = Bind.RANK,
     proc_bind: ProcBind = ProcBind.CLOSE,
-    style: Style = Style.PLACES,
+    syntax: BindingSyntax = BindingSyntax.PLACES,
     reset: bool = False,
 ) -> dict[str, str | None]:
     """Return every variable that decides threads and binding: its value, or None for "unset".
 
-    `cpus` are those of the rank in the order of its threads; without `places` nothing is bound. `style` is
+    `cpus` are those of the rank in the order of its threads; without `places` nothing is bound. `syntax` is
     how the binding is written; with `reset`, KMP_AFFINITY=reset frees the initial thread after each region.
     """
     variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
@@ -51,7 +51,7 @@ def make_openmp_variables(
     text = places_text(places) if places else None
     if not text:
         return {**variables, "OMP_PROC_BIND": "false"}
-    if style is Style.LIST:
+    if syntax is BindingSyntax.LIST:
         return {**variables, KMP_AFFINITY: _listed(cpus, reset=reset)}
     variables["OMP_PLACES"] = text
     variables["OMP_PROC_BIND"] = "true" if bind is Bind.RANK else str(proc_bind)

@@ -11,94 +11,100 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Level, touched
 from ompbind.masks.mask import part_fault
-from ompbind.planning.cpu_pool import Ground, make_ground
+from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.occupancy import WAYS_OUT, AvailableCpus
 from ompbind.planning.oversubscription import fill, split_core
 from ompbind.planning.plan import Placement
-from ompbind.planning.strategies.core_sequence import make_field
+from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
 
 SMT_SUGGESTED = 4
 """Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""
 
 
-def make_shares(ground: Ground) -> list[Placement]:
+def make_placements(pool: CpuPool) -> list[Placement]:
     """Give every rank its CPUs, and what is reserved; PlanError for nothing, or for what another rank has."""
-    if not ground.request.share:
-        _check_overlap(ground)
-    shares = _given(ground) if ground.parts else _divided(ground)
-    _check_reserve(ground, shares)
-    if ground.parts and isinstance(ground.request.smt, int):
-        _check_smt(ground, shares, ground.request.smt)
-    return shares
+    if not pool.request.share:
+        _check_overlap(pool)
+    placements = _given(pool) if pool.parts else _divided(pool)
+    _check_reserve(pool, placements)
+    if pool.parts and isinstance(pool.request.smt, int):
+        _check_smt(pool, placements, pool.request.smt)
+    return placements
 
 
-def _given(ground: Ground) -> list[Placement]:
+def _given(pool: CpuPool) -> list[Placement]:
     """Take the parts of the mask as they are, pruned and reserved from only as asked."""
-    more, extra = divmod(ground.request.reserve_total, len(ground.parts))
-    shares = []
-    for rank, part in enumerate(ground.parts):
+    more, extra = divmod(pool.request.reserve_total, len(pool.parts))
+    placements = []
+    for rank, part in enumerate(pool.parts):
         first = {cpu: at for at, cpu in reversed(list(enumerate(part)))}
-        units = _units(ground.replace(cpus=part))
+        units = _units(pool.replace(cpus=part))
         in_order = sorted(units, key=lambda unit: min(first[cpu] for cpu in unit))
-        shares.append(_share(ground, rank, in_order, ground.request.reserve + more + (rank < extra)))
-    return shares
+        placements.append(_share(pool, rank, in_order, pool.request.reserve + more + (rank < extra)))
+    return placements
 
 
-def _divided(ground: Ground) -> list[Placement]:
+def _divided(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the ground among the ranks."""
-    request = ground.request
-    units, reserved = _withhold(ground, _units(ground))
-    field = make_field(ground.machine, units)
-    check_strategy(field, request.strategy)
+    request = pool.request
+    units, reserved = _withhold(pool, _units(pool))
+    sequence = make_core_sequence(pool.machine, units)
+    check_strategy(sequence, request.strategy)
     each = None  # the cores that --threads asks for, with those to be reserved
     if request.threads is not None:
         each = -(-request.threads // min(len(unit) for unit in units)) + request.reserve
     strategy = STRATEGIES[request.strategy]
-    ranks = request.ranks or strategy.auto_ranks(field, each)
+    ranks = request.ranks or strategy.auto_ranks(sequence, each)
     if strategy.level:
-        field = field.narrowed(tuple(sorted(at for domain in field.domains(strategy.level) for at in domain)))
-        units = field.units
+        sequence = sequence.narrowed(
+            tuple(sorted(at for domain in sequence.domains(strategy.level) for at in domain))
+        )
+        units = sequence.units
     if strategy.overlapping:
-        every = _share(ground, 0, units, request.reserve)
-        shares = [every.replace(rank=rank) for rank in range(ranks)]
+        every = _share(pool, 0, units, request.reserve)
+        placements = [every.replace(rank=rank) for rank in range(ranks)]
     elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
-        _check_room(ground, ranks, len(units))
-        shares = _crowded(ground, units, ranks)
+        _check_room(pool, ranks, len(units))
+        placements = _crowded(pool, units, ranks)
     else:
-        cuts = strategy.divide(field, ranks, each)
-        mine = ([units[at] for at in cut] for cut in cuts)
-        shares = [_share(ground, rank, cores, request.reserve) for rank, cores in enumerate(mine)]
-    return [share.replace(reserved=share.reserved | reserved) for share in shares] if reserved else shares
+        allocations = strategy.divide(sequence, ranks, each)
+        mine = ([units[at] for at in indices] for indices in allocations)
+        placements = [_share(pool, rank, cores, request.reserve) for rank, cores in enumerate(mine)]
+    return (
+        [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
+        if reserved
+        else placements
+    )
 
 
-def _check_room(ground: Ground, ranks: int, cores: int) -> None:
+def _check_room(pool: CpuPool, ranks: int, cores: int) -> None:
     """Refuse to have ranks share cores only because other runs have the rest."""
-    if not ground.available.avoided:
+    if not pool.available.avoided:
         return
-    whole = make_ground(ground.available.replace(avoided=EMPTY), ground.request)
-    if ranks <= len(_units(whole)) - ground.request.reserve_total:
+    whole = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
+    if ranks <= len(_units(whole)) - pool.request.reserve_total:
         raise PlanError(
             f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
             hint=f"start at most {count(cores, 'rank')}, or {WAYS_OUT}",
         )
 
 
-def _share(ground: Ground, rank: int, units: Sequence[CpuSet], reserve: int) -> Placement:
+def _share(pool: CpuPool, rank: int, units: Sequence[CpuSet], reserve: int) -> Placement:
     """Make a rank's share of its units: the last `reserve` of them are kept free."""
     keep = len(units) - reserve
     if keep < 1:
         raise _nothing_left(rank, len(units), reserve)
     kept = union(units[:keep])
-    part = tuple(cpu for cpu in ground.parts[rank] if cpu in kept) if ground.parts else ()
+    part = tuple(cpu for cpu in pool.parts[rank] if cpu in kept) if pool.parts else ()
     return Placement(
-        rank=rank, cpus=part or _in_order(ground, kept), reserved=_whole(ground.available, units[keep:])
+        rank=rank, cpus=part or _in_order(pool, kept), reserved=_whole(pool.available, units[keep:])
     )
 
 
-def _in_order(ground: Ground, cpus: CpuSet) -> tuple[int, ...]:
+def _in_order(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
     """Return CPUs in the order in which the ground names them."""
-    return tuple(sorted(cpus, key=ground.position.__getitem__))
+    return tuple(sorted(cpus, key=pool.position.__getitem__))
 
 
 def _nothing_left(rank: int, cores: int, reserve: int) -> PlanError:
@@ -109,20 +115,20 @@ def _nothing_left(rank: int, cores: int, reserve: int) -> PlanError:
     )
 
 
-def _units(ground: Ground) -> tuple[CpuSet, ...]:
+def _units(pool: CpuPool) -> tuple[CpuSet, ...]:
     """Take from every core of the ground as many CPUs as SMT allows, in machine order."""
-    inside = CpuSet(ground.cpus)
+    inside = CpuSet(pool.cpus)
     return tuple(
-        _prune(core.cpus & inside, _smt_limit(ground, len(core.cpus)), ground.request.sibling)
-        for core in ground.cores(inside)
+        _prune(core.cpus & inside, _smt_limit(pool, len(core.cpus)), pool.request.sibling)
+        for core in pool.cores(inside)
     )
 
 
-def _smt_limit(ground: Ground, siblings: int) -> int:
+def _smt_limit(pool: CpuPool, siblings: int) -> int:
     """Return how many CPUs of a core with `siblings` hardware threads may be used."""
-    if isinstance(ground.request.smt, int):
-        return ground.request.smt
-    if ground.request.smt == "all" or ground.explicit:
+    if isinstance(pool.request.smt, int):
+        return pool.request.smt
+    if pool.request.smt == "all" or pool.explicit:
         return siblings
     return SMT_SUGGESTED if siblings >= 8 else 1
 
@@ -134,9 +140,9 @@ def _prune(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
     return CpuSet(numbers[:limit] if sibling == "first" else numbers[-limit:])
 
 
-def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
+def _withhold(pool: CpuPool, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
     """Take --reserve-total cores out, one from the end of each node in turn."""
-    wanted = ground.request.reserve_total
+    wanted = pool.request.reserve_total
     if not wanted:
         return units, EMPTY
     if wanted >= len(units):
@@ -144,8 +150,8 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
             f"{count(wanted, 'core')} would be reserved of {count(len(units), 'core')}",
             hint="reserve less, so that a core is left for the ranks",
         )
-    field = make_field(ground.machine, units)
-    nodes = field.domains(Level.NODE)
+    sequence = make_core_sequence(pool.machine, units)
+    nodes = sequence.domains(Level.NODE)
     homeless = tuple(set(range(len(units))).difference(*nodes))
     piles = cycle([[units[at] for at in sorted(node)] for node in (*nodes, homeless)])
     taken: list[CpuSet] = []
@@ -153,7 +159,7 @@ def _withhold(ground: Ground, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, 
         pile = next(piles)
         taken.extend([pile.pop()] if pile else ())
     gone = union(taken)
-    return tuple(unit for unit in units if unit.isdisjoint(gone)), _whole(ground.available, taken)
+    return tuple(unit for unit in units if unit.isdisjoint(gone)), _whole(pool.available, taken)
 
 
 def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
@@ -165,83 +171,83 @@ def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
     )
 
 
-def _crowded(ground: Ground, units: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
+def _crowded(pool: CpuPool, units: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
     """Let ranks share cores: each core has its unit for one rank, and is divided for several."""
-    if ground.request.reserve:
-        raise _nothing_left(ranks - 1, 1, ground.request.reserve)
-    inside = _whole(ground.available, units) & CpuSet(ground.cpus)
-    limit = ground.request.smt if isinstance(ground.request.smt, int) else None
-    cores = [core.cpus & inside for core in ground.cores(inside)]
-    rooms = [_prune(core, limit or len(core), ground.request.sibling) for core in cores]
+    if pool.request.reserve:
+        raise _nothing_left(ranks - 1, 1, pool.request.reserve)
+    inside = _whole(pool.available, units) & CpuSet(pool.cpus)
+    limit = pool.request.smt if isinstance(pool.request.smt, int) else None
+    cores = [core.cpus & inside for core in pool.cores(inside)]
+    rooms = [_prune(core, limit or len(core), pool.request.sibling) for core in cores]
     cpus = [cpu for room in rooms for cpu in room]
     if ranks > len(cpus):
-        if not ground.request.share:
-            raise _too_many(ground, ranks, CpuSet(cpus))
+        if not pool.request.share:
+            raise _too_many(pool, ranks, CpuSet(cpus))
         return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
     counts = fill([len(room) for room in rooms], ranks)
     used = [
-        unit if len(unit) >= hosted else _prune(room, hosted, ground.request.sibling)
+        unit if len(unit) >= hosted else _prune(room, hosted, pool.request.sibling)
         for unit, room, hosted in zip(units, rooms, counts, strict=True)
     ]
     parts = [part for core, hosted in zip(used, counts, strict=True) for part in split_core(core, hosted)]
-    return [Placement(rank=rank, cpus=_in_order(ground, part)) for rank, part in enumerate(parts)]
+    return [Placement(rank=rank, cpus=_in_order(pool, part)) for rank, part in enumerate(parts)]
 
 
-def _too_many(ground: Ground, ranks: int, cpus: CpuSet) -> PlanError:
+def _too_many(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
     most = count(len(cpus), "rank")
-    allowed = named("CPU", ground.available.free)
-    word = "free" if ground.available.avoided else "allowed"
-    less = f", usable for ranks {named('CPU', cpus)}" if cpus != ground.available.free else ""
+    allowed = named("CPU", pool.available.free)
+    word = "free" if pool.available.avoided else "allowed"
+    less = f", usable for ranks {named('CPU', cpus)}" if cpus != pool.available.free else ""
     return PlanError(
         f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word} here: {allowed}{less})",
         hint=f"start at most {most}, or let ranks share CPUs with --share",
     )
 
 
-def _check_overlap(ground: Ground) -> None:
+def _check_overlap(pool: CpuPool) -> None:
     """Refuse parts of a mask that name the same CPUs; what strategies give to ranks never overlaps."""
-    parts = [CpuSet(part) for part in ground.parts]
+    parts = [CpuSet(part) for part in pool.parts]
     seen = EMPTY
     for rank, part in enumerate(parts):
         if not part.isdisjoint(seen):
             other = next(i for i, one in enumerate(parts) if not part.isdisjoint(one))
             message = f"ranks {other} and {rank} would both get {named('CPU', part & parts[other])}"
             hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
-            raise _in_part(ground, rank, message, hint)
+            raise _in_part(pool, rank, message, hint)
         seen |= part
 
 
-def _check_reserve(ground: Ground, shares: list[Placement]) -> None:
+def _check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
     """Refuse to reserve a core of which another rank has CPUs, or has reserved some."""
-    if not any(share.reserved for share in shares):
+    if not any(placement.reserved for placement in placements):
         return
-    used = union(share.cpuset for share in shares)
+    used = union(placement.cpuset for placement in placements)
     earlier = EMPTY
-    for rank, share in enumerate(shares):
-        again = share.reserved & (used | earlier)
+    for rank, placement in enumerate(placements):
+        again = placement.reserved & (used | earlier)
         if again:
             what = "reserved for another" if used.isdisjoint(again) else "used by another"
             message = f"{named('CPU', again)} would be reserved for rank {rank} and {what}"
             hint = "keep the hardware threads of a core in one part, or reserve less"
-            raise _in_part(ground, rank, message, hint)
-        if ground.parts and not ground.request.share:
-            earlier |= share.reserved
+            raise _in_part(pool, rank, message, hint)
+        if pool.parts and not pool.request.share:
+            earlier |= placement.reserved
 
 
-def _check_smt(ground: Ground, shares: list[Placement], limit: int) -> None:
+def _check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
     """Refuse parts that together use more hardware threads of a core than asked for."""
-    used = union(share.cpuset for share in shares)
-    for core in touched(ground.machine.at(Level.CORE), used):
+    used = union(placement.cpuset for placement in placements)
+    for core in touched(pool.machine.at(Level.CORE), used):
         mine = core.cpus & used
         if len(mine) > limit:
-            rank = max(i for i, share in enumerate(shares) if not mine.isdisjoint(share.cpuset))
+            rank = max(i for i, placement in enumerate(placements) if not mine.isdisjoint(placement.cpuset))
             message = f"{named('CPU', mine)} are of one core, of which --smt {limit} allows {limit}"
-            raise _in_part(ground, rank, message, "name fewer CPUs of that core, or allow more with --smt")
+            raise _in_part(pool, rank, message, "name fewer CPUs of that core, or allow more with --smt")
 
 
-def _in_part(ground: Ground, rank: int, message: str, hint: str) -> OmpbindError:
+def _in_part(pool: CpuPool, rank: int, message: str, hint: str) -> OmpbindError:
     """Make an error about a rank, marked in the mask if one named its CPUs."""
-    mask = ground.request.mask
-    if mask is None or not ground.parts:
+    mask = pool.request.mask
+    if mask is None or not pool.parts:
         return PlanError(message, hint=hint)
     return part_fault(mask, mask.parts[rank], message, hint)

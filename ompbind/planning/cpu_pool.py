@@ -13,7 +13,7 @@ from ompbind.planning.request import Request, Smt
 from ompbind.record import Record
 
 
-class Ground(Record):
+class CpuPool(Record):
     """What is divided: CPUs in order, whether a mask named them, and its parts if it has several.
 
     `position` tells where each CPU stands in that order.
@@ -40,7 +40,7 @@ class Ground(Record):
         return tuple(sorted(found, key=lambda core: min(self.position[cpu] for cpu in core.cpus & cpus)))
 
 
-def make_ground(available: AvailableCpus, request: Request) -> Ground:
+def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     """Find the CPUs to work with: those that the mask names, else all that are allowed."""
     machine = available.machine
     if request.mask is None or request.mask.word is Word.AUTO:
@@ -49,7 +49,7 @@ def make_ground(available: AvailableCpus, request: Request) -> Ground:
             kind = "" if request.core_kind == "all" else f"{request.core_kind} "
             state = "free" if available.avoided else "allowed"
             raise PlanError(f"no {kind}core is {state} here", hint=_kinds_hint(machine))
-        return Ground(available=available, request=request, cpus=everything, position=_positions(everything))
+        return CpuPool(available=available, request=request, cpus=everything, position=_positions(everything))
     mask = request.mask
     selected, dropped = select(mask, available, allow_partial=request.allow_partial)
     wanted = machine.of_kind(request.core_kind)
@@ -62,7 +62,7 @@ def make_ground(available: AvailableCpus, request: Request) -> Ground:
     partial = (
         Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
     )
-    return Ground(
+    return CpuPool(
         available=available,
         request=request,
         cpus=cpus,

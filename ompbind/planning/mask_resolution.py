@@ -120,7 +120,7 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
                 faults.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
             narrowed.extend(known[number].cpus & inside for number in selector.numbers if number in known)
         insides = narrowed
-    kept = [inside - machine.apart or inside for inside in insides]
+    kept = [inside - machine.excluded_by_default or inside for inside in insides]
     if not item.taken_away:
         faults.extend(_busy(mask, item, union(kept), available))
     return tuple(cpu for inside in kept for cpu in machine_order(machine, inside & available.free)), faults

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 """Codes of the notes on ranks whose memory does not come from where it was asked for."""
@@ -13,7 +13,7 @@ UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 
 def add_policies(plan: Plan) -> Plan:
     """Give every rank the memory policy that was asked for, for those of its nodes that may be used."""
-    if plan.request.memory is Memory.LOCAL or not plan.machine.bindable:
+    if plan.request.memory is MemoryMode.LOCAL or not plan.machine.bindable:
         return plan
     node_of = {cpu: node.number for node in plan.machine.nodes for cpu in node.cpus}
     distinct = {id(one.cpus): one for one in plan.placements}  # many ranks can have one tuple of CPUs
@@ -39,7 +39,7 @@ def usable(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
 
 def explain_memory(plan: Plan) -> Iterator[Note]:
     """Say from where memory comes, as far as it is not plainly the one node of each rank."""
-    if plan.request.memory is not Memory.LOCAL:
+    if plan.request.memory is not MemoryMode.LOCAL:
         served = [one for one in plan.placements if one.memory]
         yield from _explain_nodes(plan, served)
         yield from _explain_several(plan.request.memory, served)
@@ -69,13 +69,13 @@ def _refusal(plan: Plan, nodes: CpuSet) -> str:
     return f"memory of {named('NUMA node', nodes)} is not allowed here (cpuset.mems: {allowed})"
 
 
-def _explain_several(mode: Memory, served: Sequence[Placement]) -> Iterator[Note]:
+def _explain_several(mode: MemoryMode, served: Sequence[Placement]) -> Iterator[Note]:
     several = [one for one in served if one.memory and len(one.memory.nodes) > 1]
     single = [one for one in served if one.memory and len(one.memory.nodes) == 1]
-    if several and mode is not Memory.INTERLEAVE:
+    if several and mode is not MemoryMode.INTERLEAVE:
         text = f"memory of {_ranks(several)} may come from several NUMA nodes: from the one among them"
         yield Note(code="memory-several", text=f"{text} that is nearest to the CPU that asks first")
-    if single and mode is Memory.INTERLEAVE:
+    if single and mode is MemoryMode.INTERLEAVE:
         text = f"memory of {_ranks(single)} comes from one NUMA node: there is nothing to interleave"
         yield Note(code="memory-single", text=text)
 
@@ -93,7 +93,7 @@ def _explain_unset(plan: Plan) -> Iterator[Note]:
         yield unset_note(plan.request.memory, without, why)
 
 
-def unset_note(mode: Memory, ranks: Iterable[Placement], why: str) -> Note:
+def unset_note(mode: MemoryMode, ranks: Iterable[Placement], why: str) -> Note:
     """Say which ranks start without the policy that was asked for, and why."""
     return Note(code=UNSET, text=f"no --memory {mode} for {_ranks(ranks)}: {why}", warning=True)
 

@@ -13,7 +13,7 @@ from ompbind.planning.strategies.core_sequence import PRIORITY
 from ompbind.record import Record
 
 
-class Border(Record):
+class Boundary(Record):
     """One level: how many ranks cross its borders although one of its domains has as many cores as they.
 
     `touched` is the number of domains that a rank has CPUs of, summed over all ranks; CPUs in none of them
@@ -37,7 +37,7 @@ class Measures(Record):
     smallest: int
     largest: int
     mixed: int
-    borders: tuple[Border, ...]
+    borders: tuple[Boundary, ...]
 
     @property
     def imbalance(self) -> int:
@@ -89,12 +89,12 @@ def _levels(machine: Machine) -> list[Level]:
 
 def _border(
     machine: Machine, level: Level, room: Sequence[int], ranks: Mapping[CpuSet, tuple[int, int]]
-) -> Border:
+) -> Boundary:
     """Count crossings of one level; `room` is a CPU of each usable core, `ranks` have (cores, how often)."""
     owner = index_by_cpu(machine.at(level))
     largest = max(Counter(owner[cpu] for cpu in room if cpu in owner).values(), default=0)
     found = {cpus: {owner.get(cpu) for cpu in cpus} for cpus in ranks}
-    return Border(
+    return Boundary(
         level=level,
         crossing=sum(
             times for cpus, (cores, times) in ranks.items() if len(found[cpus]) > 1 and cores <= largest

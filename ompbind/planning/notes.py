@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, index_by_cpu, touched
-from ompbind.openmp.binding import Style
+from ompbind.openmp.binding import BindingSyntax
 from ompbind.planning.conflicts import explain_neighbours
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
 from ompbind.planning.plan import Note, Plan
-from ompbind.planning.runtime_choice import choose_style
+from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
 
@@ -53,19 +53,19 @@ def _explain_numbers(plan: Plan) -> Iterator[Note]:
 
 def _explain_unused(plan: Plan) -> Iterator[Note]:
     """Tell of hardware threads, cores and CPUs set apart that no rank has."""
-    used, apart = plan.used, plan.machine.apart
+    used, excluded_by_default = plan.used, plan.machine.excluded_by_default
     cores = plan.machine.at(Level.CORE)
     beside = union(core.cpus for core in touched(cores, used))
-    spare = beside & plan.idle - apart
+    spare = beside & plan.idle - excluded_by_default
     if spare and plan.request.smt != "all" and plan.request.mask is None:
         text = f"hardware threads left idle beside ranks: {named('CPU', spare)} (--smt all uses them)"
         yield Note(code="smt", text=text)
-    idle = plan.idle - apart
+    idle = plan.idle - excluded_by_default
     if free := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
         cpus = union(core.cpus for core in free) & idle
         yield Note(code="idle", text=f"{count(len(free), 'core')} idle ({named('CPU', cpus)})")
-    if left := plan.idle & apart - beside:
-        names = [name for name, cpus in plan.machine.reasons_apart if not cpus.isdisjoint(left)]
+    if left := plan.idle & excluded_by_default - beside:
+        names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(left)]
         text = f"left out as {' or '.join(names)}: {named('CPU', left)} (a mask that names them uses them)"
         yield Note(code="set-apart", text=text)
 
@@ -122,7 +122,7 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
 
 def _explain_places(plan: Plan) -> Iterator[Note]:
     without = CpuSet(one.rank for one in plan.placements if not one.places)
-    if without and choose_style(plan.request) is not Style.UNBOUND and plan.machine.bindable:
+    if without and choose_syntax(plan.request) is not BindingSyntax.UNBOUND and plan.machine.bindable:
         text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
         text += ": threads are not bound (--bind rank is short)"
         yield Note(code="places-too-long", text=text, warning=True)

@@ -73,7 +73,7 @@ class AvailableCpus(Record):
     @property
     def ordinary(self) -> CpuSet:
         """The CPUs that are used without being named: what is free and not set apart."""
-        return self.free - self.machine.apart
+        return self.free - self.machine.excluded_by_default
 
 
 def in_use(available: AvailableCpus, cpus: CpuSet) -> str:
@@ -104,17 +104,17 @@ def find_others(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
     """Return the runs that are not this one's own: neither around it nor of its job."""
     runs = tuple(runs)
     around = set(_around(runs, me))
-    mine = (run for run in runs if (run.run_id in around and run.uid == me.uid) or _is_kin(run, me))
+    mine = (run for run in runs if (run.run_id in around and run.uid == me.uid) or _is_related(run, me))
     known = set(map(id, mine))
     return tuple(run for run in runs if id(run) not in known)
 
 
-def find_kin(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
+def find_related_runs(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
     """Return the other ranks of the same engine's job."""
-    return tuple(run for run in runs if _is_kin(run, me))
+    return tuple(run for run in runs if _is_related(run, me))
 
 
-def _is_kin(run: LiveRun, me: Claimant) -> bool:
+def _is_related(run: LiveRun, me: Claimant) -> bool:
     return me.slot is not None and (run.run_id, run.uid) == (tidy(me.run_id), me.uid)
 
 

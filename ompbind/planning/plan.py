@@ -7,13 +7,17 @@ placements, what is reserved, what stays idle, and a note on every choice that w
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.request import Memory, Request
+from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 
 PREFERRED_MANY = 5
 """The kernel's mode that prefers several nodes; kernels before 5.15 know only the one for one node."""
 
-_MODES = {Memory.BIND: (2, "bind"), Memory.INTERLEAVE: (3, "interleave"), Memory.PREFERRED: (1, "prefer")}
+_MODES = {
+    MemoryMode.BIND: (2, "bind"),
+    MemoryMode.INTERLEAVE: (3, "interleave"),
+    MemoryMode.PREFERRED: (1, "prefer"),
+}
 """The number of each kernel mode (MPOL_*), and its word in /proc/PID/numa_maps."""
 
 
@@ -28,7 +32,7 @@ class Note(Record):
 class MemoryPolicy(Record):
     """Where the memory of a rank comes from: `nodes` by number, of which `first` has the most of its CPUs."""
 
-    mode: Memory
+    mode: MemoryMode
     nodes: tuple[int, ...]
     first: int
 
@@ -49,7 +53,7 @@ class MemoryPolicy(Record):
 
     @property
     def _kernel(self) -> tuple[int, str]:
-        if self.mode is Memory.PREFERRED and len(self.nodes) > 1:
+        if self.mode is MemoryMode.PREFERRED and len(self.nodes) > 1:
             return PREFERRED_MANY, "prefer (many)"
         return _MODES[self.mode]
 

@@ -19,14 +19,14 @@ from ompbind.planning.rank_variables import (
     OMPBIND_WORKER_NAME,
 )
 from ompbind.planning.request import Request
-from ompbind.planning.runtime_choice import choose_style, knows_reset
+from ompbind.planning.runtime_choice import choose_syntax, knows_reset
 from ompbind.record import Record
 
 _PAIR = set(STANDARD)
 """Variables that belong together: the one without the other means something else in each runtime."""
 
 
-class Seat(Record):
+class RankIdentity(Record):
     """The numbers of one rank, of the whole job and among those of this machine, and its slot in the plan."""
 
     slot: int
@@ -66,18 +66,18 @@ class RankCommand(Record):
     memory: MemoryPolicy | None = None
 
 
-def local_seats(plan: Plan) -> list[Seat]:
+def make_local_identities(plan: Plan) -> list[RankIdentity]:
     """Return the seats of a job that has no rank on any other machine."""
     size = len(plan.placements)
-    return [Seat(slot=i, rank=i, size=size, local_rank=i, local_size=size) for i in range(size)]
+    return [RankIdentity(slot=i, rank=i, size=size, local_rank=i, local_size=size) for i in range(size)]
 
 
-def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
+def make_variables(plan: Plan, identity: RankIdentity, job: Job) -> dict[str, str | None]:
     """Return all variables of one rank that ompbind decides: value, or None for "unset".
 
     What the caller's environment already has is left out when the job keeps inherited variables.
     """
-    placement = plan.placements[seat.slot]
+    placement = plan.placements[identity.slot]
     threads = make_thread_variables(placement, plan.request)
     if job.keep:
         kept = _PAIR if _PAIR & job.base.keys() else set()
@@ -85,14 +85,14 @@ def make_variables(plan: Plan, seat: Seat, job: Job) -> dict[str, str | None]:
     variables = {
         **dict.fromkeys(name for name in job.consumed if name in job.base),
         **threads,
-        **_identity(placement, seat, job),
-        **{name: _fill(value, placement, (seat, job)) for name, value in job.extra},
+        **_identity(placement, identity, job),
+        **{name: _fill(value, placement, (identity, job)) for name, value in job.extra},
     }
     workload = plan.request.workload
     if workload and workload.preload:  # it has in it what --env says of LD_PRELOAD
         preload = ":".join(workload.preload)
         told = "LD_PRELOAD" in dict(job.extra)
-        variables["LD_PRELOAD"] = _fill(preload, placement, (seat, job)) if told else preload
+        variables["LD_PRELOAD"] = _fill(preload, placement, (identity, job)) if told else preload
     if job.freeze:  # the value may be the user's: what is put before it takes nothing from it
         given = variables.get("PYTHONPATH", job.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(job.freeze, given or "")
@@ -107,22 +107,22 @@ def make_thread_variables(placement: Placement, request: Request) -> dict[str, s
         placement.threads,
         bind=request.bind,
         proc_bind=request.proc_bind,
-        style=choose_style(request),
+        syntax=choose_syntax(request),
         reset=knows_reset(request),
     )
 
 
-def make_command(plan: Plan, seat: Seat, job: Job) -> RankCommand:
+def make_command(plan: Plan, identity: RankIdentity, job: Job) -> RankCommand:
     """Make the command of one rank, with an environment of its own."""
     env = dict(job.base)
-    for name, value in make_variables(plan, seat, job).items():
+    for name, value in make_variables(plan, identity, job).items():
         if value is None:
             env.pop(name, None)
         else:
             env[name] = value
-    placement = plan.placements[seat.slot]
+    placement = plan.placements[identity.slot]
     cpus = placement.cpuset if plan.machine.bindable else None
-    return RankCommand(rank=seat.rank, argv=job.argv, env=env, cpus=cpus, memory=placement.memory)
+    return RankCommand(rank=identity.rank, argv=job.argv, env=env, cpus=cpus, memory=placement.memory)
 
 
 def find_changed(plan: Plan, job: Job) -> dict[str, str | None]:
@@ -146,17 +146,17 @@ def parse_assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _identity(placement: Placement, seat: Seat, job: Job) -> dict[str, str | None]:
+def _identity(placement: Placement, identity: RankIdentity, job: Job) -> dict[str, str | None]:
     return {
-        "RANK": str(seat.rank),
-        "LOCAL_RANK": str(seat.local_rank),
-        "WORLD_SIZE": str(seat.size),
-        "LOCAL_WORLD_SIZE": str(seat.local_size),
+        "RANK": str(identity.rank),
+        "LOCAL_RANK": str(identity.local_rank),
+        "WORLD_SIZE": str(identity.size),
+        "LOCAL_WORLD_SIZE": str(identity.local_size),
         OMPBIND_RUN_ID: job.run_id,
-        OMPBIND_RANK: str(seat.rank),
+        OMPBIND_RANK: str(identity.rank),
         OMPBIND_CPUS: _in_order(placement),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
-        OMPBIND_WORKER_NAME: f"{job.run_id}-rank-{seat.rank}",
+        OMPBIND_WORKER_NAME: f"{job.run_id}-rank-{identity.rank}",
     }
 
 
@@ -173,15 +173,15 @@ def _in_order(placement: Placement) -> str:
     return ",".join(map(str, placement.cpus))
 
 
-def _fill(value: str, placement: Placement, where: tuple[Seat, Job]) -> str:
+def _fill(value: str, placement: Placement, where: tuple[RankIdentity, Job]) -> str:
     """Put the rank's own values in place of {rank}, {cpus} and so on; other braces stay as they are."""
     if "{" not in value:
         return value
-    seat, job = where
+    identity, job = where
     fields = {
-        "rank": str(seat.rank),
-        "local_rank": str(seat.local_rank),
-        "size": str(seat.size),
+        "rank": str(identity.rank),
+        "local_rank": str(identity.local_rank),
+        "size": str(identity.size),
         "cpus": _in_order(placement),
         "run_id": job.run_id,
     }

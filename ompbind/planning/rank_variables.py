@@ -12,6 +12,9 @@ OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind decides: value, or None for "unset"."""
 
+SUPERVISOR_NAME = "rank-supervisor"
+"""The name of the process that is the parent of all ranks; without "ompbind", which `pkill ompbind` kills."""
+
 
 def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
     """Return the rank whose variables these are, of one run or of any; None for none."""

@@ -11,9 +11,9 @@ from ompbind.machine.model import Level, index_by_cpu, touched
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
 from ompbind.planning.memory_policy import find_lacking
-from ompbind.planning.metrics import Border, Measures
+from ompbind.planning.metrics import Boundary, Measures
 from ompbind.planning.plan import Plan
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.record import Record
 
@@ -43,8 +43,8 @@ def _cpus(plan: Plan, measures: Measures) -> Iterator[str]:
     yield f"{len(machine.allowed)} of {len(machine.online)} CPUs may be used here{limits}."
     if plan.avoided & machine.allowed:
         yield f"{named('CPU', plan.avoided & machine.allowed)} left to other runs."
-    for name, cpus in machine.reasons_apart:
-        left = cpus & plan.idle & machine.apart
+    for name, cpus in machine.exclusion_reasons:
+        left = cpus & plan.idle & machine.excluded_by_default
         if left and not (request.mask and request.mask.parts):
             verb, them = ("is", "it") if len(left) == 1 else ("are", "them")
             yield f"{named('CPU', left)} {verb} {name}, and left to those who name {them}."
@@ -147,7 +147,7 @@ def _listed(labels: Sequence[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _holds(plan: Plan, measures: Measures, border: Border) -> bool:
+def _holds(plan: Plan, measures: Measures, border: Boundary) -> bool:
     """Tell whether a domain of a level has as many cores as the smallest rank."""
     firsts = CpuSet(core.cpus.first for core in touched(plan.machine.at(Level.CORE), plan.machine.allowed))
     return any(len(one.cpus & firsts) >= measures.smallest for one in plan.machine.at(border.level))
@@ -189,14 +189,14 @@ _MODES = {
 
 
 _POLICIES = {
-    Memory.BIND: "It comes from the NUMA nodes of a rank's own CPUs and from no others, as asked.",
-    Memory.PREFERRED: "It comes from the NUMA nodes of a rank's own CPUs while these have some, as asked.",
-    Memory.INTERLEAVE: "It comes from the NUMA nodes of a rank's own CPUs in turn, as asked.",
+    MemoryMode.BIND: "It comes from the NUMA nodes of a rank's own CPUs and from no others, as asked.",
+    MemoryMode.PREFERRED: "It comes from the NUMA nodes of a rank's own CPUs while these have some, as asked.",
+    MemoryMode.INTERLEAVE: "It comes from the NUMA nodes of a rank's own CPUs in turn, as asked.",
 }
 
 
 def _memory(plan: Plan, measures: Measures) -> Iterator[str]:
-    if plan.request.memory is not Memory.LOCAL:
+    if plan.request.memory is not MemoryMode.LOCAL:
         yield _POLICIES[plan.request.memory]
     if lacking := find_lacking(plan.placements):
         yield f"{named('NUMA node', lacking)} without memory: that of the nearest node is used."

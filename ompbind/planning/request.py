@@ -20,7 +20,7 @@ RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are taken for a slip of the finger."""
 
 
-class Memory(StrEnum):
+class MemoryMode(StrEnum):
     """Where memory comes from: as the kernel does by itself, or by a policy for the NUMA nodes of a rank."""
 
     LOCAL = "local"
@@ -65,7 +65,7 @@ class Request(Record):
     reserve_total: int = 0
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
-    memory: Memory = Memory.LOCAL
+    memory: MemoryMode = MemoryMode.LOCAL
     core_kind: KindName | Literal["all"] = "all"
     sharing: Sharing = Sharing.WARN
     allow_partial: bool = False
@@ -117,7 +117,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "proc_bind": (ProcBind, "as in proc_bind=ProcBind.SPREAD"),
     "omp_runtime": (OmpRuntime, "as in omp_runtime=OmpRuntime.GOMP"),
     "workload": (Workload, "read_workload reads one"),
-    "memory": (Memory, "as in memory=Memory.BIND"),
+    "memory": (MemoryMode, "as in memory=MemoryMode.BIND"),
 }
 _WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
 

@@ -6,7 +6,7 @@ second runtime sees. Some versions have places only at a price: children that th
 """
 
 from ompbind.errors import PlanError
-from ompbind.openmp.binding import Bind, Style
+from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_ending, find_intercepting
 from ompbind.planning.request import Request
 from ompbind.programs.library_catalog import KINDS, Library
@@ -38,14 +38,14 @@ def find_fragile(request: Request) -> tuple[OmpRuntime, int] | None:
     return min(fragile, key=lambda one: one[1], default=None)
 
 
-def choose_style(request: Request) -> Style:
+def choose_syntax(request: Request) -> BindingSyntax:
     """Choose whether the binding of a request is written as places, as a list of CPUs, or not at all."""
     if request.bind is Bind.NONE or (request.bind is Bind.RANK and find_fragile(request)):
-        return Style.UNBOUND
+        return BindingSyntax.UNBOUND
     asked = request.omp_runtime  # beside a preloaded runtime that reads KMP_AFFINITY others may be loaded
     families = [one for one in KMP_READERS if asked in (None, one)]
     preloaded = request.workload is not None and request.workload.has(*families, how=How.PRELOADED)
-    return Style.LIST if request.bind is Bind.EXACT and preloaded else Style.PLACES
+    return BindingSyntax.LIST if request.bind is Bind.EXACT and preloaded else BindingSyntax.PLACES
 
 
 def knows_reset(request: Request) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ompbind.machine.model import Level
-from ompbind.openmp.binding import Bind, Style
+from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import (
     CPU_LISTS,
     DISABLED,
@@ -18,7 +18,7 @@ from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import (
-    choose_style,
+    choose_syntax,
     find_fragile,
     find_runtimes,
     find_sure,
@@ -77,12 +77,12 @@ def _told(request: Request) -> str:
 
 def _consequence(plan: Plan) -> str:
     request = plan.request
-    style = choose_style(request)
-    if style is not Style.UNBOUND and not any(one.places for one in plan.placements):
+    syntax = choose_syntax(request)
+    if syntax is not BindingSyntax.UNBOUND and not any(one.places for one in plan.placements):
         return "no thread is bound, only the process"
-    if style is Style.LIST:
+    if syntax is BindingSyntax.LIST:
         return "KMP_AFFINITY lists the CPUs, since one more runtime would take OMP_PLACES for its own"
-    if style is Style.UNBOUND:
+    if syntax is BindingSyntax.UNBOUND:
         fragile = find_fragile(request)
         if request.bind is Bind.NONE or fragile is None:
             return "no thread is bound, only the process"
@@ -133,7 +133,7 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
     """Yield who finds itself on the first CPU of its rank, where each thread is to have a CPU of its own."""
     found = find_runtimes(request)
     first = "on the first CPU of its rank"
-    if choose_style(request) is Style.LIST:
+    if choose_syntax(request) is BindingSyntax.LIST:
         if not knows_reset(request):
             old = next(one for one in KMP_READERS if workload.has(one, how=How.PRELOADED))
             older = old.name_before(old.facts.resets_from)

@@ -19,7 +19,7 @@ from ompbind.cpuset import union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.planning.occupancy import Claimant, LiveRun, find_kin, find_others
+from ompbind.planning.occupancy import Claimant, LiveRun, find_others, find_related_runs
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
@@ -187,7 +187,7 @@ def _among(runs: tuple[LiveRun, ...], me: Claimant, sharing: Sharing) -> tuple[L
     Ranks of one job all plan alike: what the first of them left to others is left to them, even if they
     have ended, and what the job holds already is not for others who came later.
     """
-    others, kin = find_others(runs, me), find_kin(runs, me)
+    others, kin = find_others(runs, me), find_related_runs(runs, me)
     if not kin or sharing not in _STRICT:
         return others
     job, left = union(run.held for run in kin), union(run.avoided for run in kin)

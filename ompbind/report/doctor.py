@@ -4,25 +4,26 @@ import json
 from collections.abc import Sequence
 
 from ompbind.cpuset import count
-from ompbind.doctor.facts import Surroundings
-from ompbind.doctor.issue import UNKNOWN, Finding, Grade
+from ompbind.doctor.facts import HostFacts
+from ompbind.doctor.issue import UNKNOWN, HostIssue
 from ompbind.report.plan_json import library_record
 from ompbind.report.text import Column, render_table, wrap_indented
+from ompbind.severity import Severity
 from ompbind.text import plain
 
 
-def render_findings(findings: Sequence[Finding]) -> str:
+def render_issues(issues: Sequence[HostIssue]) -> str:
     """Render findings: problems and notes with reason and remedy, then a line for each that is well."""
     lines: list[str] = []
-    for one in findings:
-        if one.level is not Grade.OK:
+    for one in issues:
+        if one.severity is not Severity.OK:
             texts = (
-                f"{one.level}: {one.subject}: {one.found}",
+                f"{one.severity}: {one.subject}: {one.found}",
                 f"  why: {one.why}",
                 f"  remedy: {one.remedy}",
             )
             lines += [wrap_indented(plain(text)) for text in texts]
-    well = [one for one in findings if one.level is Grade.OK]
+    well = [one for one in issues if one.severity is Severity.OK]
     told = [one for one in well if one.found != UNKNOWN]
     if told:
         subjects = Column(title="ok", cells=[plain(one.subject) for one in told])
@@ -31,28 +32,28 @@ def render_findings(findings: Sequence[Finding]) -> str:
     silent = [one.subject for one in well if one.found == UNKNOWN]
     if silent:
         lines.append(wrap_indented(f"not known: {', '.join(silent)}"))
-    problems, notes, good = (sum(one.level is level for one in findings) for level in Grade)
-    return "\n".join([*lines, "", f"{count(problems, 'problem')}, {count(notes, 'note')}, {good} ok"])
+    problems, notes, good = (sum(one.severity is severity for one in issues) for severity in Severity)
+    return "\n".join([*lines, "", f"{count(problems, 'error')}, {count(notes, 'note')}, {good} ok"])
 
 
-def render_findings_json(findings: Sequence[Finding], here: Surroundings) -> str:
+def render_issues_json(issues: Sequence[HostIssue], here: HostFacts) -> str:
     """Render findings and the command that they are about as JSON, schema ompbind-doctor/1."""
     record = {
         "schema": "ompbind-doctor/1",
-        "problems": sum(one.level is Grade.PROBLEM for one in findings),
-        "notes": sum(one.level is Grade.NOTE for one in findings),
+        "problems": sum(one.severity is Severity.ERROR for one in issues),
+        "notes": sum(one.severity is Severity.NOTE for one in issues),
         "command": _command(here),
-        "findings": [_finding(one) for one in findings],
+        "findings": [_finding(one) for one in issues],
     }
     return json.dumps(record, indent=2)
 
 
-def _finding(one: Finding) -> dict[str, object]:
-    known = {"level": one.level, "subject": one.subject, "found": one.found}
+def _finding(one: HostIssue) -> dict[str, object]:
+    known = {"level": one.severity.json_level, "subject": one.subject, "found": one.found}
     return {"check": one.by, **known, "why": one.why or None, "remedy": one.remedy or None}
 
 
-def _command(here: Surroundings) -> dict[str, object] | None:
+def _command(here: HostFacts) -> dict[str, object] | None:
     command, work = here.command, here.workload
     if command is None:
         return None

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.processes import find_libraries
-from ompbind.inspection.rank_processes import Crew, Inspection
-from ompbind.inspection.verdict import Level
+from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import DEFEATING
 from ompbind.procfs.numa_maps import MemorySight
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -20,7 +19,8 @@ from ompbind.report.text import (
     render_table,
     wrap_indented,
 )
-from ompbind.report.verification import COUNTS, finding_record
+from ompbind.report.verification import COUNTS, issue_record
+from ompbind.severity import Severity
 from ompbind.text import plain
 
 NOBODY = "no process is left to look at"
@@ -36,7 +36,7 @@ def render_inspection(inspection: Inspection, *, each: bool = False) -> str:
         return NOBODY
     blocks = ["\n".join(_render_crew(crew, each=each)) for crew in inspection.crews]
     if inspection.together:
-        blocks.append("\n".join(render_paragraph(str(one.level), one.text) for one in inspection.together))
+        blocks.append("\n".join(render_paragraph(str(one.severity), one.text) for one in inspection.together))
     if len(inspection.crews) > 1:
         blocks.append(_sum_up(inspection))
     return "\n\n".join(blocks)
@@ -49,15 +49,15 @@ def _sum_up(inspection: Inspection) -> str:
     who = [count(ranks, "rank")] if ranks else []
     who += [f"{others} {'process' if others == 1 else 'processes'}"] if others else []
     threads = count(sum(one.verdict.threads for one in crews), "thread")
-    bad = [one.verdict.level for one in crews] + [one.level for one in inspection.together]
-    problems = bad.count(Level.PROBLEM)
-    return f"{' and '.join(who)} with {threads}: {count(problems, 'problem') if problems else 'no problem'}"
+    bad = [one.verdict.severity for one in crews] + [one.severity for one in inspection.together]
+    problems = bad.count(Severity.ERROR)
+    return f"{' and '.join(who)} with {threads}: {count(problems, 'error') if problems else 'no error'}"
 
 
-def _render_crew(crew: Crew, *, each: bool) -> Iterator[str]:
+def _render_crew(crew: RankProcesses, *, each: bool) -> Iterator[str]:
     yield wrap_indented(plain(make_title(crew)))
-    if crew.verdict.findings:
-        yield from (wrap_indented(plain(f"  {one.level}: {one.text}")) for one in crew.verdict.findings)
+    if crew.verdict.issues:
+        yield from (wrap_indented(plain(f"  {one.severity}: {one.text}")) for one in crew.verdict.issues)
     else:
         yield wrap_indented(plain(f"  ok: {crew.verdict.text}"))
     memory = dict(crew.memory)
@@ -67,7 +67,7 @@ def _render_crew(crew: Crew, *, each: bool) -> Iterator[str]:
         told = told or group[0].env
 
 
-def make_title(crew: Crew) -> str:
+def make_title(crew: RankProcesses) -> str:
     """Say what a crew is: "rank 0 of run NAME: CPUs 0-3, bind rank", "process 12"."""
     if crew.rank is None or crew.expected is None:
         run = f" of run {crew.run_id}" if crew.run_id else ""
@@ -156,14 +156,14 @@ def render_inspection_json(inspection: Inspection) -> str:
     """Render an inspection as JSON, schema ompbind-inspect/1."""
     record = {
         "schema": "ompbind-inspect/1",
-        "level": str(inspection.level),
+        "level": inspection.severity.json_level,
         "crews": [_crew_record(one) for one in inspection.crews],
-        "together": [finding_record(one) for one in inspection.together],
+        "together": [issue_record(one) for one in inspection.together],
     }
     return json.dumps(record, indent=2)
 
 
-def _crew_record(crew: Crew) -> dict[str, object]:
+def _crew_record(crew: RankProcesses) -> dict[str, object]:
     plan, verdict = crew.expected, crew.verdict
     memory = dict(crew.memory)
     return {
@@ -172,9 +172,9 @@ def _crew_record(crew: Crew) -> dict[str, object]:
         "planned": plan
         and {"cpus": str(plan.cpus), "places": list(map(str, plan.places)), "bind": str(plan.bind)},
         "verdict": {
-            "level": str(verdict.level),
+            "level": verdict.severity.json_level,
             "text": verdict.text,
-            "findings": [finding_record(one) for one in verdict.findings],
+            "findings": [issue_record(one) for one in verdict.issues],
             **{name: getattr(verdict, name) for name in COUNTS},
         },
         "processes": [_process_record(one, memory.get(one.pid)) for one in crew.processes],

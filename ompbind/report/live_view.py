@@ -7,9 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.inspection.sampling import CpuUse, CrewUse, Glance, ThreadUse
-from ompbind.inspection.verdict import Finding, Level
+from ompbind.inspection.sampling import CpuUse, RankUse, SampleDelta, ThreadUse
+from ompbind.inspection.verdict import ThreadIssue
 from ompbind.report.text import Screen, render_cpus
+from ompbind.severity import Severity
 from ompbind.text import plain
 
 _NARROW = 64  # columns of a screen below which tables leave some of theirs out
@@ -20,28 +21,28 @@ _THREAD_TITLES = ("rank", "thread", "name", "may run on", "on", "use", "moves/s"
 
 _SHARED = 2  # findings on several crews that are shown
 
-_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
+_STYLES = {Severity.OK: "green", Severity.NOTE: "yellow", Severity.ERROR: "bold red"}
 
 
-def make_view(glance: Glance, head: str, screen: Screen) -> RenderableType:
+def make_view(delta: SampleDelta, head: str, screen: Screen) -> RenderableType:
     """Make what a screen shows of a glance, no higher than it is."""
-    cpus = _draw_cpus(glance, screen)
-    shared = [_judged(one.level, [one]) + f" ({plain(one.text)})" for one in glance.together][:_SHARED]
+    cpus = _draw_cpus(delta, screen)
+    shared = [_judged(one.severity, [one]) + f" ({plain(one.text)})" for one in delta.together][:_SHARED]
     rows = max(screen.height - len(cpus) - len(shared) - 4, 4)
-    crews = min(len(glance.crews), max(rows // 2, rows - len(glance.threads)))
+    crews = min(len(delta.crews), max(rows // 2, rows - len(delta.threads)))
     parts: list[RenderableType] = [Text(head, style="dim", no_wrap=True), *cpus]
-    parts.append(_table(_CREW_TITLES, list(_crew_rows(glance.crews, crews)), screen))
+    parts.append(_table(_CREW_TITLES, list(_crew_rows(delta.crews, crews)), screen))
     parts.extend(Text(line, no_wrap=True, overflow="ellipsis") for line in shared)
-    threads = glance.threads[: max(rows - crews - 1, 1)]
+    threads = delta.threads[: max(rows - crews - 1, 1)]
     parts.append(_table(_THREAD_TITLES, list(map(_thread_row, threads)), screen))
     return Group(*parts)
 
 
-def _draw_cpus(glance: Glance, screen: Screen) -> list[Text]:
+def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[Text]:
     """Draw the CPUs that the threads may use: bars with numbers for few, a sign for each of many."""
-    last = CpuSet(one.thread.cpu for one in glance.threads if one.thread.cpu is not None)
-    mine = union(one.crew.cpus for one in glance.crews) | last
-    uses = [one for one in glance.cpus if one.cpu in mine]
+    last = CpuSet(one.thread.cpu for one in delta.threads if one.thread.cpu is not None)
+    mine = union(one.crew.cpus for one in delta.crews) | last
+    uses = [one for one in delta.cpus if one.cpu in mine]
     few = len(uses) <= 16
     cells = [_bar(one, screen) for one in uses] if few else _signs(uses, screen)
     across = max(screen.width // 20, 1) if few else 1
@@ -63,9 +64,9 @@ def _signs(uses: list[CpuUse], screen: Screen) -> list[str]:
     return [f"{uses[i].cpu:>5} |{signs[i : i + each]}|" for i in range(0, len(uses), each)]
 
 
-def _crew_rows(crews: tuple[CrewUse, ...], rows: int) -> Iterator[Sequence[str | Text]]:
+def _crew_rows(crews: tuple[RankUse, ...], rows: int) -> Iterator[Sequence[str | Text]]:
     """Yield a row for each crew, problems first where not all of them fit."""
-    shown = crews if rows >= len(crews) else tuple(sorted(crews, key=_by_level))[: max(rows - 1, 1)]
+    shown = crews if rows >= len(crews) else tuple(sorted(crews, key=_by_severity))[: max(rows - 1, 1)]
     for one in shown:
         crew, verdict = one.crew, one.crew.verdict
         yield (
@@ -74,21 +75,21 @@ def _crew_rows(crews: tuple[CrewUse, ...], rows: int) -> Iterator[Sequence[str |
             str(verdict.threads),
             _short(crew.cpus),
             f"{one.share:.0%}",
-            f"{one.moves_per_s:.0f}",
-            Text(_judged(verdict.level, verdict.findings), style=_STYLES[verdict.level], no_wrap=True),
+            f"{one.migrations_per_s:.0f}",
+            Text(_judged(verdict.severity, verdict.issues), style=_STYLES[verdict.severity], no_wrap=True),
         )
     if len(shown) < len(crews):
         yield "...", "", "", f"{len(crews) - len(shown)} more", "", "", ""
 
 
-def _judged(level: Level, findings: Iterable[Finding]) -> str:
+def _judged(severity: Severity, issues: Iterable[ThreadIssue]) -> str:
     """Say how bad it is and what was found, by codes: there is no room for sentences."""
-    codes = dict.fromkeys(one.code for one in findings if one.level is not Level.OK)
-    return f"{level}: {', '.join(codes)}" if codes else str(level)
+    codes = dict.fromkeys(one.code for one in issues if one.severity is not Severity.OK)
+    return f"{severity}: {', '.join(codes)}" if codes else str(severity)
 
 
-def _by_level(use: CrewUse) -> tuple[int, float]:
-    return -list(_STYLES).index(use.crew.verdict.level), -use.share
+def _by_severity(use: RankUse) -> tuple[int, float]:
+    return -list(_STYLES).index(use.crew.verdict.severity), -use.share
 
 
 def _thread_row(one: ThreadUse) -> Sequence[str | Text]:
@@ -99,7 +100,7 @@ def _thread_row(one: ThreadUse) -> Sequence[str | Text]:
         _short(one.thread.cpus),
         "-" if one.thread.cpu is None else str(one.thread.cpu),
         f"{one.share:.0%}",
-        f"{one.moves_per_s:.0f}",
+        f"{one.migrations_per_s:.0f}",
     )
 
 

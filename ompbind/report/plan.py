@@ -6,7 +6,7 @@ from ompbind.cpuset import CpuSet, count
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table, wrap_indented
 from ompbind.report.topology_json import render_summary
 from ompbind.text import plain
@@ -28,7 +28,7 @@ def render_plan(plan: Plan) -> str:
     if plan.reserved:
         reserved = [str(one.reserved) or "-" for one in ranks]
         columns.insert(-1, Column(title="reserved", cells=reserved, grows=True))
-    if plan.request.memory is not Memory.LOCAL:
+    if plan.request.memory is not MemoryMode.LOCAL:
         columns.insert(4, Column(title="memory", cells=[str(one.memory or "-") for one in ranks]))
     notes = [render_paragraph("warning" if note.warning else "note", note.text) for note in plan.notes]
     return "\n".join([f"{render_heading(plan)}\n", render_table(columns), *([""] if notes else []), *notes])

@@ -5,14 +5,14 @@ import json
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Exited, Outcome, exit_code, signal_name
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Job, local_seats, make_variables
+from ompbind.planning.rank_command import Job, make_local_identities, make_variables
 from ompbind.report.plan_json import plan_record
 from ompbind.report.verification import verified_record
 
 
 def render_run(plan: Plan, job: Job, outcome: Outcome, started: float) -> str:
     """Render a run as JSON, schema ompbind-run/1, with its ranks in order; `started` is in s of the epoch."""
-    variables = [make_variables(plan, seat, job) for seat in local_seats(plan)]
+    variables = [make_variables(plan, identity, job) for identity in make_local_identities(plan)]
     ranks = sorted(outcome.exits, key=lambda one: one.rank)
     record = {
         "schema": "ompbind-run/1",

@@ -25,7 +25,7 @@ def render_limits(machine: Machine) -> Iterator[str]:
         yield f"allowed: {count(len(machine.allowed), 'CPU')} ({render_cpus(machine.allowed)})"
     if machine.offline:
         yield f"offline: {render_cpus(machine.offline)}"
-    for name, cpus in machine.reasons_apart:
+    for name, cpus in machine.exclusion_reasons:
         yield f"{name}: {render_cpus(cpus)} (used only when a mask names them)"
     if machine.kinds:
         yield "core kinds: " + ", ".join(
@@ -94,7 +94,7 @@ def render_json(machine: Machine) -> str:
             for node in machine.nodes
         ],
         "kinds": [
-            {"kind": kind.name, "cpus": str(kind.cpus), "strength": kind.strength, "told_by": kind.told_by}
+            {"kind": kind.name, "cpus": str(kind.cpus), "strength": kind.strength, "told_by": kind.source}
             for kind in machine.kinds
         ],
         "os_ids": [

@@ -43,4 +43,4 @@ def _state(machine: Machine, cpu: int) -> str:
         return "offline"
     if cpu not in machine.allowed:
         return "not allowed"
-    return ", ".join(name for name, cpus in machine.reasons_apart if cpu in cpus) or "allowed"
+    return ", ".join(name for name, cpus in machine.exclusion_reasons if cpu in cpus) or "allowed"

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
-from ompbind.inspection.verdict import Finding, Level, RankVerified, Verdict, Verified
+from ompbind.inspection.verdict import RankVerified, ThreadIssue, Verdict, Verified
 from ompbind.planning.plan import Plan
 from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
+from ompbind.severity import Severity
 
 COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")  # the numbers of a verdict, as JSON has them
 MOST = 10  # rows of the table, and reasons, that are shown; the rest are counted
@@ -28,12 +29,12 @@ def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> s
 
     With `quiet` that is "" unless there is a problem.
     """
-    bad = [one for one in verified.ranks if one.level is Level.PROBLEM]
+    bad = [one for one in verified.ranks if one.severity is Severity.ERROR]
     if bad:
         return "\n".join(_problems(verified, bad, plan))
     if quiet:
         return ""
-    notes = [one for one in verified.ranks if one.level is Level.NOTE]
+    notes = [one for one in verified.ranks if one.severity is Severity.NOTE]
     line = _line(verified, planned=any(one.memory for one in plan.placements))
     return "\n".join((render_paragraph("ompbind", line), *_reasons(notes, "note: ")))
 
@@ -60,7 +61,7 @@ def _unseen(verified: Verified) -> Iterator[str]:
 
 def _when(verified: Verified) -> str:
     """Say when that was: what a program does later is not seen."""
-    if verified.calm:
+    if verified.stable:
         return f" {verified.seen_s:.0f} s after the start"
     if verified.settled:
         return f"; after {verified.seen_s:.0f} s threads still come and go"
@@ -99,9 +100,9 @@ def _reasons(ranks: Sequence[RankVerified], head: str = "") -> Iterator[str]:
     """Yield what was found, ranks of which the same is to be said together."""
     found: dict[str, list[int]] = {}
     for one in ranks:
-        for finding in one.verdict.findings if one.verdict else ():
-            if finding.level is not Level.OK:
-                found.setdefault(finding.text, []).append(one.rank)
+        for issue in one.verdict.issues if one.verdict else ():
+            if issue.severity is not Severity.OK:
+                found.setdefault(issue.text, []).append(one.rank)
     for text, numbers in list(found.items())[:MOST]:
         yield render_paragraph("ompbind", f"{head}{named('rank', numbers)}: {text}")
     if len(found) > MOST:
@@ -114,9 +115,9 @@ def verified_record(verified: Verified | None) -> dict[str, object] | None:
     if verified is None:
         return None
     return {
-        "level": str(verified.level),
+        "level": verified.severity.json_level,
         "settled": verified.settled,
-        "calm": verified.calm,
+        "calm": verified.stable,
         "seen_s": round(verified.seen_s, 3),
         "strict": verified.strict,
         "ranks": [_rank_record(one) for one in verified.ranks],
@@ -128,15 +129,20 @@ def _rank_record(one: RankVerified) -> dict[str, object]:
     return {
         "rank": one.rank,
         "seen_s": None if one.seen_s is None else round(one.seen_s, 3),
-        "level": None if verdict is None else str(verdict.level),
+        "level": None if verdict is None else verdict.severity.json_level,
         **{name: None if verdict is None else getattr(verdict, name) for name in ("processes", *COUNTS)},
         "runtimes": list(verdict.runtimes) if verdict else [],
         "memory": one.memory,
-        "findings": [finding_record(one) for one in verdict.findings] if verdict else [],
+        "findings": [issue_record(one) for one in verdict.issues] if verdict else [],
         "text": verdict.text if verdict else (_HIDDEN if one.hidden else _UNSEEN)[0],
     }
 
 
-def finding_record(finding: Finding) -> dict[str, object]:
+def issue_record(issue: ThreadIssue) -> dict[str, object]:
     """Return the JSON value of a finding on threads."""
-    return {**finding.as_dict(), "level": str(finding.level)}
+    return {
+        "code": issue.code,
+        "level": issue.severity.json_level,
+        "threads": issue.threads,
+        "text": issue.text,
+    }

@@ -12,7 +12,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.masks.mask import Word, parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, local_seats, make_command
+from ompbind.planning.rank_command import Job, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
@@ -201,11 +201,11 @@ def test_ranks_find_what_makes_their_program_keep_their_cpus(family, found, lost
     job = Job(
         argv=("x",), run_id="r", base=ENV, extra=ranks_find(family), consumed=ranks_lose(family), keep=True
     )
-    envs = [make_command(made, seat, job).env for seat in local_seats(made)]
+    envs = [make_command(made, identity, job).env for identity in make_local_identities(made)]
     assert [env[found[0]] for env in envs] == found[1]
     assert {name for name in ENV if name not in envs[0]} == lost
     mine = job.replace(extra=(*job.extra, (found[0], "mine")))
-    assert make_command(made, local_seats(made)[0], mine).env[found[0]] == "mine"
+    assert make_command(made, make_local_identities(made)[0], mine).env[found[0]] == "mine"
 
 
 def shown(*args, env=None, **expected):

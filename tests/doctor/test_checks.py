@@ -10,14 +10,23 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks.environment import RULES
-from ompbind.doctor.facts import Command, Kernel, Memory, Permission, Power, Room, Surroundings
-from ompbind.doctor.issue import Finding, Grade, note, ok, problem
+from ompbind.doctor.facts import (
+    CommandFacts,
+    FrequencyFacts,
+    HostFacts,
+    KernelFacts,
+    MemoryFacts,
+    MemorySize,
+    Permission,
+)
+from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, examine
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.library_catalog import name_library
 from ompbind.programs.workload import Found, How, Workload
-from ompbind.report.doctor import render_findings, render_findings_json
+from ompbind.report.doctor import render_issues, render_issues_json
+from ompbind.severity import Severity
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
 
@@ -31,7 +40,7 @@ GIB = 1 << 30
 
 def here(machine=PLAIN, **changes):
     env = changes.pop("env", {})
-    return Surroundings(env=env, machine=machine, runs=(), **changes)
+    return HostFacts(env=env, machine=machine, runs=(), **changes)
 
 
 def narrowed(cpus, **changes):
@@ -43,13 +52,13 @@ def calls(**changes):
 
 
 def kernel(**settings):
-    return {"kernel": Kernel(**settings)}
+    return {"kernel": KernelFacts(**settings)}
 
 
 def governed(*words, driver="", preference=""):
     groups = tuple((word, CpuSet([cpu])) for cpu, word in enumerate(words))
     preferences = ((preference, CPUS("0-7")),) if preference else ()
-    return here(power=Power(driver=driver, governors=groups, preferences=preferences))
+    return here(power=FrequencyFacts(driver=driver, governors=groups, preferences=preferences))
 
 
 def run(held):
@@ -66,34 +75,34 @@ def command(*libraries, site="", program="/bin/app", opaque=False, preloadable=(
         machine,
         workload=work,
         preloadable=preloadable,
-        command=Command(**{"argv": ("app",), **facts}),
+        command=CommandFacts(**{"argv": ("app",), **facts}),
     )
 
 
 def swapped(used):
-    room = Room(total=100 * GIB, free=50 * GIB)
-    return here(memory=Memory(machine=room, swap_total=8 * GIB, swap_used=used))
+    room = MemorySize(total=100 * GIB, free=50 * GIB)
+    return here(memory=MemoryFacts(machine=room, swap_total=8 * GIB, swap_used=used))
 
 
 def filled(*shares):
-    rooms = tuple(Room(node=i, total=GIB, free=GIB * share // 100) for i, share in enumerate(shares))
-    return here(memory=Memory(machine=Room(total=GIB, free=GIB * shares[0] // 100), nodes=rooms))
+    rooms = tuple(MemorySize(node=i, total=GIB, free=GIB * share // 100) for i, share in enumerate(shares))
+    return here(memory=MemoryFacts(machine=MemorySize(total=GIB, free=GIB * shares[0] // 100), nodes=rooms))
 
 
 GOMP, OTHER = "/x/torch/lib/libgomp.so.1", "/x/scikit_learn.libs/libgomp-e985bcbb.so.1"
 LLVM, INTEL = "/usr/lib/llvm-14/lib/libomp.so.5", "/x/lib/libiomp5.so"
-PROBLEM, NOTE, OK = Grade.PROBLEM, Grade.NOTE, Grade.OK
+ERROR, NOTE, OK = Severity.ERROR, Severity.NOTE, Severity.OK
 
 TABLE = [
     ("machine", OK, "8 cores, x86_64", here()),
-    ("machine", PROBLEM, "no CPU is allowed", here(None, error="no CPU is allowed")),
-    ("machine", PROBLEM, "cannot bind processes", here(PLAIN.replace(bindable=False))),
+    ("machine", ERROR, "no CPU is allowed", here(None, error="no CPU is allowed")),
+    ("machine", ERROR, "cannot bind processes", here(PLAIN.replace(bindable=False))),
     ("machine", NOTE, "no file tells", here(PLAIN.replace(remarks=("no file tells which share a core",)))),
     ("cpus", OK, "all 8 that are online", here()),
     ("cpus", NOTE, "4 of 8 online CPUs may be used (0-3), because of the affinity mask", narrowed("0-3")),
     ("cpus", NOTE, "because of the cpuset", narrowed("0-3", cpuset=CPUS("0-3"))),
     ("cpus", NOTE, "the cpuset of its control group and the affinity", narrowed("0-1", cpuset=CPUS("0-3"))),
-    ("cpus", PROBLEM, "1 of 8 online CPUs may be used (5)", narrowed("5")),
+    ("cpus", ERROR, "1 of 8 online CPUs may be used (5)", narrowed("5")),
     ("cpus", NOTE, "the run around it (rank 3)", narrowed("5", env={"OMPBIND_RANK": "3"})),
     ("cpus", OK, "all 1 that are online", here(make_machine(Shape(cores=1)))),
     ("cores", NOTE, "2 cores may be used only in part: not CPUs 4-5",
@@ -110,7 +119,7 @@ TABLE = [
     ("quota", NOTE, "2.5 CPUs of time on 8 CPUs", here(PLAIN.replace(quota=2.5))),
     ("bind-call", OK, "is permitted", here(**calls(may_bind="granted"))),
     ("bind-call", OK, "not known", here()),
-    ("bind-call", PROBLEM, "is refused", here(**calls(may_bind="refused"))),
+    ("bind-call", ERROR, "is refused", here(**calls(may_bind="refused"))),
     ("runs", OK, "none on these CPUs", here().replace(runs=(run("9-12"),))),
     ("runs", OK, "not known", here().replace(runs=None)),
     ("runs", NOTE, "other (pid 77) holds CPUs 6-7", here().replace(runs=(run("6-12"),))),
@@ -121,12 +130,12 @@ TABLE = [
     ("options", NOTE, "is 'nobind'", here(env={"OMPBIND_MASK": "nobind"}, options=("OMPBIND_MASK",))),
     ("preload", OK, "nothing", here()),
     ("preload", OK, "/x.so: all of it", here(env={"LD_PRELOAD": "/x.so"})),
-    ("preload", PROBLEM, "names /x.so", here(workload=Workload(troubles=("LD_PRELOAD names /x.so, no",)))),
+    ("preload", ERROR, "names /x.so", here(workload=Workload(troubles=("LD_PRELOAD names /x.so, no",)))),
     ("command", OK, "runs /bin/app", command()),
     ("command", OK, "runs /x/python (Python 3.11; packages in /s)",
      command(program="/x/python", python=(3, 11), site="/s")),
     ("command", OK, "its file does not tell", command(program="")),
-    ("command", PROBLEM, "command not found: app", command(error="command not found: app")),
+    ("command", ERROR, "command not found: app", command(error="command not found: app")),
     ("command", NOTE, "/bin/app is for aarch64", command(arch="aarch64")),
     ("command", OK, "runs /bin/app", command(arch="i386")),
     ("runtimes", OK, "none found", command()),
@@ -135,7 +144,7 @@ TABLE = [
      command(library(GOMP), library(OTHER))),
     ("runtimes", NOTE, "several: libiomp5 (preloaded",
      command(library(GOMP), library(INTEL, How.PRELOADED, "LD_PRELOAD"))),
-    ("runtimes", PROBLEM, "libomp (needed: app) and libiomp5 (preloaded: LD_PRELOAD)",
+    ("runtimes", ERROR, "libomp (needed: app) and libiomp5 (preloaded: LD_PRELOAD)",
      command(library("/x/libomp.so", How.NEEDED, "app"), library(INTEL, How.PRELOADED, "LD_PRELOAD"))),
     ("runtimes", NOTE, "libomp (available: torch) and libiomp5",
      command(library("/x/libomp.so"), library(INTEL, How.PRELOADED))),
@@ -183,7 +192,7 @@ TABLE = [
     ("huge-pages", NOTE, "are off", here(**kernel(huge_pages="never"))),
     ("frequency", OK, "does not tell", here()),
     ("frequency", OK, "governor performance on CPUs 0-1",
-     here(power=Power(governors=(("performance", CPUS("0-1")),)))),
+     here(power=FrequencyFacts(governors=(("performance", CPUS("0-1")),)))),
     ("frequency", OK, "governor powersave on CPU 0 (intel_pstate)",
      governed("powersave", driver="intel_pstate")),
     ("frequency", NOTE, "governor powersave", governed("powersave", driver="acpi-cpufreq")),
@@ -208,12 +217,14 @@ def findings_of(check, surroundings):
 
 
 @pytest.mark.parametrize(
-    ("check", "level", "words", "surroundings"), TABLE, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in TABLE]
+    ("check", "severity", "words", "surroundings"),
+    TABLE,
+    ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in TABLE],
 )
-def test_checks(check, level, words, surroundings):
+def test_checks(check, severity, words, surroundings):
     found = findings_of(check, surroundings)
     assert words in found[0].found
-    assert found[0].level is level
+    assert found[0].severity is severity
 
 
 def test_the_table_has_every_check():
@@ -228,7 +239,7 @@ def test_every_check_is_documented():
 @pytest.mark.parametrize("row", TABLE, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in TABLE])
 def test_what_is_not_well_has_a_reason_and_a_remedy(row):
     for one in examine(row[3]):
-        assert (one.why != "", one.remedy != "") == ((one.level is not OK),) * 2, one
+        assert (one.why != "", one.remedy != "") == ((one.severity is not OK),) * 2, one
         assert one.found
 
 
@@ -269,7 +280,7 @@ VARIABLES = [
 def test_variables_that_move_or_multiply_threads(env, name, why):
     found = variables(**env)
     assert list(found) == [name]
-    assert found[name].level is NOTE
+    assert found[name].severity is NOTE
     assert why in found[name].why
     assert f"unset {name}" in found[name].remedy
     assert ("'ompbind run'" in found[name].remedy) == (name in (*DEFEATING, *THREAD_COUNTS))
@@ -295,10 +306,10 @@ def test_variables_that_do_no_harm(env):
 
 
 def test_active_waiting_within_a_quota_is_a_problem():
-    for quota, level in ((2.0, PROBLEM), (8.0, NOTE)):
+    for quota, severity in ((2.0, ERROR), (8.0, NOTE)):
         machine = PLAIN.replace(quota=quota)
         found = findings_of("variables", here(machine, env={"OMP_WAIT_POLICY": "active"}))
-        assert [one.level for one in found] == [level]
+        assert [one.severity for one in found] == [severity]
 
 
 def test_every_variable_that_ranks_lose_has_a_row_or_does_nothing_by_itself():
@@ -316,14 +327,14 @@ VALUES = st.dictionaries(
 @given(VALUES, st.sampled_from([PLAIN, SMT, NODES, None]))
 def test_no_value_of_a_variable_is_too_odd(env, machine):
     found = examine(here(machine, env=env))
-    lines = render_findings(found).splitlines()
+    lines = render_issues(found).splitlines()
     assert all(len(line) <= 80 or len(line.split()) == 1 for line in lines)  # no word is broken
-    json.loads(render_findings_json(found, here(machine)))
+    json.loads(render_issues_json(found, here(machine)))
 
 
 def test_what_nobody_knows_is_no_problem():
-    found = examine(Surroundings(env={}, machine=PLAIN))
-    assert {one.level for one in found} == {OK}
+    found = examine(HostFacts(env={}, machine=PLAIN))
+    assert {one.severity for one in found} == {OK}
 
 
 def test_a_single_cpu_by_what_a_parent_did_says_whom_to_ask():
@@ -343,7 +354,7 @@ def test_the_reason_of_an_old_kernel_names_what_it_lacks():
 
 
 TEXT = """\
-problem: c: is wrong
+error: c: is wrong
   why: of c
   remedy: do c
 note: b: is odd, and what is said of it is so long that it needs a second line
@@ -361,7 +372,7 @@ not known: e
 
 def test_text_has_problems_first_and_what_is_well_last():
     found = (
-        problem("c", "is wrong", "of c", "do c"),
+        error("c", "is wrong", "of c", "do c"),
         note(
             "b",
             "is odd, and what is said of it is so long that it needs a second line of text",
@@ -372,22 +383,22 @@ def test_text_has_problems_first_and_what_is_well_last():
         ok("dd", "is well, too"),
         ok("e"),
     )
-    expected = TEXT.replace("\n\nnot known", "\nnot known") + "\n1 problem, 1 note, 3 ok"
-    assert render_findings(found) == expected
+    expected = TEXT.replace("\n\nnot known", "\nnot known") + "\n1 error, 1 note, 3 ok"
+    assert render_issues(found) == expected
 
 
 def test_text_never_moves_a_terminal():
-    found = (problem("c", "is \033[2J", "of \033[2J", "do \033[2J"), ok("a", "\033[2J"))
-    assert "\033" not in render_findings(found)
+    found = (error("c", "is \033[2J", "of \033[2J", "do \033[2J"), ok("a", "\033[2J"))
+    assert "\033" not in render_issues(found)
 
 
 def test_json_has_the_command_and_every_finding():
     surroundings = command(library(GOMP), python=(3, 12), site="/s", program="/x/python")
     found = (
-        Finding(level=NOTE, subject="b", found="is odd", why="of b", remedy="do b", by="cpus"),
+        HostIssue(severity=NOTE, subject="b", found="is odd", why="of b", remedy="do b", by="cpus"),
         ok("a", "x"),
     )
-    told = json.loads(render_findings_json(found, surroundings))
+    told = json.loads(render_issues_json(found, surroundings))
     assert told == {
         "schema": "ompbind-doctor/1",
         "problems": 0,
@@ -422,13 +433,13 @@ def test_json_has_the_command_and_every_finding():
             {"check": "", "level": "ok", "subject": "a", "found": "x", "why": None, "remedy": None},
         ],
     }
-    assert json.loads(render_findings_json(found, here()))["command"] is None
+    assert json.loads(render_issues_json(found, here()))["command"] is None
 
 
 def test_problems_come_first():
-    levels = [one.level for one in examine(command(error="no", python=(3, 11)))]
-    assert levels == sorted(levels, key=list(Grade).index)
-    assert levels[0] is PROBLEM
+    severities = [one.severity for one in examine(command(error="no", python=(3, 11)))]
+    assert severities == sorted(severities, key=list(Severity).index)
+    assert severities[0] is ERROR
 
 
 TOY = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import Kernel, Memory, Permission, Power, Room, Surroundings
+from ompbind.doctor.facts import FrequencyFacts, HostFacts, KernelFacts, MemoryFacts, MemorySize, Permission
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
 from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
 from ompbind.doctor.read_permissions import judge
@@ -47,7 +47,7 @@ def test_kernel_and_its_settings(tree):
             "run/.containerenv": "",
         }
     )
-    assert read_kernel(root) == Kernel(
+    assert read_kernel(root) == KernelFacts(
         release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1,
         huge_pages="never", defrag="defer+madvise", stolen=0.1,
     )  # fmt: skip
@@ -69,9 +69,9 @@ def test_kernel_and_its_settings(tree):
 )
 def test_what_is_absent_or_odd_is_not_known(tree, files):
     root = tree(files=files)
-    assert read_kernel(root) == Kernel()
-    assert read_power(root, CpuSet(range(4))) == Power()
-    assert read_memory(root) == Memory()
+    assert read_kernel(root) == KernelFacts()
+    assert read_power(root, CpuSet(range(4))) == FrequencyFacts()
+    assert read_memory(root) == MemoryFacts()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_governors_by_policy(tree):
             f"{folder}/energy_performance_preference": "balance_power\n",
         }
     power = read_power(tree(files=files), CpuSet(range(4)))
-    assert power == Power(
+    assert power == FrequencyFacts(
         driver="intel_pstate",
         governors=(("powersave", CpuSet([0, 1])), ("performance", CpuSet([2, 3]))),
         preferences=(("balance_power", CpuSet(range(4))),),
@@ -123,9 +123,9 @@ def test_memory_of_machine_and_nodes(tree):
             **{f"sys/devices/system/node/node{i}/meminfo": node.format(i) for i in range(2)},
         }
     )
-    assert read_memory(root) == Memory(
-        machine=Room(total=2000 << 10, free=30 << 10),
-        nodes=tuple(Room(node=i, total=1000 << 10, free=30 << 10) for i in range(2)),
+    assert read_memory(root) == MemoryFacts(
+        machine=MemorySize(total=2000 << 10, free=30 << 10),
+        nodes=tuple(MemorySize(node=i, total=1000 << 10, free=30 << 10) for i in range(2)),
         swap_total=500 << 10,
         swap_used=400 << 10,
     )
@@ -138,7 +138,7 @@ def test_recordings_have_nothing_that_is_too_odd(path):
         machine = read_recorded(root)
     except MachineError as error:
         pytest.skip(f"it cannot be read: {error}")
-    here = Surroundings(
+    here = HostFacts(
         env={},
         machine=machine,
         kernel=read_kernel(root),

@@ -6,24 +6,24 @@ import pytest
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
 from ompbind.execution.affinity import exec_error
-from ompbind.execution.shutdown import Ladder
+from ompbind.execution.shutdown import Escalation
 from ompbind.programs.which import find_command
 
 
 def climb(first):
-    ladder, sent = Ladder(grace_s=5), []
+    escalation, sent = Escalation(grace_s=5), []
     for now in range(4):
-        number = ladder.ask(first, now)
-        sent.append((number and number.name, ladder.due_at))
+        number = escalation.ask(first, now)
+        sent.append((number and number.name, escalation.due_at))
     return sent
 
 
 def test_the_same_request_twice_is_one():
-    ladder = Ladder(grace_s=5)
-    assert ladder.ask(signal.SIGTERM, 10.0) is signal.SIGTERM
-    assert ladder.ask(signal.SIGTERM, 10.1) is None
-    assert ladder.due_at == 15.0
-    assert ladder.ask(signal.SIGTERM, 11.0) is signal.SIGKILL
+    escalation = Escalation(grace_s=5)
+    assert escalation.ask(signal.SIGTERM, 10.0) is signal.SIGTERM
+    assert escalation.ask(signal.SIGTERM, 10.1) is None
+    assert escalation.due_at == 15.0
+    assert escalation.ask(signal.SIGTERM, 11.0) is signal.SIGKILL
 
 
 def test_each_rung_is_taken_once_and_the_last_is_kill():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.execution.rendezvous import Rendezvous, find_replaced, invite, make_pools, read_pools
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, local_seats, make_command
+from ompbind.planning.rank_command import Job, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.long import examples
 from tests.machines import Shape, make_machine
@@ -54,7 +54,7 @@ def test_kernels_that_say_nothing_leave_the_choice_to_themselves(tmp_path):
 
 def environment(job):
     plan = make_plan(make_machine(Shape(cores=2)), Request(ranks=2))
-    envs = [make_command(plan, seat, job).env for seat in local_seats(plan)]
+    envs = [make_command(plan, identity, job).env for identity in make_local_identities(plan)]
     names = ("MASTER_ADDR", "MASTER_PORT", "VLLM_DIST_IDENT", "TORCHELASTIC_USE_AGENT_STORE")
     return [[env.get(name) for name in names] for env in envs]
 

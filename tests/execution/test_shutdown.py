@@ -26,13 +26,13 @@ def test_time_is_up_once(shutdown):
 
 def test_a_run_that_was_asked_to_end_before_has_not_timed_out(shutdown):
     now = time.monotonic()
-    shutdown.ladder.ask(signal.SIGINT, now)
+    shutdown.escalation.ask(signal.SIGINT, now)
     assert not shutdown.begin_timeout(now + 61)
     assert not shutdown.timed_out
 
 
 def test_rungs_are_taken_when_they_are_due(shutdown):
-    assert shutdown.ladder.ask(signal.SIGTERM, 0.0) is signal.SIGTERM
+    assert shutdown.escalation.ask(signal.SIGTERM, 0.0) is signal.SIGTERM
     assert shutdown.take_due_rung(GRACE_S - 1) is None
     assert shutdown.take_due_rung(GRACE_S) is signal.SIGKILL
     assert shutdown.take_due_rung(GRACE_S * 9) is None

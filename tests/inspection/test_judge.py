@@ -12,9 +12,10 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import guess_expected
 from ompbind.inspection.expectation import Expected
 from ompbind.inspection.judge import judge, judge_memory
-from ompbind.inspection.verdict import Level, Verdict
+from ompbind.inspection.verdict import Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.process_state import ProcessState, ThreadState
+from ompbind.severity import Severity
 
 GOMP = "/usr/lib/libgomp.so.1.0.0"
 TORCH = "/v/torch/lib/libgomp.so.1"
@@ -74,21 +75,21 @@ SEEN = [
     (
         process("0 1 0*5", TORCH, BLAS, **ONE_EACH),
         plan(Bind.RANK),
-        "problem",
+        "error",
         "narrowed",
         "7 of 7 threads may only run on parts of CPUs 0-1 (6 on CPU 0, 1 on CPU 1): libgomp",
     ),
     (
         process("0 1 0*5", TORCH, **ONE_EACH),
         None,
-        "problem",
+        "error",
         "stacked",
         "6 of 7 threads may only run on CPU 0 of 0-1: libgomp bound",
     ),
     (
         process("0 1 0*5", TORCH, **WORDS),
         None,
-        "problem",
+        "error",
         "stacked",
         "(OMP_PLACES=cores OMP_PROC_BIND=close); use --bind rank",
     ),
@@ -102,11 +103,11 @@ SEEN = [
     (
         process("0*6", TORCH, **ONE_EACH),
         plan(Bind.EXACT),
-        "problem",
+        "error",
         "stacked",
         "no thread is bound to CPU 1",
     ),
-    (process("0*6", TORCH, **ONE_EACH), None, "problem", "stacked", "no thread is bound to CPU 1"),
+    (process("0*6", TORCH, **ONE_EACH), None, "error", "stacked", "no thread is bound to CPU 1"),
     (
         process("0 1", GOMP, name="solver", **ONE_EACH),
         plan(Bind.EXACT),
@@ -131,14 +132,14 @@ SEEN = [
     (
         process("0*7", BLAS, TORCH, INTEL, LD_PRELOAD=INTEL, **ONE_EACH),
         plan(Bind.EXACT),
-        "problem",
+        "error",
         "stacked",
         "the second of 2 OpenMP runtimes sees that place only",
     ),
     (
         process("0 1 0*5", SKLEARN, TORCH, **ONE_EACH),
         None,
-        "problem",
+        "error",
         "stacked",
         "the second of 2 OpenMP runtimes",
     ),
@@ -154,50 +155,50 @@ SEEN = [
     (
         process("0-3 1*3", GOMP, **WORKERS),
         plan(Bind.THREAD, "0-3"),
-        "problem",
+        "error",
         "stacked",
         "no thread is bound to CPU 2, or CPU 3",
     ),
     (
         process("0 1 0*3", GOMP, GOMP_CPU_AFFINITY="0 1"),
         plan(Bind.RANK, "1"),
-        "problem",
+        "error",
         "outside",
         "4 of 5 threads may run on CPU 0, outside the rank's CPU 1: libgomp obeys GOMP_CPU_AFFINITY=0 1",
     ),
     (
         process("0*2", GOMP, GOMP_CPU_AFFINITY="0 1", OMP_PLACES="{1}", OMP_PROC_BIND="true"),
         plan(Bind.RANK, "1"),
-        "problem",
+        "error",
         "outside",
         "the rank's CPU 1: the program, or somebody else, changed that",
     ),
     (
         process("0 1 0*3", INTEL, KMP_AFFINITY="norespect,granularity=fine,compact"),
         plan(Bind.RANK, "1"),
-        "problem",
+        "error",
         "outside",
         "KMP_AFFINITY=norespect,granularity=fine,compact tells an OpenMP runtime not to respect",
     ),
-    (process("0-1*3"), plan(Bind.NONE, "1"), "problem", "outside", "somebody else, changed that"),
+    (process("0-1*3"), plan(Bind.NONE, "1"), "error", "outside", "somebody else, changed that"),
     (
         process("0*5", INTEL, KMP_HW_SUBSET="1c", OMP_PROC_BIND="false"),
         plan(Bind.NONE),
-        "problem",
+        "error",
         "narrowed",
         "KMP_HW_SUBSET=1c",
     ),
     (
         process("0*5", INTEL, KMP_PLACE_THREADS="1c", OMP_PROC_BIND="false"),
         plan(Bind.NONE),
-        "problem",
+        "error",
         "narrowed",
         "KMP_PLACE_THREADS=1c",
     ),
     (
         process("0 1", INTEL, KMP_AFFINITY="compact", **WHOLE),
         plan(Bind.RANK),
-        "problem",
+        "error",
         "narrowed",
         "KMP_AFFINITY=compact",
     ),
@@ -205,14 +206,14 @@ SEEN = [
     (
         process("0 1 0*5", TORCH, BLAS, **WHOLE),
         plan(Bind.RANK),
-        "problem",
+        "error",
         "narrowed",
         "an OpenMP runtime that it told to once it ran",
     ),
     (
         process("0 1 0*5", TORCH, BLAS),
         None,
-        "problem",
+        "error",
         "stacked",
         "they inherit the place of the initial thread",
     ),
@@ -236,7 +237,7 @@ SEEN = [
     (
         process("0*3", name="static", **ONE_EACH),
         plan(Bind.RANK),
-        "problem",
+        "error",
         "narrowed",
         "an OpenMP runtime bound the initial thread",
     ),
@@ -246,21 +247,21 @@ SEEN = [
     (
         process("0*2", LLVM, GOMP_CPU_AFFINITY="0", **WHOLE),
         plan(Bind.RANK),
-        "problem",
+        "error",
         "narrowed",
         "GOMP_CPU",
     ),
     (process("0*6", INTEL, KMP_AFFINITY="reset", **WHOLE), plan(Bind.RANK), "note", "confined", "as taskset"),
-    (process("0 1 2-3", TORCH, **ONE_EACH), plan(Bind.RANK, "0-3"), "problem", "narrowed", "libgomp bound"),
-    (process("0-1*3", TORCH, **WHOLE), plan(Bind.RANK, "0-3"), "problem", "narrowed", "(OMP_PLACES={0,1}"),
+    (process("0 1 2-3", TORCH, **ONE_EACH), plan(Bind.RANK, "0-3"), "error", "narrowed", "libgomp bound"),
+    (process("0-1*3", TORCH, **WHOLE), plan(Bind.RANK, "0-3"), "error", "narrowed", "(OMP_PLACES={0,1}"),
     (process("0-1*3", TORCH, **WHOLE), None, "ok", "", "all 3 threads may run on CPUs 0-1"),
 ]
 
 
-@pytest.mark.parametrize(("seen", "expected", "level", "code", "words"), SEEN)
-def test_what_was_seen_of_real_programs(seen, expected, level, code, words):
+@pytest.mark.parametrize(("seen", "expected", "severity", "code", "words"), SEEN)
+def test_what_was_seen_of_real_programs(seen, expected, severity, code, words):
     verdict = judge([seen], expected)
-    assert (verdict.level, verdict.findings[0].code if code else "") == (level, code), verdict.text
+    assert (verdict.severity, verdict.issues[0].code if code else "") == (severity, code), verdict.text
     assert words in verdict.text
 
 
@@ -285,7 +286,7 @@ def test_a_core_has_room_for_a_thread_on_each_of_its_cpus(masks, runtimes, code)
     """As in a plan with all hardware threads, in which a rank has as many threads as CPUs."""
     places = (cpus("0-3"), cpus("2-3"))
     cores = Expected(rank=0, cpus=cpus("0-3"), places=places, bind=Bind.CORE)
-    found = judge([process(masks, *runtimes)], cores).findings
+    found = judge([process(masks, *runtimes)], cores).issues
     assert [one.code for one in found] == ([code] if code else [])
 
 
@@ -294,7 +295,7 @@ def test_children_inherit_what_a_runtime_did_to_their_parent(env):
     server = process("0 1 0*3", TORCH, **ONE_EACH)
     children = [process("0", pid=200 + i, parent=100, name="loader", **env) for i in range(3)]
     verdict = judge([server, *children], plan(Bind.RANK))
-    assert [finding.code for finding in verdict.findings] == ["narrowed", "narrowed"]
+    assert [issue.code for issue in verdict.issues] == ["narrowed", "narrowed"]
     assert "5 of 5 threads of python (100)" in verdict.text
     assert verdict.text.endswith(
         "3 of 3 threads of 3 processes may only run on CPU 0 of 0-1: inherited from python, whose initial "
@@ -305,7 +306,7 @@ def test_children_inherit_what_a_runtime_did_to_their_parent(env):
 def test_children_that_are_elsewhere_than_their_parent_did_not_inherit_that():
     server = process("0 1 0*3", TORCH, **ONE_EACH)
     verdict = judge([server, process("1", pid=200, parent=100, name="loader")], plan(Bind.RANK))
-    assert [finding.code for finding in verdict.findings] == ["narrowed", "confined"]
+    assert [issue.code for issue in verdict.issues] == ["narrowed", "confined"]
 
 
 def test_who_has_one_cpu_is_not_stacked_on_it():
@@ -316,7 +317,7 @@ def test_children_of_a_process_that_is_free_have_narrowed_themselves():
     shell = process("0-1", name="bash")
     child = process("0", pid=200, parent=100, name="sleep")
     verdict = judge([shell, child], plan(Bind.RANK))
-    assert (verdict.level, verdict.text[:43]) == ("note", "the only thread of sleep (200) may only run")
+    assert (verdict.severity, verdict.text[:43]) == ("note", "the only thread of sleep (200) may only run")
 
 
 def test_a_run_inside_a_rank_has_a_plan_of_its_own():
@@ -326,41 +327,41 @@ def test_a_run_inside_a_rank_has_a_plan_of_its_own():
     )
     expected = plan(Bind.RANK, "0-3").replace(run_id="outer")
     assert judge([outer, inner], expected).processes == 1
-    assert judge([outer, inner], expected.replace(run_id="")).level is Level.NOTE
+    assert judge([outer, inner], expected.replace(run_id="")).severity is Severity.NOTE
 
 
 def test_whole_processes_on_the_first_place_could_have_had_what_is_around_them():
     alone = process("0*3", TORCH, OMP_PROC_BIND="close")
-    assert judge([alone]).level is Level.OK
-    assert judge([alone], guess_expected([alone], cpus("0-3"))).level is Level.PROBLEM
+    assert judge([alone]).severity is Severity.OK
+    assert judge([alone], guess_expected([alone], cpus("0-3"))).severity is Severity.ERROR
     placed = process("0*3", TORCH, OMP_PROC_BIND="close", OMP_PLACES="{0}")
-    assert judge([placed], guess_expected([placed], cpus("0-3"))).level is Level.OK
+    assert judge([placed], guess_expected([placed], cpus("0-3"))).severity is Severity.OK
     pinned = process("0 1", TORCH, OMP_PROC_BIND="close")
     assert guess_expected([pinned], cpus("0-3")).cpus == cpus("0-1")
     free = process("0*3", TORCH)
-    assert judge([free], guess_expected([free], cpus("0-3"))).level is Level.OK
+    assert judge([free], guess_expected([free], cpus("0-3"))).severity is Severity.OK
 
 
 def test_no_process_is_no_problem():
     assert judge([], plan(Bind.RANK)).text == "no thread is left"
-    assert judge([]).level is Level.OK
+    assert judge([]).severity is Severity.OK
 
 
 @pytest.mark.parametrize(
-    ("planned", "seen", "level"),
+    ("planned", "seen", "severity"),
     [
-        ("bind:0-1", "bind:0-1", Level.OK),
-        ("bind:0-1", None, Level.OK),
-        ("", "interleave:0-1", Level.OK),
-        ("bind:0-1", "default", Level.PROBLEM),
-        ("bind:0", "bind:0-1", Level.PROBLEM),
+        ("bind:0-1", "bind:0-1", Severity.OK),
+        ("bind:0-1", None, Severity.OK),
+        ("", "interleave:0-1", Severity.OK),
+        ("bind:0-1", "default", Severity.ERROR),
+        ("bind:0", "bind:0-1", Severity.ERROR),
     ],
 )
-def test_another_memory_policy_than_planned_is_a_problem(planned, seen, level):
+def test_another_memory_policy_than_planned_is_a_problem(planned, seen, severity):
     expected = Expected(rank=0, cpus=CpuSet([0]), places=(), bind=Bind.NONE, memory=planned)
-    verdict = judge_memory(Verdict(findings=(), summary="fine"), seen, expected)
-    assert verdict.level is level
-    assert level is Level.OK or (planned in verdict.text and seen in verdict.text)
+    verdict = judge_memory(Verdict(issues=(), summary="fine"), seen, expected)
+    assert verdict.severity is severity
+    assert severity is Severity.OK or (planned in verdict.text and seen in verdict.text)
 
 
 MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)
@@ -375,5 +376,5 @@ def test_every_thread_is_counted_once_and_what_is_wrong_is_told(masks, bind):
     assert verdict.outside + verdict.narrowed + verdict.bound + sum(mask == whole for mask in masks) == len(
         masks
     )
-    assert (verdict.level is Level.OK) <= (verdict.outside == verdict.narrowed == 0)
-    assert all(1 <= finding.threads <= len(masks) for finding in verdict.findings)
+    assert (verdict.severity is Severity.OK) <= (verdict.outside == verdict.narrowed == 0)
+    assert all(1 <= issue.threads <= len(masks) for issue in verdict.issues)

@@ -6,33 +6,32 @@ from hypothesis import strategies as st
 
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
-from ompbind.inspection.verdict import Finding, Level, RankVerified, Verdict, Verified
+from ompbind.inspection.verdict import RankVerified, ThreadIssue, Verdict, Verified
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH
 from ompbind.report.verification import MOST, render_verified, verified_record
+from ompbind.severity import Severity
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(packages=2, cores=64, smt=2, numbering="split")), Request(ranks=64))
-GOOD = Verdict(findings=(), summary="all 3 threads may run on CPUs 0-1", processes=2, threads=3)
+GOOD = Verdict(issues=(), summary="all 3 threads may run on CPUs 0-1", processes=2, threads=3)
 
 
-def finding(code, text="why", level=Level.PROBLEM):
-    return Finding(code=code, level=level, threads=1, text=text)
+def issue(code, text="why", severity=Severity.ERROR):
+    return ThreadIssue(code=code, severity=severity, threads=1, text=text)
 
 
-def bad(*findings):
-    return GOOD.replace(
-        findings=findings or (finding("outside", "1 of 3 threads: somebody moved it"),), outside=1
-    )
+def bad(*issues):
+    return GOOD.replace(issues=issues or (issue("outside", "1 of 3 threads: somebody moved it"),), outside=1)
 
 
-def seen(*verdicts, settled=True, calm=True, **more):
+def seen(*verdicts, settled=True, stable=True, **more):
     ranks = tuple(
         RankVerified(rank=rank, verdict=verdict, seen_s=3.1 if verdict else None)
         for rank, verdict in enumerate(verdicts)
     )
-    return Verified(ranks=ranks, settled=settled, calm=calm, seen_s=3.1, **more)
+    return Verified(ranks=ranks, settled=settled, stable=stable, seen_s=3.1, **more)
 
 
 def said(verified, **options):
@@ -54,8 +53,8 @@ UNSEEN = "ended before they could be looked at; they were confined, and that rea
             f"verified: 2 ranks, 6 threads (libgomp, libiomp5), each on the CPUs of its rank {LATER}",
         ),
         (seen(GOOD.replace(bound=2)), f"{ONE}, 2 of them bound to places {LATER}"),
-        (seen(GOOD, calm=False).replace(seen_s=60.02), f"{ONE}; after 60 s threads still come and go"),
-        (seen(GOOD, settled=False, calm=False), f"{ONE} when last seen"),
+        (seen(GOOD, stable=False).replace(seen_s=60.02), f"{ONE}; after 60 s threads still come and go"),
+        (seen(GOOD, settled=False, stable=False), f"{ONE} when last seen"),
         (seen(GOOD, None, None), f"{ONE} {LATER}; ranks 1-2 {UNSEEN}"),
         (
             seen(None, None).replace(ranks=(RankVerified(rank=0), RankVerified(rank=1, hidden=True))),
@@ -63,7 +62,7 @@ UNSEEN = "ended before they could be looked at; they were confined, and that rea
             "threads here",
         ),
         (
-            seen(GOOD.replace(findings=(finding("confined", "it did that", Level.NOTE),))),
+            seen(GOOD.replace(issues=(issue("confined", "it did that", Severity.NOTE),))),
             f"{ONE} {LATER} ompbind: note: rank 0: it did that",
         ),
     ],
@@ -86,7 +85,7 @@ def test_a_problem_is_a_table_of_the_ranks_that_have_it_and_each_reason_once():
 
 
 def test_of_very_many_the_first_are_shown():
-    verdicts = [bad(finding("outside", f"reason {number}")) for number in range(64)]
+    verdicts = [bad(issue("outside", f"reason {number}")) for number in range(64)]
     lines = render_verified(seen(*verdicts), PLAN).splitlines()
     assert len(lines) == 2 + MOST + MOST + 1
     assert lines[-1] == "ompbind: ranks 10-63: 54 other reasons"
@@ -95,18 +94,18 @@ def test_of_very_many_the_first_are_shown():
 WORDS = st.text(st.characters(codec="utf-8"), max_size=200)
 VERDICTS = st.none() | st.builds(
     lambda found, numbers, runtimes: Verdict(
-        findings=tuple(found), summary="", threads=numbers[0], outside=numbers[1], narrowed=numbers[2],
+        issues=tuple(found), summary="", threads=numbers[0], outside=numbers[1], narrowed=numbers[2],
         stacked=numbers[3], bound=numbers[4], runtimes=tuple(runtimes),
     ),
-    st.lists(st.builds(finding, st.just("outside"), WORDS, st.sampled_from(list(Level))), max_size=3),
+    st.lists(st.builds(issue, st.just("outside"), WORDS, st.sampled_from(list(Severity))), max_size=3),
     st.tuples(*[st.integers(0, 99_999)] * 5),
     st.lists(st.sampled_from(["libgomp", "libomp", "libiomp5"]), max_size=4),
 )  # fmt: skip
 
 
 @given(st.lists(VERDICTS, min_size=1, max_size=64), st.booleans(), st.booleans())
-def test_whatever_is_said_fits_and_is_plain(verdicts, settled, calm):
-    text = render_verified(seen(*verdicts, settled=settled, calm=settled and calm), PLAN)
+def test_whatever_is_said_fits_and_is_plain(verdicts, settled, stable):
+    text = render_verified(seen(*verdicts, settled=settled, stable=settled and stable), PLAN)
     assert text
     for line in text.split("\n"):
         assert len(line) <= WIDTH or len(line.split()) <= 3, line
@@ -131,9 +130,9 @@ def test_the_record_tells_why_and_what_was_not_seen():
 
 
 def test_problems_are_told_apart_by_rank_and_kind():
-    verified = seen(bad(), GOOD, bad(finding("narrowed"), finding("confined", level=Level.NOTE)))
+    verified = seen(bad(), GOOD, bad(issue("narrowed"), issue("confined", severity=Severity.NOTE)))
     assert verified.problems == {(0, "outside"), (2, "narrowed")}
-    assert (verified.level, seen(GOOD, None).level) == (Level.PROBLEM, Level.OK)
+    assert (verified.severity, seen(GOOD, None).severity) == (Severity.ERROR, Severity.OK)
 
 
 def test_what_was_seen_does_not_decide_the_exit_code_but_an_error_does():

@@ -26,7 +26,7 @@ FLUX = {"FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4"}
     ],
 )
 def test_ranks_of_this_machine_are_counted_where_the_launcher_says_so(env, local_size):
-    assert find_launcher(env, 1).seat.local_size == local_size
+    assert find_launcher(env, 1).identity.local_size == local_size
 
 
 def test_a_launcher_needs_its_rank_and_its_local_rank():

@@ -384,10 +384,10 @@ def test_what_kills_the_group_of_ompbind_misses_the_keeper(start, claims):
     """SIGKILL to the whole group as soon as there is a rank: the keeper is out of it by then."""
     for _ in range(20):
         process = start("run", "--share", "--", sys.executable, "-c", BUSY, start_new_session=True)
-        keeper = keeper_of(process)
-        ranks = wait_until(lambda keeper=keeper: children_of(keeper), "a rank")
+        supervisor = keeper_of(process)
+        ranks = wait_until(lambda supervisor=supervisor: children_of(supervisor), "a rank")
         os.killpg(process.pid, signal.SIGKILL)
-        for pid in (keeper, *ranks):
+        for pid in (supervisor, *ranks):
             wait_until(lambda pid=pid: not is_alive(pid), "nothing is left", 5)
         wait_until(lambda: not names(claims), "no claim is left", 5)
 

@@ -414,23 +414,23 @@ def test_descendants_may_be_kept(scene):
 
 def test_a_keeper_that_is_stopped_goes_on_where_it_was(scene):
     process = scene.begin("-n", "2", "--timeout", "0.5", *scene.command("sh", "-c", "sleep 300"))
-    keeper = keeper_of(process)
-    os.kill(keeper, signal.SIGSTOP)
+    supervisor = keeper_of(process)
+    os.kill(supervisor, signal.SIGSTOP)
     time.sleep(0.8)
     assert process.poll() is None
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
     assert scene.end(process)[0] == 124
 
 
 def test_a_keeper_that_was_stopped_while_it_waited_gives_time_to_be_killed(scene):
     script = 'trap "" TERM; setsid sh -c "while :; do sleep 0.05; done" & touch "$1/left"; sleep 0.2'
     process = scene.begin("--grace", "0.5", *scene.command("sh", "-c", script))
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
     scene.wait_for("left")
     time.sleep(0.4)
-    os.kill(keeper, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     time.sleep(3)
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
     code, said, _ = scene.end(process)
     assert (code, said) == (0, "")
 
@@ -440,16 +440,16 @@ PTRACE_SEIZE = 0x4206
 
 def test_a_rank_whose_end_a_debugger_keeps_to_itself_costs_nothing(scene):
     process = scene.begin(*scene.command("sh", "-c", 'touch "$1/up"; exec sleep 300'))
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
     scene.wait_for("up")
-    (rank,) = children_of(keeper)
+    (rank,) = children_of(supervisor)
     if ctypes.CDLL(None).ptrace(PTRACE_SEIZE, rank, None, None) != 0:
         pytest.skip("nobody may be traced here")
     os.kill(rank, signal.SIGKILL)
     time.sleep(0.2)
-    before = cpu_time_s(keeper)
+    before = cpu_time_s(supervisor)
     time.sleep(0.5)
-    assert cpu_time_s(keeper) - before < 0.1
+    assert cpu_time_s(supervisor) - before < 0.1
     os.waitpid(rank, 0)
     assert scene.end(process)[0] == 137
 

@@ -42,8 +42,8 @@ def measure(scene, ranks):
     """Seconds from the start of ompbind until all ranks run."""
     begun = time.monotonic()
     process = begin(scene, ranks, "exec sleep 300")
-    keeper = keeper_of(process)
-    wait_until(lambda: len(children_of(keeper)) >= ranks, "all ranks started")
+    supervisor = keeper_of(process)
+    wait_until(lambda: len(children_of(supervisor)) >= ranks, "all ranks started")
     took = time.monotonic() - begun
     process.kill()
     finish(process)
@@ -92,13 +92,13 @@ def test_keeper_killed(scene, ranks, script, times):
     for step in range(rounds(times)):
         moment = longest * step / rounds(times)
         process = begin(scene, ranks, script)
-        keeper = wait_for_keeper(process)
+        supervisor = wait_for_keeper(process)
         begun = time.monotonic()
         sleep_from(begun, moment)
-        os.kill(keeper, signal.SIGKILL)
+        os.kill(supervisor, signal.SIGKILL)
         code, said, _ = scene.end(process)
         assert code == 125, said
-        assert f"process {keeper}, which held the ranks, was ended by SIGKILL" in said
+        assert f"process {supervisor}, which held the ranks, was ended by SIGKILL" in said
 
 
 def wait_for_keeper(process):
@@ -113,12 +113,12 @@ def wait_for_keeper(process):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_front_asked_to_end_when_it_has_not_heard_yet_that_its_keeper_was_killed(scene, number):
     process = begin(scene, 2, FAMILY)
-    keeper = keeper_of(process)
-    wait_until(lambda: len(children_of(keeper)) >= 2, "all ranks started")
+    supervisor = keeper_of(process)
+    wait_until(lambda: len(children_of(supervisor)) >= 2, "all ranks started")
     process.send_signal(signal.SIGSTOP)
     wait_until(lambda: state_of(process.pid) == "T", "the front stopped")
-    os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: not is_alive(keeper), "the keeper ended")
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not is_alive(supervisor), "the keeper ended")
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
     code, said, _ = scene.end(process)
@@ -130,9 +130,9 @@ def test_front_asked_to_end_when_it_has_not_heard_yet_that_its_keeper_was_killed
 def test_front_asked_to_end_while_it_kills_what_a_killed_keeper_left(scene, number):
     for step in range(rounds(6)):
         process = begin(scene, 32, FAMILY)
-        keeper = keeper_of(process)
-        wait_until(lambda keeper=keeper: len(children_of(keeper)) >= 32, "all ranks started")
-        os.kill(keeper, signal.SIGKILL)
+        supervisor = keeper_of(process)
+        wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) >= 32, "all ranks started")
+        os.kill(supervisor, signal.SIGKILL)
         time.sleep(step * 0.001)
         process.send_signal(number)
         code, said, _ = scene.end(process)
@@ -264,10 +264,10 @@ def test_killed_while_output_goes_through_it(scene, victim, mode):
     for step in range(rounds(2)):
         more = [word.replace("logs", f"{scene.folder}/logs{step}") for word in mode]
         process = begin(scene, 2, TALK, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        keeper = keeper_of(process)
-        wait_until(lambda keeper=keeper: len(children_of(keeper)) == 2, "all ranks started")
+        supervisor = keeper_of(process)
+        wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) == 2, "all ranks started")
         time.sleep(0.02 * step)
-        os.kill(process.pid if victim == "front" else keeper, signal.SIGKILL)
+        os.kill(process.pid if victim == "front" else supervisor, signal.SIGKILL)
         assert process.wait(5) == (-9 if victim == "front" else 125)
         scene.check_gone(f"SIGKILL of the {victim}")
 
@@ -292,9 +292,9 @@ def test_readers_that_stand_still(scene, full, number, mode):
     script = f"""setsid sleep 300 & touch "$1/$RANK"; [ $RANK = 0 ] && {BARE}
         while [ ! -e "$1/0" ]; do sleep 0.02; done; exit 3"""
     process = begin(scene, 2, script, mode, stdout=full, stderr=full)
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
     scene.wait_for("0", "1")
-    wait_until(lambda: set(scene.find()) == {process.pid, keeper}, "only ompbind is left")
+    wait_until(lambda: set(scene.find()) == {process.pid, supervisor}, "only ompbind is left")
     time.sleep(0.1)
     assert process.poll() is None
     process.send_signal(number)
@@ -331,9 +331,9 @@ while time.monotonic() < over and not os.fork():
 os._exit(0)
 """
     process = scene.begin(*options(2), *scene.command(*PYTHON, script), stderr=subprocess.DEVNULL)
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
     scene.wait_for("0", "1")
-    os.kill(process.pid if first == "front" else keeper, signal.SIGKILL)
+    os.kill(process.pid if first == "front" else supervisor, signal.SIGKILL)
     assert process.wait(5) == (-9 if first == "front" else 125)
     scene.check_gone(f"SIGKILL of the {first}")
 
@@ -350,10 +350,10 @@ def test_a_run_in_a_run_ends_with_it(scene):
 
 def test_keepers_have_a_name_that_no_killall_of_ompbind_means(scene):
     process = begin(scene, 1, BARE)
-    keeper = keeper_of(process)
-    wait_until(lambda: is_alive(keeper) and len(children_of(keeper)) == 1, "the rank")
+    supervisor = keeper_of(process)
+    wait_until(lambda: is_alive(supervisor) and len(children_of(supervisor)) == 1, "the rank")
     for path in ("comm", "cmdline"):
-        with open(f"/proc/{keeper}/{path}", "rb") as file:
+        with open(f"/proc/{supervisor}/{path}", "rb") as file:
             assert b"ompbind" not in file.read()
     process.terminate()
     assert scene.end(process)[0] == 143

@@ -232,11 +232,11 @@ def test_a_thousand_ranks_and_an_interrupt(scene):
     """They start in seconds and end in seconds; nobody's code is 0."""
     begun = time.monotonic()
     process = scene.begin("-n", "1000", "--share", *scene.command("sh", "-c", "exec sleep 300"))
-    keeper = keeper_of(process)
-    wait_until(lambda: len(children_of(keeper)) == 1000, "all ranks started", 60)
+    supervisor = keeper_of(process)
+    wait_until(lambda: len(children_of(supervisor)) == 1000, "all ranks started", 60)
     started = time.monotonic()
-    wait_until(lambda: read_state(keeper) == "S", "ompbind at rest")
-    memory = {pid: read_memory(pid) for pid in (process.pid, keeper)}
+    wait_until(lambda: read_state(supervisor) == "S", "ompbind at rest")
+    memory = {pid: read_memory(pid) for pid in (process.pid, supervisor)}
     asked = time.monotonic()
     process.send_signal(signal.SIGINT)
     code, said, _ = scene.end(process, 60)

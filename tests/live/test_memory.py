@@ -13,7 +13,7 @@ import pytest
 import ompbind as package
 from ompbind.execution.mempolicy import having_policy, put_back, read_policy, settle_memory
 from ompbind.planning.plan import MemoryPolicy
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 from ompbind.procfs.numa_maps import parse_numa_maps
 from ompbind.procfs.reader import read_memory
 from tests.live.conftest import OMPBIND, keeper_of, ranks_of, required, two_cpus, wait_until
@@ -81,7 +81,7 @@ def test_ompbind_itself_keeps_what_it_had(start, before):
 def set_by_hand(mode):
     from ompbind.execution.mempolicy import take_policy
 
-    take_policy(MemoryPolicy(mode=Memory(mode), nodes=(NUMBER,), first=NUMBER))
+    take_policy(MemoryPolicy(mode=MemoryMode(mode), nodes=(NUMBER,), first=NUMBER))
 
 
 @SINGLE
@@ -150,9 +150,9 @@ NARROW = """
 import ompbind
 from ompbind.execution.mempolicy import settle_memory
 from ompbind.planning.plan import MemoryPolicy
-from ompbind.planning.request import Memory, Request
-policy = MemoryPolicy(mode=Memory.PREFERRED, nodes=({node}, {node} + 1), first={node})
-plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=Memory.PREFERRED, strict={strict}))
+from ompbind.planning.request import MemoryMode, Request
+policy = MemoryPolicy(mode=MemoryMode.PREFERRED, nodes=({node}, {node} + 1), first={node})
+plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=MemoryMode.PREFERRED, strict={strict}))
 plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
 settled = settle_memory(plan)
 print(settled.placements[0].memory.kernel_text, *(note.code for note in settled.notes))
@@ -181,8 +181,8 @@ def test_kernels_that_prefer_one_node_only_prefer_the_first():
 )
 def test_less_than_asked_is_told_and_leaves_nothing_set(nodes, message):
     before = read_policy()
-    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND))
-    policy = MemoryPolicy(mode=Memory.BIND, nodes=nodes, first=nodes[0])
+    plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
+    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, first=nodes[0])
     plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
     settled = settle_memory(plan)
     assert settled.placements[0].memory is None
@@ -194,14 +194,14 @@ def test_less_than_asked_is_told_and_leaves_nothing_set(nodes, message):
 
 
 @SINGLE
-@pytest.mark.parametrize("mode", [Memory.BIND, Memory.PREFERRED, Memory.INTERLEAVE])
+@pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
 def test_whatever_policy_there_was_is_put_back(mode):
     first = read_policy()
     outer = MemoryPolicy(mode=mode, nodes=(NUMBER,), first=NUMBER)
     with having_policy(outer):
         mine = read_policy()
         assert mine.mode == outer.kernel_mode
-        with having_policy(outer.replace(mode=Memory.BIND)):
+        with having_policy(outer.replace(mode=MemoryMode.BIND)):
             assert read_policy().mode == 2
         assert read_policy() == mine
     assert read_policy() == first
@@ -215,7 +215,7 @@ def spawned_policy():
 
 @SINGLE
 def test_workers_of_python_programs_have_the_policy():
-    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND, strict=True))
+    plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND, strict=True))
     before = read_policy()
     with package.placed(plan, 0):
         assert spawned_policy() == f"bind:{NUMBER}"
@@ -228,8 +228,8 @@ def test_workers_of_python_programs_have_the_policy():
 
 @SINGLE
 def test_workers_without_the_policy_are_warned_of():
-    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND))
-    policy = MemoryPolicy(mode=Memory.BIND, nodes=(NUMBER + 1,), first=NUMBER + 1)
+    plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
+    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=(NUMBER + 1,), first=NUMBER + 1)
     plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),))
     with pytest.warns(RuntimeWarning, match="no --memory bind for rank 0") as caught, package.placed(plan, 0):
         assert spawned_policy() == "default"
@@ -238,7 +238,7 @@ def test_workers_without_the_policy_are_warned_of():
 
 @SINGLE
 def test_a_thread_that_did_not_begin_it_cannot_give_the_policy_back():
-    plan = package.make_plan(package.read_machine(), package.Request(memory=Memory.BIND))
+    plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
     assert two_cpus()
     left = []
 

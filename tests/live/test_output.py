@@ -20,9 +20,9 @@ import pytest
 from ompbind.errors import LaunchError
 from ompbind.execution.output.channel import Channel, News, Stream
 from ompbind.execution.output.line_prefix import Lines, make_marks
-from ompbind.execution.output.multiplexer import Outlet
+from ompbind.execution.output.multiplexer import OutputMultiplexer
 from ompbind.execution.output.options import Output
-from ompbind.execution.output.writer import open_sink
+from ompbind.execution.output.writer import open_writer
 from tests.live.conftest import clean_environment, wait_until
 
 THROUGH = (sys.executable, str(Path(__file__).with_name("through.py")))
@@ -250,18 +250,18 @@ def test_the_first_write_after_the_reader_has_gone_brings_sigpipe(through):
 
 def test_a_stream_that_is_opened_after_the_reader_has_gone_has_no_reader_either():
     reader, writer = os.pipe()
-    sink = open_sink(writer, "standard output")
+    writer = open_writer(writer, "standard output")
     os.close(writer)
     os.close(reader)
-    sink.put((b"x",))
-    channel = Channel(sink, News())
+    writer.put((b"x",))
+    channel = Channel(writer, News())
     channel.flush()
     source, end = os.pipe()
     channel.add(Stream(0, source, Lines(1 << 10), make_marks(0)))
     with pytest.raises(BrokenPipeError):
         os.write(end, b"x")
     os.close(end)
-    os.close(sink.file)
+    os.close(writer.file)
 
 
 def test_a_full_disk_at_the_other_end_is_told_once(through):
@@ -428,15 +428,15 @@ def test_too_few_open_files_are_an_error_before_anything_starts(through):
 
 
 def test_open_files_that_run_out_later_name_the_rank():
-    outlet = Outlet(Output(tag=True), [0, 7])
+    multiplexer = OutputMultiplexer(Output(tag=True), [0, 7])
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        outlet.close_ends(*outlet.open_ends(0))
+        multiplexer.close_streams(*multiplexer.open_streams(0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         with pytest.raises(
             LaunchError, match="rank 7: what it would write to cannot be opened: Too many open"
         ):
-            outlet.open_ends(7)
+            multiplexer.open_streams(7)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 

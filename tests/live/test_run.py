@@ -248,14 +248,14 @@ def test_where_nobody_could_continue_it_the_run_is_not_stopped(start):
 def test_nothing_is_left_when_ompbind_is_killed(start, moment, victim):
     process = start("run", "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait")
     pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
     if moment == "stopped":
         for pid in pids[::2]:
             os.killpg(pid, signal.SIGSTOP)
-    os.kill(process.pid if victim == "front" else keeper, signal.SIGKILL)
+    os.kill(process.pid if victim == "front" else supervisor, signal.SIGKILL)
     assert process.wait(2) == (-9 if victim == "front" else 125)
     wait_until(
-        lambda: not [pid for pid in (*pids, keeper) if is_alive(pid)], "all ranks and the keeper gone", 2
+        lambda: not [pid for pid in (*pids, supervisor) if is_alive(pid)], "all ranks and the keeper gone", 2
     )
 
 

@@ -149,11 +149,11 @@ def test_a_job_without_a_shell_is_not_stopped(terminal):
     rank = ("sh", "-c", "echo keeper-$PPID-; exec sleep 60")
     screen = terminal(sys.executable, "-c", DESERTED, OMPBIND, "run", "--", *rank)
     screen.read_until(b"keeper-")
-    keeper = int(screen.seen.partition(b"-")[0])
-    front = parent_of(keeper)
+    supervisor = int(screen.seen.partition(b"-")[0])
+    front = parent_of(supervisor)
     os.kill(front, signal.SIGTSTP)
     time.sleep(0.3)
-    assert [state_of(pid) for pid in (front, keeper)] == ["S", "S"]
+    assert [state_of(pid) for pid in (front, supervisor)] == ["S", "S"]
     os.kill(front, signal.SIGTERM)
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.execution.verify.sampler import (
-    CALM_S,
-    FEW_CALM_S,
+    FEW_STABLE_S,
     LONGEST_S,
+    STABLE_S,
     Sampler,
-    find_families,
-    glimpse,
+    count_masks,
+    find_rank_processes,
 )
 from ompbind.procfs.reader import read_memory_policy, read_processes
 from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
@@ -91,7 +91,7 @@ def test_ranks_that_behave_are_one_line(start, tmp_path):
         words(line),
     )
     verified = json.loads(report.read_text())["verified"]
-    assert verified.pop("seen_s") > CALM_S
+    assert verified.pop("seen_s") > STABLE_S
     ranks = verified.pop("ranks")
     assert verified == {"level": "ok", "settled": True, "calm": True, "strict": False}
     numbers = ("rank", "threads", "outside", "narrowed", "stacked")
@@ -255,8 +255,8 @@ def test_it_is_said_between_the_lines_of_ranks(ompbind, tmp_path, output):
 def test_daemons_of_a_rank_are_its_own(ompbind):
     """A daemon has lost its parent, and left the group and the session of its rank."""
     first, second = two_cpus()
-    strays = f"setsid sh -c 'taskset -pc {first} $$ >/dev/null; sleep 60' & exit"
-    script = f"[ $RANK = 0 ] || ({strays}); sleep 60"
+    escaped = f"setsid sh -c 'taskset -pc {first} $$ >/dev/null; sleep 60' & exit"
+    script = f"[ $RANK = 0 ] || ({escaped}); sleep 60"
     required("taskset")
     done = ompbind(
         "run", "--verify=strict", *LIMIT, "--grace", "1", "-n", "2", "-m", parts(), "--", "sh", "-c", script
@@ -441,8 +441,8 @@ def look_until_settled(child, between=lambda: None):
 def test_looks_become_seldom_and_end_when_threads_have_settled(make_child):
     child = make_child()
     assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1]
-    assert (child.sampler.settled, child.sampler.calm) == (True, True)
-    (picture,) = child.sampler.pictures.values()
+    assert (child.sampler.settled, child.sampler.stable) == (True, True)
+    (picture,) = child.sampler.snapshots.values()
     (process,) = picture.processes
     assert (round(picture.seen_s, 1), len(process.threads)) == (3.1, 3)
 
@@ -450,7 +450,7 @@ def test_looks_become_seldom_and_end_when_threads_have_settled(make_child):
 def test_a_rank_with_fewer_threads_than_planned_is_waited_for(make_child):
     child = make_child(threads=4)
     assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7]
-    assert 6.3 < FEW_CALM_S < 12.7
+    assert 6.3 < FEW_STABLE_S < 12.7
 
 
 def test_threads_that_come_and_go_settle_as_long_as_they_are_alike(make_child):
@@ -467,7 +467,7 @@ def test_threads_that_come_and_go_settle_as_long_as_they_are_alike(make_child):
 
 
 def tids(child):
-    (process,) = child.sampler.pictures[0].processes
+    (process,) = child.sampler.snapshots[0].processes
     return {thread.tid for thread in process.threads}
 
 
@@ -475,7 +475,7 @@ def test_threads_that_become_ever_more_are_waited_for_no_longer_than_a_minute(ma
     child = make_child()
     looks = look_until_settled(child, lambda: child.do("start"))
     assert looks[-1] == LONGEST_S
-    assert (child.sampler.settled, child.sampler.calm) == (True, False)
+    assert (child.sampler.settled, child.sampler.stable) == (True, False)
 
 
 def test_a_mask_that_changes_is_seen(make_child):
@@ -490,9 +490,9 @@ def test_strays_are_those_of_two_looks(make_child):
     first, _ = two_cpus()
     child = make_child(cpus=CpuSet([first]))
     child.look()
-    assert child.sampler.strays == frozenset()
+    assert child.sampler.escaped == frozenset()
     child.look()
-    assert child.sampler.strays == {0}
+    assert child.sampler.escaped == {0}
 
 
 def test_the_memory_policy_of_a_process_is_read_from_its_first_area():
@@ -511,10 +511,10 @@ def test_the_memory_policy_of_a_process_is_read_from_its_first_area():
 def test_what_has_ended_is_nobody():
     child = subprocess.Popen(["true"])
     wait_until(lambda: not is_alive(child.pid), "its end")
-    families = find_families(read_processes(), {child.pid: 0}, "run")
+    families = find_rank_processes(read_processes(), {child.pid: 0}, "run")
     assert families == {0: set()}
     child.wait()
-    assert not glimpse([child.pid])
+    assert not count_masks([child.pid])
 
 
 @pytest.mark.parametrize(("before", "code"), [((), 0), (("numactl", "--interleave=all"), 125)])
@@ -529,6 +529,6 @@ def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before,
     assert done.returncode == (0 if code == 0 else done.returncode), done.stderr
     (rank,) = json.loads(report.read_text())["verified"]["ranks"]
     assert rank["memory"].startswith("interleave:" if before else "bind:")
-    assert [finding["code"] for finding in rank["findings"]] == (["memory"] if before else [])
+    assert [issue["code"] for issue in rank["findings"]] == (["memory"] if before else [])
     assert ("memory by bind:" in words(done.stderr)) == (not before)
     assert done.returncode == code

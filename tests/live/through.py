@@ -1,4 +1,4 @@
-"""Starts ranks whose output goes through an `Outlet`, with as little else as possible.
+"""Starts ranks whose output goes through an `OutputMultiplexer`, with as little else as possible.
 
     python tests/live/through.py -n N --output tag [--stats FILE] -- CMD...
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from ompbind.errors import LaunchError
-from ompbind.execution.output.multiplexer import Outlet
+from ompbind.execution.output.multiplexer import OutputMultiplexer
 from ompbind.execution.output.options import Output
 from ompbind.execution.rlimits import FileLimit
 
@@ -55,8 +55,8 @@ def read_peak_mib():
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
-def start(outlet, rank, cmd):
-    out, err = outlet.open_ends(rank)
+def start(multiplexer, rank, cmd):
+    out, err = multiplexer.open_streams(rank)
     try:
         return subprocess.Popen(
             cmd,
@@ -65,49 +65,49 @@ def start(outlet, rank, cmd):
             stderr=err if err >= 0 else None,
         )
     finally:
-        outlet.close_ends(out, err)
+        multiplexer.close_streams(out, err)
 
 
 class Watch:
     """The loop of a supervisor that does nothing but wait for the ranks and the outlet."""
 
-    def __init__(self, args, outlet):
-        self.args, self.outlet = args, outlet
+    def __init__(self, args, multiplexer):
+        self.args, self.multiplexer = args, multiplexer
         self.wakeups = self.messages = 0
         self.killed = []
         self.codes = {}
         self.epoll = select.epoll()
-        self.epoll.register(outlet, select.EPOLLIN)
+        self.epoll.register(multiplexer, select.EPOLLIN)
         self.live = {}
         self.next_at = time.monotonic() + args.chat if args.chat else None
 
     def run(self):
         for rank in range(self.args.n):
-            process = start(self.outlet, rank, self.args.cmd)
+            process = start(self.multiplexer, rank, self.args.cmd)
             pidfd = os.pidfd_open(process.pid)
             self.live[pidfd] = rank, process
             self.epoll.register(pidfd, select.EPOLLIN)
-        signal.signal(signal.SIGWINCH, lambda *_: self.outlet.set_size())
+        signal.signal(signal.SIGWINCH, lambda *_: self.multiplexer.set_size())
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 1)  # as the supervisor does: nobody waits for it
-        while self.live or not self.outlet.idle:
+        while self.live or not self.multiplexer.idle:
             self.step()
 
     def step(self):
         ready = self.epoll.poll(None if self.next_at is None else max(0.0, self.next_at - time.monotonic()))
         self.wakeups += 1
         for number, _ in ready:
-            if number == self.outlet.fileno():
-                self.outlet.work()
+            if number == self.multiplexer.fileno():
+                self.multiplexer.work()
             else:
                 self.reap(number)
-        for rank in self.outlet.broken_pty_ranks():
+        for rank in self.multiplexer.broken_pty_ranks():
             self.killed.append(rank)
             for other, process in self.live.values():
                 if other == rank:
                     process.send_signal(signal.SIGPIPE)
         if self.next_at is not None and time.monotonic() >= self.next_at:
-            self.outlet.say(f"ompbind: message {self.messages}\n  with a second line")
+            self.multiplexer.say(f"ompbind: message {self.messages}\n  with a second line")
             self.messages += 1
             self.next_at += self.args.chat
 
@@ -117,7 +117,7 @@ class Watch:
         self.epoll.unregister(number)
         os.close(number)
         if not self.live:
-            self.outlet.finish()
+            self.multiplexer.finish()
 
     def stats(self):
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -126,11 +126,11 @@ class Watch:
             "cpu_s": used.ru_utime + used.ru_stime,
             "wakeups": self.wakeups,
             "messages": self.messages,
-            "broken": self.outlet.broken,
-            "troubles": list(self.outlet.troubles),
+            "broken": self.multiplexer.broken,
+            "troubles": list(self.multiplexer.troubles),
             "killed": self.killed,
             "codes": [self.codes[rank] for rank in sorted(self.codes)],
-            "last_words": [self.outlet.last_words(rank) for rank in range(self.args.n)],
+            "last_words": [self.multiplexer.last_words(rank) for rank in range(self.args.n)],
         }
 
 
@@ -139,8 +139,8 @@ def main():
     try:
         output = make_output(args)
         FileLimit(args.n * output.files_of_a_rank)
-        outlet = Outlet(output, range(args.n))
-        watch = Watch(args, outlet)
+        multiplexer = OutputMultiplexer(output, range(args.n))
+        watch = Watch(args, multiplexer)
         watch.run()
     except LaunchError as error:
         print(f"{error.message}\nhint: {error.hint}", file=sys.stderr)

@@ -23,7 +23,7 @@ def traits(**columns):
 
 
 def shown(kinds):
-    return [(kind.name[0], str(kind.cpus), kind.strength, kind.told_by) for kind in kinds]
+    return [(kind.name[0], str(kind.cpus), kind.strength, kind.source) for kind in kinds]
 
 
 P, E = "performance", "efficiency"

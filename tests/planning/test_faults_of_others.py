@@ -19,7 +19,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, local_seats, make_command, make_thread_variables
+from ompbind.planning.rank_command import Job, make_command, make_local_identities, make_thread_variables
 from ompbind.planning.request import Bind, Request, Sharing
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.long import examples
@@ -49,7 +49,7 @@ def is_disjoint(made):
 
 def environments(made, base=None, **job):
     given_ = Job(argv=("app",), run_id="r", base=base or {}, **job)
-    return [make_command(made, seat, given_).env for seat in local_seats(made)]
+    return [make_command(made, identity, given_).env for identity in make_local_identities(made)]
 
 
 def renumbered(machine, numbers):

@@ -29,7 +29,7 @@ SECOND = DUAL.replace(
 )
 HYBRID = DUAL.replace(
     kinds=tuple(
-        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, told_by="type")
+        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, source="type")
         for name, cpus, strength in (
             ("performance", [*range(6), *range(8, 14)], 1024),
             ("efficiency", [6, 7, 14, 15], 512),

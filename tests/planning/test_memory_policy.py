@@ -14,7 +14,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Memory, Request
+from ompbind.planning.request import MemoryMode, Request
 from ompbind.report.export.numactl import render_numactl
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan import render_plan
@@ -26,7 +26,7 @@ DUAL = make_machine(Shape(packages=2, cores=4))
 
 
 def planned(machine=DUAL, mask=None, **options):
-    request = {"ranks": 2, "memory": Memory.BIND, **options}
+    request = {"ranks": 2, "memory": MemoryMode.BIND, **options}
     return make_plan(machine, Request(mask=parse_mask(mask) if mask else None, **request))
 
 
@@ -41,13 +41,13 @@ def told(plan):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"memory": Memory.LOCAL}, [None, None]),
+        ({"memory": MemoryMode.LOCAL}, [None, None]),
         ({}, ["bind:0", "bind:1"]),
-        ({"memory": Memory.PREFERRED}, ["prefer:0", "prefer:1"]),
-        ({"memory": Memory.INTERLEAVE}, ["interleave:0", "interleave:1"]),
+        ({"memory": MemoryMode.PREFERRED}, ["prefer:0", "prefer:1"]),
+        ({"memory": MemoryMode.INTERLEAVE}, ["interleave:0", "interleave:1"]),
         ({"ranks": 1}, ["bind:0-1"]),
-        ({"ranks": 1, "memory": Memory.PREFERRED}, ["prefer (many):0-1"]),
-        ({"ranks": 1, "memory": Memory.INTERLEAVE}, ["interleave:0-1"]),
+        ({"ranks": 1, "memory": MemoryMode.PREFERRED}, ["prefer (many):0-1"]),
+        ({"ranks": 1, "memory": MemoryMode.INTERLEAVE}, ["interleave:0-1"]),
         ({"strategy": "all"}, ["bind:0-1", "bind:0-1"]),
         ({"mask": "none"}, ["bind:0-1", "bind:0-1"]),
     ],
@@ -57,7 +57,7 @@ def test_ranks_have_the_nodes_of_their_cpus(options, expected):
 
 
 def test_the_first_node_has_the_most_cpus():
-    (one,) = planned(mask="3-6", ranks=1, memory=Memory.PREFERRED).placements
+    (one,) = planned(mask="3-6", ranks=1, memory=MemoryMode.PREFERRED).placements
     assert (one.memory.nodes, one.memory.first, one.memory.narrowed.kernel_text) == ((0, 1), 1, "prefer:1")
     (one,) = planned(mask="2-5", ranks=1).placements
     assert one.memory.first == 0
@@ -78,10 +78,10 @@ def without_memory(*numbers):
     [
         (DUAL, {}, ["bind:0", "bind:1"], {}),
         (DUAL, {"ranks": 1}, ["bind:0-1"], {"memory-several": "memory of rank 0 may come from several"}),
-        (DUAL, {"ranks": 1, "memory": Memory.INTERLEAVE}, ["interleave:0-1"], {}),
+        (DUAL, {"ranks": 1, "memory": MemoryMode.INTERLEAVE}, ["interleave:0-1"], {}),
         (
             DUAL,
-            {"memory": Memory.INTERLEAVE},
+            {"memory": MemoryMode.INTERLEAVE},
             ["interleave:0", "interleave:1"],
             {"memory-single": "memory of ranks 0-1 comes from one NUMA node: there is nothing"},
         ),
@@ -134,35 +134,35 @@ def test_what_is_decided_is_told(machine, options, expected, codes):
 
 def test_tables_and_json_have_policies_only_where_they_are_asked_for():
     assert "bind 1" in render_plan(planned())
-    assert "memory" not in render_plan(planned(memory=Memory.LOCAL)).replace("memory of", "")
+    assert "memory" not in render_plan(planned(memory=MemoryMode.LOCAL)).replace("memory of", "")
     ranks = plan_record(planned(ranks=1), [{}])["ranks"]
     assert ranks[0]["memory"] == {"mode": "bind", "nodes": [0, 1]}
-    assert plan_record(planned(ranks=1, memory=Memory.LOCAL), [{}])["ranks"][0]["memory"] is None
+    assert plan_record(planned(ranks=1, memory=MemoryMode.LOCAL), [{}])["ranks"][0]["memory"] is None
 
 
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("numactl", {"memory": Memory.LOCAL}, "--membind=0\n.*--membind=1"),
+        ("numactl", {"memory": MemoryMode.LOCAL}, "--membind=0\n.*--membind=1"),
         ("numactl", {}, "--membind=0\n.*--membind=1"),
-        ("numactl", {"memory": Memory.PREFERRED}, "--preferred=0\n.*--preferred=1"),
-        ("numactl", {"memory": Memory.PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
-        ("numactl", {"memory": Memory.INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
+        ("numactl", {"memory": MemoryMode.PREFERRED}, "--preferred=0\n.*--preferred=1"),
+        ("numactl", {"memory": MemoryMode.PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
+        ("numactl", {"memory": MemoryMode.INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
         ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
-        ("slurm", {"memory": Memory.INTERLEAVE}, None),
-        ("slurm", {"memory": Memory.PREFERRED}, None),
+        ("slurm", {"memory": MemoryMode.INTERLEAVE}, None),
+        ("slurm", {"memory": MemoryMode.PREFERRED}, None),
         ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
-        ("docker", {"memory": Memory.INTERLEAVE}, None),
-        ("systemd", {"memory": Memory.LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
+        ("docker", {"memory": MemoryMode.INTERLEAVE}, None),
+        ("systemd", {"memory": MemoryMode.LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
         (
             "systemd",
-            {"memory": Memory.INTERLEAVE, "ranks": 1},
+            {"memory": MemoryMode.INTERLEAVE, "ranks": 1},
             "NUMAPolicy=interleave\nNUMAMask=\nNUMAMask=0-1",
         ),
-        ("systemd", {"memory": Memory.PREFERRED, "ranks": 1}, None),
+        ("systemd", {"memory": MemoryMode.PREFERRED, "ranks": 1}, None),
         ("taskset", {}, None),
         ("vllm", {}, None),
-        ("rankfile", {"memory": Memory.PREFERRED}, None),
+        ("rankfile", {"memory": MemoryMode.PREFERRED}, None),
     ],
 )
 def test_other_launchers_are_told_what_they_know(name, options, expected):
@@ -184,10 +184,10 @@ def test_without_a_policy_numactl_is_told_nothing_of_memory():
 @pytest.mark.parametrize(
     ("mode", "nodes", "number"),
     [
-        (Memory.PREFERRED, (3,), 1),
-        (Memory.PREFERRED, (0, 3), 5),
-        (Memory.BIND, (0, 3), 2),
-        (Memory.INTERLEAVE, (3,), 3),
+        (MemoryMode.PREFERRED, (3,), 1),
+        (MemoryMode.PREFERRED, (0, 3), 5),
+        (MemoryMode.BIND, (0, 3), 2),
+        (MemoryMode.INTERLEAVE, (3,), 3),
     ],
 )
 def test_modes_are_numbers_of_the_kernel(mode, nodes, number):

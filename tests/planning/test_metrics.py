@@ -17,8 +17,8 @@ from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, POWER, SNC, plan
 
 HYBRID = (
-    CoreKind(name="performance", cpus=CpuSet.from_list("0-1,4-5,8-15"), strength=1024, told_by="type"),
-    CoreKind(name="efficiency", cpus=CpuSet.from_list("2-3,6-7"), strength=500, told_by="type"),
+    CoreKind(name="performance", cpus=CpuSet.from_list("0-1,4-5,8-15"), strength=1024, source="type"),
+    CoreKind(name="efficiency", cpus=CpuSet.from_list("2-3,6-7"), strength=500, source="type"),
 )
 
 

@@ -40,8 +40,8 @@ def machines(draw):
     strong = union(cores[: draw(st.integers(1, len(cores)))])
     weak = machine.online - strong
     kinds = (
-        CoreKind(name="performance", cpus=strong, strength=1024, told_by="type"),
-        CoreKind(name="efficiency", cpus=weak, strength=500, told_by="type"),
+        CoreKind(name="performance", cpus=strong, strength=1024, source="type"),
+        CoreKind(name="efficiency", cpus=weak, strength=500, source="type"),
     )
     return machine.replace(
         allowed=draw(st.just(machine.online) | some),

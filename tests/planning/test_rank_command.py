@@ -10,7 +10,13 @@ from ompbind.errors import RequestError
 from ompbind.execution.outcome import Exited, Outcome, describe, exit_code
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, find_changed, local_seats, make_command, parse_assignment
+from ompbind.planning.rank_command import (
+    Job,
+    find_changed,
+    make_command,
+    make_local_identities,
+    parse_assignment,
+)
 from ompbind.planning.rank_variables import find_rank
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
@@ -22,7 +28,7 @@ def commands(base=None, **job):
     request = Request(ranks=2, reserve=1)
     plan = make_plan(DUAL, request)
     made = Job(argv=("app", "-x"), run_id="r1", base=base or {}, **job)
-    return [make_command(plan, seat, made) for seat in local_seats(plan)]
+    return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
 
 
 def test_every_rank_is_told_who_it_is():
@@ -129,14 +135,14 @@ def test_values_are_filled_in_and_other_braces_stay():
 
 def test_order_of_cpus_is_published_when_it_is_not_that_of_numbers():
     plan = make_plan(DUAL, Request(mask=parse_mask("3,1")))
-    (seat,) = local_seats(plan)
-    env = make_command(plan, seat, Job(argv=("a",), run_id="r", base={}, extra=(("C", "{cpus}"),))).env
+    (identity,) = make_local_identities(plan)
+    env = make_command(plan, identity, Job(argv=("a",), run_id="r", base={}, extra=(("C", "{cpus}"),))).env
     assert (env["OMPBIND_CPUS"], env["C"]) == ("3,1", "3,1")
 
 
 def test_machines_that_cannot_bind_confine_nothing():
     plan = make_plan(DUAL.replace(bindable=False), Request())
-    command = make_command(plan, local_seats(plan)[0], Job(argv=("a",), run_id="r", base={}))
+    command = make_command(plan, make_local_identities(plan)[0], Job(argv=("a",), run_id="r", base={}))
     assert command.cpus is None
     assert command.env["OMP_PROC_BIND"] == "false"
     assert "OMP_PLACES" not in command.env

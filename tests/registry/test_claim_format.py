@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.occupancy import Claimant, LiveRun, find_kin, find_others
+from ompbind.planning.occupancy import Claimant, LiveRun, find_others, find_related_runs
 from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
 from ompbind.text import NAME_LIMIT, tidy
 from tests.planning.test_conflicts import live, plan
@@ -31,7 +31,7 @@ def test_the_runs_around_this_one_are_not_others():
 def test_ranks_of_one_job_are_kin_those_of_another_user_are_not():
     mine, foreign = live("0", "mine"), live("1", "mine", uid=5)
     assert find_others((mine, foreign), claimant(slot=1)) == (foreign,)
-    assert find_kin((mine, foreign), claimant(slot=1)) == (mine,)
+    assert find_related_runs((mine, foreign), claimant(slot=1)) == (mine,)
     assert find_others((mine, foreign), claimant()) == (mine, foreign)
 
 

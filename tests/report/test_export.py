@@ -16,7 +16,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, local_seats, make_variables, parse_assignment
+from ompbind.planning.rank_command import Job, make_local_identities, make_variables, parse_assignment
 from ompbind.planning.request import Bind, Request, Sharing
 from ompbind.report.export.table import FORMATS
 from tests.machines import Shape, make_machine
@@ -30,7 +30,7 @@ DUAL = Shape(packages=2, cores=4, smt=2)
 
 def variables_of(plan, *extra):
     job = Job(argv=(), run_id="plan", base={}, extra=tuple(parse_assignment(one) for one in extra))
-    return [make_variables(plan, seat, job) for seat in local_seats(plan)]
+    return [make_variables(plan, identity, job) for identity in make_local_identities(plan)]
 
 
 def render(name, plan, *extra):

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ompbind.inspection.sampling import Look, compare_looks
+from ompbind.inspection.sampling import Sample, compare_samples
 from ompbind.report.live_view import make_view
 from ompbind.report.text import Screen
 from tests.inspection.test_judge import cpus, process
@@ -22,11 +22,13 @@ def draw(cpu_count, processes, threads, room):
 
 
 def draw_inspection(seen, cpu_count, room):
-    now = Look(at_s=2.0, inspection=seen, cpus=tuple((cpu, cpu / cpu_count, 2.0) for cpu in range(cpu_count)))
+    now = Sample(
+        at_s=2.0, inspection=seen, cpus=tuple((cpu, cpu / cpu_count, 2.0) for cpu in range(cpu_count))
+    )
     before = now.replace(at_s=0.0, cpus=tuple((cpu, 0.0, 0.0) for cpu in range(cpu_count)))
     screen = io.StringIO()
     console = Console(file=screen, width=room.width, height=room.height, force_terminal=False)
-    console.print(make_view(compare_looks(before, now), "head", room))
+    console.print(make_view(compare_samples(before, now), "head", room))
     return screen.getvalue().rstrip("\n").split("\n")
 
 
@@ -70,11 +72,11 @@ def test_cpus_have_bars_and_what_does_not_fit_is_counted():
 def test_verdicts_are_told_by_what_they_are_called():
     narrow = rank(1, "2*3", "libgomp.so.1", pid=13, OMP_PLACES="cores", OMP_PROC_BIND="true")
     lines = draw_inspection(look_at(*OWN, rank(0, "0-1*2", pid=12), narrow), 4, Screen())
-    assert [line.rstrip().split("  ")[-1] for line in lines[2:5]] == ["verdict", "ok", "problem: narrowed"]
+    assert [line.rstrip().split("  ")[-1] for line in lines[2:5]] == ["verdict", "ok", "error: narrowed"]
 
 
 def test_what_is_wrong_between_ranks_is_told():
     lines = draw_inspection(look_at(*OWN, rank(0, "0-2", pid=12), rank(1, "2-3", pid=13)), 4, Screen())
-    assert "problem: outside" in lines[3]
-    assert lines[5].startswith("problem: shared (")
+    assert "error: outside" in lines[3]
+    assert lines[5].startswith("error: shared (")
     assert max(map(len, lines)) <= 80

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Exited, Outcome, Usage
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, local_seats, make_variables
+from ompbind.planning.rank_command import Job, make_local_identities, make_variables
 from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
@@ -21,7 +21,7 @@ from tests.report.test_run_summary import outcomes
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
 JOB = Job(argv=("./app", "a b"), run_id="night", base={})
-VARIABLES = tuple(make_variables(PLAN, seat, JOB) for seat in local_seats(PLAN))
+VARIABLES = tuple(make_variables(PLAN, identity, JOB) for identity in make_local_identities(PLAN))
 
 
 def rendered(*exits, **more):

@@ -40,7 +40,7 @@ def main():
     order = json.loads(sys.argv[1])
     seen = {
         "kernel": read_kernel(),
-        "allowed": told_by(Path("/proc/self/status").read_text(), "Cpus_allowed_list"),
+        "allowed": source(Path("/proc/self/status").read_text(), "Cpus_allowed_list"),
         # -p, not -J: with CPUs offline, util-linux 2.38 writes what is no JSON
         "lscpu": output("lscpu", "--online", "-p=CPU,NODE,SOCKET,CORE"),
         "topo": output(OMPBIND, "topo", "--format", "json"),
@@ -61,7 +61,7 @@ def read_kernel():
     return {str(path): path.read_text() for pattern in KERNEL.split() for path in sys_.glob(pattern)}
 
 
-def told_by(status, key):
+def source(status, key):
     return next(line.split(":")[1].strip() for line in status.splitlines() if line.startswith(f"{key}:"))
 
 
@@ -109,7 +109,7 @@ def read_ranks(folder):
             continue
         env = dict(item.split("=", 1) for item in environ.split("\0"))
         memory = [line.split(" ", 1)[1] for line in status.splitlines() if " stack " in line]
-        ranks[path.name] = {"env": env, "allowed": told_by(status, "Cpus_allowed_list"), "memory": memory}
+        ranks[path.name] = {"env": env, "allowed": source(status, "Cpus_allowed_list"), "memory": memory}
     return ranks
 
 

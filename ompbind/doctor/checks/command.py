@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ompbind.doctor.facts import Command, Surroundings
-from ompbind.doctor.issue import Finding, note, ok, problem
+from ompbind.doctor.facts import CommandFacts, HostFacts
+from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.openmp.runtimes import OmpRuntime, find_ending
 from ompbind.programs.library_catalog import KINDS, PACKAGES
 from ompbind.programs.workload import Found, How
@@ -16,14 +16,14 @@ _WANTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.I
 """The libraries that vLLM's CPU workers want, and what becomes faster with them."""
 
 
-def check_command(here: Surroundings) -> Iterator[Finding]:
+def check_command(here: HostFacts) -> Iterator[HostIssue]:
     """Tell what a command would run, or why it would not."""
     command, work = here.command, here.workload
     if command is None:
         return
     name, arch = command.argv[0], here.machine.arch if here.machine else ""
     if command.error:
-        yield problem("command", command.error, "no rank can be started", command.hint or "give its path")
+        yield error("command", command.error, "no rank can be started", command.hint or "give its path")
     elif not work.program:
         yield ok("command", f"{name}: what it runs in the end its file does not tell")
     elif command.arch and arch and not _runs_on(command.arch, arch):
@@ -41,7 +41,7 @@ def _runs_on(arch: str, machine: str) -> bool:
     ) or machine in ("unknown", "")  # fmt: skip
 
 
-def _python(command: Command, site: str) -> str:
+def _python(command: CommandFacts, site: str) -> str:
     if command.python is None:
         return ""
     major, minor = command.python
@@ -49,7 +49,7 @@ def _python(command: Command, site: str) -> str:
     return f" (Python {major}.{minor}{isolated}; packages in {site or 'none'})"
 
 
-def check_runtimes(here: Surroundings) -> Iterator[Finding]:
+def check_runtimes(here: HostFacts) -> Iterator[HostIssue]:
     """Look for OpenMP runtimes that get in each other's way."""
     runtimes = list(here.workload.runtimes())
     if not runtimes:
@@ -70,7 +70,7 @@ def _name(one: Found) -> str:
     return f"{one.library.kind.label}{version} ({one.how}: {one.by})"
 
 
-def _abort(runtimes: list[Found]) -> Iterator[Finding]:
+def _abort(runtimes: list[Found]) -> Iterator[HostIssue]:
     """Look for two runtimes that end a process which loads them both."""
     ending = find_ending({one.library.family for one in runtimes})
     if ending is None:
@@ -78,13 +78,13 @@ def _abort(runtimes: list[Found]) -> Iterator[Finding]:
     *both, message = ending
     pair = [next(one for one in runtimes if one.library.family is family) for family in both]
     found, sure = " and ".join(map(_name, pair)), all(one.how is not How.AVAILABLE for one in pair)
-    make = problem if sure else note
+    make = error if sure else note
     why = f"a process that starts both is ended by the second one ({message})"
     remedy = "keep one of them: preload none, or the one that the program needs"
     yield make("OpenMP runtimes", found, why, remedy)
 
 
-def _narrow(runtimes: list[Found], told: str) -> Iterator[Finding]:
+def _narrow(runtimes: list[Found], told: str) -> Iterator[HostIssue]:
     """Look for several runtimes, of which one narrows what the others see."""
     families = (one.library.family for one in runtimes)
     narrowing = next((one for one in families if one and one.facts.narrows_at_load), None)
@@ -98,7 +98,7 @@ def _narrow(runtimes: list[Found], told: str) -> Iterator[Finding]:
     yield note("OpenMP runtimes", f"several: {told}", why, remedy)
 
 
-def _fork(runtimes: list[Found]) -> Iterator[Finding]:
+def _fork(runtimes: list[Found]) -> Iterator[HostIssue]:
     """Look for a runtime whose forked children crash when it has places."""
     for one in runtimes:
         family = one.library.family
@@ -111,7 +111,7 @@ def _fork(runtimes: list[Found]) -> Iterator[Finding]:
         return
 
 
-def check_preloadable(here: Surroundings) -> Iterator[Finding]:
+def check_preloadable(here: HostFacts) -> Iterator[HostIssue]:
     """Tell which libraries could be preloaded, and which of them the command wants."""
     loaded = {one.library.kind.name for one in here.workload.libraries if one.how is How.PRELOADED}
     wanted = _wanted(here)
@@ -133,7 +133,7 @@ def check_preloadable(here: Surroundings) -> Iterator[Finding]:
         yield ok("to preload", f"not found: {', '.join(missing)}")
 
 
-def _wanted(here: Surroundings) -> set[str]:
+def _wanted(here: HostFacts) -> set[str]:
     """Return what the command wants to have preloaded, as far as it is made for this machine."""
     if here.command is None or "vllm" not in here.command.packages:
         return set()
@@ -142,7 +142,7 @@ def _wanted(here: Surroundings) -> set[str]:
     return {name for name, family in families.items() if family is None or family.runs_on(arch)}
 
 
-def check_pools(here: Surroundings) -> Iterator[Finding]:
+def check_pools(here: HostFacts) -> Iterator[HostIssue]:
     """Tell of thread pools that neither the affinity mask nor a variable can size."""
     command = here.command
     if command is None or command.error:
@@ -157,7 +157,7 @@ _COUNT_ALL = "count all CPUs of the machine: with a mask of 1 CPU of 2 they took
 _TOO_MANY = "each of n ranks has threads for all CPUs, n times too many"
 
 
-def _find_pools(here: Surroundings, command: Command) -> Iterator[Finding]:
+def _find_pools(here: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     if command.python and (command.python < (3, 13) or command.isolated):
         series = f"Python {command.python[0]}.{command.python[1]}"
         lacks = "being isolated" if command.python >= (3, 13) else "which 3.13 does"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.doctor.facts import Permission, Surroundings
-from ompbind.doctor.issue import Finding, note, ok, problem
+from ompbind.doctor.facts import HostFacts, Permission
+from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.rank_variables import OMPBIND_RANK
 
@@ -15,14 +15,14 @@ SHARED = (
 )
 
 
-def check_machine(here: Surroundings) -> Iterator[Finding]:
+def check_machine(here: HostFacts) -> Iterator[HostIssue]:
     """Tell whether the machine can be read, and bind processes at all."""
     machine = here.machine
     if machine is None:
-        yield problem("machine", here.error, "nothing can be planned", "see 'ompbind topo'")
+        yield error("machine", here.error, "nothing can be planned", "see 'ompbind topo'")
     elif not machine.bindable:
         why = "ranks get thread counts only, and move between all CPUs"
-        yield problem("machine", "this system cannot bind processes to CPUs", why, "run on Linux")
+        yield error("machine", "this system cannot bind processes to CPUs", why, "run on Linux")
     elif machine.remarks:
         why = "plans follow what is told of cores, caches and nodes"
         remedy = "compare 'ompbind topo' with what you know; a mask (-m) names CPUs whatever they share"
@@ -31,7 +31,7 @@ def check_machine(here: Surroundings) -> Iterator[Finding]:
         yield ok("machine", f"{count(len(machine.at(Level.CORE)), 'core')}, {machine.arch}")
 
 
-def check_cpus(here: Surroundings) -> Iterator[Finding]:
+def check_cpus(here: HostFacts) -> Iterator[HostIssue]:
     """Compare the CPUs that may be used with those that are online."""
     machine = here.machine
     if machine is None:
@@ -46,23 +46,23 @@ def check_cpus(here: Surroundings) -> Iterator[Finding]:
         yield note("CPUs", found, f"{why} on these", _widen(here, machine))
     else:
         why = "all ranks and threads take turns on it: two busy threads take twice as long"
-        yield problem("CPUs", found, why, _widen(here, machine))
+        yield error("CPUs", found, why, _widen(here, machine))
 
 
-def _find_narrowing(here: Surroundings, machine: Machine) -> tuple[bool, bool]:
+def _find_narrowing(here: HostFacts, machine: Machine) -> tuple[bool, bool]:
     """Tell whether the cpuset of the control group leaves CPUs out, and whether the affinity mask does."""
     usable = machine.online if here.cpuset is None else machine.online & here.cpuset
     return usable != machine.online, machine.allowed != usable
 
 
-def _narrowed_by(here: Surroundings, machine: Machine) -> str:
+def _narrowed_by(here: HostFacts, machine: Machine) -> str:
     if here.inside:
         return f"the run around it (rank {here.env[OMPBIND_RANK]})"
     causes = ("the cpuset of its control group", "the affinity mask that it was started with")
     return " and ".join(compress(causes, _find_narrowing(here, machine)))
 
 
-def _widen(here: Surroundings, machine: Machine) -> str:
+def _widen(here: HostFacts, machine: Machine) -> str:
     """Say who can be asked for more CPUs."""
     if here.inside:
         return "none needed: a rank has its own CPUs"
@@ -76,7 +76,7 @@ def _widen(here: Surroundings, machine: Machine) -> str:
     return "; ".join(compress(ways, _find_narrowing(here, machine)))
 
 
-def check_cores(here: Surroundings) -> Iterator[Finding]:
+def check_cores(here: HostFacts) -> Iterator[HostIssue]:
     """Look for cores of which only some hardware threads may be used: others may use the rest."""
     machine = here.machine
     if machine is None or machine.allowed == machine.online:
@@ -90,7 +90,7 @@ def check_cores(here: Surroundings) -> Iterator[Finding]:
         yield note("cores", found, why, "ask for whole cores, or leave these out: -m 'all,^CPUS'")
 
 
-def check_offline(here: Surroundings) -> Iterator[Finding]:
+def check_offline(here: HostFacts) -> Iterator[HostIssue]:
     """Look for CPUs that are switched off; siblings that are off together with SMT are meant to be."""
     machine = here.machine
     if machine is None or not machine.offline:
@@ -104,9 +104,9 @@ def check_offline(here: Surroundings) -> Iterator[Finding]:
     yield note("offline CPUs", found, why, f"if they are wanted, as root: echo 1 > {file}")
 
 
-def check_apart(here: Surroundings) -> Iterator[Finding]:
+def check_excluded(here: HostFacts) -> Iterator[HostIssue]:
     """Look for CPUs that the kernel keeps other work off."""
-    reasons = here.machine.reasons_apart if here.machine else ()
+    reasons = here.machine.exclusion_reasons if here.machine else ()
     for name, cpus in reasons:
         why = "only masks that name them use them"
         if name == "isolated":
@@ -115,7 +115,7 @@ def check_apart(here: Surroundings) -> Iterator[Finding]:
         yield note("CPUs set apart", f"{named('CPU', cpus)}: {name}", why, remedy)
 
 
-def check_smt(here: Surroundings) -> Iterator[Finding]:
+def check_smt(here: HostFacts) -> Iterator[HostIssue]:
     """Tell how many hardware threads cores have, and what ompbind makes of them."""
     machine = here.machine
     if machine is None:
@@ -129,7 +129,7 @@ def check_smt(here: Surroundings) -> Iterator[Finding]:
         yield ok("SMT", f"{most} hardware threads per core: ranks get {used}, all with --smt all")
 
 
-def check_quota(here: Surroundings) -> Iterator[Finding]:
+def check_quota(here: HostFacts) -> Iterator[HostIssue]:
     """Compare the CPU time that the control group may use with its CPUs."""
     machine = here.machine
     if machine is None:
@@ -148,12 +148,12 @@ def check_quota(here: Surroundings) -> Iterator[Finding]:
     yield note("CPU quota", found, why, remedy)
 
 
-def check_bind_call(here: Surroundings) -> Iterator[Finding]:
+def check_bind_call(here: HostFacts) -> Iterator[HostIssue]:
     """Tell whether the kernel lets a process bind itself."""
     if here.may_bind is Permission.REFUSED:
         why = "no rank can be started on CPUs of its own"
         remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then --mask none"
-        yield problem("sched_setaffinity", "is refused to this process", why, remedy)
+        yield error("sched_setaffinity", "is refused to this process", why, remedy)
     else:
         yield ok("sched_setaffinity", *_told(here.may_bind))
 
@@ -162,7 +162,7 @@ def _told(permission: Permission) -> tuple[str, ...]:
     return ("is permitted",) if permission is Permission.GRANTED else ()
 
 
-def check_runs(here: Surroundings) -> Iterator[Finding]:
+def check_runs(here: HostFacts) -> Iterator[HostIssue]:
     """Look for live runs on the same CPUs."""
     if here.runs is None:
         yield ok("other runs")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from ompbind.doctor.checks.cpus import SHARED
-from ompbind.doctor.facts import Surroundings
-from ompbind.doctor.issue import Finding, note, ok, problem
+from ompbind.doctor.facts import HostFacts
+from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.openmp.runtimes import DISABLED, KMP_AFFINITY, KMP_MODIFIERS, NO_RESPECT, SPINS, SUBSETS
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, split_words
 from ompbind.planning.rank_variables import OMPBIND_RANK
@@ -22,14 +22,14 @@ _SPINS = (
 _NO = {"false", "0", "no", "off", ".f.", ".false."}
 
 
-Holds = Callable[[str, Surroundings], bool]
+Holds = Callable[[str, HostFacts], bool]
 
 
-def _always(value: str, here: Surroundings) -> bool:
+def _always(value: str, here: HostFacts) -> bool:
     return True
 
 
-def _empty(value: str, here: Surroundings) -> bool:
+def _empty(value: str, here: HostFacts) -> bool:
     return not value.strip()
 
 
@@ -37,20 +37,20 @@ def _has(*words: str) -> Holds:
     return lambda value, here: bool(set(words) & split_words(value))
 
 
-def _yes(value: str, here: Surroundings) -> bool:
+def _yes(value: str, here: HostFacts) -> bool:
     return value.strip().lower() not in _NO
 
 
-def _binds(here: Surroundings) -> bool:
+def _binds(here: HostFacts) -> bool:
     return _yes(here.env.get("OMP_PROC_BIND", ""), here)
 
 
-def _no_number(value: str, here: Surroundings) -> bool:
+def _no_number(value: str, here: HostFacts) -> bool:
     numbers = [word.strip() for word in value.split(",")]
     return not all(word.isascii() and word.isdigit() and int(word[:9]) for word in numbers)
 
 
-def _too_many(value: str, here: Surroundings) -> bool:
+def _too_many(value: str, here: HostFacts) -> bool:
     first = value.partition(",")[0].strip()
     most = len(here.machine.allowed) if here.machine else 0
     return most > 0 and not _no_number(first, here) and (len(first) > 6 or int(first) > most)
@@ -125,7 +125,7 @@ For each variable the first row that holds is told.
 """
 
 
-def check_variables(here: Surroundings) -> Iterator[Finding]:
+def check_variables(here: HostFacts) -> Iterator[HostIssue]:
     """Look for variables that would move, narrow or multiply threads."""
     if here.inside:
         yield ok("variables", f"those of rank {here.env[OMPBIND_RANK]} of the run around it")
@@ -136,7 +136,7 @@ def check_variables(here: Surroundings) -> Iterator[Finding]:
         yield ok("variables", "none that would move or narrow threads")
 
 
-def _find_wrong(here: Surroundings) -> Iterator[Finding]:
+def _find_wrong(here: HostFacts) -> Iterator[HostIssue]:
     for name in dict.fromkeys(name for name, _, _ in RULES):
         value = here.env.get(name)
         for row, holds, why in RULES:
@@ -145,7 +145,7 @@ def _find_wrong(here: Surroundings) -> Iterator[Finding]:
                 break
 
 
-def _judge(name: str, value: str, why: str, here: Surroundings) -> Finding:
+def _judge(name: str, value: str, why: str, here: HostFacts) -> HostIssue:
     """Make the finding of a variable: a note, except for what burns a quota, which ranks inherit."""
     found = f"is {value!r}"
     if name in DEFEATING or name in THREAD_COUNTS:
@@ -154,11 +154,11 @@ def _judge(name: str, value: str, why: str, here: Surroundings) -> Finding:
         return note(name, found, why, remedy)
     if name in dict(SPINS) and here.machine and (here.machine.quota or 1e9) < len(here.machine.allowed):
         why += "; here that uses up the CPU quota, and then all threads are stopped"
-        return problem(name, found, why, f"unset {name}")
+        return error(name, found, why, f"unset {name}")
     return note(name, found, why, f"unset {name}")
 
 
-def check_options(here: Surroundings) -> Iterator[Finding]:
+def check_options(here: HostFacts) -> Iterator[HostIssue]:
     """Tell which variables are options of every command of ompbind, and which of them switch binding off."""
     for name in here.options:
         value = here.env.get(name)
@@ -171,11 +171,11 @@ def check_options(here: Surroundings) -> Iterator[Finding]:
             yield ok(name, f"is {value!r}: an option of every run")
 
 
-def check_preloads(here: Surroundings) -> Iterator[Finding]:
+def check_preloads(here: HostFacts) -> Iterator[HostIssue]:
     """Look at what LD_PRELOAD names."""
     for trouble in here.workload.troubles:
         why = "programs run without it"
-        yield problem(
+        yield error(
             "LD_PRELOAD", trouble.removeprefix("LD_PRELOAD "), why, "correct it: LD_PRELOAD=PATH, or unset it"
         )
     if here.workload.troubles:

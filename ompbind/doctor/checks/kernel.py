@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ompbind.cpuset import count, named
-from ompbind.doctor.facts import Permission, Surroundings
-from ompbind.doctor.issue import UNKNOWN, Finding, note, ok
+from ompbind.doctor.facts import HostFacts, Permission
+from ompbind.doctor.issue import UNKNOWN, HostIssue, note, ok
 
 # What is worth telling: more CPU time given to others by the host, less free memory, or more swapped out.
 STOLEN, SCARCE, SWAPPED = 0.01, 0.05, 0.01
@@ -17,7 +17,7 @@ _FEATURES = (
 """What kernels before a version lack, which matters to a binding."""
 
 
-def check_memory_call(here: Surroundings) -> Iterator[Finding]:
+def check_memory_call(here: HostFacts) -> Iterator[HostIssue]:
     """Tell whether the kernel lets a process choose the NUMA nodes of its memory."""
     permission, several = here.may_place_memory, len(_nodes_with_memory(here)) > 1
     if permission is Permission.UNKNOWN:
@@ -35,12 +35,12 @@ def check_memory_call(here: Surroundings) -> Iterator[Finding]:
         yield note("set_mempolicy", found, why, remedy)
 
 
-def _nodes_with_memory(here: Surroundings) -> list[int]:
+def _nodes_with_memory(here: HostFacts) -> list[int]:
     nodes = here.machine.nodes if here.machine else ()
     return [node.number for node in nodes if node.memory_bytes != 0]
 
 
-def check_balancing(here: Surroundings) -> Iterator[Finding]:
+def check_balancing(here: HostFacts) -> Iterator[HostIssue]:
     """Look whether the kernel moves memory between NUMA nodes on its own."""
     setting, nodes = here.kernel.numa_balancing, _nodes_with_memory(here)
     if setting is None or len(nodes) < 2:
@@ -52,7 +52,7 @@ def check_balancing(here: Surroundings) -> Iterator[Finding]:
         yield ok("NUMA balancing", "off")
 
 
-def check_memory(here: Surroundings) -> Iterator[Finding]:
+def check_memory(here: HostFacts) -> Iterator[HostIssue]:
     """Look for nodes, or a machine, without free memory."""
     rooms = here.memory.nodes if len(here.memory.nodes) > 1 else tuple(filter(None, [here.memory.machine]))
     least = min((room.share_free for room in rooms), default=1.0)
@@ -70,7 +70,7 @@ def check_memory(here: Surroundings) -> Iterator[Finding]:
             yield note("memory", found, why, "end what uses it; 'ompbind topo' and /proc/meminfo tell more")
 
 
-def check_swap(here: Surroundings) -> Iterator[Finding]:
+def check_swap(here: HostFacts) -> Iterator[HostIssue]:
     """Look whether memory has been swapped out."""
     total, used, memory = here.memory.swap_total, here.memory.swap_used, here.memory.machine
     if total is None or used is None or memory is None:
@@ -83,7 +83,7 @@ def check_swap(here: Surroundings) -> Iterator[Finding]:
         yield ok("swap", f"{used >> 20} of {total >> 20} MiB in use" if total else "none")
 
 
-def check_huge_pages(here: Surroundings) -> Iterator[Finding]:
+def check_huge_pages(here: HostFacts) -> Iterator[HostIssue]:
     """Look whether programs can have transparent huge pages."""
     if here.kernel.huge_pages == "never":
         why = "programs with large arrays get small pages, although they ask for large ones"
@@ -96,7 +96,7 @@ def check_huge_pages(here: Surroundings) -> Iterator[Finding]:
         yield ok("huge pages")
 
 
-def check_frequencies(here: Surroundings) -> Iterator[Finding]:
+def check_frequencies(here: HostFacts) -> Iterator[HostIssue]:
     """Look whether frequencies are held down, or differ between CPUs."""
     power = here.power
     if not power.governors:
@@ -122,7 +122,7 @@ def check_frequencies(here: Surroundings) -> Iterator[Finding]:
         yield note("frequency", f"governor {told}", why, remedy)
 
 
-def check_stolen(here: Surroundings) -> Iterator[Finding]:
+def check_stolen(here: HostFacts) -> Iterator[HostIssue]:
     """Look whether the host of a virtual machine gives its CPUs to others."""
     stolen = here.kernel.stolen
     if stolen is None:
@@ -135,7 +135,7 @@ def check_stolen(here: Surroundings) -> Iterator[Finding]:
         yield ok("stolen time", f"{100 * stolen:.1f} % since boot")
 
 
-def check_kernel(here: Surroundings) -> Iterator[Finding]:
+def check_kernel(here: HostFacts) -> Iterator[HostIssue]:
     """Look for what an old kernel lacks."""
     version = here.kernel.version
     if version is None:
@@ -148,7 +148,7 @@ def check_kernel(here: Surroundings) -> Iterator[Finding]:
         yield ok("kernel", here.kernel.release)
 
 
-def check_container(here: Surroundings) -> Iterator[Finding]:
+def check_container(here: HostFacts) -> Iterator[HostIssue]:
     """Tell whether this is a container, whose limits are set from outside."""
     if here.kernel.container:
         nodes = count(len(_nodes_with_memory(here)) or 1, "NUMA node")

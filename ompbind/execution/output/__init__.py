@@ -5,15 +5,15 @@ To add a form of output: a field of `options.Output`, and the stream in `multipl
 
 A child's line -> the terminal, with --output tag:
 
-    rank 2 writes b"ready\\n"                to the end that `Outlet.open_ends` gave it     multiplexer.py
+    rank 2 writes b"ready\\n"                to the end that `OutputMultiplexer.open_streams` gave it     multiplexer.py
       | pipe, or pseudo-terminal with --pty                                               ptys.py
     `Stream` of rank 2: its source is readable                                            channel.py
     `Channel.readers`, the epoll of all streams that lead to standard output
-    `Outlet.fileno()`, the epoll of all channels: the supervisor's loop wakes up          multiplexer.py
-      | `Outlet.work` -> `Channel.pour` -> `_take_turns` -> `_read`: a block of each      channel.py
+    `OutputMultiplexer.fileno()`, the epoll of all channels: the supervisor's loop wakes up          multiplexer.py
+      | `OutputMultiplexer.work` -> `Channel.pour` -> `_take_turns` -> `_read`: a block of each      channel.py
       |   `_distribute`: written to RANK.out with --log-dir                             log_files.py
     `Lines.take(block, marks)`: b"[2] ready\\n", and what is no whole line is held         line_prefix.py
-    `Sink.put`, and `Sink.flush` once 64 KiB or all streams are gathered                  writer.py
-      | it would wait: `Outlet._settle` pauses the channel, nothing is read, rank 2 waits multiplexer.py
+    `NonBlockingWriter.put`, and `NonBlockingWriter.flush` once 64 KiB or all streams are gathered                  writer.py
+      | it would wait: `OutputMultiplexer._settle` pauses the channel, nothing is read, rank 2 waits multiplexer.py
     os.writev                                                                             the terminal
 """

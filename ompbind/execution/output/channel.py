@@ -12,7 +12,7 @@ from collections import deque
 
 from ompbind.execution.output.line_prefix import Lines, Marks, add_stamp
 from ompbind.execution.output.log_files import write_whole
-from ompbind.execution.output.writer import Sink
+from ompbind.execution.output.writer import NonBlockingWriter
 
 _BLOCK = 128 << 10  # bytes that are read of one stream at once
 _GATHER = 64 << 10  # bytes that are gathered, from one stream or many, before they are written
@@ -62,8 +62,8 @@ class Channel:
     yet, `_lost` is set once the sink is broken and the streams know it, `_ending` when all ranks have ended.
     """
 
-    def __init__(self, sink: Sink, news: News, *, stamped: bool = False) -> None:
-        self.sink = sink
+    def __init__(self, writer: NonBlockingWriter, news: News, *, stamped: bool = False) -> None:
+        self.writer = writer
         self.readers = select.epoll()
         self.streams: dict[int, Stream] = {}
         self.paused = False
@@ -103,8 +103,8 @@ class Channel:
 
     def flush(self) -> bool:
         """Write what waits, and tell whether the sink takes more."""
-        free = self.sink.flush()
-        if self.sink.broken and not self._lost:
+        free = self.writer.flush()
+        if self.writer.broken and not self._lost:
             self._lose()
         return free
 
@@ -120,7 +120,7 @@ class Channel:
             stream = self.streams.get(self._ready.popleft())
             if stream:
                 self._read(stream, stamp)
-                if self.sink.size >= _GATHER and not self.flush():
+                if self.writer.size >= _GATHER and not self.flush():
                     return False  # those that had no turn are first when it goes on
         return self.flush()
 
@@ -152,7 +152,7 @@ class Channel:
         if self._lost:
             self._refuse(stream, written=True)
         else:
-            self.sink.put(stream.lines.take(block, add_stamp(stream.marks, stamp)))
+            self.writer.put(stream.lines.take(block, add_stamp(stream.marks, stamp)))
 
     def _log(self, stream: Stream, block: bytes) -> None:
         """Write to the log file; when it takes no more it is given up, and all else goes on."""
@@ -167,8 +167,8 @@ class Channel:
     def _lose(self) -> None:
         """Note that the sink is broken: let ranks notice that write only there."""
         self._lost = True
-        if self.sink.trouble:
-            self._news.troubles.append(self.sink.trouble)
+        if self.writer.trouble:
+            self._news.troubles.append(self.writer.trouble)
         for stream in list(self.streams.values()):
             self._refuse(stream)
 
@@ -189,7 +189,7 @@ class Channel:
 
     def _end(self, stream: Stream, stamp: bytes) -> None:
         if not self._lost:
-            self.sink.put(stream.lines.end(add_stamp(stream.marks, stamp)))
+            self.writer.put(stream.lines.end(add_stamp(stream.marks, stamp)))
         self._close(stream)
 
     def _close(self, stream: Stream) -> None:

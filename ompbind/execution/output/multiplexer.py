@@ -16,7 +16,7 @@ from ompbind.execution.output.line_prefix import Lines, last_lines, line_limit, 
 from ompbind.execution.output.log_files import ERR, OUT, log_path, make_folder, open_log, read_tail
 from ompbind.execution.output.options import Output
 from ompbind.execution.output.ptys import open_pipe, open_pty, open_terminal, pipe_size, read_size, set_size
-from ompbind.execution.output.writer import open_sink, same_file
+from ompbind.execution.output.writer import open_writer, same_file
 from ompbind.execution.rlimits import check_files
 
 _OUT, _ERR = 1, 2
@@ -25,10 +25,10 @@ _FULL = "'ulimit -n' tells how many files may be open, /proc/sys/kernel/pty/max 
 _NAMES = {_OUT: "standard output", _ERR: "standard error"}
 
 
-class Outlet:
+class OutputMultiplexer:
     """Where all output of one run goes through.
 
-    `open_ends` makes what a rank writes to. Whenever `fileno()` is readable, `work()` does what can be done
+    `open_streams` makes what a rank writes to. Whenever `fileno()` is readable, `work()` does what can be done
     without waiting. `say` writes messages between the lines of ranks.
     """
 
@@ -56,23 +56,23 @@ class Outlet:
             self._channel(_OUT)
             self._channel(_ERR)
 
-    def open_ends(self, rank: int) -> tuple[int, int]:
+    def open_streams(self, rank: int) -> tuple[int, int]:
         """Open what a rank is to have as standard output and error, -1 for ours; raises LaunchError."""
         if not self._output.tag and self._output.folder is None:
             return -1, -1
         out = -1
         try:
-            out = self._open_end(rank, _OUT)
-            return out, self._open_end(rank, _ERR)
+            out = self._open_stream(rank, _OUT)
+            return out, self._open_stream(rank, _ERR)
         except LaunchError:
-            self.close_ends(out)  # which ends its stream
+            self.close_streams(out)  # which ends its stream
             raise
         except OSError as error:
-            self.close_ends(out)
+            self.close_streams(out)
             wrong = f"rank {rank}: what it would write to cannot be opened: {error.strerror}"
             raise LaunchError(wrong, hint=_FULL) from error
 
-    def close_ends(self, *ends: int) -> None:
+    def close_streams(self, *ends: int) -> None:
         """Close what a rank writes to here, once the rank has it."""
         for end in ends:
             if end >= 0:
@@ -93,7 +93,7 @@ class Outlet:
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         data = text.encode(encoding, "backslashreplace")
         channel = self._channel(_ERR)
-        channel.sink.put((data if data.endswith(b"\n") else data + b"\n",))
+        channel.writer.put((data if data.endswith(b"\n") else data + b"\n",))
         if not channel.paused:
             self._settle(channel, channel.flush())
 
@@ -110,17 +110,17 @@ class Outlet:
     @property
     def idle(self) -> bool:
         """Tell whether everything has been written and every stream has ended."""
-        return not any(channel.streams or channel.sink.size for channel in self._channels.values())
+        return not any(channel.streams or channel.writer.size for channel in self._channels.values())
 
     @property
     def written(self) -> int:
         """The bytes that have been written so far to standard output and error."""
-        return sum(channel.sink.written for channel in set(self._channels.values()))
+        return sum(channel.writer.written for channel in set(self._channels.values()))
 
     @property
     def broken(self) -> bool:
         """Tell whether standard output or error cannot be written any more: its reader has gone, or worse."""
-        return any(channel.sink.broken for channel in self._channels.values())
+        return any(channel.writer.broken for channel in self._channels.values())
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ class Outlet:
             if not stream.closed:
                 set_size(stream.source, size)
 
-    def _open_end(self, rank: int, number: int) -> int:
+    def _open_stream(self, rank: int, number: int) -> int:
         """Open what a rank writes to as a standard file; raises OSError and LaunchError.
 
         It is the log file itself, or one end of a pipe or pseudo-terminal whose other end is read here.
@@ -193,8 +193,8 @@ class Outlet:
     def _make_channel(self, number: int) -> Channel:
         if number == _ERR and _OUT in self._channels and same_file(_OUT, _ERR):
             return self._channels[_OUT]
-        sink = open_sink(number, _NAMES[number])
-        channel = Channel(sink, self._news, stamped=self._output.timestamps)
+        writer = open_writer(number, _NAMES[number])
+        channel = Channel(writer, self._news, stamped=self._output.timestamps)
         self._epoll.register(channel.readers, select.EPOLLIN)
         self._by_number[channel.readers.fileno()] = channel
         return channel
@@ -208,7 +208,7 @@ class Outlet:
             self._epoll.modify(channel.readers, select.EPOLLIN if free else 0)
 
     def _wait_for(self, channel: Channel) -> None:
-        number, events = channel.sink.file, select.EPOLLOUT | select.EPOLLONESHOT
+        number, events = channel.writer.file, select.EPOLLOUT | select.EPOLLONESHOT
         if number in self._by_number:
             self._epoll.modify(number, events)
         else:

@@ -20,7 +20,7 @@ Write = Callable[[Sequence[Buffer]], int]
 """Writes the beginning of some buffers, returns how many bytes; raises BlockingIOError instead of waiting."""
 
 
-class Sink:
+class NonBlockingWriter:
     """Where lines go: what is put there and not yet written, and how it is written.
 
     `size` is the number of bytes that wait, `written` that of all that do no more. Once `broken`, nothing is
@@ -77,23 +77,23 @@ class Sink:
         self._waiting.clear()
 
 
-def open_sink(number: int, name: str) -> Sink:
+def open_writer(number: int, name: str) -> NonBlockingWriter:
     """Return a sink for an open file, by number; one that is not open swallows everything."""
     try:
         mode = os.fstat(number).st_mode
     except OSError:
         file = os.open(os.devnull, os.O_WRONLY)
-        return Sink(name, file, partial(os.writev, file))
+        return NonBlockingWriter(name, file, partial(os.writev, file))
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)):
         # Files and most devices take what they get; offsets are shared, as they must be.
         file = os.dup(number)
-        return Sink(name, file, partial(os.writev, file))
+        return NonBlockingWriter(name, file, partial(os.writev, file))
     try:
         file = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        return Sink(name, file, partial(os.writev, file))
+        return NonBlockingWriter(name, file, partial(os.writev, file))
     except OSError:  # a socket, or it belongs to another user, or /proc is not there
         file = os.dup(number)
-        return Sink(name, file, _asking(file))
+        return NonBlockingWriter(name, file, _asking(file))
 
 
 def same_file(one: int, other: int) -> bool:

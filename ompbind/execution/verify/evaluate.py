@@ -22,10 +22,10 @@ def look_at_threads(run: Run, sampler: Sampler) -> None:
         sampler.stop()
         return
     sampler.look(run.children.ranks, time.monotonic())
-    if not (sampler.settled or sampler.strays):
+    if not (sampler.settled or sampler.escaped):
         return
     verified = _make_verified(sampler, run.options)
-    sampler.verified = verified if sampler.settled else _only_strays(sampler, verified)
+    sampler.verified = verified if sampler.settled else _only_escaped(sampler, verified)
     if sampler.settled or sampler.verified.problems:
         _report(run, sampler, sampler.verified)
 
@@ -63,23 +63,23 @@ def _make_verified(sampler: Sampler, options: RunOptions) -> Verified:
     """Judge every rank by the last picture of it."""
     ranks = []
     for rank, (expected, _) in sorted((options.expected or {}).items()):
-        picture = sampler.pictures.get(rank)
+        picture = sampler.snapshots.get(rank)
         if picture is None:
             ranks.append(RankVerified(rank=rank, hidden=rank in sampler.hidden))
             continue
         verdict = judge_memory(judge(picture.processes, expected), picture.memory, expected)
         ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=picture.seen_s, memory=picture.memory))
-    settled, calm, seen_s = sampler.settled, sampler.calm, sampler.seen_s
-    return Verified(ranks=tuple(ranks), settled=settled, calm=calm, seen_s=seen_s, strict=options.strict)
+    settled, stable, seen_s = sampler.settled, sampler.stable, sampler.seen_s
+    return Verified(ranks=tuple(ranks), settled=settled, stable=stable, seen_s=seen_s, strict=options.strict)
 
 
-def _only_strays(sampler: Sampler, verified: Verified) -> Verified:
+def _only_escaped(sampler: Sampler, verified: Verified) -> Verified:
     """Leave what is said of strays, and of them only that they are: all else may still become right."""
     ranks = []
     for one in verified.ranks:
-        if one.rank in sampler.strays and one.verdict:
-            outside = tuple(finding for finding in one.verdict.findings if finding.code == "outside")
-            ranks.append(one.replace(verdict=one.verdict.replace(findings=outside)))
+        if one.rank in sampler.escaped and one.verdict:
+            outside = tuple(issue for issue in one.verdict.issues if issue.code == "outside")
+            ranks.append(one.replace(verdict=one.verdict.replace(issues=outside)))
     return verified.replace(ranks=tuple(ranks))
 
 

@@ -30,20 +30,20 @@ from ompbind.record import Record
 FIRST_S = 0.1
 """Seconds from the start of the last rank to the first look; from then on each wait is twice as long."""
 
-CALM_S = 2.0
+STABLE_S = 2.0
 """Seconds over which looks have to see the same for threads to have settled."""
 
-FEW_CALM_S = 10.0
+FEW_STABLE_S = 10.0
 """The same as long as a rank has fewer threads than planned: libraries start theirs when they have work."""
 
 LONGEST_S = 60.0
 """Seconds after which nobody waits any longer for threads to settle."""
 
-Glimpse = Mapping[CpuSet, int]
+MaskCounts = Mapping[CpuSet, int]
 """How many threads may run on which CPUs."""
 
 
-class Picture(Record):
+class RankSnapshot(Record):
     """All processes of a rank, the memory policy of the first, and seconds since the start of the last rank.
 
     The policy is as the kernel writes it, None where it knows no NUMA nodes or does not tell.
@@ -58,7 +58,7 @@ class Sampler:
     """What was seen of the threads of a run; times are seconds of a monotonic clock.
 
     `due_at` is when to look again, None when there is no need to: the run ends, or threads have `settled`,
-    and were `calm` unless time was up. `pictures` are the last ones of all ranks that were seen. `strays`
+    and were `stable` unless time was up. `snapshots` are the last ones of all ranks that were seen. `escaped`
     are the ranks of which, in two looks one after the other, threads had the same mask with CPUs that are
     not the rank's. `hidden` are the ranks that ran when they were looked at, and could not be seen.
     `verified` is what the looks mean, None before there are enough; `error` is why the run ends for it.
@@ -70,23 +70,23 @@ class Sampler:
         self.wait_s = FIRST_S
         self.seen_s = 0.0
         self.due_at: float | None = None
-        self.calm_since = 0.0
-        self.calm = False
+        self.stable_since = 0.0
+        self.stable = False
         self.settled = False
-        self.pictures: dict[int, Picture] = {}
-        self.strays: frozenset[int] = frozenset()
+        self.snapshots: dict[int, RankSnapshot] = {}
+        self.escaped: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
         self.verified: Verified | None = None
         self.error: LaunchError | None = None
         self._told: frozenset[tuple[int, str]] = frozenset()
         self._planned = planned
         self._run_id = run_id
-        self._glimpses: dict[int, Glimpse] = {}
-        self._stray_masks: frozenset[tuple[int, CpuSet]] = frozenset()
+        self._mask_counts: dict[int, MaskCounts] = {}
+        self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
     def begin(self, now: float) -> None:
         """All ranks have started."""
-        self.began_at = self.calm_since = now
+        self.began_at = self.stable_since = now
         self.due_at = now + FIRST_S
 
     def is_due(self, now: float) -> bool:
@@ -108,32 +108,32 @@ class Sampler:
         """Look at all that ranks run; `live` are these, by pid."""
         self.seen_s = now - self.began_at
         sole = min(self._planned) if len(self._planned) == 1 else None
-        families = find_families(read_processes(), live, self._run_id, sole) if is_proc_ours() else {}
-        glimpses = {rank: found for rank, pids in families.items() if (found := glimpse(pids))}
-        changed = [rank for rank, found in glimpses.items() if found != self._glimpses.get(rank)]
-        self._glimpses.update(glimpses)
+        families = find_rank_processes(read_processes(), live, self._run_id, sole) if is_proc_ours() else {}
+        mask_counts = {rank: found for rank, pids in families.items() if (found := count_masks(pids))}
+        changed = [rank for rank, found in mask_counts.items() if found != self._mask_counts.get(rank)]
+        self._mask_counts.update(mask_counts)
         if changed:
-            self.calm_since = now
-        self.hidden |= {rank for pid, rank in live.items() if rank not in glimpses and _runs(pid)}
-        self._note_strays(glimpses)
-        self._set_next(glimpses, now)
-        news = self._glimpses.keys() if self.settled else {*changed, *self.strays}
+            self.stable_since = now
+        self.hidden |= {rank for pid, rank in live.items() if rank not in mask_counts and _runs(pid)}
+        self._note_escaped(mask_counts)
+        self._set_next(mask_counts, now)
+        news = self._mask_counts.keys() if self.settled else {*changed, *self.escaped}
         for pid, rank in live.items():
             if rank in news:
                 self._read(rank, pid, families.get(rank, ()))
 
-    def _note_strays(self, glimpses: Mapping[int, Glimpse]) -> None:
-        seen = ((rank, mask) for rank, found in glimpses.items() for mask in found)
+    def _note_escaped(self, mask_counts: Mapping[int, MaskCounts]) -> None:
+        seen = ((rank, mask) for rank, found in mask_counts.items() for mask in found)
         masks = frozenset((rank, mask) for rank, mask in seen if not mask <= self._planned[rank][0])
-        self.strays = frozenset(rank for rank, _ in masks & self._stray_masks)
-        self._stray_masks = masks
+        self.escaped = frozenset(rank for rank, _ in masks & self._escaped_masks)
+        self._escaped_masks = masks
 
-    def _set_next(self, glimpses: Mapping[int, Glimpse], now: float) -> None:
+    def _set_next(self, mask_counts: Mapping[int, MaskCounts], now: float) -> None:
         """Find out whether threads have settled, and when to look again if not."""
-        few = any(sum(found.values()) < self._planned[rank][1] for rank, found in glimpses.items())
-        self.calm = now - self.calm_since >= (FEW_CALM_S if few else CALM_S)
+        few = any(sum(found.values()) < self._planned[rank][1] for rank, found in mask_counts.items())
+        self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
         longest = self.began_at + LONGEST_S
-        self.settled = self.calm or now >= longest
+        self.settled = self.stable or now >= longest
         self.wait_s *= 2
         self.due_at = None if self.settled else min(now + self.wait_s, longest)
 
@@ -142,7 +142,7 @@ class Sampler:
         found = tuple(process for process in read if process)
         if found:  # the last picture of one that has ended by now stays
             memory = read_memory_policy(first)
-            self.pictures[rank] = Picture(seen_s=self.seen_s, processes=found, memory=memory)
+            self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=found, memory=memory)
 
 
 def _runs(child: int) -> bool:
@@ -153,7 +153,7 @@ def _runs(child: int) -> bool:
         return False
 
 
-def find_families(
+def find_rank_processes(
     processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, sole: int | None = None
 ) -> dict[int, set[int]]:
     """Return the processes of every rank: its own, what descends from it, and what this process adopted.
@@ -172,6 +172,6 @@ def find_families(
     return {rank: find_descendants(processes, pids) & there for rank, pids in families.items()}
 
 
-def glimpse(pids: Collection[int]) -> Glimpse:
+def count_masks(pids: Collection[int]) -> MaskCounts:
     """Return how many threads of some processes may run on which CPUs; nothing of what has ended."""
     return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_mask(tid)))

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, ParseError, iterparse
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
-from ompbind.machine.memory_nodes import Memory, make_nodes
+from ompbind.machine.memory_nodes import NumaMemory, make_nodes
 from ompbind.machine.model import Domain, KindName, Level, Machine, Node, Partition, drop_repeated, gpu_remark
 from ompbind.machine.sources.filesystem import whole_number
 
@@ -137,9 +137,9 @@ def _level(one: Element) -> Level | None:
     return _GROUPS.get(one.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
 
 
-def _read_memories(objects: Sequence[Element]) -> tuple[list[Memory], list[int], list[int]]:
+def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:
     """Return the memories, and the numbers of nodes that are of GPUs, and that have CPUs elsewhere only."""
-    kept, gpus, hidden = list[Memory](), list[int](), list[int]()
+    kept, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
     for one in objects:
         number = _number(one)
         if one.get("type") != "NUMANode" or number is None:
@@ -151,11 +151,11 @@ def _read_memories(objects: Sequence[Element]) -> tuple[list[Memory], list[int],
             hidden.append(number)
         else:
             size, special = whole_number(one.get("local_memory")), one.get("subtype", "DRAM") != "DRAM"
-            kept.append(Memory(number=number, locality=locality, memory_bytes=size, is_special=special))
+            kept.append(NumaMemory(number=number, locality=locality, memory_bytes=size, is_special=special))
     return kept, gpus, hidden
 
 
-def _make_nodes(tree: Element, memories: Sequence[Memory], online: CpuSet) -> tuple[Node, ...]:
+def _make_nodes(tree: Element, memories: Sequence[NumaMemory], online: CpuSet) -> tuple[Node, ...]:
     if not memories:
         size = next((one.get("local_memory") for one in tree.iter("object")), None)
         return (Node(number=0, cpus=online, memory_bytes=whole_number(size)),)

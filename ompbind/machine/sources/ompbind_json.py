@@ -111,5 +111,5 @@ def _kind(row: Data) -> CoreKind:
         name=row["kind"],
         cpus=CpuSet.from_list(row["cpus"]),
         strength=_number(row["strength"]),
-        told_by=str(row["told_by"]),
+        source=str(row["told_by"]),
     )

@@ -14,7 +14,7 @@ from operator import mul
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.memory_nodes import Memory, make_nodes
+from ompbind.machine.memory_nodes import NumaMemory, make_nodes
 from ompbind.machine.model import Level, Machine, Partition, check_size
 from ompbind.record import Record
 
@@ -183,15 +183,15 @@ def _place(word: str, steps: Sequence[_Step]) -> int:
     raise _fault(f"indexes name {word!r}, of which there is none")
 
 
-def _make_memories(steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]) -> list[Memory]:
+def _make_memories(steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]) -> list[NumaMemory]:
     """Make every memory; those that nothing numbers get the numbers left over, see `_walk`."""
     found = list(_walk(steps, sets))
     if not found:
-        return [Memory(number=0, locality=union(sets[0]), memory_bytes=_MEMORY_BYTES)]
+        return [NumaMemory(number=0, locality=union(sets[0]), memory_bytes=_MEMORY_BYTES)]
     given = CpuSet(number for number, _, _ in found if number is not None)
     free = (number for number in range(CPU_LIMIT) if number not in given)
     return [
-        Memory(number=next(free) if number is None else number, locality=cpus, memory_bytes=size)
+        NumaMemory(number=next(free) if number is None else number, locality=cpus, memory_bytes=size)
         for number, size, cpus in found
     ]
 

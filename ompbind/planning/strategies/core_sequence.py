@@ -13,7 +13,7 @@ from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
 
 Span = tuple[int, int]
-Cut = tuple[int, ...]
+CoreIndices = tuple[int, ...]
 
 PRIORITY = (Level.NODE, Level.PACKAGE, Level.L3, Level.L2, Level.DRAWER, Level.BOOK, Level.DIE, Level.CLUSTER)
 """The levels whose borders ranks should not cross, the most important first; kinds of cores come last."""
@@ -39,7 +39,7 @@ Owners = tuple[int | None, ...]
 """For every unit the number of the domain that has it, None where none has."""
 
 
-class Field(Record):
+class CoreSequence(Record):
     """The line of units to divide; `owners` tell of the domains of each level, `kinds` of the kinds of cores.
 
     `divisions` are those with a span of several units, widest first; kinds are one of them, unless they cut
@@ -56,7 +56,7 @@ class Field(Record):
         """The span of all units."""
         return 0, len(self.units)
 
-    def domains(self, level: Level) -> tuple[Cut, ...]:
+    def domains(self, level: Level) -> tuple[CoreIndices, ...]:
         """Return the positions of each domain of a level, none when the machine has no such level."""
         found: dict[int, list[int]] = {}
         for at, number in enumerate(dict(self.owners).get(level, ())):
@@ -64,16 +64,16 @@ class Field(Record):
                 found.setdefault(number, []).append(at)
         return tuple(map(tuple, found.values()))
 
-    def narrowed(self, cut: Cut) -> "Field":
+    def narrowed(self, indices: CoreIndices) -> "CoreSequence":
         """Return the field of some of the units, in the same order."""
         return _make(
-            tuple(self.units[at] for at in cut),
-            tuple((level, tuple(owners[at] for at in cut)) for level, owners in self.owners),
-            tuple(self.kinds[at] for at in cut),
+            tuple(self.units[at] for at in indices),
+            tuple((level, tuple(owners[at] for at in indices)) for level, owners in self.owners),
+            tuple(self.kinds[at] for at in indices),
         )
 
 
-def make_field(machine: Machine, units: tuple[CpuSet, ...]) -> Field:
+def make_core_sequence(machine: Machine, units: tuple[CpuSet, ...]) -> CoreSequence:
     """Find the machine's domains on a line of units."""
     owners = (
         (level, _owners((domain.cpus for domain in machine.at(level)), units))
@@ -88,14 +88,14 @@ def _owners(sets: Iterable[CpuSet], units: Sequence[CpuSet]) -> Owners:
     return tuple(owner.get(unit.first) for unit in units)
 
 
-def _make(units: tuple[CpuSet, ...], owners: tuple[tuple[Level, Owners], ...], kinds: Owners) -> Field:
+def _make(units: tuple[CpuSet, ...], owners: tuple[tuple[Level, Owners], ...], kinds: Owners) -> CoreSequence:
     levels = [_division(PRIORITY.index(level), numbers) for level, numbers in owners]
     strength = _division(len(PRIORITY), kinds)
     if not any(_cuts(strength, level) for level in levels):
         levels.append(strength)
     divisions = [one for one in levels if one.spans and one.widest > 1]
     divisions.sort(key=lambda one: (-one.widest, len(one.spans), one.rank))
-    return Field(units=units, owners=owners, kinds=kinds, divisions=tuple(divisions))
+    return CoreSequence(units=units, owners=owners, kinds=kinds, divisions=tuple(divisions))
 
 
 def _cuts(one: Division, other: Division) -> bool:

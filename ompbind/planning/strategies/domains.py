@@ -4,20 +4,20 @@ from collections.abc import Callable, Sequence
 
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.balanced import balanced
-from ompbind.planning.strategies.core_sequence import Cut, Field
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 
 
-def divide_domains(level: Level) -> Callable[[Field, int, int | None], list[Cut]]:
+def divide_domains(level: Level) -> Callable[[CoreSequence, int, int | None], list[CoreIndices]]:
     """Make the function that gives every rank one domain of `level`, or an even share of one."""
 
-    def one_domain(field: Field, ranks: int, units: int | None) -> list[Cut]:
-        domains = field.domains(level)
+    def one_domain(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
+        domains = sequence.domains(level)
         counts = _host(ranks, [len(domain) for domain in domains])
         return sorted(
             tuple(domain[at] for at in share)
             for domain, mine in zip(domains, counts, strict=True)
             if mine
-            for share in balanced(field.narrowed(domain), mine)
+            for share in balanced(sequence.narrowed(domain), mine)
         )
 
     return one_domain

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from operator import add
 
-from ompbind.planning.strategies.core_sequence import PRIORITY, Cut, Field, Span, within
+from ompbind.planning.strategies.core_sequence import PRIORITY, CoreIndices, CoreSequence, Span, within
 from ompbind.record import Record
 
 Piece = tuple[int, int]
@@ -39,14 +39,14 @@ class _Room(Record):
     form: int
     start: int
     smalls: int
-    worth: int = 0
+    score: int = 0
     head: tuple[Piece, ...] = ()
     tail: tuple[Piece, ...] = ()
 
 
 def fit(
-    field: Field, large: int, *, smalls: int = 0, forgiving: bool = False, least: int = 0
-) -> dict[Cut, int]:
+    sequence: CoreSequence, large: int, *, smalls: int = 0, forgiving: bool = False, least: int = 0
+) -> dict[CoreIndices, int]:
     """Fit as many ranks into a field as it holds; return the units of each, in their order, with its worth.
 
     Worth is higher where a rank crosses fewer borders. Those that cross one of the most important level are
@@ -54,23 +54,23 @@ def fit(
     those of ranks worth less than `least`. With `forgiving`, a border counts against a rank only where a
     domain beside it could have held the rank.
     """
-    packing = _Packing(field, large, smalls, forgiving=forgiving)
+    packing = _Packing(sequence, large, smalls, forgiving=forgiving)
     packing.place(_Room(form=len(packing.forms) - 1, start=0, smalls=smalls), least)
-    return dict(sorted((tuple(sorted(cut)), worth) for cut, worth in packing.placed))
+    return dict(sorted((tuple(sorted(indices)), score) for indices, score in packing.placed))
 
 
 class _Packing:
     """The forms of a field, those inside others before them, and what ranks of one size do there."""
 
-    def __init__(self, field: Field, large: int, smalls: int, *, forgiving: bool) -> None:
+    def __init__(self, sequence: CoreSequence, large: int, smalls: int, *, forgiving: bool) -> None:
         self.large, self.smalls, self.forgiving = large, smalls, forgiving
         self.smallest = large - (smalls > 0)
-        self.useful = [one for one in field.divisions if one.widest >= self.smallest]
-        most = len(field.units) // self.smallest + 1
+        self.useful = [one for one in sequence.divisions if one.widest >= self.smallest]
+        most = len(sequence.units) // self.smallest + 1
         order = sorted({one.rank for one in self.useful}, reverse=True)
-        self.worth = {rank: most**place for place, rank in enumerate(order)}
+        self.score = {rank: most**place for place, rank in enumerate(order)}
         self.numbers: dict[_Form, int] = {}
-        self.grow(0, field.whole, 0)
+        self.grow(0, sequence.whole, 0)
         self.forms = list(self.numbers)
         self.curves: list[_Curve] = []
         for form in self.forms[:-1]:  # the last one has its number of small ranks already
@@ -78,7 +78,7 @@ class _Packing:
         self.marks: dict[
             int, int
         ] = {}  # where smaller domains begin, and how much it matters not to cut them
-        for one in field.divisions:
+        for one in sequence.divisions:
             if one.widest < self.smallest:
                 for start, _ in one.spans:
                     self.marks[start] = self.marks.get(start, 0) + (1 << len(PRIORITY) - one.rank)
@@ -91,7 +91,7 @@ class _Packing:
         """Return the number of the form of a span, whose parts are those of the divisions from `depth` on."""
         while depth < len(self.useful):
             parts = within(self.useful[depth], span)
-            each = self.worth[self.useful[depth].rank]
+            each = self.score[self.useful[depth].rank]
             depth += 1
             if len(parts) == 1:
                 gained += each
@@ -113,12 +113,12 @@ class _Packing:
         return tuple(form for _, form in parts)
 
     def curve(self, form: _Form) -> _Curve:
-        size, worth, halves = form
+        size, score, halves = form
         most = min(self.smalls, size // self.smallest)
         first, second = (self.curves[half] for half in halves) if halves else ((0,), (0,))
         inside = _join(first, second, most)
         held = (self.held(form, smalls) for smalls in range(most + 1))
-        return tuple(inside[min(at, len(inside) - 1)] + worth * ranks for at, ranks in enumerate(held))
+        return tuple(inside[min(at, len(inside) - 1)] + score * ranks for at, ranks in enumerate(held))
 
     def held(self, form: _Form, smalls: int) -> int:
         """Return how many ranks a form holds when so many of them are small."""
@@ -127,10 +127,10 @@ class _Packing:
     def place(self, room: _Room, least: int) -> None:
         """Give the ranks of a room their units, and pieces of those that cross into it theirs."""
         _, gained, halves = self.forms[room.form]
-        worth = room.worth + gained
+        score = room.score + gained
         parts = self.smalls_inside(room)
-        own = self.open(room, parts) if worth >= least else []
-        self.placed.extend(([], worth) for _ in own)
+        own = self.open(room, parts) if score >= least else []
+        self.placed.extend(([], score) for _ in own)
         if halves:
             for half in self.rooms_inside(room, parts, own):
                 self.place(half, least)
@@ -186,8 +186,8 @@ class _Packing:
             pieces = _take(queue, inner[0] - self.held(inner, smalls) * self.large + smalls)
             head = tuple(piece for piece in pieces if piece[0] in begun)
             tail = tuple(piece for piece in pieces if piece[0] not in begun)
-            worth = room.worth + gained
-            rooms.append(_Room(form=number, start=start, smalls=smalls, worth=worth, head=head, tail=tail))
+            score = room.score + gained
+            rooms.append(_Room(form=number, start=start, smalls=smalls, score=score, head=head, tail=tail))
             begun.update(rank for rank, _ in pieces)
             start += inner[0]
         return rooms

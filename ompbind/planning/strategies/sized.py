@@ -4,39 +4,41 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.planning.strategies.core_sequence import Cut, Division, Field
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, Division
 from ompbind.planning.strategies.packing import fit
 
 
-def compact(field: Field, ranks: int, units: int | None) -> list[Cut]:
+def compact(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
     """Pack the ranks from the start of the machine, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(field, ranks, units)
+    best, next_best = _candidates(sequence, ranks, units)
     return sorted([*best, *next_best[: ranks - len(best)]])
 
 
-def spread(field: Field, ranks: int, units: int | None) -> list[Cut]:
+def spread(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
     """Put the ranks as far apart as the machine allows, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(field, ranks, units)
-    return sorted([*best, *_thin(field.divisions, next_best, ranks - len(best))])
+    best, next_best = _candidates(sequence, ranks, units)
+    return sorted([*best, *_thin(sequence.divisions, next_best, ranks - len(best))])
 
 
-def cores(field: Field, ranks: int, units: int | None) -> list[Cut]:
+def cores(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
     """Give every rank one core, from the start of the machine."""
-    return compact(field, ranks, 1)
+    return compact(sequence, ranks, 1)
 
 
-def _candidates(field: Field, ranks: int, units: int | None) -> tuple[list[Cut], list[Cut]]:
+def _candidates(
+    sequence: CoreSequence, ranks: int, units: int | None
+) -> tuple[list[CoreIndices], list[CoreIndices]]:
     """Return where ranks must be to cross the fewest borders, and where the others may be."""
-    size = _size(len(field.units), ranks, units)
-    is_hybrid = len(set(field.kinds)) > 1
-    least = sorted(fit(field, size, forgiving=is_hybrid).values())[-ranks]
-    held = fit(field, size, forgiving=is_hybrid, least=least)
-    return [cut for cut, worth in held.items() if worth > least], [
-        cut for cut, worth in held.items() if worth == least
+    size = _size(len(sequence.units), ranks, units)
+    is_hybrid = len(set(sequence.kinds)) > 1
+    least = sorted(fit(sequence, size, forgiving=is_hybrid).values())[-ranks]
+    held = fit(sequence, size, forgiving=is_hybrid, least=least)
+    return [indices for indices, score in held.items() if score > least], [
+        indices for indices, score in held.items() if score == least
     ]
 
 
-def _thin(divisions: Sequence[Division], places: Sequence[Cut], ranks: int) -> list[Cut]:
+def _thin(divisions: Sequence[Division], places: Sequence[CoreIndices], ranks: int) -> list[CoreIndices]:
     """Choose so many of the places that even those next to each other are far apart, level by level.
 
     The widest domains of which there is one for each rank have no more than one, and wider ones equally many.
@@ -47,19 +49,19 @@ def _thin(divisions: Sequence[Division], places: Sequence[Cut], ranks: int) -> l
     enough = next((one for one in divisions if len(_grouped(one, places)) >= ranks), None)
     rooms = [len(_grouped(enough, group)) if enough and ranks > 1 else len(group) for group in groups]
     return [
-        cut
+        indices
         for group, mine in zip(groups, _deal(ranks, rooms), strict=True)
-        for cut in _thin(divisions[1:], group, mine)
+        for indices in _thin(divisions[1:], group, mine)
     ]
 
 
-def _grouped(division: Division, places: Sequence[Cut]) -> list[list[Cut]]:
+def _grouped(division: Division, places: Sequence[CoreIndices]) -> list[list[CoreIndices]]:
     """Group places by the span in which they begin, those in no span together."""
     starts = [start for start, _ in division.spans] + [len(division.ahead)]
-    groups: dict[tuple[int, bool], list[Cut]] = {}
-    for cut in places:
-        at = division.ahead[cut[0]]
-        groups.setdefault((at, starts[at] <= cut[0]), []).append(cut)
+    groups: dict[tuple[int, bool], list[CoreIndices]] = {}
+    for indices in places:
+        at = division.ahead[indices[0]]
+        groups.setdefault((at, starts[at] <= indices[0]), []).append(indices)
     return list(groups.values())
 
 

@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.balanced import balanced
-from ompbind.planning.strategies.core_sequence import Cut, Field
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.domains import divide_domains
 from ompbind.planning.strategies.sized import compact, cores, spread
 from ompbind.record import Record
 
 
-def _one_per_node(field: Field, each: int | None) -> int:
-    return max(1, len(field.domains(Level.NODE)))
+def _one_per_node(sequence: CoreSequence, each: int | None) -> int:
+    return max(1, len(sequence.domains(Level.NODE)))
 
 
-def _as_many_as_fit(field: Field, each: int | None) -> int:
-    return max(1, len(field.units) // each) if each else _one_per_node(field, each)
+def _as_many_as_fit(sequence: CoreSequence, each: int | None) -> int:
+    return max(1, len(sequence.units) // each) if each else _one_per_node(sequence, each)
 
 
 class Strategy(Record):
@@ -29,9 +29,9 @@ class Strategy(Record):
     that level. With `fewest_crossings`, no other equal shares have fewer ranks across borders.
     """
 
-    divide: Callable[[Field, int, int | None], list[Cut]]
+    divide: Callable[[CoreSequence, int, int | None], list[CoreIndices]]
     summary: str
-    auto_ranks: Callable[[Field, int | None], int] = _one_per_node
+    auto_ranks: Callable[[CoreSequence, int | None], int] = _one_per_node
     label: str = f"one for each {Level.NODE.label}"
     sized: bool = False
     overlapping: bool = False
@@ -39,16 +39,16 @@ class Strategy(Record):
     fewest_crossings: bool = False
 
 
-def everything(field: Field, ranks: int, units: int | None) -> list[Cut]:
+def everything(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
     """Give every rank everything: the only strategy that overlaps."""
-    return [tuple(range(len(field.units)))] * ranks
+    return [tuple(range(len(sequence.units)))] * ranks
 
 
 def _domains(level: Level) -> Strategy:
     return Strategy(
         divide=divide_domains(level),
         summary=f"one {level.label}, or an even share of one",
-        auto_ranks=lambda field, each: len(field.domains(level)),
+        auto_ranks=lambda sequence, each: len(sequence.domains(level)),
         label=f"one for each {level.label}",
         level=level,
     )
@@ -81,13 +81,13 @@ STRATEGIES: Mapping[str, Strategy] = {
     "cores": Strategy(
         divide=cores,
         summary="one core",
-        auto_ranks=lambda field, each: len(field.units),
+        auto_ranks=lambda sequence, each: len(sequence.units),
         label="one for each core",
     ),
     "all": Strategy(
         divide=everything,
         summary="everything, together with all other ranks",
-        auto_ranks=lambda field, each: 1,
+        auto_ranks=lambda sequence, each: 1,
         label="all ranks would get the same",
         overlapping=True,
     ),
@@ -95,9 +95,11 @@ STRATEGIES: Mapping[str, Strategy] = {
 """Every strategy by its name on the command line."""
 
 
-def check_strategy(field: Field, name: str) -> None:
+def check_strategy(sequence: CoreSequence, name: str) -> None:
     """Refuse a strategy that gives away domains of which the machine tells none; raises PlanError."""
     level = STRATEGIES[name].level
-    if level is not None and not field.domains(level):
-        served = [known for known, one in STRATEGIES.items() if one.level is None or field.domains(one.level)]
+    if level is not None and not sequence.domains(level):
+        served = [
+            known for known, one in STRATEGIES.items() if one.level is None or sequence.domains(one.level)
+        ]
         raise PlanError(f"this machine has no {level} domains", hint=f"it can serve {', '.join(served)}")

@@ -57,13 +57,17 @@ def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
 def make_body(machine: Machine, cores: Sequence[Box], levels: Sequence[Level]) -> tuple[Box, Box]:
     """Return cores in the boxes of some levels, and memory that is near to none of them, without sizes."""
     body: Box = _group(_nested(machine, cores, machine.online, levels), machine.online)
-    apart: list[Box] = []
+    excluded_by_default: list[Box] = []
     for node in reversed(machine.nodes):
         if not node.cpus:
             memory = Box(style="memory", title=tuple(render_distant(node)))
             near = _near(machine, node)
-            body, apart = (_beside(body, near, memory), apart) if near else (body, [memory, *apart])
-    return body, _group(apart)
+            body, excluded_by_default = (
+                (_beside(body, near, memory), excluded_by_default)
+                if near
+                else (body, [memory, *excluded_by_default])
+            )
+    return body, _group(excluded_by_default)
 
 
 def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
@@ -159,21 +163,21 @@ def kind_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
 
 def _cpu_marks(machine: Machine) -> dict[str, tuple[CpuSet, str]]:
     """Map the marks of CPUs to those that have them, and to their words."""
-    apart = _reasons_apart(machine)
-    reasons = ", ".join(words for _, words in apart)
+    excluded_by_default = _exclusion_reasons(machine)
+    reasons = ", ".join(words for _, words in excluded_by_default)
     return {
-        "apart": (union(cpus for cpus, _ in apart), f"set apart ({reasons})"),
+        "apart": (union(cpus for cpus, _ in excluded_by_default), f"set apart ({reasons})"),
         "not-allowed": (machine.online - machine.allowed, "not allowed"),
     }
 
 
-def _reasons_apart(machine: Machine) -> list[tuple[CpuSet, str]]:
-    return [(found, words) for words, cpus in machine.reasons_apart if (found := cpus & machine.online)]
+def _exclusion_reasons(machine: Machine) -> list[tuple[CpuSet, str]]:
+    return [(found, words) for words, cpus in machine.exclusion_reasons if (found := cpus & machine.online)]
 
 
 def _cpu_boxes(machine: Machine, overlay: Overlay) -> Iterator[Box]:
     marks = _cpu_marks(machine)
-    told = [*kind_marks(machine).values(), *_reasons_apart(machine), marks["not-allowed"]]
+    told = [*kind_marks(machine).values(), *_exclusion_reasons(machine), marks["not-allowed"]]
     where = _where(machine)
     letters = max(len(str(max(machine.online))), *(len(stamp.sign) for stamp in overlay.cpus.values()), 0)
     for cpu in machine.online:

@@ -137,7 +137,7 @@ def _other_stamps(plan: Plan, owners: _Owners) -> dict[int, Stamp]:
         elif cpu in plan.avoided:
             stamps[cpu] = _TAKEN
         else:
-            stamps[cpu] = _APART if cpu in machine.apart else _IDLE
+            stamps[cpu] = _APART if cpu in machine.excluded_by_default else _IDLE
     return stamps
 
 
@@ -197,7 +197,7 @@ def _keys(plan: Plan, signs: _Signs, stamps: Iterable[Stamp]) -> Iterator[Stamp]
     shown = {one.sign: one for one in stamps}
     yield from _shared_keys({ranks: sign for ranks, sign in signs.items() if sign in shown})
     occurring = {one.mark: one for one in shown.values()}
-    reasons = ", ".join(name for name, _ in plan.machine.reasons_apart)
+    reasons = ", ".join(name for name, _ in plan.machine.exclusion_reasons)
     for mark in _TELLING:
         if mark in occurring:
             words = f"{_WORDS[mark]} ({reasons})" if mark == _APART.mark else _WORDS[mark]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import Variables
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
 
 
@@ -16,7 +16,7 @@ def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
     Variables to unset are left out: a container starts without those of the caller. Raises RequestError for a
     value of several lines, and for memory that is not to be bound.
     """
-    check_memory(plan, "a container", Memory.BIND)
+    check_memory(plan, "a container", MemoryMode.BIND)
     lines = []
     for one, only in zip(confined_ranks(plan), variables, strict=True):
         nodes = memory_nodes(plan, one)

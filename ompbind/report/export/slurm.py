@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Plan
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nodes
 
 SLURM_NODES = 128  # one past the highest NUMA node of --mem-bind: Slurm cuts longer masks off without a word
@@ -17,7 +17,7 @@ def render_slurm(plan: Plan) -> str:
     Memory is left out unless all ranks have nodes. Raises RequestError for nodes that Slurm has no room for,
     and for memory that is not to be bound.
     """
-    check_memory(plan, "Slurm", Memory.BIND)
+    check_memory(plan, "Slurm", MemoryMode.BIND)
     ranks = confined_ranks(plan)
     words = ["--nodes=1", f"--ntasks={len(ranks)}"]
     if len(ranks) > len(plan.machine.allowed):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ompbind.errors import RequestError
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
-from ompbind.planning.request import Memory
+from ompbind.planning.request import MemoryMode
 from ompbind.report.export.ranks import confined_ranks, memory_nodes
 
 
@@ -27,12 +27,12 @@ def _unit_memory(plan: Plan, one: Placement) -> list[str]:
     nodes, mode = memory_nodes(plan, one), plan.request.memory
     if not nodes:
         return []
-    if mode is Memory.PREFERRED and len(nodes) > 1:
+    if mode is MemoryMode.PREFERRED and len(nodes) > 1:
         raise RequestError(
             f"systemd prefers memory of one NUMA node only, rank {one.rank} has {nodes}",
             hint="use --memory bind or interleave",
         )
-    policy = "bind" if mode is Memory.LOCAL else str(mode)
+    policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
     return [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
 
 

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from ompbind.execution.output.writer import Sink, open_sink, same_file
+from ompbind.execution.output.writer import NonBlockingWriter, open_writer, same_file
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def sinks():
     opened = []
 
     def begin(number):
-        opened.append(open_sink(number, "standard output"))
+        opened.append(open_writer(number, "standard output"))
         return opened[-1]
 
     yield begin
-    for sink in opened:
-        os.close(sink.file)
+    for output in opened:
+        os.close(output.file)
 
 
 def open_pipe():
@@ -56,17 +56,17 @@ def open_terminal():
 @pytest.mark.parametrize("make", [open_pipe, open_socket, open_terminal])
 def test_what_does_not_fit_waits_and_comes_out_in_order(files, sinks, make):
     reader, writer = files(*make())
-    sink = sinks(writer)
+    output = sinks(writer)
     wanted = [b"%07d\n" % number * 100 for number in range(1000)]
     for block in wanted:
-        sink.put((block,))
-    assert not sink.flush()
-    assert 0 < sink.size < 800_000
+        output.put((block,))
+    assert not output.flush()
+    assert 0 < output.size < 800_000
     assert os.get_blocking(writer), "others write there too"
     read = b""
-    while sink.size:
+    while output.size:
         read += os.read(reader, 5000)
-        sink.flush()
+        output.flush()
     while len(read) < 800_000:
         read += os.read(reader, 5000)
     assert read == b"".join(wanted)
@@ -78,26 +78,26 @@ def test_what_cannot_be_opened_again_is_asked_first(files, sinks, monkeypatch):
 
     reader, writer = files(*os.pipe())
     monkeypatch.setattr(os, "open", refuse)  # a pipe of another user; tests may run as one who may everything
-    sink = sinks(writer)
+    output = sinks(writer)
     monkeypatch.undo()
-    assert os.path.samestat(os.fstat(sink.file), os.fstat(writer))
-    assert os.get_blocking(sink.file)
-    sink.put((b"x" * 30_000, b"y" * 70_000))
-    assert not sink.flush()
+    assert os.path.samestat(os.fstat(output.file), os.fstat(writer))
+    assert os.get_blocking(output.file)
+    output.put((b"x" * 30_000, b"y" * 70_000))
+    assert not output.flush()
     assert os.get_blocking(writer)
     read = b""
     while len(read) < 100_000:
         read += os.read(reader, 4096)
-        sink.flush()
+        output.flush()
     assert read == b"x" * 30_000 + b"y" * 70_000
 
 
 def test_files_get_everything_at_the_place_that_all_share(files, sinks, tmp_path):
     (writer,) = files(os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT))
     os.write(writer, b"before ")
-    sink = sinks(writer)
-    sink.put([b"line %d\n" % number for number in range(3000)])  # more buffers than one write takes
-    assert sink.flush()
+    output = sinks(writer)
+    output.put([b"line %d\n" % number for number in range(3000)])  # more buffers than one write takes
+    assert output.flush()
     os.write(writer, b"after")
     text = (tmp_path / "file").read_bytes()
     assert text == b"before " + b"".join(b"line %d\n" % number for number in range(3000)) + b"after"
@@ -106,31 +106,31 @@ def test_files_get_everything_at_the_place_that_all_share(files, sinks, tmp_path
 def test_a_reader_that_has_gone_is_no_trouble(files, sinks):
     reader, writer = os.pipe()
     files(writer)
-    sink = sinks(writer)
+    output = sinks(writer)
     os.close(reader)
-    sink.put((b"x",))
-    assert sink.flush()
-    assert (sink.broken, sink.trouble, sink.size) == (True, "", 0)
-    sink.put((b"y",))
-    assert sink.size == 0
+    output.put((b"x",))
+    assert output.flush()
+    assert (output.broken, output.trouble, output.size) == (True, "", 0)
+    output.put((b"y",))
+    assert output.size == 0
 
 
 def test_a_full_device_is_told(files, sinks):
     (writer,) = files(os.open("/dev/full", os.O_WRONLY))
-    sink = sinks(writer)
-    sink.put((b"x",))
-    assert sink.flush()
-    assert sink.broken
-    assert sink.trouble == "standard output cannot be written any more: No space left on device"
+    output = sinks(writer)
+    output.put((b"x",))
+    assert output.flush()
+    assert output.broken
+    assert output.trouble == "standard output cannot be written any more: No space left on device"
 
 
 def test_what_is_not_open_swallows_everything(sinks):
     number = os.open(os.devnull, os.O_RDONLY)
     os.close(number)
-    sink = sinks(number)
-    sink.put((b"x",))
-    assert sink.flush()
-    assert not sink.broken
+    output = sinks(number)
+    output.put((b"x",))
+    assert output.flush()
+    assert not output.broken
 
 
 def test_a_buffer_is_written_from_where_the_last_write_ended():
@@ -142,9 +142,9 @@ def test_a_buffer_is_written_from_where_the_last_write_ended():
         taken.append(b"".join(buffers)[:3])
         return len(taken[-1])
 
-    sink = Sink("", -1, write)
-    sink.put((b"ab", b"", memoryview(b"cdefgh"), bytearray(b"i"), b"jk"))
-    assert sink.flush()
+    output = NonBlockingWriter("", -1, write)
+    output.put((b"ab", b"", memoryview(b"cdefgh"), bytearray(b"i"), b"jk"))
+    assert output.flush()
     assert taken == [b"abc", b"def", b"ghi", b"jk"]
 
 

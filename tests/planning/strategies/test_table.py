@@ -12,7 +12,7 @@ from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.strategies.balanced import balanced
-from ompbind.planning.strategies.core_sequence import PRIORITY, make_field, within
+from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence, within
 from ompbind.planning.strategies.sized import compact, spread
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
@@ -32,7 +32,7 @@ def make_nested(cores, borders, kinds=()):
     machine = make_machine(Shape(cores=cores)).replace(
         domains=make_domains(online, parts), nodes=(), kinds=kinds
     )
-    return make_field(machine, tuple(CpuSet([core]) for core in range(cores)))
+    return make_core_sequence(machine, tuple(CpuSet([core]) for core in range(cores)))
 
 
 def make_regular(sizes):
@@ -79,80 +79,83 @@ def all_packings(cores, size, ranks):
     if not ranks:
         yield []
         return
-    for cut in combinations(cores, size):
-        rest = [core for core in cores if core > cut[0] and core not in cut]
-        yield from ([cut, *more] for more in all_packings(rest, size, ranks - 1))
+    for indices in combinations(cores, size):
+        rest = [core for core in cores if core > indices[0] and core not in indices]
+        yield from ([indices, *more] for more in all_packings(rest, size, ranks - 1))
 
 
 def domain_of(spans, core):
     return next(number for number, (start, stop) in enumerate(spans) if start <= core < stop)
 
 
-def crossings(field, cuts):
+def crossings(sequence, allocations):
     """How many ranks have cores of several domains, for each level, the most important first."""
     return tuple(
-        sum(sum(not set(cut).isdisjoint(domain) for domain in field.domains(level)) > 1 for cut in cuts)
+        sum(
+            sum(not set(indices).isdisjoint(domain) for domain in sequence.domains(level)) > 1
+            for indices in allocations
+        )
         for level in PRIORITY
-        if field.domains(level)
+        if sequence.domains(level)
     )
 
 
-def least_distance(field, cuts):
+def least_distance(sequence, allocations):
     """How wide the widest level is that keeps even the two nearest ranks apart; 0 for none."""
-    spans = [within(division, field.whole) for division in field.divisions]
+    spans = [within(division, sequence.whole) for division in sequence.divisions]
 
     def distance(one, other):
-        apart = (domain_of(level, one) != domain_of(level, other) for level in spans)
-        return next((len(spans) - i for i, yes in enumerate(apart) if yes), 0)
+        excluded_by_default = (domain_of(level, one) != domain_of(level, other) for level in spans)
+        return next((len(spans) - i for i, yes in enumerate(excluded_by_default) if yes), 0)
 
-    pairs = ((one, other) for a, b in combinations(cuts, 2) for one in a for other in b)
+    pairs = ((one, other) for a, b in combinations(allocations, 2) for one in a for other in b)
     return min((distance(*pair) for pair in pairs), default=0)
 
 
 @given(fields, st.data())
-def test_balanced_crosses_the_fewest_borders_of_all_equal_shares(field, data):
-    cores = len(field.units)
+def test_balanced_crosses_the_fewest_borders_of_all_equal_shares(sequence, data):
+    cores = len(sequence.units)
     ranks = data.draw(st.integers(1, cores))
-    cuts = balanced(field, ranks)
-    assert sorted(core for cut in cuts for core in cut) == list(range(cores))
+    allocations = balanced(sequence, ranks)
+    assert sorted(core for indices in allocations for core in indices) == list(range(cores))
     small, larger = divmod(cores, ranks)
     sizes = [small + (rank < larger) for rank in range(ranks)]
-    assert sorted(map(len, cuts)) == sorted(sizes)
-    assert cuts == sorted(cuts)
-    best = min(crossings(field, ways) for ways in all_ways(list(range(cores)), sizes))
-    assert crossings(field, cuts) == best
+    assert sorted(map(len, allocations)) == sorted(sizes)
+    assert allocations == sorted(allocations)
+    best = min(crossings(sequence, ways) for ways in all_ways(list(range(cores)), sizes))
+    assert crossings(sequence, allocations) == best
 
 
-def draw_sized(field, data):
-    size = data.draw(st.integers(1, len(field.units)))
-    return data.draw(st.integers(1, len(field.units) // size)), size
+def draw_sized(sequence, data):
+    size = data.draw(st.integers(1, len(sequence.units)))
+    return data.draw(st.integers(1, len(sequence.units) // size)), size
 
 
-def check_sized(field, ask, cuts):
+def check_sized(sequence, ask, allocations):
     ranks, units = ask
-    assert [len(cut) for cut in cuts] == [units] * ranks
-    assert len({core for cut in cuts for core in cut}) == units * ranks
-    assert cuts == sorted(cuts)
+    assert [len(indices) for indices in allocations] == [units] * ranks
+    assert len({core for indices in allocations for core in indices}) == units * ranks
+    assert allocations == sorted(allocations)
 
 
 @given(fields, st.data())
-def test_compact_and_spread_give_every_rank_cores_of_its_own(field, data):
-    ask = draw_sized(field, data)
-    check_sized(field, ask, compact(field, *ask))
-    check_sized(field, ask, spread(field, *ask))
+def test_compact_and_spread_give_every_rank_cores_of_its_own(sequence, data):
+    ask = draw_sized(sequence, data)
+    check_sized(sequence, ask, compact(sequence, *ask))
+    check_sized(sequence, ask, spread(sequence, *ask))
 
 
 @given(regular, st.data())
-def test_compact_and_spread_cross_the_fewest_borders(field, data):
-    ask = draw_sized(field, data)
+def test_compact_and_spread_cross_the_fewest_borders(sequence, data):
+    ask = draw_sized(sequence, data)
     ranks, units = ask
-    ways = list(all_packings(range(len(field.units)), units, ranks))
-    best = min(crossings(field, way) for way in ways)
-    packed, scattered = compact(field, *ask), spread(field, *ask)
-    assert crossings(field, packed) == crossings(field, scattered) == best
-    uncrossed = [way for way in ways if crossings(field, way) == best]
-    assert least_distance(field, scattered) == max(least_distance(field, way) for way in uncrossed)
-    assert packed[-1][-1] == min(max(core for cut in way for core in cut) for way in uncrossed)
+    ways = list(all_packings(range(len(sequence.units)), units, ranks))
+    best = min(crossings(sequence, way) for way in ways)
+    packed, scattered = compact(sequence, *ask), spread(sequence, *ask)
+    assert crossings(sequence, packed) == crossings(sequence, scattered) == best
+    uncrossed = [way for way in ways if crossings(sequence, way) == best]
+    assert least_distance(sequence, scattered) == max(least_distance(sequence, way) for way in uncrossed)
+    assert packed[-1][-1] == min(max(core for indices in way for core in indices) for way in uncrossed)
 
 
 @pytest.mark.parametrize(
@@ -166,55 +169,55 @@ def test_compact_and_spread_cross_the_fewest_borders(field, data):
     ],
 )  # fmt: skip
 def test_compact_stays_near_and_spread_goes_far(sizes, ask, packed, scattered):
-    field = make_regular(sizes)
-    assert compact(field, *ask) == packed
-    assert spread(field, *ask) == scattered
+    sequence = make_regular(sizes)
+    assert compact(sequence, *ask) == packed
+    assert spread(sequence, *ask) == scattered
 
 
 def test_hybrid_processors_are_packed_from_the_start_although_only_weak_cores_share_caches():
     kinds = (
-        CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, told_by="type"),
-        CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, told_by="type"),
+        CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, source="type"),
+        CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, source="type"),
     )
-    field = make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), kinds)
-    assert compact(field, 1, 2) == [(0, 1)]
+    sequence = make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), kinds)
+    assert compact(sequence, 1, 2) == [(0, 1)]
 
 
 @given(fields, st.data())
-def test_domains_are_given_away_whole_or_split_evenly(field, data):
+def test_domains_are_given_away_whole_or_split_evenly(sequence, data):
     name = data.draw(st.sampled_from(["packages", "nodes", "l3", "l2"]))
-    spans = [(cut[0], cut[-1] + 1) for cut in field.domains(STRATEGIES[name].level)]
-    ranks = data.draw(st.integers(1, len(field.units)))
-    cuts = STRATEGIES[name].divide(field, ranks, None)
-    hosts = [{domain_of(spans, core) for core in cut} for cut in cuts]
+    spans = [(indices[0], indices[-1] + 1) for indices in sequence.domains(STRATEGIES[name].level)]
+    ranks = data.draw(st.integers(1, len(sequence.units)))
+    allocations = STRATEGIES[name].divide(sequence, ranks, None)
+    hosts = [{domain_of(spans, core) for core in indices} for indices in allocations]
     assert all(len(host) == 1 for host in hosts)
     for number, (start, stop) in enumerate(spans):
-        mine = [len(cut) for cut, host in zip(cuts, hosts, strict=True) if host == {number}]
+        mine = [len(indices) for indices, host in zip(allocations, hosts, strict=True) if host == {number}]
         assert sum(mine) in (0, stop - start)
         assert not mine or max(mine) - min(mine) <= 1
         assert bool(mine) == (number < ranks), "every domain has a rank before any has two"
 
 
 @pytest.mark.parametrize(
-    ("cores", "border", "ranks", "cuts"),
+    ("cores", "border", "ranks", "allocations"),
     [
         (9, 6, 4, [(0, 1), (2, 3), (4, 5), (6, 7, 8)]),
         (12, 4, 5, [(0, 1), (2, 3), (4, 5, 6), (7, 8, 9), (10, 11)]),
     ],
 )
-def test_more_ranks_than_domains_go_where_shares_are_largest(cores, border, ranks, cuts):
-    field = make_nested(cores, ({}, {border}, {}, {}))
-    assert STRATEGIES["nodes"].divide(field, ranks, None) == cuts
+def test_more_ranks_than_domains_go_where_shares_are_largest(cores, border, ranks, allocations):
+    sequence = make_nested(cores, ({}, {border}, {}, {}))
+    assert STRATEGIES["nodes"].divide(sequence, ranks, None) == allocations
 
 
 def test_ranks_larger_than_domains_end_where_these_do():
-    field = make_nested(7, ({}, {}, {1, 3, 5}, {}))
-    assert balanced(field, 2) == [(0, 1, 2), (3, 4, 5, 6)]
+    sequence = make_nested(7, ({}, {}, {1, 3, 5}, {}))
+    assert balanced(sequence, 2) == [(0, 1, 2), (3, 4, 5, 6)]
 
 
 def test_spread_keeps_ranks_in_nodes_of_their_own_where_packages_have_different_numbers_of_them():
-    field = make_nested(8, ({2}, {4, 6}, {}, {}))
-    assert spread(field, 4, 1) == [(0,), (2,), (4,), (6,)]
+    sequence = make_nested(8, ({2}, {4, 6}, {}, {}))
+    assert spread(sequence, 4, 1) == [(0,), (2,), (4,), (6,)]
 
 
 def test_ranks_of_a_level_stay_on_cores_that_have_it():
@@ -245,12 +248,12 @@ def test_a_domain_in_pieces_is_one_domain():
 
 def test_kinds_that_cut_through_domains_count_for_nothing():
     kinds = (
-        CoreKind(name="performance", cpus=CpuSet(range(3)), strength=1024, told_by="type"),
-        CoreKind(name="efficiency", cpus=CpuSet([3]), strength=600, told_by="type"),
+        CoreKind(name="performance", cpus=CpuSet(range(3)), strength=1024, source="type"),
+        CoreKind(name="efficiency", cpus=CpuSet([3]), strength=600, source="type"),
     )
-    field = make_nested(4, ({}, {2}, {}, {}), kinds)
-    assert balanced(field, 2) == [(0, 1), (2, 3)]
-    assert [len(one.spans) for one in field.divisions] == [1, 2, 2, 2]
+    sequence = make_nested(4, ({}, {2}, {}, {}), kinds)
+    assert balanced(sequence, 2) == [(0, 1), (2, 3)]
+    assert [len(one.spans) for one in sequence.divisions] == [1, 2, 2, 2]
 
 
 def test_nodes_that_hold_packages_are_wider_than_these():

@@ -49,8 +49,8 @@ DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 SNC = make_machine(Shape(packages=2, nodes=2, l3s=2, cores=3))
 POWER = make_machine(Shape(packages=1, cores=4, smt=8, numbering="adjacent"))
 KINDS = (
-    CoreKind(name="performance", cpus=CpuSet([0, 1, 2, 3]), strength=1024, told_by="type"),
-    CoreKind(name="efficiency", cpus=CpuSet([4, 5, 6, 7]), strength=600, told_by="type"),
+    CoreKind(name="performance", cpus=CpuSet([0, 1, 2, 3]), strength=1024, source="type"),
+    CoreKind(name="efficiency", cpus=CpuSet([4, 5, 6, 7]), strength=600, source="type"),
 )
 HYBRID = make_machine(Shape(cores=8), kinds=KINDS, isolated=CpuSet([7]), allowed=CpuSet([*range(6), 7]))
 BARE = Node(number=2, cpus=EMPTY, memory_bytes=64 << 30, nearest=(1,))
@@ -176,7 +176,7 @@ def sign_of(made, cpus):
     if not cpus.isdisjoint(made.reserved):
         return "R"
     free = made.machine.allowed & cpus
-    return "-" if not free else "*" if free <= made.machine.apart else "."
+    return "-" if not free else "*" if free <= made.machine.excluded_by_default else "."
 
 
 @st.composite

@@ -60,12 +60,12 @@ def check_geometry(group, around):
     assert around[1] <= here[1] < here[3] <= around[3]
     inner = [box for child in group.findall(f"{SVG}g") for box in check_geometry(child, here)]
     for i, one in enumerate(inner):
-        assert all(apart(one, other) for other in inner[:i])
+        assert all(excluded_by_default(one, other) for other in inner[:i])
     check_texts(group, here, inner)
     return inner if rect is None else [here]
 
 
-def apart(one, other):
+def excluded_by_default(one, other):
     return one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
 
 
@@ -198,8 +198,8 @@ def test_a_cpu_tells_where_it_is():
 
 
 HYBRID = (
-    CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, told_by="type"),
-    CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, told_by="type"),
+    CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, source="type"),
+    CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, source="type"),
 )
 
 
@@ -228,7 +228,7 @@ def test_core_kinds_have_fills_of_their_own():
 
 def test_kinds_of_one_name_are_told_apart_by_strength():
     big, middle = (
-        CoreKind(name="performance", cpus=CpuSet([cpu]), strength=strength, told_by="capacity")
+        CoreKind(name="performance", cpus=CpuSet([cpu]), strength=strength, source="capacity")
         for cpu, strength in ((1, 1024), (0, 800))
     )
     root = parse(make_machine(Shape(cores=2)).replace(kinds=(big, middle)))
