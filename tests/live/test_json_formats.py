@@ -1,0 +1,176 @@
+"""JSON of all verbs is what programs read: keys, codes and values stay as they were recorded.
+
+`python -m tests.live.test_json_formats ompbind > tests/live/recorded.json` records them again.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import OMPBIND, clean_environment
+
+RECORDED = Path(__file__).with_name("recorded.json")
+SENTENCES = {"text", "found", "why", "remedy", "subject", "summary"}
+"""Keys whose values are sentences for people; these may be worded differently."""
+
+ENVIRONMENTS = {"env", "environment"}
+"""Keys whose values have the names of variables as keys."""
+
+DUAL = "synthetic:pack:2 numa:2 l3:2 core:4 pu:2"
+HYBRID = "synthetic:pack:1 l3:1 core:4 pu:1"
+FIXED = [
+    ["topo", "--topology", DUAL],
+    ["topo", "--topology", HYBRID],
+    ["plan", "--topology", DUAL],
+    ["plan", "-n", "4", "--topology", DUAL],
+    ["plan", "-n", "3", "-s", "spread", "-t", "4", "--bind", "thread", "--topology", DUAL],
+    ["plan", "-n", "auto", "-s", "nodes", "--reserve", "1", "--memory", "bind", "--topology", DUAL],
+    ["plan", "-n", "auto", "-s", "l3", "--smt", "all", "--bind", "core", "--topology", DUAL],
+    ["plan", "-n", "2", "-m", "0-3|8-15", "--smt", "1", "--bind", "exact", "--topology", DUAL],
+    ["plan", "-n", "2", "-m", "node:1", "--sibling", "last", "--smt", "1", "--topology", DUAL],
+    ["plan", "-n", "5", "--share", "--topology", HYBRID],
+    ["plan", "-n", "2", "-m", "0-1|2-9", "--allow-partial", "--topology", HYBRID],
+    ["plan", "-n", "2", "--bind", "none", "--reserve-total", "1", "--topology", HYBRID],
+    ["plan", "-n", "2", "-s", "all", "--topology", HYBRID],
+    ["plan", "-n", "2", "--compat", "vllm", "--topology", DUAL],
+    ["plan", "-n", "6", "--compare", "balanced,spread,compact,books", "--topology", DUAL],
+    [
+        "plan",
+        "-n",
+        "2",
+        "--omp-runtime",
+        "llvm",
+        "--bind",
+        "exact",
+        "--memory",
+        "interleave",
+        "--topology",
+        DUAL,
+    ],
+]
+"""Command lines whose values depend on nothing but the options."""
+
+LIVE = [["topo"], ["plan", "-n", "2"], ["probe"], ["doctor", "--", "python3", "x.py"]]
+"""Command lines whose values depend on this machine: only their structure is compared."""
+
+WAITING = "import sys, time; print(1, flush=True); sys.stdin.read()"
+
+
+def without_sentences(value):
+    """Return a JSON value with nothing that is worded for people."""
+    if isinstance(value, dict):
+        return {key: "" if key in SENTENCES else without_sentences(inner) for key, inner in value.items()}
+    return [without_sentences(inner) for inner in value] if isinstance(value, list) else value
+
+
+def find_keys(value, path=""):
+    """Return every key of a JSON value with where it is, as in "ranks[].env"."""
+    if isinstance(value, dict):
+        inside = (
+            find_keys(inner, f"{path}.{key}") for key, inner in value.items() if key not in ENVIRONMENTS
+        )
+        return {f"{path}.{key}" for key in value}.union(*inside)
+    return (
+        set().union(*(find_keys(inner, f"{path}[]") for inner in value)) if isinstance(value, list) else set()
+    )
+
+
+def read_values(text):
+    """Read one JSON value, or one for each line."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def record_fixed(program, words, env):
+    shown = subprocess.run(
+        [*program, words[0], "--format", "json", *words[1:]],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
+    )
+    return without_sentences(read_values(shown.stdout))
+
+
+def record_live(program, words, env):
+    shown = subprocess.run(
+        [*program, words[0], "--format", "json", *words[1:]],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
+    )
+    return sorted(find_keys(read_values(shown.stdout)))
+
+
+def record_run(program, env):
+    """Return the keys of all verbs that show a run, and of the report of that run."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = str(Path(directory, "report.json"))
+        words = [
+            "run",
+            "-n",
+            "1",
+            "--verify",
+            "--report",
+            report,
+            "--run-id",
+            "shown",
+            "--",
+            sys.executable,
+            "-c",
+        ]
+        run = subprocess.Popen(
+            [*program, *words, WAITING],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+        assert run.stdout.readline() == b"1\n"
+        keys = {
+            verb: record_live(program, [verb, *more], env)
+            for verb, more in (("ps", []), ("inspect", ["shown"]))
+        }
+        run.communicate(timeout=60)
+        return {**keys, "report": sorted(find_keys(json.loads(Path(report).read_text())))}
+
+
+def read_recorded(kind):
+    return json.loads(RECORDED.read_text())[kind]
+
+
+def check_keys(keys, recorded):
+    """Compare keys; those of list items are missing where a list is empty on this machine."""
+    assert set(keys) <= set(recorded)
+    assert all("[]" in key for key in set(recorded) - set(keys))
+
+
+@pytest.mark.parametrize(("words", "recorded"), read_recorded("fixed"))
+def test_values_are_as_recorded(words, recorded):
+    assert record_fixed([OMPBIND], words, clean_environment()) == recorded
+
+
+@pytest.mark.parametrize(("words", "recorded"), read_recorded("live"))
+def test_keys_are_as_recorded(words, recorded):
+    check_keys(record_live([OMPBIND], words, clean_environment()), recorded)
+
+
+def test_keys_of_runs_are_as_recorded():
+    recorded = read_recorded("run")
+    for verb, keys in record_run([OMPBIND], clean_environment()).items():
+        check_keys(keys, recorded[verb])
+
+
+if __name__ == "__main__":
+    environment = dict(os.environ)
+    values = {
+        "fixed": [(words, record_fixed(sys.argv[1:], words, environment)) for words in FIXED],
+        "live": [(words, record_live(sys.argv[1:], words, environment)) for words in LIVE],
+        "run": record_run(sys.argv[1:], environment),
+    }
+    json.dump(values, sys.stdout)
