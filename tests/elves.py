@@ -1,19 +1,19 @@
-"""ELF files made for tests: what needs other libraries, of any machine, word size and byte order."""
+"""ELF files for tests, with needed libraries, for any architecture, word size and byte order."""
 
 import struct
 
 
-def make_elf(needed=(), *, machine=62, bits=64, little=True, folders="", names=(), soname="", rpath=""):
-    """The bytes of a file with a loaded segment and a dynamic section; `names` are further strings."""
+def make_elf(needed=(), *, machine=62, bits=64, little=True, runpath="", names=(), soname="", rpath=""):
+    """Make the bytes of a file with a loaded segment and a dynamic section; `names` are further strings."""
     mark, wide = "<" if little else ">", bits == 64
     strings, at = b"\0", {}
-    for text in (*needed, folders, soname, rpath, *names):
+    for text in (*needed, runpath, soname, rpath, *names):
         at[text] = len(strings)
         strings += text.encode() + b"\0"
     header, entry = (64, 56) if wide else (52, 32)
     base, start = 0x400000, header + 2 * entry
     number = "Q" if wide else "I"
-    tags = [(1, at[text]) for text in needed] + ([(29, at[folders])] if folders else [])
+    tags = [(1, at[text]) for text in needed] + ([(29, at[runpath])] if runpath else [])
     tags += [(number, at[text]) for number, text in ((14, soname), (15, rpath)) if text]
     size = struct.calcsize(f"{mark}{number}{number}")
     tags += [(5, base + start + (len(tags) + 2) * size), (0, 0)]

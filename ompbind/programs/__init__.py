@@ -1,5 +1,5 @@
-"""What a command will run, as its files on disk show: ELF, scripts, Python packages, libraries, preloads.
+"""What a command will run, as its files show: ELF headers, scripts, Python packages, libraries, preloads.
 
-Imports the base and `openmp`; nothing is executed and nothing is imported to find out.
-To add a library that ompbind knows by name: one row in `library_catalog`.
+Imports the base and `openmp`. Nothing is executed or imported to find out.
+To add a library that ompbind recognizes: one row in `library_catalog`.
 """

@@ -1,7 +1,12 @@
-"""What a program or library file says of itself: for which machine it is, and what it needs.
+"""ELF headers: the architecture of a program or shared library, and the libraries that it needs.
 
-Only as much of an ELF file is read as that takes, a few hundred bytes of it, since every start of a rank
-does so. Layouts are those of the System V ABI, chapters 4 and 5; all offsets are in bytes.
+The dynamic section names these libraries by offsets into a string table. To find that table:
+
+    ELF header → program headers → PT_DYNAMIC segment → its tags (DT_NEEDED, DT_STRTAB, DT_RUNPATH, …)
+                                → PT_LOAD segment that contains the address DT_STRTAB → offset in the file
+
+Only these parts are read, a few hundred bytes, because each start of a rank reads them. The layouts are in
+the System V ABI, chapters 4 and 5. All offsets and sizes are in bytes.
 """
 
 import os
@@ -16,55 +21,60 @@ ARCHITECTURES: Mapping[int, str] = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
     243: "riscv64", 258: "loongarch64",
 }  # fmt: skip
-"""Names of the machines that files are for, by their number there (e_machine)."""
+"""Names of architectures by their number in the ELF header (`e_machine`)."""
 
-PLAIN = (
+SYSTEM_LIBRARY_PREFIXES = (
     "libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "libgcc_s.so", "ld-linux",
     "ld64", "libz.so", "libexpat.so", "libtinfo.so", "libcrypt.so", "libresolv.so", "libselinux.so",
 )  # fmt: skip
-"""What names of libraries begin with that are everywhere and never need a thread pool."""
+"""Beginnings of the names of system libraries that never need a library with threads."""
 
-_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
-_NEEDED, _STRINGS, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29
-_HEADERS = 1 << 16
-"""Bytes of program headers and dynamic sections that are believed; real ones take a tenth."""
+_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3  # types of segments (PT_LOAD, PT_DYNAMIC, PT_INTERP)
+_NEEDED, _STRINGS, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29  # dynamic tags (DT_NEEDED, DT_STRTAB, …)
+_HEADERS_LIMIT = 1 << 16
+"""Bytes of program headers or of a dynamic section that are read at most; real files have a tenth."""
 
-_TEXT = 1 << 12
-"""Bytes of the longest name or list of folders that is believed."""
+_TEXT_LIMIT = 1 << 12
+"""Bytes of a library name or search path that are read at most."""
 
 
 class Elf(Record):
-    """One ELF file: its machine, the libraries that it needs by name, and folders where it looks for them.
+    """The header of an ELF file: its architecture, and the libraries that it needs.
 
-    `bits` is 32 or 64; `folders` is its RUNPATH or RPATH as it stands there, with $ORIGIN, `late` tells that
-    it is a RUNPATH, which comes after LD_LIBRARY_PATH. `soname` is the name that others know it by, `static`
-    tells that no dynamic linker has a hand in it.
+    `machine` is `e_machine`, `bits` 32 or 64. `needed` are the names of libraries (DT_NEEDED), `soname` is
+    the file's own name as a library. `search_path` are the directories of its RUNPATH or else RPATH, with
+    $ORIGIN unexpanded. `is_runpath`: it is a RUNPATH, which the linker searches after LD_LIBRARY_PATH (an
+    RPATH before it). `static`: no dynamic linker loads the file.
     """
 
     machine: int
     bits: int
-    little: bool
+    is_little_endian: bool
     needed: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    late: bool = False
+    search_path: tuple[str, ...] = ()
+    is_runpath: bool = False
     soname: str = ""
     static: bool = False
 
     @property
     def architecture(self) -> str:
-        """The name of the machine that it is for, as `uname -m` has it where that is known."""
+        """The name of the architecture as in `uname -m`, or "machine N" for a number without a name."""
         name = ARCHITECTURES.get(self.machine, f"machine {self.machine}")
         if name == "x86_64" and self.bits == 32:
             return "x32"
-        return f"{name}le" if name.startswith("ppc64") and self.little else name
+        return f"{name}le" if name.startswith("ppc64") and self.is_little_endian else name
 
     def runs_with(self, other: "Elf") -> bool:
-        """Tell whether both can be in one process."""
-        return (self.machine, self.bits, self.little) == (other.machine, other.bits, other.little)
+        """Return whether both files can be loaded into one process."""
+        return (self.machine, self.bits, self.is_little_endian) == (
+            other.machine,
+            other.bits,
+            other.is_little_endian,
+        )
 
 
 def read_elf(path: str) -> Elf | None:
-    """Read what an ELF file needs; None when it is none, or cannot be made sense of. Raises OSError."""
+    """Read the header of an ELF file; None if it is not ELF or is damaged. Raises OSError."""
     with open(path, "rb") as file:
         head = file.read(64)
         if head[:4] != b"\x7fELF":
@@ -76,22 +86,22 @@ def read_elf(path: str) -> Elf | None:
 
 
 def read_header(path: str) -> Elf | None:
-    """Read what an ELF file needs; None also when it cannot be read, or when no path is given."""
+    """Read the header of an ELF file; None also for an unreadable file and for an empty path."""
     try:
-        return read_elf(path) if os.path.isfile(path) else None  # a pipe would be waited for
+        return read_elf(path) if os.path.isfile(path) else None  # opening a pipe would block
     except OSError:
         return None
 
 
 def _read(file: BinaryIO, head: bytes) -> Elf:
-    """Read a file whose first bytes are `head`; raises ValueError or struct.error for one cut short."""
-    wide, little = head[4:5] == b"\2", head[5:6] == b"\1"
-    order = "<" if little else ">"
-    segments = list(_read_segments(file, head, order, wide=wide))
+    """Read a file whose first bytes are `head`; raises ValueError or struct.error if it is truncated."""
+    is_64_bit, is_little_endian = head[4:5] == b"\2", head[5:6] == b"\1"
+    order = "<" if is_little_endian else ">"
+    segments = list(_read_segments(file, head, order, is_64_bit=is_64_bit))
     section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), None)
-    tags = list(_read_tags(file, section, f"{order}{'QQ' if wide else 'II'}")) if section else []
+    tags = list(_read_tags(file, section, f"{order}{'QQ' if is_64_bit else 'II'}")) if section else []
     strings, found = dict(tags).get(_STRINGS), dict[int, list[str]]()
-    start = next(
+    start = next(  # the offset of the string table in the file; its tag has its address in memory
         (
             offset + strings - address
             for kind, offset, address, size in segments
@@ -104,41 +114,41 @@ def _read(file: BinaryIO, head: bytes) -> Elf:
             found.setdefault(tag, []).append(_read_text(file, start + at))
     return Elf(
         machine=struct.unpack_from(f"{order}H", head, 18)[0],
-        bits=64 if wide else 32,
-        little=little,
+        bits=64 if is_64_bit else 32,
+        is_little_endian=is_little_endian,
         needed=tuple(found.get(_NEEDED, ())),
-        folders=tuple(filter(None, found.get(_RUNPATH, found.get(_RPATH, [""]))[-1].split(":"))),
-        late=_RUNPATH in found,
+        search_path=tuple(filter(None, found.get(_RUNPATH, found.get(_RPATH, [""]))[-1].split(":"))),
+        is_runpath=_RUNPATH in found,
         soname=found.get(_SONAME, [""])[-1],
         static=_NEEDED not in found and all(kind != _INTERPRETER for kind, *_ in segments),
     )
 
 
 def _read_segments(
-    file: BinaryIO, head: bytes, order: str, *, wide: bool
+    file: BinaryIO, head: bytes, order: str, *, is_64_bit: bool
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (kind, offset, address, size) of segments that tell something; places depend on the width."""
-    start, length, count = struct.unpack_from(f"{order}{'32xQ14xHH' if wide else '28xI10xHH'}", head)
+    """Yield (kind, offset, address, size) of the PT_LOAD, PT_DYNAMIC and PT_INTERP segments."""
+    start, length, count = struct.unpack_from(f"{order}{'32xQ14xHH' if is_64_bit else '28xI10xHH'}", head)
     file.seek(start)
-    table = file.read(min(length * count, _HEADERS))
+    table = file.read(min(length * count, _HEADERS_LIMIT))
     for at in range(0, len(table), length or 1):
         kind, offset, address, size = struct.unpack_from(
-            f"{order}{'I4xQQ8xQ' if wide else 'III4xI'}", table, at
+            f"{order}{'I4xQQ8xQ' if is_64_bit else 'III4xI'}", table, at
         )
         if kind in (_LOAD, _DYNAMIC, _INTERPRETER):
             yield kind, offset, address, size
 
 
 def _read_tags(file: BinaryIO, section: tuple[int, int], layout: str) -> Iterator[tuple[int, int]]:
-    """Yield the tags of the dynamic section, which is (offset, size), each with its value."""
+    """Yield the (tag, value) pairs of the dynamic section, which is (offset, size), up to DT_NULL."""
     offset, size = section
     file.seek(offset)
-    table = file.read(min(size, _HEADERS))
+    table = file.read(min(size, _HEADERS_LIMIT))
     whole = len(table) - len(table) % struct.calcsize(layout)
     yield from takewhile(lambda pair: pair[0] != 0, struct.iter_unpack(layout, table[:whole]))
 
 
 def _read_text(file: BinaryIO, offset: int) -> str:
     file.seek(offset)
-    data = file.read(_TEXT)
+    data = file.read(_TEXT_LIMIT)
     return data[: data.index(b"\0")].decode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""Shared libraries that decide where threads run and how many there are, known by the names of their files.
+"""Shared libraries that decide where threads run and how many there are, recognized by their file names.
 
-A *runtime* makes and binds the threads of OpenMP, a *BLAS* has threads of its own or those of a runtime, an
-*allocator* is what servers preload. Wheels put a number into the names of the copies that they carry, as in
-`libgomp-e985bcbb.so.1.0.0`.
+A *runtime* creates and binds OpenMP threads. A *BLAS* has its own threads or uses a runtime. An
+*allocator* replaces malloc and is often preloaded. Wheels add a hash to the names of the libraries that
+they bundle: `libgomp-e985bcbb.so.1.0.0`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 
 
-class Role(StrEnum):
+class LibraryRole(StrEnum):
     """What a library is for."""
 
     RUNTIME = "runtime"
@@ -21,68 +21,83 @@ class Role(StrEnum):
     POOL = "pool"
 
 
-class Kind(Record):
-    """One kind of library: what it is called, what its files are called before any number, and its role.
+class LibraryKind(Record):
+    """One kind of library that ompbind recognizes.
 
-    `name` is what options call it, `family` tells which OpenMP runtime it is, None for other libraries.
+    `name` is its name in options ("tcmalloc"). `stems` are the beginnings of its file names, up to a hash
+    or ".so". `family` is the OpenMP runtime that it is, None for other libraries.
     """
 
     name: str
     stems: tuple[str, ...]
-    role: Role
+    role: LibraryRole
     family: OmpRuntime | None = None
 
     @property
     def label(self) -> str:
-        """What people call it: the stem of its files."""
+        """The name for messages: the first stem ("libgomp")."""
         return self.stems[0]
 
 
 _OPENBLAS = ("libopenblas", "libscipy_openblas", "libscipy_openblas64_", "libopenblas64_", "libopenblasp")
-_MKL = ("rt", "intel_thread", "gnu_thread", "tbb_thread", "sequential")
+_MKL_SUFFIXES = ("rt", "intel_thread", "gnu_thread", "tbb_thread", "sequential")
 
-KINDS: Mapping[str, Kind] = {
+LIBRARY_KINDS: Mapping[str, LibraryKind] = {
     kind.name: kind
     for kind in (
         *(
-            Kind(name=one.facts.library, stems=one.facts.stems, role=Role.RUNTIME, family=one)
-            for one in OmpRuntime
+            LibraryKind(
+                name=runtime.facts.library,
+                stems=runtime.facts.stems,
+                role=LibraryRole.RUNTIME,
+                family=runtime,
+            )
+            for runtime in OmpRuntime
         ),
-        Kind(name="openblas", stems=_OPENBLAS, role=Role.BLAS),
-        Kind(name="blis", stems=("libblis", "libblis-mt"), role=Role.BLAS),
-        Kind(name="mkl", stems=tuple(f"libmkl_{end}" for end in _MKL), role=Role.BLAS),
-        Kind(name="tbb", stems=("libtbb", "libtbb12"), role=Role.POOL),
-        Kind(name="tcmalloc", stems=("libtcmalloc", "libtcmalloc_minimal"), role=Role.ALLOCATOR),
-        Kind(name="jemalloc", stems=("libjemalloc",), role=Role.ALLOCATOR),
-        Kind(name="mimalloc", stems=("libmimalloc",), role=Role.ALLOCATOR),
+        LibraryKind(name="openblas", stems=_OPENBLAS, role=LibraryRole.BLAS),
+        LibraryKind(name="blis", stems=("libblis", "libblis-mt"), role=LibraryRole.BLAS),
+        LibraryKind(
+            name="mkl", stems=tuple(f"libmkl_{suffix}" for suffix in _MKL_SUFFIXES), role=LibraryRole.BLAS
+        ),
+        LibraryKind(name="tbb", stems=("libtbb", "libtbb12"), role=LibraryRole.POOL),
+        LibraryKind(
+            name="tcmalloc", stems=("libtcmalloc", "libtcmalloc_minimal"), role=LibraryRole.ALLOCATOR
+        ),
+        LibraryKind(name="jemalloc", stems=("libjemalloc",), role=LibraryRole.ALLOCATOR),
+        LibraryKind(name="mimalloc", stems=("libmimalloc",), role=LibraryRole.ALLOCATOR),
     )
 }
-"""Every kind of library that is known, by its name."""
+"""All kinds of libraries that ompbind recognizes, by name."""
 
-PRELOADABLE = ("tcmalloc", "jemalloc", "mimalloc", *(one.facts.library for one in reversed(OmpRuntime)))
-"""What can be preloaded by name."""
+PRELOADABLE = (
+    "tcmalloc",
+    "jemalloc",
+    "mimalloc",
+    *(runtime.facts.library for runtime in reversed(OmpRuntime)),
+)
+"""The names that --preload accepts."""
 
-PACKAGES: Mapping[str, str] = {
+LIBRARY_PACKAGES: Mapping[str, str] = {
     "tcmalloc": "libtcmalloc-minimal4 (Debian, Ubuntu), gperftools-libs (Fedora), gperftools (conda)",
     "jemalloc": "libjemalloc2 (Debian, Ubuntu), jemalloc (Fedora, conda)",
     "mimalloc": "libmimalloc2.0 (Debian, Ubuntu), mimalloc (Fedora, conda)",
-    **{one.facts.library: one.facts.packages for one in OmpRuntime},
+    **{runtime.facts.library: runtime.facts.packages for runtime in OmpRuntime},
 }
-"""The packages in which each of them comes."""
+"""The distribution packages that contain each library of `PRELOADABLE`, by its name."""
 
-_BY_STEM = {stem: kind for kind in KINDS.values() for stem in kind.stems}
-_PLUGINS = tuple(stem for one in OmpRuntime for stem in one.facts.plugins)
-_DELETED = " (deleted)"
+_KIND_BY_STEM = {stem: kind for kind in LIBRARY_KINDS.values() for stem in kind.stems}
+_PLUGINS = tuple(stem for runtime in OmpRuntime for stem in runtime.facts.plugins)
+_DELETED = " (deleted)"  # what /proc/PID/maps adds to the path of an unlinked file
 
 
 class Library(Record):
-    """One library: its file, its kind, and the version of the family where the path or the file tells it.
+    """One library file of a known kind.
 
-    `version` is that of the project that a runtime is of, None where nothing tells it.
+    `version` is the major version of the OpenMP runtime's project (14 for LLVM 14), None if it is unknown.
     """
 
     path: str
-    kind: Kind
+    kind: LibraryKind
     version: int | None = None
 
     @property
@@ -92,24 +107,24 @@ class Library(Record):
 
 
 def name_library(path: str) -> Library | None:
-    """Return which library a file is by its name, None for one that is none of these."""
+    """Return the known library that a path names; None if it is not known. The file is not read."""
     path = path.removesuffix(_DELETED)
     stem, dot, _ = path.rpartition("/")[2].partition(".so")
-    kind = _BY_STEM.get(stem) or _BY_STEM.get(stem.partition("-")[0])
+    kind = _KIND_BY_STEM.get(stem) or _KIND_BY_STEM.get(stem.partition("-")[0])
     if not dot or kind is None or stem.startswith(_PLUGINS):
         return None
-    return Library(path=path, kind=kind, version=_read_version(path, kind))
+    return Library(path=path, kind=kind, version=_parse_version(path, kind))
 
 
-def _read_version(path: str, kind: Kind) -> int | None:
-    """Return the version of a runtime that its path names, as in /usr/lib/llvm-14/lib."""
-    mark = kind.family.facts.version_folder if kind.family else ""
-    _, found, rest = path.partition(f"/{mark}") if mark else ("", "", "")
+def _parse_version(path: str, kind: LibraryKind) -> int | None:
+    """Return the version that a path of a runtime names: 14 for /usr/lib/llvm-14/lib/libomp.so."""
+    prefix = kind.family.facts.version_directory if kind.family else ""
+    _, found, rest = path.partition(f"/{prefix}") if prefix else ("", "", "")
     digits = rest.partition("/")[0]
     return int(digits) if found and digits.isascii() and digits.isdigit() and len(digits) < 4 else None
 
 
 def name_libraries(paths: Iterable[str]) -> tuple[Library, ...]:
-    """Return those of some files that are known libraries, in their order, each file once."""
+    """Return the known libraries among some paths, in their order, each path once."""
     found = (name_library(path) for path in dict.fromkeys(paths))
-    return tuple(one for one in found if one)
+    return tuple(library for library in found if library)

@@ -1,26 +1,30 @@
-"""Finding shared libraries: where the dynamic linker would, and what a file of one really is."""
+"""Find shared libraries as the dynamic linker does, and identify library files.
+
+The order of directories is that of ld.so(8): RPATH of the file and of the files that need it, unless the file
+has a RUNPATH; LD_LIBRARY_PATH; RUNPATH; /etc/ld.so.conf; the default directories.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from glob import escape, glob
 
-from ompbind.programs.elf import PLAIN, Elf, read_header
-from ompbind.programs.library_catalog import KINDS, Library, name_library
+from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_header
+from ompbind.programs.library_catalog import LIBRARY_KINDS, Library, name_library
 
-_DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+_DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
-_NESTING = 8
-"""Files of the linker's configuration that include each other, at most."""
+_INCLUDE_DEPTH = 8
+"""How deep `include` lines of the linker's configuration may nest."""
 
-_NAMES_END = 1 << 17
-"""Bytes at the beginning of a runtime in which the names are that it exports."""
+_SYMBOL_NAMES_END = 1 << 17
+"""The names that a runtime exports are within this many bytes from the beginning of its file."""
 
 
 def identify_library(path: str) -> Library | None:
-    """Return what library a file is, None for one that is none of those that are known.
+    """Return the known library that a file is; None if it is not known.
 
-    Some environments have a link named libgomp that leads to another runtime.
+    The target of a link decides: some environments have a link named libgomp to another runtime.
     """
     library = name_library(os.path.realpath(path)) or name_library(path)
     if library is None or library.family is None or library.version is not None:
@@ -29,66 +33,75 @@ def identify_library(path: str) -> Library | None:
 
 
 def _read_version(path: str, names: Sequence[tuple[str, int]]) -> int | None:
-    """Return the version of a runtime by the first of some names that it exports, if it exports the last."""
+    """Return the version of a runtime by the names that it exports.
+
+    `names` are (exported name, version that introduced it), newest first. The first that the file exports
+    decides; a file without the last, oldest name has an unknown version.
+    """
     if not names:
         return None
     try:
         with open(path, "rb") as file:
-            head = file.read(_NAMES_END)
+            head = file.read(_SYMBOL_NAMES_END)
     except OSError:
         return None
     found = [version for name, version in names if b"\0%b\0" % name.encode() in head]
     return found[0] if names[-1][1] in found else None
 
 
-def find_library(name: str, like: Elf | None, folders: Sequence[str]) -> str | None:
-    """Return the first file of a name in some folders; with `like`, that can be in one process with it."""
-    for folder in folders:
-        path = os.path.join(folder, name)
-        if os.path.isfile(path) and fits(path, like):
+def find_library(name: str, program: Elf | None, directories: Sequence[str]) -> str | None:
+    """Return the first file with a name in some directories that `program`, if given, can load."""
+    for directory in directories:
+        path = os.path.join(directory, name)
+        if os.path.isfile(path) and is_loadable(path, program):
             return path
     return None
 
 
-def fits(path: str, like: Elf | None) -> bool:
-    """Tell whether a library can be in one process with another file; False when it cannot be read."""
-    found = read_header(path)
-    return found is not None and (like is None or found.runs_with(like))
+def is_loadable(path: str, program: Elf | None) -> bool:
+    """Return whether a file is ELF and, if `program` is given, of its architecture."""
+    header = read_header(path)
+    return header is not None and (program is None or header.runs_with(program))
 
 
-def find_kind(name: str, like: Elf | None, folders: Sequence[str]) -> str | None:
-    """Return the first file of a kind of library in some folders, by its links that programs use."""
-    for folder in folders:
-        for stem in KINDS[name].stems:
-            for path in sorted(glob(os.path.join(escape(folder), f"{stem}*.so*")), key=_shortest_first):
-                found = identify_library(path)
-                if found and found.kind.name == name and os.path.isfile(path) and fits(path, like):
+def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[str]) -> str | None:
+    """Return the first library of a kind, by its name in `LIBRARY_KINDS`, in some directories.
+
+    Of a file and the links to it, the shortest name is returned.
+    """
+    for directory in directories:
+        for stem in LIBRARY_KINDS[name].stems:
+            for path in sorted(glob(os.path.join(escape(directory), f"{stem}*.so*")), key=_shortest_first):
+                library = identify_library(path)
+                is_of_kind = library is not None and library.kind.name == name
+                if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
                     return path
     return None
 
 
 def _shortest_first(path: str) -> tuple[int, str]:
-    """Sort `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, to which it leads."""
+    """Sort `libtcmalloc.so.4` before `libtcmalloc.so.4.5.9`, its target."""
     return len(os.path.basename(path)), path
 
 
-def linker_folders(env: Mapping[str, str]) -> list[str]:
-    """Return the folders in which the dynamic linker looks, after those that a file itself names."""
-    return list(dict.fromkeys([*_asked_folders(env), *_configured_folders(), *_DEFAULT_FOLDERS]))
+def linker_directories(env: Mapping[str, str]) -> list[str]:
+    """Return the directories that the dynamic linker searches after the RPATH or RUNPATH of a file."""
+    return list(dict.fromkeys([*_library_path(env), *_configured_directories(), *_DEFAULT_DIRECTORIES]))
 
 
-def _asked_folders(env: Mapping[str, str]) -> list[str]:
-    """Return the folders of LD_LIBRARY_PATH, in which an empty item is the current one."""
+def _library_path(env: Mapping[str, str]) -> list[str]:
+    """Return the directories of LD_LIBRARY_PATH; an empty item is the current directory."""
     value = env.get("LD_LIBRARY_PATH", "").replace(";", ":")
-    return [folder or "." for folder in value.split(":")] if value else []
+    return [directory or "." for directory in value.split(":")] if value else []
 
 
 @cache
-def _configured_folders() -> tuple[str, ...]:
-    return tuple(_read_configuration(_CONFIGURATION, _NESTING))
+def _configured_directories() -> tuple[str, ...]:
+    return tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
 
 
-def _read_configuration(path: str, nesting: int) -> Iterator[str]:
+def _read_configuration(path: str, depth: int) -> Iterator[str]:
+    """Yield the directories of an ld.so.conf file and of the files that it includes."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.partition("#")[0].strip() for line in file]
@@ -96,34 +109,38 @@ def _read_configuration(path: str, nesting: int) -> Iterator[str]:
         return
     for line in lines:
         word, _, rest = line.partition(" ")
-        if word == "include" and nesting:
+        if word == "include" and depth:
             for pattern in rest.split():
                 for name in sorted(glob(os.path.join(os.path.dirname(path), pattern))):
-                    yield from _read_configuration(name, nesting - 1)
+                    yield from _read_configuration(name, depth - 1)
         elif line.startswith("/"):
             yield line
 
 
-def needed_libraries(path: str, elf: Elf, env: Mapping[str, str], there: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the files of all libraries that a program needs, and that these need, each once.
+def find_needed_libraries(
+    path: str, elf: Elf, env: Mapping[str, str], preloaded: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the libraries that a program needs directly or through other libraries, each once.
 
-    Those whose names are `there` already, since they are preloaded, are not loaded again. Of one that is not
-    found the name is yielded. Libraries of the system that never need others are left out.
+    A breadth-first walk over DT_NEEDED, as the dynamic linker does it. Yields the path of a library, or its
+    name if it is not found. Skips libraries with the names in `preloaded`, which are loaded already, and
+    system libraries that never need others.
     """
-    waiting: list[tuple[Elf, str, tuple[str, ...]]] = [(elf, os.path.dirname(os.path.realpath(path)), ())]
-    seen = set(there)
-    while waiting:
-        one, origin, inherited = waiting.pop(0)
-        named = (folder.replace("${ORIGIN}", origin) for folder in one.folders)
-        own = tuple(folder.replace("$ORIGIN", origin) for folder in named)
-        above = () if one.late else (*own, *inherited)
-        folders = [*above, *_asked_folders(env), *own, *linker_folders(env)]
-        for name in one.needed:
-            if name in seen or name.startswith(PLAIN):
+    # Each file with the directory that $ORIGIN stands for, and the RPATHs of the files that need it.
+    queue: list[tuple[Elf, str, tuple[str, ...]]] = [(elf, os.path.dirname(os.path.realpath(path)), ())]
+    seen = set(preloaded)
+    while queue:
+        header, origin, inherited = queue.pop(0)
+        expanded = (directory.replace("${ORIGIN}", origin) for directory in header.search_path)
+        own = tuple(directory.replace("$ORIGIN", origin) for directory in expanded)
+        rpaths = () if header.is_runpath else (*own, *inherited)
+        directories = [*rpaths, *_library_path(env), *own, *linker_directories(env)]
+        for name in header.needed:
+            if name in seen or name.startswith(SYSTEM_LIBRARY_PREFIXES):
                 continue
             seen.add(name)
-            found = name if "/" in name else find_library(name, elf, folders)
+            found = name if "/" in name else find_library(name, elf, directories)
             yield found or name
-            below = read_header(found) if found else None
-            if below and found:
-                waiting.append((below, os.path.dirname(os.path.realpath(found)), above or inherited))
+            needed = read_header(found) if found else None
+            if needed and found:
+                queue.append((needed, os.path.dirname(os.path.realpath(found)), rpaths or inherited))

@@ -1,4 +1,4 @@
-"""Finding the file of a command, as `execvp` does, with the reason when there is none to execute."""
+"""Find the file of a command, as `execvp` does, or explain why it cannot be executed."""
 
 import os
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
 
 
 def find_command(name: str, env: Mapping[str, str]) -> str:
-    """Return the path of the file that `name` stands for, by the PATH of `env`.
+    """Return the path of the file that a command `name` executes, by the PATH of `env`.
 
-    Raises CommandNotFoundError when there is none, CommandNotExecutableError when it cannot be executed.
+    Raises CommandNotFoundError if there is no file, CommandNotExecutableError if it cannot be executed.
     """
     if "/" in name:
         return _checked(name)
     refused = ""
-    for folder in env.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder or ".", name)
+    for directory in env.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(directory or ".", name)
         if os.path.isfile(path):
             if os.access(path, os.X_OK):
                 return path
@@ -23,9 +23,9 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
     if refused:
         raise _not_executable(refused)
     hint = (
-        f"to run the file in this folder, write ./{name}"
+        f"to run the file in this directory, write ./{name}"
         if os.path.exists(name)
-        else "is it installed, and its folder in PATH?"
+        else "install it, or add its directory to PATH"
     )
     raise CommandNotFoundError(f"command not found: {name or repr(name)}", hint=hint)
 
@@ -34,9 +34,9 @@ def _checked(path: str) -> str:
     if not os.path.exists(path):
         raise CommandNotFoundError(f"command not found: {path}", hint="there is no such file")
     if os.path.isdir(path):
-        raise CommandNotExecutableError(f"cannot execute {path}: it is a folder")
+        raise CommandNotExecutableError(f"cannot execute {path}: it is a directory")
     if not os.path.isfile(path):
-        raise CommandNotExecutableError(f"cannot execute {path}: it is no regular file")
+        raise CommandNotExecutableError(f"cannot execute {path}: it is not a regular file")
     if not os.access(path, os.X_OK):
         raise _not_executable(path)
     return path

@@ -1,18 +1,18 @@
-"""What is known of a command before it starts: the OpenMP runtimes, and the Python, that it will have.
+"""What is known of a command before it starts: its Python and the OpenMP runtimes in its processes.
 
-A *workload* is a command as far as its files tell. A library is *preloaded*, or *needed* by the program, or
-lies *available* in the environment of its Python, where only running it could tell whether it is loaded.
+A *workload* is a command with the facts that its files show. A library is *preloaded*, *needed* by the
+program, or *available* in the environment of its Python; only a run shows whether it is then loaded.
 """
 
 from collections.abc import Iterator
 from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.library_catalog import Library, Role
+from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.record import Record
 
 
-class How(StrEnum):
+class DetectionMethod(StrEnum):
     """Why a library is expected in a process, surest first."""
 
     PRELOADED = "preloaded"
@@ -20,42 +20,48 @@ class How(StrEnum):
     AVAILABLE = "available"
 
 
-class Found(Record):
-    """A library that a command has or may load; `by` names what brings it, as "torch" or "LD_PRELOAD"."""
+class DetectedLibrary(Record):
+    """A library that a command loads or may load.
+
+    `origin` names the cause: "LD_PRELOAD", a program, a Python package ("torch") or an installation prefix.
+    """
 
     library: Library
-    how: How
-    by: str
+    method: DetectionMethod
+    origin: str
 
 
 class Workload(Record):
-    """A command as far as its files tell; `program` is the file that runs, "" where no command is given.
+    """A command with the facts that its files show.
 
-    `python` is the interpreter, "" for other programs, `site` the folder of its packages. `opaque` tells that
-    the file does not say what will run, as a shell script, `static` that it has its libraries within, and
-    none can be preloaded. `preload` is what LD_PRELOAD is to become, empty
-    where it stays as it is; `troubles` are warnings about what is preloaded.
+    `program` is the path of the file that runs, "" without a command. `python` is the path of the
+    interpreter, "" for other programs; `site_packages` is its first package directory, "" if it has none.
+    `opaque`: the file does not show which program will run (a shell script, `mpirun`). `static`: the
+    program is statically linked and ignores LD_PRELOAD. `preload` is the new value of LD_PRELOAD, one path
+    or name each; empty leaves LD_PRELOAD unchanged. `preload_warnings` say which entries will not be loaded.
     """
 
     program: str = ""
     python: str = ""
-    site: str = ""
+    site_packages: str = ""
     opaque: bool = False
     static: bool = False
-    libraries: tuple[Found, ...] = ()
+    libraries: tuple[DetectedLibrary, ...] = ()
     preload: tuple[str, ...] = ()
-    troubles: tuple[str, ...] = ()
+    preload_warnings: tuple[str, ...] = ()
 
-    def runtimes(self) -> Iterator[Found]:
+    def runtimes(self) -> Iterator[DetectedLibrary]:
         """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
-        order = list(How)
-        found = (one for one in self.libraries if one.library.kind.role is Role.RUNTIME)
+        order = list(DetectionMethod)
+        runtimes = (found for found in self.libraries if found.library.kind.role is LibraryRole.RUNTIME)
         seen: set[str] = set()
-        for one in sorted(found, key=lambda one: order.index(one.how)):
-            if one.library.path not in seen:
-                seen.add(one.library.path)
-                yield one
+        for found in sorted(runtimes, key=lambda found: order.index(found.method)):
+            if found.library.path not in seen:
+                seen.add(found.library.path)
+                yield found
 
-    def has(self, *families: OmpRuntime, how: How | None = None) -> bool:
-        """Tell whether a runtime of one of these families is among the libraries, or is there in one way."""
-        return any(one.library.family in families and how in (None, one.how) for one in self.runtimes())
+    def has(self, *families: OmpRuntime, method: DetectionMethod | None = None) -> bool:
+        """Return whether a runtime of one of these families is expected, by `method` if it is given."""
+        return any(
+            found.library.family in families and method in (None, found.method) for found in self.runtimes()
+        )

@@ -1,4 +1,4 @@
-"""`--preload`, `--expect`, `--omp-runtime`, `--strict`: what ranks find, and what is said before start."""
+"""`--preload`, `--expect`, `--omp-runtime`, `--strict`: what ranks load, and warnings before they start."""
 
 import json
 import os
@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from ompbind.programs.library_catalog import KINDS
+from ompbind.programs.library_catalog import LIBRARY_KINDS
 from tests.live.conftest import two_cpus
 
 SHOW = [sys.executable, "-c", "import os; print(os.environ.get('LD_PRELOAD'), os.environ['OMP_PROC_BIND'])"]
 
 
-def test_ranks_have_the_library_before_what_was_there(ompbind, library):
+def test_the_library_comes_before_inherited_entries(ompbind, library):
     done = ompbind("run", "--share", "--preload", library, "--", *SHOW, env={"LD_PRELOAD": library})
     assert done.stdout.split()[0] == library
     other = os.path.join(os.path.dirname(library), "libother.so")
@@ -22,7 +22,7 @@ def test_ranks_have_the_library_before_what_was_there(ompbind, library):
     assert done.stdout.split()[0] == f"{library}:{other}"
 
 
-def test_ranks_have_what_is_set_for_them_as_well(ompbind, library):
+def test_the_library_comes_before_entries_of_env_options(ompbind, library):
     other = os.path.join(os.path.dirname(library), "libof0.so")
     shutil.copy(library, other)
     words = ("run", "--share", "--env", f"LD_PRELOAD={other.replace('0', '{rank}')}", "--preload", library)
@@ -30,7 +30,7 @@ def test_ranks_have_what_is_set_for_them_as_well(ompbind, library):
     assert (done.stdout.split()[0], done.stderr) == (f"{library}:{other}", "")
 
 
-def test_variables_that_beat_the_plan_are_told_and_with_strict_refused(ompbind):
+def test_variables_that_override_the_plan_are_a_warning_or_with_strict_an_error(ompbind):
     words = ("run", "--share", "--keep-env", "--env", "OMP_PROC_BIND=close")
     done = ompbind(*words, "--", "true", env={"OMP_PLACES": "{0}"})
     assert done.returncode == 0
@@ -40,21 +40,21 @@ def test_variables_that_beat_the_plan_are_told_and_with_strict_refused(ompbind):
     assert done.returncode == 125
 
 
-def test_a_pipe_is_no_command(ompbind, tmp_path):
+def test_a_pipe_is_not_executed(ompbind, tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o755)
     for verb in ("run", "exec"):
         done = ompbind(verb, "--share", "--", str(tmp_path / "pipe"))
         assert done.returncode == 126
-        assert "it is no regular file" in " ".join(done.stderr.split())
+        assert "it is not a regular file" in " ".join(done.stderr.split())
 
 
-def test_it_is_really_loaded(ompbind, library):
+def test_the_library_is_loaded(ompbind, library):
     command = ["grep", "-c", "libtcmalloc", "/proc/self/maps"]
     assert ompbind("run", "--share", "--preload", library, "--", *command).returncode == 0
 
 
 @pytest.mark.parametrize("verb", ["run", "exec"])
-def test_what_is_expected_and_missing_is_a_warning_or_with_strict_an_error(ompbind, library, verb):
+def test_an_expected_and_missing_library_is_a_warning_or_with_strict_an_error(ompbind, library, verb):
     done = ompbind(verb, "--share", "--expect", "tcmalloc", "--", "true")
     assert done.returncode == 0
     assert "warning: tcmalloc is expected in LD_PRELOAD" in " ".join(done.stderr.split())
@@ -64,12 +64,12 @@ def test_what_is_expected_and_missing_is_a_warning_or_with_strict_an_error(ompbi
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_inherited_library_that_is_not_there_is_told(ompbind, library):
+def test_an_inherited_library_that_does_not_exist_is_reported(ompbind, library):
     done = ompbind("run", "--share", "--", "true", env={"LD_PRELOAD": f"{library} /nonesuch/lib.so"})
     assert "LD_PRELOAD names /nonesuch/lib.so, which does not exist" in " ".join(done.stderr.split())
 
 
-def test_what_cannot_be_preloaded_starts_nothing(ompbind, tmp_path):
+def test_a_library_that_cannot_be_preloaded_starts_nothing(ompbind, tmp_path):
     marker = tmp_path / "started"
     done = ompbind("run", "--preload", "/nonesuch.so", "--", "touch", str(marker))
     assert done.returncode == 125
@@ -77,7 +77,7 @@ def test_what_cannot_be_preloaded_starts_nothing(ompbind, tmp_path):
     assert not marker.exists()
 
 
-def test_a_plan_with_a_command_tells_its_program_to_programs(ompbind):
+def test_a_plan_with_a_command_has_its_program_in_json(ompbind):
     done = ompbind("plan", "--format", "json", "--", *SHOW)
     workload = json.loads(done.stdout)["workload"]
     assert workload["python"] == sys.executable
@@ -85,18 +85,18 @@ def test_a_plan_with_a_command_tells_its_program_to_programs(ompbind):
     assert json.loads(ompbind("plan", "--format", "json").stdout)["workload"] is None
 
 
-def test_a_script_in_exact_mode_is_warned_about_unless_one_says_better(ompbind):
+def test_a_script_in_exact_mode_is_a_warning_unless_the_runtime_is_given(ompbind):
     two_cpus()
     command = ["--share", "--bind", "exact", "-m", "all", "--", "sh", "-c", "true"]
-    told = " ".join(ompbind("run", *command).stderr.split())
-    assert "bin/sh does not tell what it runs" in told
+    stderr = " ".join(ompbind("run", *command).stderr.split())
+    assert "bin/sh does not tell what it runs" in stderr
     assert ompbind("run", "--omp-runtime", "gomp", *command).stderr == ""
     assert ompbind("run", "--strict", *command).returncode == 125
 
 
 @pytest.mark.parametrize("name", ["tcmalloc", "jemalloc", "mimalloc", "gomp", "omp", "iomp"])
 def test_libraries_are_found_by_name_and_loaded(ompbind, name):
-    label = KINDS[name].label
+    label = LIBRARY_KINDS[name].label
     command = ["sh", "-c", 'echo "$LD_PRELOAD"; exec cat /proc/self/maps']
     done = ompbind("run", "--share", "--preload", name, "--expect", name, "--strict", "--", *command)
     if done.returncode == 125 and f"no {label} in" in done.stderr and not os.environ.get("OMPBIND_TEST_ALL"):

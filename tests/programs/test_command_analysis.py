@@ -1,4 +1,4 @@
-"""What a command would run is told by files alone: programs, scripts, wrappers, and Pythons with packages."""
+"""What a command would run is read from files: programs, scripts, wrappers, and Pythons with packages."""
 
 import os
 
@@ -8,9 +8,9 @@ from ompbind.errors import RequestError
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.command_analysis import read_workload
 from ompbind.programs.library_catalog import name_libraries, name_library
-from ompbind.programs.library_search import find_library, identify_library, linker_folders
-from ompbind.programs.preload import find_missing, find_preloads
-from ompbind.programs.workload import How, Workload
+from ompbind.programs.library_search import find_library, identify_library, linker_directories
+from ompbind.programs.preload import find_missing_preloads, find_preloads
+from ompbind.programs.workload import DetectionMethod, Workload
 from tests.elves import make_elf
 
 
@@ -34,7 +34,7 @@ from tests.elves import make_elf
         ("", None, None),
     ],
 )
-def test_libraries_are_known_by_their_names(path, name, version):
+def test_libraries_are_recognized_by_their_names(path, name, version):
     found = name_library(path)
     assert (found and found.kind.name, found and found.version) == (name, version)
 
@@ -51,44 +51,44 @@ def put(path, data):
 
 
 def found(workload):
-    return [(one.library.kind.name, str(one.how), one.by) for one in workload.libraries]
+    return [(found.library.kind.name, str(found.method), found.origin) for found in workload.libraries]
 
 
-def test_a_program_has_what_it_needs_and_what_that_needs(tmp_path):
-    put(tmp_path / "lib/libmine.so", make_elf(["libgomp.so.1"], folders="$ORIGIN/../other"))
+def test_libraries_that_a_program_needs_are_found_recursively(tmp_path):
+    put(tmp_path / "lib/libmine.so", make_elf(["libgomp.so.1"], runpath="$ORIGIN/../other"))
     put(tmp_path / "other/libgomp.so.1", make_elf())
-    app = put(tmp_path / "app", make_elf(["libc.so.6", "libmine.so"], folders="$ORIGIN/lib"))
+    app = put(tmp_path / "app", make_elf(["libc.so.6", "libmine.so"], runpath="$ORIGIN/lib"))
     workload = read_workload([app, "x"], {})
     assert found(workload) == [("gomp", "needed", "app")]
     assert (workload.program, workload.python, workload.opaque) == (app, "", False)
     assert workload.libraries[0].library.path == str(tmp_path / "other/libgomp.so.1")
 
 
-def test_a_library_for_another_machine_is_passed_over(tmp_path):
+def test_a_library_for_another_architecture_is_skipped(tmp_path):
     put(tmp_path / "wrong/libomp.so.5", make_elf(machine=183))
     put(tmp_path / "right/libomp.so.5", make_elf(names=["__kmpc_fork_call", "omp_in_explicit_task"]))
-    app = put(tmp_path / "app", make_elf(["libomp.so.5"], folders=f"{tmp_path}/wrong:{tmp_path}/right"))
-    (one,) = read_workload([app], {}).libraries
-    assert (one.library.path, one.library.version) == (str(tmp_path / "right/libomp.so.5"), 15)
+    app = put(tmp_path / "app", make_elf(["libomp.so.5"], runpath=f"{tmp_path}/wrong:{tmp_path}/right"))
+    (detected,) = read_workload([app], {}).libraries
+    assert (detected.library.path, detected.library.version) == (str(tmp_path / "right/libomp.so.5"), 15)
 
 
-def test_a_library_that_is_nowhere_is_known_by_name(tmp_path):
+def test_a_missing_library_is_recognized_by_its_name(tmp_path):
     app = put(tmp_path / "app", make_elf(["libiomp5.so"], machine=22, little=False))
     assert found(read_workload([app], {})) == [("iomp", "needed", "app")]
 
 
-@pytest.mark.parametrize("how", ["folders", "rpath"])
-def test_folders_are_looked_in_as_the_linker_does(tmp_path, how):
-    """RPATH comes before LD_LIBRARY_PATH, whose empty items are the current folder, and RUNPATH after it."""
+@pytest.mark.parametrize("tag", ["runpath", "rpath"])
+def test_directories_are_searched_in_the_order_of_the_linker(tmp_path, tag):
+    """RPATH comes before LD_LIBRARY_PATH, RUNPATH after it."""
     put(tmp_path / "own/libx.so", make_elf(["libgomp.so.1"]))
-    put(tmp_path / "asked/libx.so", make_elf(["libiomp5.so"]))
-    app = put(tmp_path / "app", make_elf(["libx.so"], **{how: "$ORIGIN/own"}))
+    put(tmp_path / "listed/libx.so", make_elf(["libiomp5.so"]))
+    app = put(tmp_path / "app", make_elf(["libx.so"], **{tag: "$ORIGIN/own"}))
     assert found(read_workload([app], {}))[0][0] == "gomp"
-    name = found(read_workload([app], {"LD_LIBRARY_PATH": str(tmp_path / "asked")}))[0][0]
-    assert name == ("gomp" if how == "rpath" else "iomp")
+    name = found(read_workload([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}))[0][0]
+    assert name == ("gomp" if tag == "rpath" else "iomp")
 
 
-def test_an_empty_folder_to_look_in_is_the_current_one(tmp_path, monkeypatch):
+def test_an_empty_item_of_ld_library_path_is_the_current_directory(tmp_path, monkeypatch):
     real = put(tmp_path / "libiomp5.so", make_elf())
     (tmp_path / "libgomp.so.1").symlink_to(real)
     app = put(tmp_path / "bin/app", make_elf(["libgomp.so.1"]))
@@ -100,44 +100,44 @@ def test_an_empty_folder_to_look_in_is_the_current_one(tmp_path, monkeypatch):
 def test_a_preloaded_library_is_not_loaded_a_second_time(tmp_path):
     put(tmp_path / "own/libgomp.so.1", make_elf(soname="libgomp.so.1"))
     mine = put(tmp_path / "mine/libgomp-12.so", make_elf(soname="libgomp.so.1"))
-    app = put(tmp_path / "app", make_elf(["libgomp.so.1"], folders="$ORIGIN/own"))
+    app = put(tmp_path / "app", make_elf(["libgomp.so.1"], runpath="$ORIGIN/own"))
     assert found(read_workload([app], {"LD_PRELOAD": mine})) == [("gomp", "preloaded", "LD_PRELOAD")]
 
 
-def test_nothing_is_preloaded_into_a_static_program(tmp_path):
+def test_a_static_program_ignores_preloaded_libraries(tmp_path):
     app = put(tmp_path / "app", make_elf())
     mine = put(tmp_path / "libiomp5.so", make_elf())
     workload = read_workload([app], {"LD_PRELOAD": mine})
     assert workload.static
     assert found(workload) == []
-    (text,) = find_missing([], workload, ())
-    assert "linked statically" in text
+    (text,) = find_missing_preloads([], workload, ())
+    assert "statically linked" in text
     assert not read_workload([put(tmp_path / "other", make_elf(["libc.so.6"]))], {}).static
 
 
-def test_what_env_sets_for_a_program_counts(tmp_path):
+def test_variables_that_env_sets_for_a_program_are_used(tmp_path):
     mine = put(tmp_path / "libiomp5.so", make_elf())
     app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
     argv = ["env", "-u", "A", f"LD_PRELOAD={mine}", app, "LD_PRELOAD=/nonesuch"]
     workload = read_workload(argv, {"PATH": os.environ["PATH"]})
     assert [name for name, _, _ in found(workload)] == ["iomp", "gomp"]
-    assert workload.troubles == ()
+    assert workload.preload_warnings == ()
 
 
-def test_pipes_are_never_waited_for(tmp_path):
+def test_pipes_are_never_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o755)
     pipe = str(tmp_path / "pipe")
     app = put(tmp_path / "app", make_elf(["libc.so.6"]))
     assert read_workload([pipe], {}).opaque
-    assert "is no library" in read_workload([app], {"LD_PRELOAD": pipe}).troubles[0]
+    assert "is not a library" in read_workload([app], {"LD_PRELOAD": pipe}).preload_warnings[0]
     os.mkfifo(tmp_path / "pyvenv.cfg")
     assert read_workload([put(tmp_path / "bin/python3", make_elf())], {}).python
 
 
-def test_libraries_that_need_each_other_come_to_an_end(tmp_path):
-    put(tmp_path / "liba.so", make_elf(["libb.so"], folders="$ORIGIN"))
-    put(tmp_path / "libb.so", make_elf(["liba.so", "libgomp.so.1"], folders="$ORIGIN"))
-    app = put(tmp_path / "app", make_elf(["liba.so"], folders="${ORIGIN}"))
+def test_libraries_that_need_each_other_are_read_once(tmp_path):
+    put(tmp_path / "liba.so", make_elf(["libb.so"], runpath="$ORIGIN"))
+    put(tmp_path / "libb.so", make_elf(["liba.so", "libgomp.so.1"], runpath="$ORIGIN"))
+    app = put(tmp_path / "app", make_elf(["liba.so"], runpath="${ORIGIN}"))
     assert [name for name, _, _ in found(read_workload([app], {}))] == ["gomp"]
 
 
@@ -150,12 +150,12 @@ def test_libraries_that_need_each_other_come_to_an_end(tmp_path):
         (["something_else"], None),
     ],
 )
-def test_the_version_of_libomp_is_told_by_what_it_exports(tmp_path, names, version):
+def test_the_version_of_libomp_is_read_from_the_names_that_it_exports(tmp_path, names, version):
     path = put(tmp_path / "libomp.so", make_elf(names=names))
     assert identify_library(path).version == version
 
 
-def test_a_link_is_what_it_leads_to(tmp_path):
+def test_the_target_of_a_link_decides_what_a_library_is(tmp_path):
     real = put(tmp_path / "libiomp5.so", make_elf())
     (tmp_path / "libgomp.so.1").symlink_to(real)
     assert identify_library(str(tmp_path / "libgomp.so.1")).family is OmpRuntime.INTEL
@@ -163,7 +163,7 @@ def test_a_link_is_what_it_leads_to(tmp_path):
 
 @pytest.fixture
 def python(tmp_path):
-    """A virtual environment with torch, scikit-learn and numpy, as far as files go."""
+    """The Python of a virtual environment with the libraries of torch, scikit-learn and numpy."""
     site = tmp_path / "venv/lib/python3.12/site-packages"
     put(site / "torch/lib/libgomp.so.1", make_elf())
     put(site / "torch/lib/libtorch.so", make_elf())
@@ -175,7 +175,7 @@ def python(tmp_path):
 
 
 _BESIDE = '"$(CDPATH= cd -- "$(dirname -- "$0")" && echo "$PWD")"'
-"""How scripts of an environment that can be moved name their folder."""
+"""How scripts of a relocatable environment name their directory."""
 
 EXPECTED = [
     ("gomp", "available", "torch"),
@@ -201,7 +201,7 @@ EXPECTED = [
         "{by_env} x",
     ],
 )
-def test_a_python_may_load_what_its_packages_carry(tmp_path, python, command):
+def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, command):
     words = {
         "python": python,
         "env": "env",
@@ -215,13 +215,15 @@ def test_a_python_may_load_what_its_packages_carry(tmp_path, python, command):
     (tmp_path / "venv/bin/py").symlink_to("python3.12")
     env = {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
     workload = read_workload(command.format(**words).split(), env)
-    told = [(name, how, by if "/" not in by else "venv") for name, how, by in found(workload)]
-    assert sorted(told) == sorted(EXPECTED)
+    libraries = [
+        (name, method, "venv" if "/" in origin else origin) for name, method, origin in found(workload)
+    ]
+    assert sorted(libraries) == sorted(EXPECTED)
     assert workload.python in (python, words["link"])
     assert not workload.opaque
 
 
-def test_a_python_of_this_folder_has_its_environment(tmp_path, python, monkeypatch):
+def test_a_python_in_the_current_directory_has_its_environment(tmp_path, python, monkeypatch):
     monkeypatch.chdir(os.path.dirname(python))
     workload = read_workload(["./python3.12"], {})
     assert workload.python == python
@@ -229,14 +231,14 @@ def test_a_python_of_this_folder_has_its_environment(tmp_path, python, monkeypat
 
 
 @pytest.mark.parametrize("name", ["t", "3", "3.11", "pythonic", "python-config", "pypyx"])
-def test_only_pythons_are_taken_for_one(tmp_path, name):
+def test_other_names_are_not_taken_for_a_python(tmp_path, name):
     app = put(tmp_path / name, make_elf(["libiomp5.so"]))
     workload = read_workload([app], {})
     assert (workload.python, found(workload)[0][:2]) == ("", ("iomp", "needed"))
 
 
 @pytest.mark.parametrize("name", ["uv", "mpirun", "poetry", "bash"])
-def test_programs_that_start_others_tell_nothing(tmp_path, python, name):
+def test_programs_that_start_others_are_opaque(tmp_path, python, name):
     assert read_workload([put(tmp_path / name, make_elf(["libc.so.6"]))], {}).opaque
     assert read_workload([put(tmp_path / "x" / name, f"#!{python}\n")], {}).opaque
 
@@ -244,43 +246,44 @@ def test_programs_that_start_others_tell_nothing(tmp_path, python, name):
 @pytest.mark.parametrize(
     "text", ["#!/bin/sh\nexec x\n", "#!/bin/bash\n", "#!/usr/bin/python3\r\n", "no program", ""]
 )
-def test_what_a_script_runs_is_not_known(tmp_path, text):
+def test_other_scripts_are_opaque(tmp_path, text):
     workload = read_workload([put(tmp_path / "script", text)], {})
     assert workload.opaque
     assert not workload.libraries
 
 
 @pytest.mark.parametrize("argv", [["bash", "-c", "x"], ["sh", "x"], ["nonesuch"], ["/nonesuch"]])
-def test_shells_and_what_is_not_there_are_not_known(argv):
+def test_shells_and_missing_commands_are_opaque(argv):
     assert read_workload(argv, os.environ).opaque
 
 
-def test_a_package_that_carries_no_runtime_has_the_system_s(tmp_path):
+def test_a_package_that_bundles_no_runtime_has_that_of_the_system(tmp_path):
     (tmp_path / "usr/lib/python3/dist-packages/sklearn").mkdir(parents=True)
     python = put(tmp_path / "usr/bin/python3.12", make_elf())
-    here = find_library("libgomp.so.1", None, linker_folders({}))
-    assert found(read_workload([python], {})) == ([("gomp", "available", "sklearn")] if here else [])
+    system_library = find_library("libgomp.so.1", None, linker_directories({}))
+    expected = [("gomp", "available", "sklearn")] if system_library else []
+    assert found(read_workload([python], {})) == expected
 
 
-def test_no_command_is_no_riddle():
+def test_no_command_is_not_opaque():
     assert not read_workload([], {}).opaque
 
 
-def test_preloaded_libraries_come_first_and_faults_are_told(tmp_path):
+def test_preloaded_libraries_come_first_and_faults_are_reported(tmp_path):
     good = put(tmp_path / "libiomp5.so", make_elf())
     other = put(tmp_path / "libomp.so", make_elf(machine=183))
     text = put(tmp_path / "libtext.so", "hello")
     app = put(tmp_path / "app", make_elf(["libgomp.so.1"]))
     env = {"LD_PRELOAD": f"{good}:/nonesuch.so {other} {text}"}
     workload = read_workload([app], env)
-    assert [(one.library.kind.name, one.how) for one in workload.libraries] == [
-        ("iomp", How.PRELOADED),
-        ("gomp", How.NEEDED),
+    assert [(detected.library.kind.name, detected.method) for detected in workload.libraries] == [
+        ("iomp", DetectionMethod.PRELOADED),
+        ("gomp", DetectionMethod.NEEDED),
     ]
-    missing, foreign, none = workload.troubles
+    missing, foreign, invalid = workload.preload_warnings
     assert "/nonesuch.so, which does not exist" in missing
     assert f"{other}, which is not for x86_64 programs" in foreign
-    assert text in none
+    assert text in invalid
 
 
 def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
@@ -294,7 +297,7 @@ def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
 
 
 def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):
-    """Environments of conda have a libgomp.so.1 that is the libomp beside it."""
+    """conda creates a libgomp.so.1 that is a link to the libomp in the same directory."""
     put(tmp_path / "conda/lib/libomp.so", make_elf())
     (tmp_path / "conda/lib/libgomp.so.1").symlink_to("libomp.so")
     real = put(tmp_path / "lib/libgomp.so.1.0.0", make_elf())
@@ -302,26 +305,26 @@ def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):
     assert find_preloads(["gomp"], Workload(), env) == (real,)
 
 
-def test_a_link_to_another_runtime_alone_is_refused_with_what_it_leads_to(tmp_path):
+def test_a_link_to_another_runtime_alone_is_refused_with_its_target(tmp_path):
     put(tmp_path / "lib/libomp.so", make_elf())
     (tmp_path / "lib/libiomp5.so").symlink_to("libomp.so")
     app = put(tmp_path / "app", make_elf(machine=22, little=False))
     with pytest.raises(RequestError) as caught:
         find_preloads(["iomp"], read_workload([app], {}), {"CONDA_PREFIX": str(tmp_path)})
-    assert caught.value.hint == f"{tmp_path}/lib/libiomp5.so leads to libomp.so: --preload omp"
+    assert caught.value.hint == f"{tmp_path}/lib/libiomp5.so is a link to libomp.so: use --preload omp"
 
 
 def test_a_library_is_expected_by_its_path_through_links(tmp_path):
     real = put(tmp_path / "libmine.so.1", make_elf())
     (tmp_path / "libmine.so").symlink_to("libmine.so.1")
     workload = read_workload([], {"LD_PRELOAD": real})
-    assert list(find_missing([f"{tmp_path}/libmine.so"], workload, [real])) == []
-    (text,) = find_missing([f"{tmp_path}/other.so"], workload, [real])
+    assert list(find_missing_preloads([f"{tmp_path}/libmine.so"], workload, [real])) == []
+    (text,) = find_missing_preloads([f"{tmp_path}/other.so"], workload, [real])
     assert f"--preload {tmp_path}/other.so adds it" in text
 
 
-def test_an_expected_library_that_nobody_knows_is_told_with_those_that_are_known():
-    (text,) = find_missing(["tcmaloc"], Workload(), ())
+def test_an_unknown_name_of_an_expected_library_is_reported_with_the_known_names():
+    (text,) = find_missing_preloads(["tcmaloc"], Workload(), ())
     assert "known are tcmalloc, jemalloc" in text
 
 
@@ -330,23 +333,23 @@ def test_an_expected_library_that_nobody_knows_is_told_with_those_that_are_known
     [
         ("jemallok", "neither a path nor one of tcmalloc, jemalloc", "'/'"),
         ("./none.so", "there is no such file", ""),
-        ("{folder}/foreign.so", "it is for aarch64, the program for x86_64", "not be loaded"),
-        ("{folder}/text.so", "no shared library", "not be loaded"),
-        ("{folder}/a b.so", "no name with blanks", "link"),
+        ("{directory}/foreign.so", "it is for aarch64, the program is for x86_64", "for x86_64"),
+        ("{directory}/text.so", "it is not a shared library", "give a shared library for x86_64"),
+        ("{directory}/a b.so", "cannot hold a path with a space", "link"),
     ],
 )
-def test_what_cannot_be_preloaded_is_refused(tmp_path, name, message, hint):
+def test_a_library_that_cannot_be_preloaded_is_refused(tmp_path, name, message, hint):
     put(tmp_path / "foreign.so", make_elf(machine=183))
     put(tmp_path / "text.so", "hello")
     put(tmp_path / "a b.so", make_elf())
     app = put(tmp_path / "bin/app", make_elf())
     with pytest.raises(RequestError) as caught:
-        find_preloads([name.format(folder=tmp_path)], read_workload([app], {}), {})
+        find_preloads([name.format(directory=tmp_path)], read_workload([app], {}), {})
     assert message in caught.value.message
     assert hint in caught.value.hint
 
 
-def test_a_library_that_is_nowhere_is_refused_with_what_has_it(tmp_path):
+def test_a_missing_library_is_refused_with_the_package_that_contains_it(tmp_path):
     app = put(tmp_path / "bin/app", make_elf(machine=22, little=False))
     with pytest.raises(RequestError) as caught:
         find_preloads(["iomp"], read_workload([app], {}), {})
@@ -354,26 +357,26 @@ def test_a_library_that_is_nowhere_is_refused_with_what_has_it(tmp_path):
     assert "install intel-openmp" in caught.value.hint
 
 
-def test_only_colons_and_blanks_divide_preloads(tmp_path):
+def test_only_colons_and_spaces_separate_preloads(tmp_path):
     path = put(tmp_path / "libtcmalloc\t.so", make_elf())
-    assert read_workload([], {"LD_PRELOAD": f" {path}::"}).troubles == ()
+    assert read_workload([], {"LD_PRELOAD": f" {path}::"}).preload_warnings == ()
 
 
 @pytest.mark.parametrize("path", ["/usr/$LIB/libtcmalloc.so.4", "/x/{rank}/libtcmalloc.so"])
-def test_what_is_filled_in_later_is_believed(path):
+def test_entries_with_placeholders_are_recognized_by_name(path):
     workload = read_workload([], {"LD_PRELOAD": path})
-    assert workload.troubles == ()
-    assert list(find_missing(["tcmalloc"], workload, [path])) == []
+    assert workload.preload_warnings == ()
+    assert list(find_missing_preloads(["tcmalloc"], workload, [path])) == []
 
 
-def test_what_the_linker_fills_in_is_not_judged():
-    assert read_workload([], {"LD_PRELOAD": "/usr/$LIB/libx.so"}).troubles == ()
+def test_entries_that_the_linker_expands_are_not_checked():
+    assert read_workload([], {"LD_PRELOAD": "/usr/$LIB/libx.so"}).preload_warnings == ()
 
 
-def test_what_is_expected_and_not_there_is_told(tmp_path):
+def test_an_expected_library_that_is_not_preloaded_is_reported(tmp_path):
     path = put(tmp_path / "libtcmalloc_minimal.so.4", make_elf())
     workload = read_workload([], {"LD_PRELOAD": path})
-    assert list(find_missing(["tcmalloc"], workload, [path])) == []
-    (text,) = find_missing(["tcmalloc", "iomp"], workload, [path])
+    assert list(find_missing_preloads(["tcmalloc"], workload, [path])) == []
+    (text,) = find_missing_preloads(["tcmalloc", "iomp"], workload, [path])
     assert text.startswith("iomp is expected in LD_PRELOAD")
     assert "--preload iomp" in text

@@ -1,4 +1,4 @@
-"""ELF files are read as far as placing a program needs, whatever machine they are for."""
+"""ELF headers are read for all architectures, word sizes and byte orders."""
 
 import subprocess
 import sys
@@ -15,19 +15,19 @@ NAMES = st.text(st.characters(codec="ascii", min_codepoint=33, exclude_character
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    return tmp_path_factory.mktemp("elf") / "one"
+    return tmp_path_factory.mktemp("elf") / "file"
 
 
 @given(st.lists(NAMES, unique=True, max_size=8), st.sampled_from([32, 64]), st.booleans())
-def test_what_is_written_is_read_in_every_layout(file, needed, bits, little):
-    file.write_bytes(make_elf(needed, machine=22, bits=bits, little=little, folders="$ORIGIN/x:/y"))
+def test_headers_are_read_in_every_layout(file, needed, bits, little):
+    file.write_bytes(make_elf(needed, machine=22, bits=bits, little=little, runpath="$ORIGIN/x:/y"))
     assert read_elf(str(file)) == Elf(
         machine=22,
         bits=bits,
-        little=little,
+        is_little_endian=little,
         needed=tuple(needed),
-        folders=("$ORIGIN/x", "/y"),
-        late=True,
+        search_path=("$ORIGIN/x", "/y"),
+        is_runpath=True,
         static=not needed,
     )
 
@@ -46,25 +46,25 @@ def test_what_is_written_is_read_in_every_layout(file, needed, bits, little):
         (4711, 64, True, "machine 4711"),
     ],
 )
-def test_machines_have_the_names_that_the_system_uses(file, machine, bits, little, name):
+def test_architectures_have_the_names_of_uname(file, machine, bits, little, name):
     file.write_bytes(make_elf(machine=machine, bits=bits, little=little))
     assert read_elf(str(file)).architecture == name
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_nonsense_is_no_program_and_no_error(file, data, marked):
+def test_random_bytes_are_not_a_program_and_not_an_error(file, data, marked):
     file.write_bytes((b"\x7fELF\x02\x01" if marked else b"") + data)
     found = read_elf(str(file))
     assert found is None or isinstance(found, Elf)
 
 
 @given(st.integers(0, 400))
-def test_a_file_cut_short_is_no_error(file, length):
+def test_a_truncated_file_is_not_an_error(file, length):
     file.write_bytes(make_elf(["libc.so.6", "libgomp.so.1"])[:length])
     read_elf(str(file))
 
 
-def test_programs_of_this_machine_agree_with_the_linker():
+def test_the_needed_libraries_agree_with_ldd():
     found = read_elf("/proc/self/exe")
     listed = subprocess.run(["ldd", sys.executable], capture_output=True, text=True).stdout
     assert found is not None
