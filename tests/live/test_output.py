@@ -1,4 +1,4 @@
-"""The outlet with real ranks: readers that are slow, gone or full, terminals, many ranks, messages."""
+"""The output multiplexer with real ranks: slow, closed or full readers, terminals, many ranks, messages."""
 
 import fcntl
 import json
@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from ompbind.errors import LaunchError
-from ompbind.execution.output.channel import Channel, News, Stream
-from ompbind.execution.output.line_prefix import Lines, make_marks
+from ompbind.execution.output.forwarder import Forwarder, OutputEvents, RankStream
+from ompbind.execution.output.line_prefix import LinePrefixer, make_prefixes
 from ompbind.execution.output.multiplexer import OutputMultiplexer
 from ompbind.execution.output.options import Output
 from ompbind.execution.output.writer import open_writer
@@ -32,7 +32,7 @@ MESSAGE = re.compile(rb"ompbind: message \d+\n  with a second line\n")
 
 
 class Done:
-    """What came out of a run, and what the outlet told of it."""
+    """The output of a run, and the statistics of the multiplexer."""
 
     def __init__(self, stats, out=b"", err=b""):
         self.out, self.err = out, err
@@ -41,7 +41,7 @@ class Done:
 
 @pytest.fixture
 def begin(tmp_path):
-    """Start ranks whose output goes through an outlet; they are killed after the test, if need be."""
+    """Start ranks whose output goes through a multiplexer; kill them after the test if need be."""
     started, timers = [], []
 
     def start(*args, before=(), **options):
@@ -74,7 +74,7 @@ def kill(process):
 
 @pytest.fixture
 def through(begin, tmp_path):
-    """The same, to the end."""
+    """Run such ranks to their end."""
 
     def run(*args, **options):
         out, err = begin(*args, **options).communicate(timeout=60)
@@ -91,27 +91,27 @@ def python(script):
     return ("--", sys.executable, "-c", script)
 
 
-def untagged(out, rank):
-    """What one rank wrote, from lines with tags."""
-    mark = b"[%d] " % rank
-    return b"".join(line[len(mark) :] + b"\n" for line in out.split(b"\n") if line.startswith(mark))
+def remove_prefixes(out, rank):
+    """Return what one rank wrote, from lines with prefixes."""
+    prefix = b"[%d] " % rank
+    return b"".join(line[len(prefix) :] + b"\n" for line in out.split(b"\n") if line.startswith(prefix))
 
 
-def test_lines_get_tags_and_both_files_stay_apart(through):
+def test_lines_get_prefixes_and_both_files_stay_separate(through):
     done = through("-n", "3", "--output", "tag", *shell("echo out $RANK; echo err $RANK >&2; printf half"))
     assert sorted(done.out.splitlines()) == sorted(
         b"[%d] %s" % (rank, text) for rank in range(3) for text in (b"out %d" % rank, b"half")
     )
     assert done.out.endswith(b"half\n")
     assert sorted(done.err.splitlines()) == [b"[%d] err %d" % (rank, rank) for rank in range(3)]
-    assert done.stats["last_words"] == [[f"err {rank}"] for rank in range(3)]
-    assert (done.stats["broken"], done.stats["troubles"]) == (False, [])
+    assert done.stats["last_lines"] == [[f"err {rank}"] for rank in range(3)]
+    assert (done.stats["broken"], done.stats["write_errors"]) == (False, [])
 
 
-def test_bytes_are_nobodys_text(through):
+def test_bytes_are_not_decoded(through):
     script = "import os; os.write(1, bytes(range(256)) * 300)"
     done = through("--output", "tag", *python(script))
-    assert untagged(done.out, 0) == bytes(range(256)) * 300 + b"\n"
+    assert remove_prefixes(done.out, 0) == bytes(range(256)) * 300 + b"\n"
 
 
 def test_timestamps_and_colours(through):
@@ -127,13 +127,13 @@ def test_timestamps_and_colours(through):
         assert all(before <= line[3].decode() <= after for line in lines)
 
 
-def test_a_long_line_goes_out_in_pieces(through):
+def test_a_long_line_is_split(through):
     script = f"import os; os.write(1, b'a' * {1 << 20} + b'b' * 10 + b'\\nc\\n')"
     done = through("--output", "tag", *python(script))
     assert done.out == b"[0] " + b"a" * (1 << 20) + b"\n[0+] " + b"b" * 10 + b"\n[0] c\n"
 
 
-def test_inherited_output_has_nothing_in_between(through):
+def test_inherited_output_does_not_go_through_ompbind(through):
     done = through(
         "--output",
         "inherit",
@@ -143,16 +143,16 @@ def test_inherited_output_has_nothing_in_between(through):
     )
     rank, parent = done.out.split()
     assert rank.startswith(b"pipe:")
-    assert parent in (rank, b"/dev/null")  # the one that stays lets go of it
+    assert parent in (rank, b"/dev/null")  # the supervisor has closed it
     assert len(MESSAGE.findall(done.err)) == done.stats["messages"] > 1
 
 
 def test_nothing_wakes_up_while_ranks_are_quiet(through):
     done = through("-n", "2", "--output", "tag", *shell("echo; sleep 2; echo"))
-    assert done.stats["wakeups"] <= 14  # of starts, lines and ends: what looks five times a second has more
+    assert done.stats["wakeups"] <= 14  # for starts, lines and exits
 
 
-def test_nothing_wakes_up_while_nobody_reads_nor_afterwards(begin, tmp_path):
+def test_nothing_wakes_up_while_the_reader_is_stopped_nor_afterwards(begin, tmp_path):
     process = begin("-n", "2", "--output", "tag", *shell(f"{FLOOD.format(1_500_000)}; sleep 1"))
     time.sleep(0.5)
     assert len(process.stdout.read()) == 3_000_000 + 4 * 37_500
@@ -173,7 +173,7 @@ def test_a_slow_reader_slows_ranks_down_instead_of_filling_memory(begin, tmp_pat
     assert Done(tmp_path / "stats").stats["rss_mib"] < 50
 
 
-def test_memory_is_bounded_when_tags_are_most_of_what_comes_out(begin, tmp_path):
+def test_memory_is_bounded_when_prefixes_are_most_of_the_output(begin, tmp_path):
     process = begin(
         "-n", "2", "--output", "tag", "--timestamps", "--colours", *shell("yes '' | head -c 3000000")
     )
@@ -183,7 +183,7 @@ def test_memory_is_bounded_when_tags_are_most_of_what_comes_out(begin, tmp_path)
     assert Done(tmp_path / "stats").stats["rss_mib"] < 50
 
 
-def test_a_flag_that_others_share_is_left_alone(begin):
+def test_the_shared_blocking_flag_is_not_changed(begin):
     reader, writer = os.pipe()
     process = begin("--output", "tag", *shell(FLOOD.format(1_000_000)), stdout=writer)
     time.sleep(0.3)
@@ -194,14 +194,12 @@ def test_a_flag_that_others_share_is_left_alone(begin):
     assert process.wait(60) == 0
 
 
-def test_no_rank_is_starved_by_others(begin):
+def test_no_rank_starves(begin):
     script = f"if [ $RANK = 8 ]; then sleep 0.5; echo done; else exec yes {LINE}; fi"
     process = begin("-n", "9", "--output", "tag", *shell(script))
     read = b""
     while b"[8] done\n" not in read[-200_000:]:
-        read += os.read(
-            process.stdout.fileno(), 4096
-        )  # so slowly that every stream in turn meets a full pipe
+        read += os.read(process.stdout.fileno(), 4096)  # so slowly that every stream meets a full pipe
         assert len(read) < 30_000_000
     counts = Counter(re.findall(rb"^\[(\d)\]", read, re.M))
     assert len(counts) == 9
@@ -209,15 +207,15 @@ def test_no_rank_is_starved_by_others(begin):
     process.wait(60)
 
 
-def test_when_the_reader_goes_ranks_get_sigpipe(through):
+def test_when_the_reader_exits_ranks_get_sigpipe(through):
     done = through("-n", "3", "--output", "tag", *shell(f"exec yes {LINE}"), stdout=head_of_one())
     assert done.stats["codes"] == [-signal.SIGPIPE] * 3
-    assert (done.stats["broken"], done.stats["troubles"], done.stats["killed"]) == (True, [], [])
+    assert (done.stats["broken"], done.stats["write_errors"], done.stats["killed"]) == (True, [], [])
     assert done.err == b""
 
 
 def head_of_one():
-    """A pipe whose reader goes after the first bytes."""
+    """Return a pipe whose reader closes it after the first bytes."""
     reader, writer = os.pipe()
 
     def read():
@@ -228,13 +226,13 @@ def head_of_one():
     return writer
 
 
-def test_what_leads_elsewhere_goes_on_when_a_reader_goes(through):
+def test_standard_error_goes_on_when_the_reader_of_standard_output_exits(through):
     script = f"trap '' PIPE; yes {LINE} 2>/dev/null; echo still here >&2"
     done = through("-n", "2", "--output", "tag", *shell(script), stdout=head_of_one())
     assert sorted(done.err.splitlines()) == [b"[0] still here", b"[1] still here"]
 
 
-def test_log_files_go_on_when_a_reader_goes(through, tmp_path):
+def test_log_files_go_on_when_the_reader_exits(through, tmp_path):
     done = through(
         "-n", "2", "--output", "tag,files", *shell(FLOOD.format(8_000_000)), stdout=head_of_one()
     )  # fmt: skip
@@ -242,78 +240,78 @@ def test_log_files_go_on_when_a_reader_goes(through, tmp_path):
     assert [(tmp_path / f"logs/{rank}.out").stat().st_size for rank in range(2)] == [8_000_000] * 2
 
 
-def test_the_first_write_after_the_reader_has_gone_brings_sigpipe(through):
+def test_the_first_write_after_the_reader_has_exited_causes_sigpipe(through):
     script = f"[ $RANK = 0 ] && exec yes {LINE}; sleep 1; echo once; exit 3"
     done = through("-n", "2", "--output", "tag", *shell(script), stdout=head_of_one())
     assert done.stats["codes"] == [-signal.SIGPIPE] * 2
 
 
-def test_a_stream_that_is_opened_after_the_reader_has_gone_has_no_reader_either():
+def test_a_stream_that_is_opened_after_the_reader_has_exited_is_closed():
     reader, writer = os.pipe()
-    writer = open_writer(writer, "standard output")
+    output = open_writer(writer, "standard output")
     os.close(writer)
     os.close(reader)
-    writer.put((b"x",))
-    channel = Channel(writer, News())
-    channel.flush()
-    source, end = os.pipe()
-    channel.add(Stream(0, source, Lines(1 << 10), make_marks(0)))
+    output.put((b"x",))
+    forwarder = Forwarder(output, OutputEvents())
+    forwarder.flush()
+    read_end, write_end = os.pipe()
+    forwarder.add(RankStream(0, read_end, LinePrefixer(1 << 10), make_prefixes(0)))
     with pytest.raises(BrokenPipeError):
-        os.write(end, b"x")
-    os.close(end)
-    os.close(writer.file)
+        os.write(write_end, b"x")
+    os.close(write_end)
+    os.close(output.fd)
 
 
-def test_a_full_disk_at_the_other_end_is_told_once(through):
+def test_a_full_disk_behind_standard_output_is_reported_once(through):
     done = through(
         "-n", "2", "--output", "tag", *shell(f"exec yes {LINE}"), stdout=os.open("/dev/full", os.O_WRONLY)
     )
-    assert done.stats["troubles"] == ["standard output cannot be written any more: No space left on device"]
+    assert done.stats["write_errors"] == ["cannot write to standard output: No space left on device"]
     assert done.stats["codes"] == [-signal.SIGPIPE] * 2
 
 
-def test_a_full_disk_under_log_files_is_told_once_and_all_else_goes_on(through, tmp_path):
+def test_a_full_disk_under_log_files_is_reported_once_and_output_goes_on(through, tmp_path):
     limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')  # 100 KiB or 200, depending on the shell
     done = through("-n", "2", "--output", "tag,files", *shell(FLOOD.format(800_000)), before=limited)
     assert done.stats["codes"] == [0, 0]
-    assert sorted(done.stats["troubles"]) == [
-        f"rank {rank}: logs/{rank}.out cannot be written any more: File too large" for rank in range(2)
+    assert sorted(done.stats["write_errors"]) == [
+        f"rank {rank}: cannot write to logs/{rank}.out: File too large" for rank in range(2)
     ]
     for rank in range(2):
         whole = f"{LINE}\n".encode() * 10_000
-        assert untagged(done.out, rank) == whole
+        assert remove_prefixes(done.out, rank) == whole
         written = (tmp_path / f"logs/{rank}.out").read_bytes()
         assert whole.startswith(written)
         assert len(written) >= 100 << 10
 
 
-def test_log_files_hold_exact_bytes_beside_tagged_lines(through, tmp_path):
+def test_log_files_have_exact_bytes_in_addition_to_lines_with_prefixes(through, tmp_path):
     script = "import os; os.write(1, bytes(range(256)) * 300); os.write(2, b'\\xff half')"
     done = through("-n", "2", "--output", "tag,files", *python(script))
     for rank in range(2):
         assert (tmp_path / f"logs/{rank}.out").read_bytes() == bytes(range(256)) * 300
         assert (tmp_path / f"logs/{rank}.err").read_bytes() == b"\xff half"
-        assert untagged(done.out, rank) == bytes(range(256)) * 300 + b"\n"
-    assert done.stats["last_words"] == [["\ufffd half"]] * 2
+        assert remove_prefixes(done.out, rank) == bytes(range(256)) * 300 + b"\n"
+    assert done.stats["last_lines"] == [["\ufffd half"]] * 2
 
 
-def test_log_files_alone_are_what_ranks_write_to(through, tmp_path):
+def test_without_tag_ranks_write_to_log_files_directly(through, tmp_path):
     script = "readlink /proc/self/fd/1; for n in $(seq 20); do echo err $n >&2; done"
     done = through("-n", "2", "--output", "files", "--log-dir", "a/b", *shell(script))
     for rank in range(2):
         path = tmp_path / f"a/b/{rank}.out"
         assert path.read_text() == f"{path}\n"
     assert (done.out, done.err) == (b"", b"")
-    assert done.stats["last_words"] == [[f"err {n}" for n in range(11, 21)]] * 2
+    assert done.stats["last_lines"] == [[f"err {n}" for n in range(11, 21)]] * 2
     again = through("--output", "files", "--log-dir", "a/b", *shell("echo new"))
-    assert b"a/b/0.out and 1 more log file exist already\nhint: --force" in again.err
+    assert b"a/b/0.out and 1 more log file already exist\nhint: use --force" in again.err
     through("--output", "files", "--log-dir", "a/b", "--force", *shell("echo new"))
     assert (tmp_path / "a/b/0.out").read_text() == "new\n"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "file", "socket", "terminal"])
-def test_one_place_for_everything_tears_no_line(begin, tmp_path, kind):
-    reader, writer = one_place(kind, tmp_path)
+def test_no_line_is_torn_when_all_output_goes_to_one_file(begin, tmp_path, kind):
+    reader, writer = open_one_file(kind, tmp_path)
     script = (
         "import os\n"
         "for n in range(3000):\n"
@@ -341,7 +339,7 @@ def test_one_place_for_everything_tears_no_line(begin, tmp_path, kind):
     assert len(MESSAGE.findall(out)) == Done(tmp_path / "stats").stats["messages"] > 0
 
 
-def one_place(kind, tmp_path):
+def open_one_file(kind, tmp_path):
     if kind == "pipe":
         return os.pipe()
     if kind == "socket":
@@ -356,7 +354,7 @@ def one_place(kind, tmp_path):
 
 
 def read_all(reader, process):
-    """All that comes out at the other end, which for a terminal ends with an error."""
+    """Read everything from a pipe or terminal; the end of a terminal is an error."""
     out = []
     while True:
         try:
@@ -370,7 +368,7 @@ def read_all(reader, process):
     return b"".join(out)
 
 
-def test_messages_wait_their_turn_while_nobody_reads(begin, tmp_path):
+def test_messages_are_queued_while_the_reader_is_stopped(begin, tmp_path):
     reader, writer = os.pipe()
     process = begin(
         "-n", "2", "--output", "tag", "--chat", "0.02", *shell(FLOOD.format(800_000)),
@@ -386,14 +384,14 @@ def test_messages_wait_their_turn_while_nobody_reads(begin, tmp_path):
 
 
 @pytest.mark.parametrize("output", ["inherit", "tag"])
-def test_messages_come_at_once(begin, output):
+def test_messages_are_written_immediately(begin, output):
     process = begin("--output", output, "--chat", "0.1", *shell("sleep 60"))
     begun = time.monotonic()
     assert process.stderr.readline() == b"ompbind: message 0\n"
     assert time.monotonic() - begun < 20
 
 
-def test_whoever_leaves_a_rank_is_not_waited_for(begin, tmp_path):
+def test_processes_that_left_their_rank_are_not_waited_for(begin, tmp_path):
     begun = time.monotonic()
     process = begin("--output", "tag", *shell("setsid sleep 60 & echo $!; printf half"))
     out, _ = process.communicate(timeout=30)
@@ -405,7 +403,7 @@ def test_whoever_leaves_a_rank_is_not_waited_for(begin, tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_what_never_stops_writing_is_not_waited_for_either(begin):
+def test_processes_that_never_stop_writing_are_not_waited_for(begin):
     process = begin("--output", "tag", *shell("setsid yes & echo $! >pid; sleep 0.2"))
     out, _ = process.communicate(timeout=30)
     assert out.startswith(b"[0] y\n")
@@ -419,23 +417,21 @@ def test_many_ranks(through):
     assert Counter(done.err.splitlines()) == Counter(b"[%d] c" % rank for rank in range(300))
 
 
-def test_too_few_open_files_are_an_error_before_anything_starts(through):
+def test_a_low_limit_of_open_files_is_an_error_before_any_rank_starts(through):
     limited = ("sh", "-c", 'ulimit -n 256; exec "$0" "$@"')
     done = through("-n", "100", "--output", "tag", *shell("echo never"), before=limited)
     assert (done.out, done.stats) == (b"", {})
-    assert b"takes 340 open files, and 256 are allowed" in done.err
-    assert b"with --log-dir alone" in done.err
+    assert b"needs 340 open files, but only 256 are allowed" in done.err
+    assert b"use --log-dir alone" in done.err
 
 
-def test_open_files_that_run_out_later_name_the_rank():
+def test_a_limit_of_open_files_reached_later_names_the_rank():
     multiplexer = OutputMultiplexer(Output(tag=True), [0, 7])
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         multiplexer.close_streams(*multiplexer.open_streams(0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-        with pytest.raises(
-            LaunchError, match="rank 7: what it would write to cannot be opened: Too many open"
-        ):
+        with pytest.raises(LaunchError, match="rank 7: cannot open its output streams: Too many open"):
             multiplexer.open_streams(7)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -444,7 +440,7 @@ def test_open_files_that_run_out_later_name_the_rank():
 ON_TERMINAL = ("-n", "2", "--output", "tag", "--pty")
 
 
-def test_a_pseudo_terminal_is_what_ranks_see(through):
+def test_ranks_see_a_pseudo_terminal(through):
     done = through(*ON_TERMINAL, *shell("test -t 1 && test ! -t 2 && stty size <&1; echo err >&2"))
     assert sorted(done.out.splitlines()) == [b"[0] 24 80", b"[1] 24 80"]
     assert sorted(done.err.splitlines()) == [b"[0] err", b"[1] err"]
@@ -456,17 +452,17 @@ def test_bytes_pass_a_pseudo_terminal_unchanged(through, tmp_path):
     for rank in range(2):
         assert (tmp_path / f"logs/{rank}.out").read_bytes() == bytes(range(256)) * 300
     done = through(*ON_TERMINAL, *shell(FLOOD.format(800_000)))
-    assert all(untagged(done.out, rank) == f"{LINE}\n".encode() * 10_000 for rank in range(2))
+    assert all(remove_prefixes(done.out, rank) == f"{LINE}\n".encode() * 10_000 for rank in range(2))
 
 
-def test_when_the_reader_goes_ranks_on_terminals_are_told_of(through):
+def test_when_the_reader_exits_ranks_on_terminals_are_reported(through):
     done = through(*ON_TERMINAL, "--", "yes", LINE, stdout=head_of_one())
     assert done.stats["codes"] == [-signal.SIGPIPE] * 2
     assert sorted(done.stats["killed"]) == [0, 1]
     assert done.err == b""
 
 
-def test_ranks_on_terminals_that_write_nothing_any_more_are_left_alone(through):
+def test_ranks_on_terminals_that_do_not_write_are_not_killed(through):
     script = f"if [ $RANK = 0 ]; then exec yes {LINE}; else sleep 1; exit 3; fi"
     done = through(*ON_TERMINAL, *shell(script), stdout=head_of_one())
     assert done.stats["codes"] == [-signal.SIGPIPE, 3]
@@ -487,7 +483,7 @@ def test_the_size_of_the_terminal_reaches_ranks(begin, tmp_path):
     waits = f"until [ \"$({size})\" = '44 55' ]; do sleep 0.05; done"
     script = f"exec 3>&1; {size}; touch ready-$RANK; {waits}; {size}"
     process = begin(*ON_TERMINAL, *shell(script), stdout=writer)
-    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, "both have seen their terminals")
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, "both ranks have read their sizes")
     termios.tcsetwinsize(writer, (44, 55))
     os.close(writer)
     process.send_signal(signal.SIGWINCH)
@@ -497,16 +493,16 @@ def test_the_size_of_the_terminal_reaches_ranks(begin, tmp_path):
 
 
 def test_pipes_of_few_ranks_are_enlarged():
-    from ompbind.execution.output.ptys import open_pipe, pipe_size
+    from ompbind.execution.output.ptys import choose_pipe_size, open_pipe
 
-    assert [pipe_size(streams) for streams in (2, 16, 32, 100, 2000)] == [
+    assert [choose_pipe_size(streams) for streams in (2, 16, 32, 100, 2000)] == [
         1 << 20,
         1 << 20,
         1 << 19,
         1 << 17,
         1 << 16,
     ]
-    source, end = open_pipe(pipe_size(2))
-    assert fcntl.fcntl(end, fcntl.F_GETPIPE_SZ) == 1 << 20
-    os.close(source)
-    os.close(end)
+    read_end, write_end = open_pipe(choose_pipe_size(2))
+    assert fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ) == 1 << 20
+    os.close(read_end)
+    os.close(write_end)

@@ -1,4 +1,4 @@
-"""`ompbind run --output`: what ranks write comes out as asked, through all of ompbind."""
+"""`ompbind run --output`: the output of ranks goes where the options say."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_log_files(ompbind, tmp_path, tagged):
         assert (tmp_path / f"a/b/{rank}.err").read_text() == f"err {rank}\n"
     again = ompbind(*args, "--", "true")
     assert again.returncode == 125
-    assert "0.out and 3 more log files exist already" in " ".join(again.stderr.split())
+    assert "0.out and 3 more log files already exist" in " ".join(again.stderr.split())
     assert ompbind(*args, "--force", "--", "true").returncode == 0
     assert (tmp_path / "a/b/0.out").read_text() == ""
 
@@ -45,8 +45,8 @@ def test_log_files(ompbind, tmp_path, tagged):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--log-dir", ""), "--log-dir needs the name of a folder"),
-        (("--log-dir", "/dev/null"), "/dev/null is no folder for log files"),
+        (("--log-dir", ""), "--log-dir needs the name of a directory"),
+        (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
         (("--output", "files"), "--output files needs --log-dir, which says where"),
         (("--output", "inherit", "--log-dir", "logs"), "--log-dir needs --output tag or files"),
         (("--output", "tag,inherit"), "'tag,files' is both of these"),
@@ -59,14 +59,14 @@ def test_log_files(ompbind, tmp_path, tagged):
         (("--pty", "--log-dir", "logs"), "--pty needs --output tag"),
     ],
 )
-def test_options_of_output_that_do_not_fit_are_refused(ompbind, tmp_path, options, said):
+def test_contradictory_output_options_are_refused(ompbind, tmp_path, options, said):
     done = ompbind(*RANKS, *options, "--", "touch", "started", cwd=tmp_path)
     assert done.returncode == 125
     assert said in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
 
 
-def test_the_folder_of_log_files_can_have_the_report_as_well(ompbind, tmp_path):
+def test_the_report_may_be_in_the_log_directory(ompbind, tmp_path):
     for name, code in (("run.json", 0), ("1.out", 125), ("./1.err", 125)):
         args = (*RANKS, "--log-dir", "a/logs", "--force", "--report", f"a/logs/{name}")
         done = ompbind(*args, "--", "echo", "said", cwd=tmp_path)
@@ -87,7 +87,7 @@ def test_a_terminal_for_each_rank(ompbind):
 
 
 @pytest.mark.parametrize("way", [(), ("--pty",)])
-def test_a_reader_that_goes_ends_ranks_that_write(start, way):
+def test_ranks_that_write_to_a_closed_reader_are_killed(start, way):
     process = start(*RANKS, "--output", "tag", *way, "--", "yes", "x" * 79)
     process.stdout.readline()
     process.stdout.close()
@@ -96,12 +96,12 @@ def test_a_reader_that_goes_ends_ranks_that_write(start, way):
 
 
 def wait_for_ranks(process):
-    """Wait until ranks run, and so long that nothing more is read of them."""
+    """Wait until ranks run and their output is not read any more."""
     wait_until(lambda: ranks_of(process), "a rank")
     time.sleep(0.3)
 
 
-def test_a_run_that_nobody_reads_can_be_stopped(start):
+def test_a_run_whose_output_is_not_read_can_be_stopped(start):
     process = start(*RANKS, "--grace", "0.2", "--output", "tag", "--", "yes", "x" * 79)
     wait_for_ranks(process)
     process.terminate()
@@ -111,7 +111,7 @@ def test_a_run_that_nobody_reads_can_be_stopped(start):
 
 
 @pytest.mark.parametrize("end", ["signal", "timeout"])
-def test_a_run_that_was_asked_to_end_gives_up_a_reader_that_takes_nothing(start, end):
+def test_a_stopped_run_does_not_wait_for_a_reader_that_reads_nothing(start, end):
     timeout = ("--timeout", "0.5") if end == "timeout" else ()
     process = start(*RANKS, "--grace", "0.2", *timeout, "--output", "tag", "--", "yes", "x" * 79)
     if not timeout:
@@ -120,7 +120,7 @@ def test_a_run_that_was_asked_to_end_gives_up_a_reader_that_takes_nothing(start,
     assert process.wait(20) == (124 if timeout else 128 + signal.SIGTERM)
 
 
-def test_a_slow_reader_gets_everything_after_a_signal_that_came_twice(start):
+def test_a_slow_reader_gets_all_output_after_two_signals(start):
     script = "seq 1 100000; echo >&2; exec sleep 60"
     process = start(
         *RANKS[:-1], "1", "--grace", "0.2", "--output", "tag", "--", "sh", "-c", script, text=False
@@ -137,7 +137,7 @@ def test_a_slow_reader_gets_everything_after_a_signal_that_came_twice(start):
     assert process.wait(20) == 128 + signal.SIGTERM
 
 
-def test_failures_are_told_between_whole_lines(tmp_path):
+def test_failures_are_reported_between_whole_lines(tmp_path):
     script = f"[ $RANK = 1 ] && sleep 0.3 && echo gone wrong >&2 && exit 3; exec yes {'x' * 79}"
     with open(tmp_path / "all", "wb") as file:
         done = subprocess.run(
@@ -154,28 +154,28 @@ def test_failures_are_told_between_whole_lines(tmp_path):
     assert len(others) < 20
 
 
-def test_log_files_on_a_full_disk_are_told_of(ompbind, tmp_path):
+def test_log_files_on_a_full_disk_are_reported(ompbind, tmp_path):
     limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')
     args = (*RANKS[:1], "-q", "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
     done = ompbind(*args, "--", "sh", "-c", f"yes {'x' * 79} | head -c 800000", before=limited)
     assert done.returncode == 125
     assert len(done.stdout) == 840_000
-    told = " ".join(done.stderr.split())
-    assert told.count("error: rank 0: ") == 1
-    assert told.count("0.out cannot be written any more: File too large") == 1
+    stderr = " ".join(done.stderr.split())
+    assert stderr.count("error: rank 0: ") == 1
+    assert stderr.count("0.out: File too large") == 1
 
 
-def test_output_that_was_lost_is_told_of_even_at_the_very_end_and_if_quiet(ompbind):
-    script = "setsid sleep 2 & printf half"  # half a line, which comes out only when all is over
+def test_lost_output_is_reported_even_at_the_end_and_if_quiet(ompbind):
+    script = "setsid sleep 2 & printf half"  # an incomplete line, which is written only at the end of the run
     full = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
     args = (*RANKS[:-1], "1", "--keep-descendants", "--output", "tag", "--", "sh", "-c", script)
     for _ in range(5):
         done = ompbind(*args, before=full)
         assert done.returncode == 125
-        assert "error: standard output cannot be written any more" in " ".join(done.stderr.split())
+        assert "error: cannot write to standard output" in " ".join(done.stderr.split())
 
 
-def test_processes_that_hold_the_output_are_not_waited_for(ompbind, tmp_path):
+def test_processes_that_keep_the_output_open_are_not_waited_for(ompbind, tmp_path):
     away = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' &"
     script = f"{away} until [ -s {tmp_path}/pid ]; do sleep 0.02; done; echo said"
     begun = time.monotonic()
@@ -185,7 +185,7 @@ def test_processes_that_hold_the_output_are_not_waited_for(ompbind, tmp_path):
     os.kill(int(wait_until((tmp_path / "pid").read_text, "the pid")), signal.SIGKILL)
 
 
-def test_every_run_may_have_a_folder_of_its_own(ompbind, tmp_path):
+def test_every_run_may_have_its_own_directory(ompbind, tmp_path):
     logs, report = f"{tmp_path}/{{run_id}}/logs", f"{tmp_path}/{{run_id}}/run.json"
     for name in ("night", "day"):
         (tmp_path / name).mkdir()

@@ -1,9 +1,9 @@
-"""Starts ranks whose output goes through an `OutputMultiplexer`, with as little else as possible.
+"""Start ranks whose output goes through an `OutputMultiplexer`, without the rest of ompbind.
 
     python tests/live/through.py -n N --output tag [--stats FILE] -- CMD...
 
-Takes the output options of `ompbind run`. `--chat S` says a message every S seconds; `--stats` writes as JSON
-what the outlet told and what it cost.
+Accepts the output options of `ompbind run`. `--chat S` writes a message every S seconds. `--stats` writes the
+events and the cost of the multiplexer as JSON.
 """
 
 import argparse
@@ -43,14 +43,14 @@ def make_output(args):
         tag="tag" in kinds,
         timestamps=args.timestamps,
         colours=(args.colours, args.colours),
-        folder=(args.log_dir or "logs") if "files" in kinds else None,
+        directory=(args.log_dir or "logs") if "files" in kinds else None,
         force=args.force,
         pty=args.pty,
     )
 
 
 def read_peak_mib():
-    """The most memory that this process had; getrusage would count what it was forked from."""
+    """Return the peak memory of this process; getrusage would include that of its parent before exec."""
     status = Path("/proc/self/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
@@ -69,7 +69,7 @@ def start(multiplexer, rank, cmd):
 
 
 class Watch:
-    """The loop of a supervisor that does nothing but wait for the ranks and the outlet."""
+    """A minimal loop of a supervisor, which waits for ranks and the multiplexer."""
 
     def __init__(self, args, multiplexer):
         self.args, self.multiplexer = args, multiplexer
@@ -89,7 +89,7 @@ class Watch:
             self.epoll.register(pidfd, select.EPOLLIN)
         signal.signal(signal.SIGWINCH, lambda *_: self.multiplexer.set_size())
         null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 1)  # as the supervisor does: nobody waits for it
+        os.dup2(null, 1)  # as the supervisor does, so that it does not keep the pipe open
         while self.live or not self.multiplexer.idle:
             self.step()
 
@@ -98,16 +98,16 @@ class Watch:
         self.wakeups += 1
         for number, _ in ready:
             if number == self.multiplexer.fileno():
-                self.multiplexer.work()
+                self.multiplexer.forward_ready()
             else:
                 self.reap(number)
-        for rank in self.multiplexer.broken_pty_ranks():
+        for rank in self.multiplexer.take_broken_pty_ranks():
             self.killed.append(rank)
             for other, process in self.live.values():
                 if other == rank:
                     process.send_signal(signal.SIGPIPE)
         if self.next_at is not None and time.monotonic() >= self.next_at:
-            self.multiplexer.say(f"ompbind: message {self.messages}\n  with a second line")
+            self.multiplexer.write_message(f"ompbind: message {self.messages}\n  with a second line")
             self.messages += 1
             self.next_at += self.args.chat
 
@@ -127,10 +127,10 @@ class Watch:
             "wakeups": self.wakeups,
             "messages": self.messages,
             "broken": self.multiplexer.broken,
-            "troubles": list(self.multiplexer.troubles),
+            "write_errors": list(self.multiplexer.write_errors),
             "killed": self.killed,
             "codes": [self.codes[rank] for rank in sorted(self.codes)],
-            "last_words": [self.multiplexer.last_words(rank) for rank in range(self.args.n)],
+            "last_lines": [self.multiplexer.read_last_lines(rank) for rank in range(self.args.n)],
         }
 
 
@@ -138,7 +138,7 @@ def main():
     args = read_arguments()
     try:
         output = make_output(args)
-        FileLimit(args.n * output.files_of_a_rank)
+        FileLimit(args.n * output.files_per_rank)
         multiplexer = OutputMultiplexer(output, range(args.n))
         watch = Watch(args, multiplexer)
         watch.run()

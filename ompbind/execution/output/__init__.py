@@ -1,19 +1,30 @@
-"""What the ranks write: line prefixes, log files, pseudo-terminals, and writing without ever waiting.
+"""The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base and `execution.rlimits`; `execution.run_output` opens it and is all that the supervisor sees.
-To add a form of output: a field of `options.Output`, and the stream in `multiplexer` that does it.
+Imports the base and `execution.rlimits`. Only `execution.run_output` uses this package.
+To add a form of output: add a field to `options.Output` and use it in `multiplexer`.
 
-A child's line -> the terminal, with --output tag:
+The way of a line from rank 2 to the terminal, with --output tag:
 
-    rank 2 writes b"ready\\n"                to the end that `OutputMultiplexer.open_streams` gave it     multiplexer.py
-      | pipe, or pseudo-terminal with --pty                                               ptys.py
-    `Stream` of rank 2: its source is readable                                            channel.py
-    `Channel.readers`, the epoll of all streams that lead to standard output
-    `OutputMultiplexer.fileno()`, the epoll of all channels: the supervisor's loop wakes up          multiplexer.py
-      | `OutputMultiplexer.work` -> `Channel.pour` -> `_take_turns` -> `_read`: a block of each      channel.py
-      |   `_distribute`: written to RANK.out with --log-dir                             log_files.py
-    `Lines.take(block, marks)`: b"[2] ready\\n", and what is no whole line is held         line_prefix.py
-    `NonBlockingWriter.put`, and `NonBlockingWriter.flush` once 64 KiB or all streams are gathered                  writer.py
-      | it would wait: `OutputMultiplexer._settle` pauses the channel, nothing is read, rank 2 waits multiplexer.py
-    os.writev                                                                             the terminal
+    rank 2 writes b"ready\\n"
+      |    to the write end from `OutputMultiplexer.open_streams`      multiplexer.py
+      |    a pipe, or a pseudo-terminal with --pty                     ptys.py
+      v
+    `RankStream`: its read end becomes readable                        forwarder.py
+      |    `Forwarder.readers`: epoll of all streams to one writer
+      |    `OutputMultiplexer.fileno()`: epoll of all forwarders       multiplexer.py
+      v    it wakes up the loop of the supervisor
+    `OutputMultiplexer.forward_ready`
+      |    `Forwarder.forward`: read one block of each ready stream    forwarder.py
+      |    the bytes are also written to RANK.out with --log-dir       log_files.py
+      v
+    `LinePrefixer.add`                                                 line_prefix.py
+      |    makes b"[2] ready\\n", and keeps an incomplete last line
+      v
+    `NonBlockingWriter.put`, then `flush`                              writer.py
+      |    after 64 KiB, or when no stream is ready
+      v
+    `os.writev` to the terminal
+
+Backpressure: while the terminal or pipe accepts no more, the multiplexer pauses the forwarder. It reads
+nothing from its streams, their pipes fill, and the ranks block as they would without ompbind.
 """

@@ -1,8 +1,13 @@
-"""The outlet: what stands between ranks and where the user wants their output.
+"""The output multiplexer: forwards the output of all ranks to standard output, standard error and log files.
 
-Everything that ranks write to and everything that is written to is one file descriptor for the supervisor,
-an epoll of its own. Streams that lead to one sink are a channel inside it: when the sink takes no more, the
-channel leaves the epoll with one call, however many streams it has. Nothing wakes up while nobody writes.
+The supervisor polls one descriptor for all output: the epoll of the multiplexer. Inside it are the epolls of
+one or two forwarders, each with the streams that go to one writer:
+
+    supervisor --> epoll of the multiplexer --+--> epoll of a forwarder --> standard output of all ranks
+                                              +--> epoll of a forwarder --> standard error of all ranks
+
+When a writer would block, its forwarder is paused: one call removes its events from the epoll, for any number
+of streams. While no rank writes, ompbind does not wake up.
 """
 
 import os
@@ -11,206 +16,220 @@ import sys
 from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
-from ompbind.execution.output.channel import TAIL, Channel, News, Stream
-from ompbind.execution.output.line_prefix import Lines, last_lines, line_limit, make_marks
-from ompbind.execution.output.log_files import ERR, OUT, log_path, make_folder, open_log, read_tail
+from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
+from ompbind.execution.output.line_prefix import LinePrefixer, decode_last_lines, line_limit, make_prefixes
+from ompbind.execution.output.log_files import ERR, OUT, log_path, make_log_directory, open_log, read_tail
 from ompbind.execution.output.options import Output
-from ompbind.execution.output.ptys import open_pipe, open_pty, open_terminal, pipe_size, read_size, set_size
-from ompbind.execution.output.writer import open_writer, same_file
-from ompbind.execution.rlimits import check_files
+from ompbind.execution.output.ptys import (
+    choose_pipe_size,
+    open_pipe,
+    open_pty,
+    open_terminal,
+    read_size,
+    set_size,
+)
+from ompbind.execution.output.writer import is_same_file, open_writer
+from ompbind.execution.rlimits import check_file_limit
 
 _OUT, _ERR = 1, 2
 _KINDS = {_OUT: OUT, _ERR: ERR}
-_FULL = "'ulimit -n' tells how many files may be open, /proc/sys/kernel/pty/max how many terminals"
+_FULL = "check 'ulimit -n' (open files) and /proc/sys/kernel/pty/max (pseudo-terminals)"
 _NAMES = {_OUT: "standard output", _ERR: "standard error"}
 
 
 class OutputMultiplexer:
-    """Where all output of one run goes through.
+    """All output of one run.
 
-    `open_streams` makes what a rank writes to. Whenever `fileno()` is readable, `work()` does what can be done
-    without waiting. `say` writes messages between the lines of ranks.
+    `open_streams` opens the files that a rank writes to. Call `forward_ready()` whenever `fileno()` is
+    readable. `write_message` writes messages between the lines of ranks.
     """
 
     def __init__(self, output: Output | None, ranks: Sequence[int]) -> None:
-        """Look whether everything can be opened; raises LaunchError, before anything starts, if not.
+        """Check that all files can be opened; raises LaunchError if not, before any rank starts.
 
-        Without `output` ranks inherit both standard files, and messages are all there is.
+        Without `output` ranks inherit standard output and error, and only messages are written here.
         """
         self._output = output = output or Output()
-        self._news = News()
+        self._events = OutputEvents()
         streams = len(ranks) * len(_KINDS) if output.tag else 0
         self._limit = line_limit(streams)
-        self._pipe_size = pipe_size(streams)
+        self._pipe_size = choose_pipe_size(streams)
         if streams:
-            check_files(len(ranks) * output.files_of_a_rank)
-        if output.folder is not None:
-            make_folder(output.folder, ranks, force=output.force)
-        self._tails: dict[int, Stream] = {}
-        self._ptys: dict[int, Stream] = {}
+            check_file_limit(len(ranks) * output.files_per_rank)
+        if output.directory is not None:
+            make_log_directory(output.directory, ranks, force=output.force)
+        self._tails: dict[int, RankStream] = {}
+        self._ptys: dict[int, RankStream] = {}
         self._terminal = open_terminal() if output.pty else -1
         self._epoll = select.epoll()
-        self._by_number: dict[int, Channel] = {}
-        self._channels: dict[int, Channel] = {}
-        if output.tag:  # now, while both are still what the user gave
-            self._channel(_OUT)
-            self._channel(_ERR)
+        self._by_fd: dict[int, Forwarder] = {}
+        self._forwarders: dict[int, Forwarder] = {}
+        if output.tag:  # now, before ompbind replaces its own standard output
+            self._forwarder(_OUT)
+            self._forwarder(_ERR)
 
     def open_streams(self, rank: int) -> tuple[int, int]:
-        """Open what a rank is to have as standard output and error, -1 for ours; raises LaunchError."""
-        if not self._output.tag and self._output.folder is None:
+        """Open standard output and error of a rank; -1 where it inherits them. Raises LaunchError."""
+        if not self._output.tag and self._output.directory is None:
             return -1, -1
         out = -1
         try:
             out = self._open_stream(rank, _OUT)
             return out, self._open_stream(rank, _ERR)
         except LaunchError:
-            self.close_streams(out)  # which ends its stream
+            self.close_streams(out)  # its forwarder then reads the end of the stream
             raise
         except OSError as error:
             self.close_streams(out)
-            wrong = f"rank {rank}: what it would write to cannot be opened: {error.strerror}"
-            raise LaunchError(wrong, hint=_FULL) from error
+            raise LaunchError(
+                f"rank {rank}: cannot open its output streams: {error.strerror}", hint=_FULL
+            ) from error
 
-    def close_streams(self, *ends: int) -> None:
-        """Close what a rank writes to here, once the rank has it."""
-        for end in ends:
-            if end >= 0:
-                os.close(end)
+    def close_streams(self, *write_ends: int) -> None:
+        """Close the write ends of a rank's streams here, after the rank has inherited them."""
+        for fd in write_ends:
+            if fd >= 0:
+                os.close(fd)
 
     def fileno(self) -> int:
-        """Return the number of an epoll that is readable when there is something to do."""
+        """Return the descriptor of an epoll that is readable when there is output to forward."""
         return self._epoll.fileno()
 
-    def work(self) -> None:
-        """Read and write what can be without waiting, a bounded amount."""
-        for number, _ in self._epoll.poll(0):
-            channel = self._by_number[number]
-            self._settle(channel, channel.pour())
+    def forward_ready(self) -> None:
+        """Read and write what is possible without blocking, a bounded amount."""
+        for fd, _ in self._epoll.poll(0):
+            forwarder = self._by_fd[fd]
+            self._set_paused(forwarder, not forwarder.forward())
 
-    def say(self, text: str) -> None:
-        """Write a message, whole lines, on standard error after all that waits there already."""
+    def write_message(self, text: str) -> None:
+        """Write a message, as whole lines, on standard error, after everything that is queued there."""
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         data = text.encode(encoding, "backslashreplace")
-        channel = self._channel(_ERR)
-        channel.writer.put((data if data.endswith(b"\n") else data + b"\n",))
-        if not channel.paused:
-            self._settle(channel, channel.flush())
+        forwarder = self._forwarder(_ERR)
+        forwarder.writer.put((data if data.endswith(b"\n") else data + b"\n",))
+        if not forwarder.paused:
+            self._set_paused(forwarder, not forwarder.flush())
 
     def finish(self) -> None:
-        """Read what is left now that all processes of all ranks have ended.
+        """Read what is left, after all processes of all ranks have exited.
 
-        Whoever still holds a stream has left its rank, and is not waited for.
+        A process that still has a write end open has left its rank; its further output is not read.
         """
-        for channel in set(self._channels.values()):
-            channel.finish()
-            if not channel.paused:
-                self._settle(channel, channel.pour())
+        for forwarder in set(self._forwarders.values()):
+            forwarder.finish()
+            if not forwarder.paused:
+                self._set_paused(forwarder, not forwarder.forward())
 
     @property
     def idle(self) -> bool:
-        """Tell whether everything has been written and every stream has ended."""
-        return not any(channel.streams or channel.writer.size for channel in self._channels.values())
+        """Whether everything has been written and every stream is closed."""
+        return not any(
+            forwarder.streams or forwarder.writer.pending_bytes for forwarder in self._forwarders.values()
+        )
 
     @property
     def written(self) -> int:
-        """The bytes that have been written so far to standard output and error."""
-        return sum(channel.writer.written for channel in set(self._channels.values()))
+        """The bytes written so far to standard output and error."""
+        return sum(forwarder.writer.written for forwarder in set(self._forwarders.values()))
 
     @property
     def broken(self) -> bool:
-        """Tell whether standard output or error cannot be written any more: its reader has gone, or worse."""
-        return any(channel.writer.broken for channel in self._channels.values())
+        """Whether a write to standard output or error has failed, for example because its reader exited."""
+        return any(forwarder.writer.broken for forwarder in self._forwarders.values())
 
     @property
-    def troubles(self) -> tuple[str, ...]:
-        """What could not be written so far, and why; readers that have gone are none."""
-        return tuple(self._news.troubles)
+    def write_errors(self) -> tuple[str, ...]:
+        """The messages of all write errors so far; that a reader has closed its end is not an error."""
+        return tuple(self._events.write_errors)
 
-    def broken_pty_ranks(self) -> tuple[int, ...]:
-        """Return, each once, ranks that wrote to a pseudo-terminal nobody reads, and should get SIGPIPE."""
-        streams, self._news.broken_ptys = self._news.broken_ptys, []
+    def take_broken_pty_ranks(self) -> tuple[int, ...]:
+        """Return the ranks that wrote to a pseudo-terminal without a reader, and should get SIGPIPE.
+
+        Each rank is returned once; its further writes fail.
+        """
+        streams, self._events.broken_ptys = self._events.broken_ptys, []
         for stream in streams:
-            self._channel(_OUT).end_patience(stream)
+            self._forwarder(_OUT).fail_writes(stream)
         return tuple(stream.rank for stream in streams)
 
-    def last_words(self, rank: int) -> tuple[str, ...]:
-        """Return the last lines that a rank wrote to standard error, as far as they went through here."""
+    def read_last_lines(self, rank: int) -> tuple[str, ...]:
+        """Return the last lines of standard error of a rank; none if the rank inherits standard error."""
         stream = self._tails.get(rank)
         if stream and stream.tail is not None:
-            return last_lines(stream.tail, whole=len(stream.tail) < TAIL)
-        if self._output.folder is None:
+            return decode_last_lines(stream.tail, whole=len(stream.tail) < TAIL_BYTES)
+        if self._output.directory is None:
             return ()
-        tail, whole = read_tail(log_path(self._output.folder, rank, ERR), TAIL)
-        return last_lines(tail, whole=whole)
+        tail, whole = read_tail(log_path(self._output.directory, rank, ERR), TAIL_BYTES)
+        return decode_last_lines(tail, whole=whole)
 
     def set_size(self) -> None:
-        """Give the pseudo-terminals of ranks the size of the terminal that ompbind shows on."""
+        """Set the pseudo-terminals of all ranks to the size of ompbind's terminal."""
         size = read_size(self._terminal) if self._ptys else (0, 0)
         for stream in self._ptys.values():
             if not stream.closed:
-                set_size(stream.source, size)
+                set_size(stream.read_end, size)
 
-    def _open_stream(self, rank: int, number: int) -> int:
-        """Open what a rank writes to as a standard file; raises OSError and LaunchError.
+    def _open_stream(self, rank: int, fd: int) -> int:
+        """Open standard output or error (`fd` 1 or 2) of a rank; return the descriptor that it writes to.
 
-        It is the log file itself, or one end of a pipe or pseudo-terminal whose other end is read here.
+        That is the log file itself, or the write end of a pipe or pseudo-terminal that is read here. Raises
+        OSError and LaunchError.
         """
         path, log = "", -1
-        if self._output.folder is not None:
-            path = log_path(self._output.folder, rank, _KINDS[number])
+        if self._output.directory is not None:
+            path = log_path(self._output.directory, rank, _KINDS[fd])
             log = open_log(path, rank, force=self._output.force)
         if not self._output.tag:
             return log
-        is_pty = self._output.pty and number == _OUT
+        is_pty = self._output.pty and fd == _OUT
         try:
-            source, end = open_pty(read_size(self._terminal)) if is_pty else open_pipe(self._pipe_size)
+            ends = open_pty(read_size(self._terminal)) if is_pty else open_pipe(self._pipe_size)
         except OSError:
             if log >= 0:
                 os.close(log)
             raise
-        stream = self._make_stream(rank, number, source)
+        stream = self._make_stream(rank, fd, ends[0])
         stream.is_pty, stream.log, stream.path = is_pty, log, path
-        self._channel(number).add(stream)
-        return end
+        self._forwarder(fd).add(stream)
+        return ends[1]
 
-    def _make_stream(self, rank: int, number: int, source: int) -> Stream:
-        marks = make_marks(rank, coloured=self._output.colours[number - 1])
-        stream = Stream(rank, source, Lines(self._limit), marks)
-        if number == _ERR:
+    def _make_stream(self, rank: int, fd: int, read_end: int) -> RankStream:
+        prefixes = make_prefixes(rank, coloured=self._output.colours[fd - 1])
+        stream = RankStream(rank, read_end, LinePrefixer(self._limit), prefixes)
+        if fd == _ERR:
             stream.tail = b""
             self._tails[rank] = stream
         elif self._output.pty:
             self._ptys[rank] = stream
         return stream
 
-    def _channel(self, number: int) -> Channel:
-        """Return the channel of a standard file, the same one for both where these are the same file."""
-        if number not in self._channels:
-            self._channels[number] = self._make_channel(number)
-        return self._channels[number]
+    def _forwarder(self, fd: int) -> Forwarder:
+        """Return the forwarder to standard output or error; it is the same if both are the same file."""
+        if fd not in self._forwarders:
+            self._forwarders[fd] = self._make_forwarder(fd)
+        return self._forwarders[fd]
 
-    def _make_channel(self, number: int) -> Channel:
-        if number == _ERR and _OUT in self._channels and same_file(_OUT, _ERR):
-            return self._channels[_OUT]
-        writer = open_writer(number, _NAMES[number])
-        channel = Channel(writer, self._news, stamped=self._output.timestamps)
-        self._epoll.register(channel.readers, select.EPOLLIN)
-        self._by_number[channel.readers.fileno()] = channel
-        return channel
+    def _make_forwarder(self, fd: int) -> Forwarder:
+        if fd == _ERR and _OUT in self._forwarders and is_same_file(_OUT, _ERR):
+            return self._forwarders[_OUT]
+        writer = open_writer(fd, _NAMES[fd])
+        forwarder = Forwarder(writer, self._events, timestamps=self._output.timestamps)
+        self._epoll.register(forwarder.readers, select.EPOLLIN)
+        self._by_fd[forwarder.readers.fileno()] = forwarder
+        return forwarder
 
-    def _settle(self, channel: Channel, free: bool) -> None:
-        """Read a channel while its sink takes more, else wait for the sink to do so, once."""
-        if not free:
-            self._wait_for(channel)
-        if channel.paused == free:
-            channel.paused = not free
-            self._epoll.modify(channel.readers, select.EPOLLIN if free else 0)
+    def _set_paused(self, forwarder: Forwarder, paused: bool) -> None:
+        """Pause a forwarder while its writer would block: wait for the writer instead of its streams."""
+        if paused:
+            self._wait_until_writable(forwarder)
+        if forwarder.paused != paused:
+            forwarder.paused = paused
+            self._epoll.modify(forwarder.readers, 0 if paused else select.EPOLLIN)
 
-    def _wait_for(self, channel: Channel) -> None:
-        number, events = channel.writer.file, select.EPOLLOUT | select.EPOLLONESHOT
-        if number in self._by_number:
-            self._epoll.modify(number, events)
+    def _wait_until_writable(self, forwarder: Forwarder) -> None:
+        fd, events = forwarder.writer.fd, select.EPOLLOUT | select.EPOLLONESHOT
+        if fd in self._by_fd:
+            self._epoll.modify(fd, events)
         else:
-            self._epoll.register(number, events)
-            self._by_number[number] = channel
+            self._epoll.register(fd, events)
+            self._by_fd[fd] = forwarder

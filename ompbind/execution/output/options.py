@@ -1,4 +1,4 @@
-"""What becomes of what ranks write: the user's choice, as a value."""
+"""Where the output of ranks goes: the choice of the user, as a value."""
 
 from ompbind.record import Record
 
@@ -6,21 +6,21 @@ from ompbind.record import Record
 class Output(Record):
     """Where standard output and standard error of all ranks go, unless ranks inherit both.
 
-    With `tag` every line comes out with the number of its rank before it, with `timestamps` the time as well;
-    `colours` tells for standard output and standard error whether the tag is coloured; `pty` gives ranks a
-    pseudo-terminal to write standard output to, so that they send every line at once. With `folder` the bytes
-    go to the files RANK.out and RANK.err there, over existing ones only with `force`. Both may be given, and
-    one of them is.
+    At least one of `tag` and `directory` is given. With `tag` every line goes to the output of ompbind, with
+    its rank as a prefix; `timestamps` adds the time to the prefix. `colours` is whether the prefix is
+    coloured, on standard output and on standard error. `pty` gives each rank a pseudo-terminal as standard
+    output, so that programs do not buffer lines. With `directory` the output goes to the log files RANK.out
+    and RANK.err there; `force` overwrites existing files.
     """
 
     tag: bool = False
     timestamps: bool = False
     colours: tuple[bool, bool] = (False, False)
-    folder: str | None = None
+    directory: str | None = None
     force: bool = False
     pty: bool = False
 
     @property
-    def files_of_a_rank(self) -> int:
-        """The files that ompbind has open for each rank while it runs, one of them for its end."""
-        return 1 + (2 if self.tag else 0) * (2 if self.folder is not None else 1)
+    def files_per_rank(self) -> int:
+        """The number of files that ompbind has open for each running rank; its pidfd is one of them."""
+        return 1 + (2 if self.tag else 0) * (2 if self.directory is not None else 1)

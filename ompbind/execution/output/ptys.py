@@ -1,58 +1,61 @@
-"""What ranks write to: pipes, and pseudo-terminals for ranks that only send lines at once to a terminal."""
+"""The files that ranks write to: pipes, and pseudo-terminals for programs that buffer lines on pipes."""
 
 import fcntl
 import os
 import termios
 
-_PIPE_SIZE = 1 << 20
-"""Bytes that a pipe from a rank holds at most; without privileges the kernel allows no more."""
+_PIPE_BYTES = 1 << 20
+"""Capacity of the pipe of one stream at most; the kernel allows unprivileged users no more."""
 
-_PIPES_SIZE = 16 << 20
-"""Bytes that all of them hold together: a user who has 64 MiB of pipes gets small ones only."""
+_ALL_PIPES_BYTES = 16 << 20
+"""Capacity of all pipes together: beyond 64 MiB per user the kernel makes only small pipes."""
 
-_USUAL_SIZE = 64 << 10  # bytes that a pipe holds that nobody has enlarged
+_DEFAULT_PIPE_BYTES = 64 << 10  # capacity of a new pipe
 
 LINES, COLUMNS = 24, 80
-"""The size of pseudo-terminals where ompbind has no terminal itself."""
+"""The size of pseudo-terminals if ompbind itself has no terminal."""
 
 
-def pipe_size(streams: int) -> int:
-    """Return how many bytes each pipe should hold, a power of two."""
-    share = min(_PIPE_SIZE, _PIPES_SIZE // max(streams, 1))
-    return max(_USUAL_SIZE, 1 << (share.bit_length() - 1))
+def choose_pipe_size(streams: int) -> int:
+    """Return the capacity of each pipe in bytes, a power of two."""
+    share = min(_PIPE_BYTES, _ALL_PIPES_BYTES // max(streams, 1))
+    return max(_DEFAULT_PIPE_BYTES, 1 << (share.bit_length() - 1))
 
 
 def open_pipe(size: int) -> tuple[int, int]:
-    """Return the ends of a new pipe; reading from it never waits. Raises OSError."""
-    source, end = os.pipe()
-    os.set_blocking(source, False)
-    if size > _USUAL_SIZE:
+    """Return the read end, which does not block, and the write end of a new pipe. Raises OSError."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    if size > _DEFAULT_PIPE_BYTES:
         try:
-            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, size)
+            fcntl.fcntl(read_end, fcntl.F_SETPIPE_SZ, size)
         except OSError:
-            pass  # the user has many pipes already: it works as it is, if not as fast
-    return source, end
+            pass  # the user has too many pipes: a small pipe works too, only slower
+    return read_end, write_end
 
 
 def open_pty(size: tuple[int, int]) -> tuple[int, int]:
-    """Return the ends of a new pseudo-terminal that passes bytes on as they are; raises OSError."""
-    source, end = os.openpty()
-    settings = termios.tcgetattr(end)
+    """Return the read end and the write end of a new pseudo-terminal that passes bytes on unchanged.
+
+    `size` is its lines and columns. Raises OSError.
+    """
+    read_end, write_end = os.openpty()
+    settings = termios.tcgetattr(write_end)
     settings[1] &= ~termios.OPOST
     settings[3] &= ~termios.ECHO
-    termios.tcsetattr(end, termios.TCSANOW, settings)
-    os.set_blocking(source, False)
-    set_size(source, size)
-    return source, end
+    termios.tcsetattr(write_end, termios.TCSANOW, settings)
+    os.set_blocking(read_end, False)
+    set_size(read_end, size)
+    return read_end, write_end
 
 
 def open_terminal() -> int:
-    """Return a descriptor of its own of the terminal that ompbind shows on, -1 for none."""
-    return next((os.dup(number) for number in (1, 2, 0) if os.isatty(number)), -1)
+    """Return a new descriptor of the terminal of ompbind, -1 if it has none."""
+    return next((os.dup(fd) for fd in (1, 2, 0) if os.isatty(fd)), -1)
 
 
 def read_size(terminal: int) -> tuple[int, int]:
-    """Return lines and columns of a terminal, the usual ones where there is none or it does not know."""
+    """Return lines and columns of a terminal; 24 and 80 if there is no terminal or its size is unknown."""
     try:
         lines, columns = termios.tcgetwinsize(terminal)
     except (OSError, ValueError, termios.error):
@@ -61,7 +64,7 @@ def read_size(terminal: int) -> tuple[int, int]:
 
 
 def set_size(terminal: int, size: tuple[int, int]) -> None:
-    """Set lines and columns of a terminal; one that is gone needs none."""
+    """Set lines and columns of a terminal; do nothing if it is closed."""
     try:
         termios.tcsetwinsize(terminal, size)
     except (OSError, termios.error):

@@ -1,8 +1,8 @@
-"""Sinks: standard output and standard error of ompbind itself, written to without ever waiting.
+"""Non-blocking writers for standard output and standard error of ompbind.
 
-A pipe or a terminal is shared with other processes, and so is a flag such as O_NONBLOCK: it belongs to what
-is open, not to who has it open. So these are opened once more, for ompbind alone. What cannot be opened again
-is asked before each write whether it would wait.
+O_NONBLOCK is a flag of the open file description, which other processes may share. To set it would change
+their writes too. So a pipe or terminal is opened again, through /proc/self/fd, for ompbind alone. If that is
+not possible, poll(2) is called before each write, and little enough is written that it does not block.
 """
 
 import os
@@ -13,111 +13,112 @@ from functools import partial
 
 from ompbind.execution.output.line_prefix import Buffer
 
-_AT_ONCE = 512  # buffers in one write; the kernel takes twice as many
+_BUFFERS_PER_WRITE = 512  # the kernel accepts twice as many
 _PIPE_BUF = select.PIPE_BUF
 
 Write = Callable[[Sequence[Buffer]], int]
-"""Writes the beginning of some buffers, returns how many bytes; raises BlockingIOError instead of waiting."""
+"""Write the beginning of some buffers; return how many bytes; raise BlockingIOError if it would block."""
 
 
 class NonBlockingWriter:
-    """Where lines go: what is put there and not yet written, and how it is written.
+    """A queue of buffers and the file that they are written to.
 
-    `size` is the number of bytes that wait, `written` that of all that do no more. Once `broken`, nothing is
-    written any more and nothing waits; `trouble` tells why, and is "" when the reader has gone.
+    `pending_bytes` counts queued bytes, `written` those already written. When a write fails, `broken` is set
+    and the queue is dropped. `error_text` is the error message, "" if the reader has closed its end.
     """
 
-    def __init__(self, name: str, file: int, write: Write) -> None:
+    def __init__(self, name: str, fd: int, write: Write) -> None:
         self.name = name
-        self.file = file
-        self.size = 0
+        self.fd = fd
+        self.pending_bytes = 0
         self.written = 0
         self.broken = False
-        self.trouble = ""
+        self.error_text = ""
         self._write = write
-        self._waiting: list[Buffer] = []
+        self._pending: list[Buffer] = []
 
     def put(self, buffers: Sequence[Buffer]) -> None:
-        """Have buffers written after all that wait already; they must not change any more."""
+        """Queue buffers, which must not change any more; do nothing if the writer is broken."""
         if self.broken:
             return
-        self._waiting += buffers
-        self.size += sum(map(len, buffers))
+        self._pending += buffers
+        self.pending_bytes += sum(map(len, buffers))
 
     def flush(self) -> bool:
-        """Write what can be written without waiting, and tell whether nothing is left."""
-        while self.size:
+        """Write as much as possible without blocking; return whether the queue is empty."""
+        while self.pending_bytes:
             try:
-                self._drop(self._write(self._waiting[:_AT_ONCE]))
+                self._drop(self._write(self._pending[:_BUFFERS_PER_WRITE]))
             except BlockingIOError:
                 return False
             except BrokenPipeError:
                 self._break("")
             except OSError as error:
-                self._break(f"{self.name} cannot be written any more: {error.strerror}")
+                self._break(f"cannot write to {self.name}: {error.strerror}")
         return True
 
     def _drop(self, written: int) -> None:
-        self.size -= written
+        """Remove written bytes from the queue."""
+        self.pending_bytes -= written
         self.written += written
-        if not self.size:
-            self._waiting.clear()
+        if not self.pending_bytes:
+            self._pending.clear()
             return
-        count = 0
-        while written >= len(self._waiting[count]):
-            written -= len(self._waiting[count])
-            count += 1
-        del self._waiting[:count]
-        self._waiting[0] = memoryview(self._waiting[0])[written:]
+        whole = 0
+        while written >= len(self._pending[whole]):
+            written -= len(self._pending[whole])
+            whole += 1
+        del self._pending[:whole]
+        self._pending[0] = memoryview(self._pending[0])[written:]
 
-    def _break(self, trouble: str) -> None:
+    def _break(self, error_text: str) -> None:
         self.broken = True
-        self.trouble = trouble
-        self.size = 0
-        self._waiting.clear()
+        self.error_text = error_text
+        self.pending_bytes = 0
+        self._pending.clear()
 
 
-def open_writer(number: int, name: str) -> NonBlockingWriter:
-    """Return a sink for an open file, by number; one that is not open swallows everything."""
+def open_writer(fd: int, name: str) -> NonBlockingWriter:
+    """Return a writer for an open file; if it is not open, the writer discards everything."""
     try:
-        mode = os.fstat(number).st_mode
+        mode = os.fstat(fd).st_mode
     except OSError:
-        file = os.open(os.devnull, os.O_WRONLY)
-        return NonBlockingWriter(name, file, partial(os.writev, file))
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)):
-        # Files and most devices take what they get; offsets are shared, as they must be.
-        file = os.dup(number)
-        return NonBlockingWriter(name, file, partial(os.writev, file))
+        own_fd = os.open(os.devnull, os.O_WRONLY)
+        return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)):
+        # Regular files and most devices do not block. The file offset must stay shared with other writers.
+        own_fd = os.dup(fd)
+        return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
     try:
-        file = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        return NonBlockingWriter(name, file, partial(os.writev, file))
-    except OSError:  # a socket, or it belongs to another user, or /proc is not there
-        file = os.dup(number)
-        return NonBlockingWriter(name, file, _asking(file))
+        own_fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
+    except OSError:  # a socket, a file of another user, or no /proc
+        own_fd = os.dup(fd)
+        return NonBlockingWriter(name, own_fd, _make_polling_write(own_fd))
 
 
-def same_file(one: int, other: int) -> bool:
-    """Tell whether two open files lead to the same place."""
+def is_same_file(fd: int, other_fd: int) -> bool:
+    """Return whether two descriptors are open on the same file."""
     try:
-        return os.path.samestat(os.fstat(one), os.fstat(other))
+        return os.path.samestat(os.fstat(fd), os.fstat(other_fd))
     except OSError:
         return False
 
 
-def _asking(file: int) -> Write:
-    """Write little enough that what has room for anything takes it without waiting."""
+def _make_polling_write(fd: int) -> Write:
+    """Return a `Write` for a blocking descriptor: it writes at most PIPE_BUF bytes, if poll allows it."""
     poller = select.poll()
-    poller.register(file, select.POLLOUT)
+    poller.register(fd, select.POLLOUT)
 
     def write(buffers: Sequence[Buffer]) -> int:
         if not poller.poll(0):
             raise BlockingIOError
-        start, left = [], _PIPE_BUF
+        parts, left = [], _PIPE_BUF
         for buffer in buffers:
-            start.append(memoryview(buffer)[:left])
-            left -= len(start[-1])
+            parts.append(memoryview(buffer)[:left])
+            left -= len(parts[-1])
             if not left:
                 break
-        return os.writev(file, start)
+        return os.writev(fd, parts)
 
     return write

@@ -1,4 +1,4 @@
-"""Tagged lines: tables of what comes out, and properties that hold however bytes are divided."""
+"""Lines with prefixes: tables of expected output, and properties for any division into blocks."""
 
 import re
 
@@ -7,24 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.execution.output.line_prefix import (
-    HELD_LIMIT,
+    KEPT_LIMIT,
+    LAST_LINES_LIMIT,
     LINE_LIMIT,
-    WORDS,
-    Lines,
-    add_stamp,
-    last_lines,
+    LinePrefixer,
+    add_timestamp,
+    decode_last_lines,
     line_limit,
-    make_marks,
+    make_prefixes,
 )
 
-MARKS = make_marks(2)
+PREFIXES = make_prefixes(2)
 
 
-def tagged(blocks, *, limit=16, marks=MARKS):
-    """All that comes out when these blocks go in."""
-    lines = Lines(limit)
-    out = [buffer for block in blocks for buffer in lines.take(block, marks)]
-    return b"".join([*out, *lines.end(marks)])
+def add_prefixes(blocks, *, limit=16, prefixes=PREFIXES):
+    """Return the whole output for some blocks."""
+    lines = LinePrefixer(limit)
+    out = [buffer for block in blocks for buffer in lines.add(block, prefixes)]
+    return b"".join([*out, *lines.finish(prefixes)])
 
 
 @pytest.mark.parametrize(
@@ -47,23 +47,23 @@ def tagged(blocks, *, limit=16, marks=MARKS):
         ([b"a\n" + b"x" * 17 + b"\nb"], b"[2] a\n[2] " + b"x" * 16 + b"\n[2+] x\n[2] b\n"),
     ],
 )
-def test_what_comes_out(blocks, out):
-    assert tagged(blocks) == out
+def test_lines_get_prefixes(blocks, out):
+    assert add_prefixes(blocks) == out
 
 
-def test_nothing_but_whole_lines_comes_out():
-    lines = Lines(16)
-    assert list(lines.take(b"half", MARKS)) == []
-    assert b"".join(lines.take(b" and half\nthe", MARKS)) == b"[2] half and half\n"
-    assert b"".join(lines.end(MARKS)) == b"[2] the\n"
-    assert list(lines.end(MARKS)) == []
+def test_only_whole_lines_are_returned():
+    lines = LinePrefixer(16)
+    assert list(lines.add(b"half", PREFIXES)) == []
+    assert b"".join(lines.add(b" and half\nthe", PREFIXES)) == b"[2] half and half\n"
+    assert b"".join(lines.finish(PREFIXES)) == b"[2] the\n"
+    assert list(lines.finish(PREFIXES)) == []
 
 
-def test_a_line_has_the_mark_of_the_time_when_it_ended():
-    lines = Lines(16)
-    early, late = (add_stamp(MARKS, stamp) for stamp in (b"10:00:00.000", b"10:00:05.000"))
-    assert list(lines.take(b"a", early)) == []
-    assert b"".join(lines.take(b"\nb\n", late)) == b"[2] 10:00:05.000 a\n[2] 10:00:05.000 b\n"
+def test_a_line_has_the_timestamp_of_its_end():
+    lines = LinePrefixer(16)
+    early, late = (add_timestamp(PREFIXES, timestamp) for timestamp in (b"10:00:00.000", b"10:00:05.000"))
+    assert list(lines.add(b"a", early)) == []
+    assert b"".join(lines.add(b"\nb\n", late)) == b"[2] 10:00:05.000 a\n[2] 10:00:05.000 b\n"
 
 
 BYTES = st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\r", b"\xff", b"[1] ", b"0" * 9, b"1" * 40])).map(
@@ -76,9 +76,9 @@ def divided(draw, data):
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-def one_by_one(data, limit, marks=MARKS):
-    """The same said line by line: what the fast way must not differ from."""
-    first, more = marks
+def add_prefixes_line_by_line(data, limit, prefixes=PREFIXES):
+    """Return what the fast implementation must return, made line by line."""
+    first, more = prefixes
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -90,27 +90,27 @@ def one_by_one(data, limit, marks=MARKS):
 
 
 @given(st.data(), BYTES, st.integers(1, 60))
-def test_however_bytes_are_divided_the_same_comes_out(data, written, limit):
-    assert tagged(divided(data.draw, written), limit=limit) == one_by_one(written, limit)
+def test_output_does_not_depend_on_the_division_into_blocks(data, written, limit):
+    assert add_prefixes(divided(data.draw, written), limit=limit) == add_prefixes_line_by_line(written, limit)
 
 
 @given(st.data(), st.lists(BYTES, min_size=1, max_size=4))
 def test_lines_of_all_ranks_can_be_recovered(data, streams):
     pipes = [(rank, divided(data.draw, written)) for rank, written in enumerate(streams)]
     turns = data.draw(st.permutations([rank for rank, blocks in pipes for _ in blocks]))
-    lines = [Lines(16) for _ in streams]
+    lines = [LinePrefixer(16) for _ in streams]
     out = []
     for rank in turns:
-        out += lines[rank].take(pipes[rank][1].pop(0), make_marks(rank))
+        out += lines[rank].add(pipes[rank][1].pop(0), make_prefixes(rank))
     for rank in range(len(streams)):
-        out += lines[rank].end(make_marks(rank))
+        out += lines[rank].finish(make_prefixes(rank))
     assert recovered(b"".join(out), len(streams)) == [
         written + b"\n" if written and not written.endswith(b"\n") else written for written in streams
     ]
 
 
 def recovered(out, count):
-    """What each rank wrote, told from tags alone."""
+    """Return what each rank wrote, recovered from the prefixes alone."""
     found = [b""] * count
     for line in out.split(b"\n")[:-1]:
         rank, more, rest = re.fullmatch(rb"\[(\d+)(\+?)\] (.*)", line, re.S).groups()
@@ -120,13 +120,13 @@ def recovered(out, count):
 
 
 @given(st.data(), BYTES, st.integers(1, 60))
-def test_no_more_than_a_line_is_held_back(data, written, limit):
-    lines = Lines(limit)
+def test_at_most_one_line_is_kept(data, written, limit):
+    lines = LinePrefixer(limit)
     into = out = 0
     for block in divided(data.draw, written):
         into += len(block)
-        out += sum(map(len, lines.take(block, (b"", b""))))
-        assert into - out <= limit  # a piece adds a newline, so that out may even be ahead
+        out += sum(map(len, lines.add(block, (b"", b""))))
+        assert into - out <= limit  # out may be larger: each piece adds a newline
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,15 @@ def test_limits_of_lines(streams, limit):
     assert line_limit(streams) == limit
 
 
-def test_a_thousand_ranks_hold_back_little():
-    assert all(count * line_limit(count) <= HELD_LIMIT for count in (1, 2, 7, 100, 2000))
+def test_memory_of_incomplete_lines_is_bounded():
+    assert all(count * line_limit(count) <= KEPT_LIMIT for count in (1, 2, 7, 100, 2000))
 
 
-def test_colours_are_around_the_tag_alone_and_come_round():
-    assert make_marks(0, coloured=True) == (b"\x1b[36m[0]\x1b[0m ", b"\x1b[36m[0+]\x1b[0m ")
-    assert len({make_marks(rank, coloured=True)[0][:6] for rank in range(10)}) == 10
-    assert make_marks(10, coloured=True)[0].startswith(b"\x1b[36m[10]")
-    assert add_stamp(make_marks(1), b"20:06:53.123") == (b"[1] 20:06:53.123 ", b"[1+] 20:06:53.123 ")
+def test_only_the_prefix_is_coloured_and_colours_repeat():
+    assert make_prefixes(0, coloured=True) == (b"\x1b[36m[0]\x1b[0m ", b"\x1b[36m[0+]\x1b[0m ")
+    assert len({make_prefixes(rank, coloured=True)[0][:6] for rank in range(10)}) == 10
+    assert make_prefixes(10, coloured=True)[0].startswith(b"\x1b[36m[10]")
+    assert add_timestamp(make_prefixes(1), b"20:06:53.123") == (b"[1] 20:06:53.123 ", b"[1+] 20:06:53.123 ")
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_colours_are_around_the_tag_alone_and_come_round():
         (b"alf\nb\n", False, ("b",)),
         (b"endless", False, ("endless",)),
         (b"\xffa\n", True, ("\ufffda",)),
-        (b"".join(b"%d\n" % n for n in range(30)), True, tuple(map(str, range(30 - WORDS, 30)))),
+        (b"".join(b"%d\n" % n for n in range(30)), True, tuple(map(str, range(30 - LAST_LINES_LIMIT, 30)))),
     ],
 )
-def test_last_lines(data, whole, lines):
-    assert last_lines(data, whole=whole) == lines
+def test_decode_last_lines(data, whole, lines):
+    assert decode_last_lines(data, whole=whole) == lines

@@ -1,4 +1,4 @@
-"""Sinks on real pipes, sockets, terminals, files and full devices: nothing waits, nothing is lost."""
+"""Writers to real pipes, sockets, terminals, files and full devices: nothing blocks, nothing is lost."""
 
 import os
 import socket
@@ -6,12 +6,12 @@ import stat
 
 import pytest
 
-from ompbind.execution.output.writer import NonBlockingWriter, open_writer, same_file
+from ompbind.execution.output.writer import NonBlockingWriter, is_same_file, open_writer
 
 
 @pytest.fixture
 def files():
-    """Keeps numbers of open files; all are closed after the test."""
+    """Collects descriptors; all are closed after the test."""
     kept = []
     yield lambda *numbers: kept.extend(numbers) or numbers
     for number in kept:
@@ -22,8 +22,8 @@ def files():
 
 
 @pytest.fixture
-def sinks():
-    """Opens sinks that are closed after the test."""
+def writers():
+    """Opens writers that are closed after the test."""
     opened = []
 
     def begin(number):
@@ -32,7 +32,7 @@ def sinks():
 
     yield begin
     for output in opened:
-        os.close(output.file)
+        os.close(output.fd)
 
 
 def open_pipe():
@@ -54,17 +54,17 @@ def open_terminal():
 
 
 @pytest.mark.parametrize("make", [open_pipe, open_socket, open_terminal])
-def test_what_does_not_fit_waits_and_comes_out_in_order(files, sinks, make):
+def test_bytes_that_do_not_fit_are_queued_and_written_in_order(files, writers, make):
     reader, writer = files(*make())
-    output = sinks(writer)
+    output = writers(writer)
     wanted = [b"%07d\n" % number * 100 for number in range(1000)]
     for block in wanted:
         output.put((block,))
     assert not output.flush()
-    assert 0 < output.size < 800_000
-    assert os.get_blocking(writer), "others write there too"
+    assert 0 < output.pending_bytes < 800_000
+    assert os.get_blocking(writer), "other processes write there too"
     read = b""
-    while output.size:
+    while output.pending_bytes:
         read += os.read(reader, 5000)
         output.flush()
     while len(read) < 800_000:
@@ -72,16 +72,16 @@ def test_what_does_not_fit_waits_and_comes_out_in_order(files, sinks, make):
     assert read == b"".join(wanted)
 
 
-def test_what_cannot_be_opened_again_is_asked_first(files, sinks, monkeypatch):
+def test_files_that_cannot_be_opened_again_are_polled_before_writes(files, writers, monkeypatch):
     def refuse(path, *_):
         raise PermissionError(13, "Permission denied", path)
 
     reader, writer = files(*os.pipe())
-    monkeypatch.setattr(os, "open", refuse)  # a pipe of another user; tests may run as one who may everything
-    output = sinks(writer)
+    monkeypatch.setattr(os, "open", refuse)  # as for a pipe of another user; the tests may run as root
+    output = writers(writer)
     monkeypatch.undo()
-    assert os.path.samestat(os.fstat(output.file), os.fstat(writer))
-    assert os.get_blocking(output.file)
+    assert os.path.samestat(os.fstat(output.fd), os.fstat(writer))
+    assert os.get_blocking(output.fd)
     output.put((b"x" * 30_000, b"y" * 70_000))
     assert not output.flush()
     assert os.get_blocking(writer)
@@ -92,10 +92,10 @@ def test_what_cannot_be_opened_again_is_asked_first(files, sinks, monkeypatch):
     assert read == b"x" * 30_000 + b"y" * 70_000
 
 
-def test_files_get_everything_at_the_place_that_all_share(files, sinks, tmp_path):
+def test_regular_files_are_written_at_the_shared_offset(files, writers, tmp_path):
     (writer,) = files(os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT))
     os.write(writer, b"before ")
-    output = sinks(writer)
+    output = writers(writer)
     output.put([b"line %d\n" % number for number in range(3000)])  # more buffers than one write takes
     assert output.flush()
     os.write(writer, b"after")
@@ -103,37 +103,37 @@ def test_files_get_everything_at_the_place_that_all_share(files, sinks, tmp_path
     assert text == b"before " + b"".join(b"line %d\n" % number for number in range(3000)) + b"after"
 
 
-def test_a_reader_that_has_gone_is_no_trouble(files, sinks):
+def test_a_closed_reader_is_not_an_error(files, writers):
     reader, writer = os.pipe()
     files(writer)
-    output = sinks(writer)
+    output = writers(writer)
     os.close(reader)
     output.put((b"x",))
     assert output.flush()
-    assert (output.broken, output.trouble, output.size) == (True, "", 0)
+    assert (output.broken, output.error_text, output.pending_bytes) == (True, "", 0)
     output.put((b"y",))
-    assert output.size == 0
+    assert output.pending_bytes == 0
 
 
-def test_a_full_device_is_told(files, sinks):
+def test_a_full_device_is_reported(files, writers):
     (writer,) = files(os.open("/dev/full", os.O_WRONLY))
-    output = sinks(writer)
+    output = writers(writer)
     output.put((b"x",))
     assert output.flush()
     assert output.broken
-    assert output.trouble == "standard output cannot be written any more: No space left on device"
+    assert output.error_text == "cannot write to standard output: No space left on device"
 
 
-def test_what_is_not_open_swallows_everything(sinks):
+def test_a_closed_descriptor_discards_everything(writers):
     number = os.open(os.devnull, os.O_RDONLY)
     os.close(number)
-    output = sinks(number)
+    output = writers(number)
     output.put((b"x",))
     assert output.flush()
     assert not output.broken
 
 
-def test_a_buffer_is_written_from_where_the_last_write_ended():
+def test_a_buffer_continues_after_a_partial_write():
     taken = []
 
     def write(buffers):
@@ -148,10 +148,10 @@ def test_a_buffer_is_written_from_where_the_last_write_ended():
     assert taken == [b"abc", b"def", b"ghi", b"jk"]
 
 
-def test_same_file(files, tmp_path):
+def test_is_same_file(files, tmp_path):
     reader, writer = files(*os.pipe())
-    one, other = files(*(os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT) for _ in range(2)))
+    first, second = files(*(os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT) for _ in range(2)))
     assert stat.S_ISFIFO(os.fstat(reader).st_mode)
-    assert same_file(one, other)
-    assert not same_file(one, writer)
-    assert not same_file(one, 9999)
+    assert is_same_file(first, second)
+    assert not is_same_file(first, writer)
+    assert not is_same_file(first, 9999)

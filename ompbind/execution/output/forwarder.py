@@ -1,0 +1,224 @@
+"""Forward the output of ranks to one writer: read it, prefix its lines, write it.
+
+All streams of ranks that go to one writer, for example standard output, share one `Forwarder`:
+
+    stream of rank 0 --+
+    stream of rank 1 --+--> epoll --> read one block each, round-robin --> prefix lines --> writer
+    stream of rank 2 --+
+
+The forwarder collects the lines of several streams and writes them together. While the writer would block,
+nothing is read, and the ranks block when their pipes are full. So memory is bounded by what was read last,
+not by how much the ranks write.
+"""
+
+import os
+import select
+import time
+from collections import deque
+
+from ompbind.execution.output.line_prefix import LinePrefixer, LinePrefixes, add_timestamp
+from ompbind.execution.output.log_files import write_all
+from ompbind.execution.output.writer import NonBlockingWriter
+
+_BLOCK_BYTES = 128 << 10  # bytes of one read
+_FLUSH_BYTES = 64 << 10  # pending bytes, from one stream or many, after which the writer is flushed
+_POLL_STREAMS = 64  # ready streams of one poll; the kernel returns other ready streams next time
+_POLLS_PER_CALL = 8  # polls in one call of `forward`, so that signals are handled in between
+_DRAIN_BYTES = 1 << 20  # bytes that are read of a stream after its rank has exited; no pipe holds more
+TAIL_BYTES = 4096
+"""The last bytes of the standard error of each rank, which are kept for the report of a failure."""
+
+
+class RankStream:
+    """Standard output or standard error of one rank: the read end, and where its lines go.
+
+    `prefixer` and `prefixes` mark its lines. `log` is the descriptor of its log file, which is at `path`;
+    -1 for no log file. `tail` are the last bytes of the stream, None if they are not needed. `drain_bytes`
+    limits what is read after all ranks have exited. `write_reported` is set once a write to a pseudo-terminal
+    without a reader was reported.
+    """
+
+    def __init__(self, rank: int, read_end: int, prefixer: LinePrefixer, prefixes: LinePrefixes) -> None:
+        self.rank = rank
+        self.read_end = read_end
+        self.prefixer = prefixer
+        self.prefixes = prefixes
+        self.is_pty = False
+        self.log = -1
+        self.path = ""
+        self.tail: bytes | None = None
+        self.drain_bytes = _DRAIN_BYTES
+        self.write_reported = False
+        self.closed = False
+
+
+class OutputEvents:
+    """Events of the output for the user or the supervisor.
+
+    `write_errors` are error messages. `broken_ptys` are pseudo-terminals to which a rank has written although
+    the reader of the output has closed it.
+    """
+
+    def __init__(self) -> None:
+        self.write_errors: list[str] = []
+        self.broken_ptys: list[RankStream] = []
+
+
+class Forwarder:
+    """A writer and the streams that are forwarded to it, by the descriptor of their read end.
+
+    `paused` is set while the writer would block. `_ready` are the streams to read next. `_writer_lost` is set
+    when the writer is broken and all streams have been closed for it. `_draining` is set when all ranks have
+    exited.
+    """
+
+    def __init__(self, writer: NonBlockingWriter, events: OutputEvents, *, timestamps: bool = False) -> None:
+        self.writer = writer
+        self.readers = select.epoll()
+        self.streams: dict[int, RankStream] = {}
+        self.paused = False
+        self._events = events
+        self._timestamps = timestamps
+        self._ready: deque[int] = deque()
+        self._writer_lost = False
+        self._draining = False
+
+    def add(self, stream: RankStream) -> None:
+        """Read a stream from now on; if its writer is broken, close it so that its rank gets SIGPIPE."""
+        self.streams[stream.read_end] = stream
+        self.readers.register(stream.read_end, select.EPOLLIN)
+        if self._writer_lost:
+            self._reject(stream)
+
+    def fail_writes(self, stream: RankStream) -> None:
+        """Make further writes to a pseudo-terminal fail, for a rank that ignores SIGPIPE."""
+        if not stream.closed:
+            self.readers.modify(stream.read_end, select.EPOLLIN)
+
+    def forward(self) -> bool:
+        """Read and write until no stream is ready, the writer would block, or the limit of a call is reached.
+
+        Return whether the writer accepts more. Errors are added to the events; none is raised.
+        """
+        if not self.flush():
+            return False
+        for _ in range(_POLLS_PER_CALL):
+            if not (self._ready or self._draining):
+                self._ready.extend([fd for fd, _ in self.readers.poll(0, _POLL_STREAMS)])
+            if not self._ready:
+                return True
+            if not self._read_round():
+                return False
+        return True
+
+    def flush(self) -> bool:
+        """Write pending bytes; return whether the writer accepts more."""
+        accepts_more = self.writer.flush()
+        if self.writer.broken and not self._writer_lost:
+            self._close_for_broken_writer()
+        return accepts_more
+
+    def finish(self) -> None:
+        """Read what is left and close each stream when it is empty, even if a process has its write end."""
+        self._draining = True
+        self._ready = deque(self.streams)
+
+    def _read_round(self) -> bool:
+        """Read a block of each ready stream; return whether the writer accepts more."""
+        timestamp = _read_clock() if self._timestamps else b""
+        while self._ready:
+            stream = self.streams.get(self._ready.popleft())
+            if stream:
+                self._read(stream, timestamp)
+                if self.writer.pending_bytes >= _FLUSH_BYTES and not self.flush():
+                    return False  # the remaining streams of this round come first in the next one
+        return self.flush()
+
+    def _read(self, stream: RankStream, timestamp: bytes) -> None:
+        try:
+            block = os.read(stream.read_end, _BLOCK_BYTES)
+        except BlockingIOError:
+            if self._draining:
+                self._finish_stream(stream, timestamp)
+            return
+        except OSError:
+            block = b""  # a pseudo-terminal reports with EIO that no process has its other end open
+        if not block:
+            self._finish_stream(stream, timestamp)
+            return
+        self._forward_block(stream, block, timestamp)
+        if self._draining:
+            stream.drain_bytes -= len(block)
+            if stream.drain_bytes > 0:
+                self._ready.append(stream.read_end)
+            else:
+                self._finish_stream(stream, timestamp)
+
+    def _forward_block(self, stream: RankStream, block: bytes, timestamp: bytes) -> None:
+        if stream.tail is not None:
+            has_all = len(block) >= TAIL_BYTES
+            stream.tail = block[-TAIL_BYTES:] if has_all else (stream.tail + block)[-TAIL_BYTES:]
+        if stream.log >= 0:
+            self._write_log(stream, block)
+        if self._writer_lost:
+            self._reject(stream, written=True)
+        else:
+            self.writer.put(stream.prefixer.add(block, add_timestamp(stream.prefixes, timestamp)))
+
+    def _write_log(self, stream: RankStream, block: bytes) -> None:
+        """Write a block to the log file; after an error close the log file and forward on without it."""
+        try:
+            write_all(stream.log, block)
+        except OSError as error:
+            self._events.write_errors.append(
+                f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}"
+            )
+            os.close(stream.log)
+            stream.log = -1
+
+    def _close_for_broken_writer(self) -> None:
+        """Close all streams without a log file, so that their ranks notice that the writer is broken."""
+        self._writer_lost = True
+        if self.writer.error_text:
+            self._events.write_errors.append(self.writer.error_text)
+        for stream in list(self.streams.values()):
+            self._reject(stream)
+
+    def _reject(self, stream: RankStream, *, written: bool = False) -> None:
+        """Let a rank notice that its output is not read any more, unless a log file still gets it.
+
+        A closed pipe causes SIGPIPE at the next write. A closed pseudo-terminal would only cause an error.
+        So a pseudo-terminal stays open, unread, until its rank has `written` to it. Then it is reported, for
+        the supervisor to send the signal.
+        """
+        if stream.log >= 0:
+            return
+        if not stream.is_pty or stream.write_reported:
+            self._close(stream)
+        elif written:
+            stream.write_reported = True
+            self.readers.modify(stream.read_end, 0)
+            self._events.broken_ptys.append(stream)
+
+    def _finish_stream(self, stream: RankStream, timestamp: bytes) -> None:
+        if not self._writer_lost:
+            self.writer.put(stream.prefixer.finish(add_timestamp(stream.prefixes, timestamp)))
+        self._close(stream)
+
+    def _close(self, stream: RankStream) -> None:
+        if stream.closed:
+            return
+        stream.closed = True
+        del self.streams[stream.read_end]
+        self.readers.unregister(stream.read_end)
+        os.close(stream.read_end)
+        if stream.log >= 0:
+            os.close(stream.log)
+            stream.log = -1
+
+
+def _read_clock() -> bytes:
+    """Return the local time of day to the millisecond, as `20:06:53.123`."""
+    now = time.time()
+    day = time.localtime(now)
+    return b"%02d:%02d:%02d.%03d" % (day.tm_hour, day.tm_min, day.tm_sec, now % 1 * 1000)
