@@ -1,6 +1,5 @@
-"""What the kernel shows of running processes below /proc: parsers, records, and the live readers.
+"""Running processes as /proc shows them: parsers, records, and the only readers of live processes.
 
-Imports only the base modules; everything else may import it, and nothing else reads a live process.
-`process` and `numa_maps` are pure. To read one more file of it: a parser there (text to value), and a
-function of `reader`.
+Imports the base only; all other packages may import it. `process` and `numa_maps` are pure.
+To read one more file of /proc/PID: a parser in one of these (text → value), and a function in `reader`.
 """

@@ -1,27 +1,26 @@
-"""What the kernel says of a process and its threads, as values, and how its text becomes them.
-
-Text and bytes are those of files below /proc/PID, see proc(5). Nothing here reads them: `reader` does.
-"""
+"""Parse files below /proc/PID, see proc(5): text or bytes → values. `reader` reads the files."""
 
 from collections.abc import Callable, Collection, Mapping
 
 from ompbind.record import Record
 from ompbind.text import tidy
 
-GONE = ("Z", "X", "x")
-"""The states of what has ended."""
+EXITED_STATES = ("Z", "X", "x")
+"""The states of processes and threads that have exited: zombie, dead."""
 
 _POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
-"""Scheduling policies by their numbers, as `chrt` names them."""
+"""Scheduling policies by number (SCHED_*), with the names of `chrt`."""
 
-_KERNEL = 0x00200000  # the flag of the kernel's own threads (PF_KTHREAD)
+_KERNEL = 0x00200000  # PF_KTHREAD, the flag of kernel threads
 
 
 class Stat(Record):
-    """The stat file of a process or a thread, as far as it matters; what time it tells of is in clock ticks.
+    """A stat file, /proc/PID/stat of a process or /proc/PID/task/TID/stat of a thread; times in clock ticks.
 
-    `state` is one letter, as `ps` has them; `cpu` is the one it ran on last. `arguments` tell where its
-    command line lies in its memory: the first address, and the one after the last.
+    `state` is a letter as in `ps`. `parent`, `group` and `session` are the IDs of the parent process, the
+    process group and the session. `busy_ticks` is user and system time, `start_ticks` the start since boot.
+    `cpu` is the CPU it last ran on, `policy` its scheduling policy. `arguments` are the addresses of its
+    command line in its memory: start and end.
     """
 
     name: str
@@ -38,11 +37,11 @@ class Stat(Record):
 
 
 def parse_stat(stat: bytes) -> Stat:
-    """Read a stat file; the name in it may have any characters, brackets too. Raises ValueError."""
+    """Parse a stat file; the name in it may contain any characters, brackets too. Raises ValueError."""
     head, _, tail = stat.rpartition(b")")
     state, *words = tail.split() or (b"",)
     if len(words) <= 37:
-        raise ValueError("the stat file is cut short")
+        raise ValueError("the stat file is truncated")
     fields = list(map(int, words))
     return Stat(
         name=tidy(head.partition(b"(")[2].decode("utf-8", "replace")),
@@ -60,27 +59,30 @@ def parse_stat(stat: bytes) -> Stat:
 
 
 def status_value(status: str, key: str) -> str | None:
-    """Return one value of a status file, None where there is no such line."""
+    """Return the value of a line "KEY: value" in /proc/PID/status; None if there is no such line."""
     _, found, rest = f"\n{status}".partition(f"\n{key}:")
     return rest.partition("\n")[0].strip() if found else None
 
 
 def parse_command(cmdline: bytes) -> tuple[str, ...]:
-    """Read a cmdline file; it is empty for threads of the kernel and for what has ended."""
+    """Parse /proc/PID/cmdline into words; empty for kernel threads and for processes that have exited."""
     words = cmdline.removesuffix(b"\0").split(b"\0") if cmdline else []
     return tuple(word.decode("utf-8", "replace") for word in words)
 
 
 def parse_environ(environ: bytes) -> dict[str, str]:
-    """Read an environ file: the variables by name, as far as the process has not written over them."""
+    """Parse /proc/PID/environ into variables by name.
+
+    These are the variables at the start of the program; it may have overwritten them since.
+    """
     pairs = (pair.partition("=") for pair in environ.decode("utf-8", "surrogateescape").split("\0"))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
-    """Read those files from a maps file whose paths are to be kept, each (device, inode) once.
+    """Parse /proc/PID/maps: return the paths of mapped files that `keep` accepts, each (device, inode) once.
 
-    Two files are two, even where one has replaced the other under the same name.
+    A file that has replaced another under the same path counts as a second file.
     """
     found: dict[tuple[str, str], str] = {}
     seen: set[str] = set()
@@ -95,19 +97,19 @@ def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 def parse_migrations(sched: bytes) -> int | None:
-    """Return from a sched file how often a thread has moved to another CPU; None where it is not counted."""
+    """Parse /proc/PID/task/TID/sched: return the migrations of a thread; None if they are not counted."""
     _, found, rest = sched.partition(b"nr_migrations")
     return int(rest.partition(b":")[2].split(None, 1)[0]) if found else None
 
 
 def parse_signals(mask: str | None) -> set[int]:
-    """Read a set of signals, such as SigCgt of a status file; none where there is no such line."""
+    """Parse a signal mask of /proc/PID/status ("SigCgt", hexadecimal); {} for None."""
     bits = int(mask or "0", 16)
     return {number + 1 for number in range(bits.bit_length()) if bits >> number & 1}
 
 
 def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> set[int]:
-    """Return some processes together with all that descend from them."""
+    """Return the PIDs of some processes and of all their descendants."""
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)

@@ -1,8 +1,8 @@
-"""A running process with its threads, as values, and reading them; it need not help and is never stopped.
+"""Read a running process with its threads from /proc/PID; the process is not stopped and need not cooperate.
 
-Whatever ends meanwhile is left out. A folder of /proc that is open stays that of its process, even when
-another one gets its number. The files and the environment of a process may be read by its owner alone, its
-threads and their masks by everybody.
+Threads that exit meanwhile are left out. An open directory of /proc stays with its process, even if the
+kernel gives its PID to another process. Only the owner may read the mapped files and the environment of a
+process; all users may read its threads and their affinity masks.
 """
 
 import os
@@ -10,24 +10,32 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from ompbind.cpuset import CpuSet
-from ompbind.procfs.process import GONE, parse_command, parse_environ, parse_maps, parse_stat, status_value
-from ompbind.procfs.reader import TICKS, read_file
+from ompbind.procfs.process import (
+    EXITED_STATES,
+    parse_command,
+    parse_environ,
+    parse_maps,
+    parse_stat,
+    status_value,
+)
+from ompbind.procfs.reader import TICKS_PER_S, read_file
 from ompbind.record import Record
 
 Keep = Callable[[str], bool]
-"""Whether to keep a file by its path, or a variable by its name."""
+"""Returns whether to keep a file, by its path, or a variable, by its name."""
 
 _FORBIDDEN = ("libraries", "environment")
-"""What only the owner of a process may read of it, as `ProcessState.unread` names it."""
+"""What only the owner of a process may read, in the words of `ProcessState.unread`."""
 
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
 
 
 class ThreadState(Record):
-    """One thread: its mask, the CPU it ran on last, and its state as one letter, as `ps` has them.
+    """One thread, from /proc/PID/task/TID/stat and status.
 
-    A *mask* is the set of CPUs that it may run on. `cpu`, `policy` ("other", "fifo", …) and `busy_s` (CPU
-    time so far, in seconds) are None where only masks were read.
+    `cpus` is its affinity mask, `state` a letter as in `ps`. `cpu` is the CPU it last ran on, `policy` its
+    scheduling policy ("other", "fifo", …), `busy_s` its CPU time so far in seconds; these three are None if
+    only affinity masks were read.
     """
 
     tid: int
@@ -40,13 +48,12 @@ class ThreadState(Record):
 
 
 class ProcessState(Record):
-    """One process: its threads, lowest number first, and what it was executed with.
+    """One process: its threads by TID, its command line, and the kept parts of its memory and environment.
 
-    `command` is empty for threads of the kernel. `files` are the files in its memory that the reader was to
-    keep, each (device, inode) once, as the kernel writes their paths: " (deleted)" follows those that are
-    gone. `variables` are those of its environment at its start that the reader was to keep. `unread` names
-    what may not be read of it: "libraries", "environment"; `kernel` tells that it is one of the threads of
-    the kernel.
+    `command` is empty for kernel threads. `files` are the kept files that it has mapped, each (device, inode)
+    once; the kernel appends " (deleted)" to the path of a deleted file. `variables` are the kept variables of
+    its environment at its start. `unread` names what this user may not read: "libraries", "environment".
+    `kernel`: it is a kernel thread.
     """
 
     pid: int
@@ -66,26 +73,26 @@ class ProcessState(Record):
 
     @property
     def main(self) -> ThreadState | None:
-        """The thread that the process began with; None when it has ended before the others."""
-        return next((one for one in self.threads if one.tid == self.pid), None)
+        """The initial thread; None if it has exited before the others."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
 def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
-    """Read a process with its threads, files and variables to keep; None when there is none any more."""
+    """Read a process with its threads, and the files and variables to keep; None if it has exited."""
     try:
-        folder = _open_folder(f"/proc/{pid}")
+        directory = _open_directory(f"/proc/{pid}")
     except OSError:
         return None
     try:
-        threads = tuple(_read_threads(folder))
-        stat = parse_stat(read_file("stat", folder))
-        # The first thread may have ended before the others, and its memory with it.
-        told = [_read_private(f"task/{threads[0].tid}/{name}", folder) for name in _PRIVATE]
+        threads = tuple(_read_threads(directory))
+        stat = parse_stat(read_file("stat", directory))
+        # Files of /proc/PID are empty if the initial thread has exited: read the files of a live thread.
+        private = [_read_private(f"task/{threads[0].tid}/{name}", directory) for name in _PRIVATE]
     except (OSError, ValueError, IndexError):
         return None
     finally:
-        os.close(folder)
-    command, maps, environ = told
+        os.close(directory)
+    command, maps, environ = private
     variables = sorted(parse_environ(environ or b"").items())
     return ProcessState(
         pid=pid,
@@ -103,44 +110,44 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
 _PRIVATE = ("cmdline", "maps", "environ")
 
 
-def _read_private(path: str, folder: int) -> bytes | None:
-    """Read what only the owner of a process may: None where that is somebody else, b"" when it ends."""
+def _read_private(path: str, directory: int) -> bytes | None:
+    """Read a file that only the owner may read: None for other users, b"" if the process has exited."""
     try:
-        return read_file(path, folder)
+        return read_file(path, directory)
     except PermissionError:
         return None
     except OSError:
         return b""
 
 
-def _read_threads(folder: int) -> Iterator[ThreadState]:
-    task = _open_folder("task", folder)
+def _read_threads(directory: int) -> Iterator[ThreadState]:
+    task = _open_directory("task", directory)
     try:
         for tid in sorted(map(int, os.listdir(task))):
             thread = _read_thread(tid, task)
             if thread:
                 yield thread
     except OSError:
-        return  # the process has ended
+        return  # the process has exited
     finally:
         os.close(task)
 
 
 def _read_thread(tid: int, task: int) -> ThreadState | None:
-    """Read a thread; None when it has ended."""
+    """Read a thread; None if it has exited."""
     try:
         stat = parse_stat(read_file(f"{tid}/stat", task))
         status = read_file(f"{tid}/status", task).decode("utf-8", "replace")
         cpus = _parse_mask(status_value(status, "Cpus_allowed_list") or "")
     except (OSError, ValueError):
         return None
-    if stat.state in GONE or not cpus:
+    if stat.state in EXITED_STATES or not cpus:
         return None
-    busy_s = stat.busy_ticks / TICKS
+    busy_s = stat.busy_ticks / TICKS_PER_S
     return ThreadState(
         tid=tid, name=stat.name, cpus=cpus, state=stat.state, cpu=stat.cpu, policy=stat.policy, busy_s=busy_s
     )
 
 
-def _open_folder(path: str, folder: int | None = None) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+def _open_directory(path: str, parent: int | None = None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)

@@ -1,7 +1,7 @@
-"""Reading single facts of running processes; `process_state` reads all that is of interest of one.
+"""Read single facts of running processes from /proc; `process_state` reads a whole process.
 
-Whatever ends meanwhile is left out. The environment and the memory of a process may be read by its owner
-alone. The process "self" is this one.
+Processes that exit meanwhile are left out. Only the owner may read the environment and the memory of a
+process. The PID "self" is this process.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.process import (
-    GONE,
+    EXITED_STATES,
     Stat,
     parse_command,
     parse_environ,
@@ -23,23 +23,24 @@ from ompbind.procfs.process import (
 )
 
 if TYPE_CHECKING:
-    from ompbind.procfs.numa_maps import MemorySight
+    from ompbind.procfs.numa_maps import MemoryMap
 
-TICKS = os.sysconf("SC_CLK_TCK")
-"""The ticks of the clock in a second."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+"""Clock ticks in a second, the unit of times in stat files."""
 
 
-def read_file(path: str, folder: int | None = None) -> bytes:
-    """Read a whole file of /proc; the kernel gives large ones in pieces."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+def read_file(path: str, directory: int | None = None) -> bytes:
+    """Read a whole file of /proc; a path may be relative to an open `directory`. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
+        # The kernel returns large files in pieces.
         return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
     finally:
         os.close(file)
 
 
 def _read_if_allowed(path: str) -> bytes | None:
-    """Read a whole file of a process; None when it is gone, or somebody else's."""
+    """Read a whole file of a process; None if it has exited or belongs to another user."""
     try:
         return read_file(path)
     except OSError:
@@ -47,17 +48,17 @@ def _read_if_allowed(path: str) -> bytes | None:
 
 
 def read_processes() -> dict[int, Stat]:
-    """Return all processes that live, as far as this one may know of them; none where /proc is not there."""
+    """Read /proc/PID/stat of all visible processes that have not exited, by PID; {} without /proc."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return {}
     found = ((pid, read_stat(pid)) for pid in pids)
-    return {pid: stat for pid, stat in found if stat and stat.state not in GONE}
+    return {pid: stat for pid, stat in found if stat and stat.state not in EXITED_STATES}
 
 
 def read_stat(pid: int | str) -> Stat | None:
-    """Return the stat file of a process; None when it is gone."""
+    """Read /proc/PID/stat; None if the process does not exist."""
     try:
         return parse_stat(read_file(f"/proc/{pid}/stat"))
     except (OSError, ValueError):
@@ -65,74 +66,77 @@ def read_stat(pid: int | str) -> Stat | None:
 
 
 def read_age_s(pid: int) -> float | None:
-    """Return how many seconds ago a process started; None when it is gone."""
+    """Return the seconds since the start of a process, from /proc/PID/stat; None if it does not exist."""
     stat = read_stat(pid)
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / TICKS if stat else None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / TICKS_PER_S if stat else None
 
 
 def read_status(pid: int | str) -> str:
-    """Return the text of the status file of a process; raises OSError."""
+    """Read the text of /proc/PID/status; raises OSError."""
     return read_file(f"/proc/{pid}/status").decode("utf-8", "replace")
 
 
 def read_caught_signals(pid: int) -> set[int]:
-    """Return the signals that a process has handlers for; none when it is gone."""
+    """Return the signals that a process handles, from /proc/PID/status (SigCgt); {} if it does not exist."""
     status = _read_if_allowed(f"/proc/{pid}/status") or b""
     return parse_signals(status_value(status.decode("utf-8", "replace"), "SigCgt"))
 
 
 def read_children() -> set[int] | None:
-    """Return the children of this process, of one thread; None where the kernel does not list them.
+    """Return the PIDs of the children of this process; None if the kernel does not list them.
 
-    While some of them end the kernel may miss others.
+    Read from /proc/PID/task/TID/children of the initial thread, which may miss children while others exit.
     """
     children = _read_if_allowed(f"/proc/self/task/{os.getpid()}/children")
     return None if children is None else set(map(int, children.split()))
 
 
 def read_command(pid: int) -> tuple[str, ...]:
-    """Return the command line of a process; empty when it is gone, and for threads of the kernel."""
+    """Read /proc/PID/cmdline as words; empty for kernel threads and if the process does not exist."""
     return parse_command(_read_if_allowed(f"/proc/{pid}/cmdline") or b"")
 
 
 def read_owner(pid: int) -> int | None:
-    """Return the number of the user whose process it is; None when it is gone."""
+    """Return the user ID of the owner of a process; None if it does not exist."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
 
 
-def read_variables(pid: int | str) -> dict[str, str] | None:
-    """Return the variables that a process was executed with: {} where they may not be read.
+def read_environ(pid: int | str) -> dict[str, str] | None:
+    """Read /proc/PID/environ: the variables that a process was executed with.
 
-    None when there are none at all, as of a process that is just executing a command.
+    {} if this user may not read them. None if the file is empty, as while a process executes a command.
     """
     data = _read_if_allowed(f"/proc/{pid}/environ")
     return None if data == b"" else parse_environ(data or b"")
 
 
-def read_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return those files in the memory of a process that are to be kept; none where that may not be read."""
+def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:
+    """Read /proc/PID/maps: the mapped files that `keep` accepts; none if this user may not read it."""
     return parse_maps(_read_if_allowed(f"/proc/{pid}/maps") or b"", keep)
 
 
-def read_memory(pid: int) -> "MemorySight | None":
-    """Return what the kernel says of the memory of a process, or of a thread by its number.
+def read_memory_map(pid: int) -> "MemoryMap | None":
+    """Read /proc/PID/numa_maps of a process, or of a thread by its TID.
 
-    The kernel looks at every page for it: that takes a moment for large processes. None when the process is
-    gone, belongs to somebody else, or the kernel knows no NUMA nodes.
+    The kernel walks all pages, which takes a moment for large processes. None if the process does not exist,
+    if it belongs to another user, or if the kernel has no NUMA support.
     """
-    from ompbind.procfs.numa_maps import parse_numa_maps  # late: what it compiles takes longer than all else
+    from ompbind.procfs.numa_maps import (
+        parse_numa_maps,
+    )  # late: compiling its patterns takes longer than the rest
 
     data = _read_if_allowed(f"/proc/{pid}/numa_maps")
     return None if data is None else parse_numa_maps(data.decode("utf-8", "replace"))
 
 
 def read_memory_policy(pid: int) -> str | None:
-    """Return the memory policy of a process: that of its program's text, which has none of its own.
+    """Return the memory policy of a process, from the first line of /proc/PID/numa_maps.
 
-    The kernel looks at no more of the memory than it is asked to write of; all of it can take seconds.
+    That line is about the program's code, which has no policy of its own. The kernel walks only as many pages
+    as it reports: all of them can take seconds.
     """
     from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
 
@@ -141,19 +145,24 @@ def read_memory_policy(pid: int) -> str | None:
             line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
-    return next((one.policy for one in parse_numa_maps(line.decode("utf-8", "replace")).sights), None)
+    return next(
+        (mapping.policy for mapping in parse_numa_maps(line.decode("utf-8", "replace")).mappings), None
+    )
 
 
 def list_threads(pid: int) -> list[int]:
-    """Return the numbers of the threads of a process; none when it is gone."""
+    """Return the TIDs of a process, from /proc/PID/task; none if it does not exist."""
     try:
         return list(map(int, os.listdir(f"/proc/{pid}/task")))
     except OSError:
         return []
 
 
-def read_mask(tid: int) -> CpuSet:
-    """Return where a thread may run, by a system call, a tenth of the time of its status; empty when gone."""
+def read_affinity(tid: int) -> CpuSet:
+    """Return the affinity mask of a thread; empty if it does not exist.
+
+    Uses sched_getaffinity(2), which takes a tenth of the time of reading /proc/PID/status.
+    """
     try:
         return CpuSet(os.sched_getaffinity(tid))
     except OSError:
@@ -161,22 +170,22 @@ def read_mask(tid: int) -> CpuSet:
 
 
 def read_migrations(pid: int, tid: int) -> int | None:
-    """Return how often a thread has moved to another CPU; None where the kernel does not count that."""
+    """Return the migrations of a thread, from /proc/PID/task/TID/sched; None if they are not counted."""
     return parse_migrations(_read_if_allowed(f"/proc/{pid}/task/{tid}/sched") or b"")
 
 
-def read_pid_space() -> int:
-    """Return the number of the space in which this process has its pid: containers have their own."""
+def read_pid_namespace() -> int:
+    """Return the inode number of this process's PID namespace (/proc/self/ns/pid), 0 if it is unknown."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
 
 
-def is_proc_ours() -> bool:
-    """Tell whether /proc is there, and has the numbers that processes have here.
+def is_proc_of_pid_namespace() -> bool:
+    """Return whether /proc is mounted and shows the PIDs of this process's PID namespace.
 
-    In a container with its own space of numbers the /proc around it has others under those of ranks.
+    In a container that sees the /proc of its host, the PID of a rank names another process there.
     """
     try:
         return os.readlink("/proc/self") == str(os.getpid())

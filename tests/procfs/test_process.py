@@ -1,4 +1,4 @@
-"""The text of files below /proc/PID and what it becomes, and the tree of processes."""
+"""Parsing of files below /proc/PID, and the process tree."""
 
 import pytest
 from hypothesis import given
@@ -23,11 +23,11 @@ def stat(name=b"python", flags=0x400000):
 
 
 def test_a_stat_file_is_read():
-    told = parse_stat(stat())
-    assert (told.name, told.state, told.is_kernel) == ("python", "S", False)
-    assert (told.parent, told.group, told.session) == (10, 11, 12)
-    assert (told.busy_ticks, told.start_ticks, told.cpu, told.policy) == (200, 777, 36, "38")
-    assert told.arguments == (45, 46)
+    parsed = parse_stat(stat())
+    assert (parsed.name, parsed.state, parsed.is_kernel) == ("python", "S", False)
+    assert (parsed.parent, parsed.group, parsed.session) == (10, 11, 12)
+    assert (parsed.busy_ticks, parsed.start_ticks, parsed.cpu, parsed.policy) == (200, 777, 36, "38")
+    assert parsed.arguments == (45, 46)
     assert parse_stat(stat(flags=0x200000)).is_kernel
 
 
@@ -44,14 +44,14 @@ def test_a_stat_file_is_read():
         (b"\xff\xfe", "\ufffd\ufffd"),
     ],
 )
-def test_no_name_confuses_a_stat_file(name, shown):
-    told = parse_stat(stat(name))
-    assert (told.name, told.parent) == (shown, 10)
+def test_a_name_in_a_stat_file_may_have_any_characters(name, shown):
+    parsed = parse_stat(stat(name))
+    assert (parsed.name, parsed.parent) == (shown, 10)
 
 
 @pytest.mark.parametrize("text", [b"", b"5 (a", b"5 (a) ", b"5 (a) S 1 2 3"])
-def test_a_stat_file_that_is_cut_short_is_refused(text):
-    with pytest.raises(ValueError, match="cut short"):
+def test_a_truncated_stat_file_is_refused(text):
+    with pytest.raises(ValueError, match="truncated"):
         parse_stat(text)
 
 
@@ -140,14 +140,14 @@ TREES = st.dictionaries(st.integers(1, 30), st.integers(0, 30), max_size=30)
 
 
 @given(TREES, st.sets(st.integers(1, 30)))
-def test_descendants_are_all_that_lead_to_a_root(parents, roots):
+def test_descendants_are_all_processes_below_a_root(parents, roots):
     processes = {pid: parse_stat(stat()).replace(parent=parent) for pid, parent in parents.items()}
 
-    def leads_to_root(pid):
+    def is_below_root(pid):
         seen = set()
         while pid not in roots and pid in parents and pid not in seen:
             seen.add(pid)
             pid = parents[pid]
         return pid in roots
 
-    assert find_descendants(processes, roots) == roots | set(filter(leads_to_root, parents))
+    assert find_descendants(processes, roots) == roots | set(filter(is_below_root, parents))

@@ -1,4 +1,4 @@
-"""The one reader of processes: what it tells of real ones, and that nothing else opens /proc/PID."""
+"""The reader of live processes: facts of real processes, and no other module opens /proc/PID."""
 
 import os
 import re
@@ -16,12 +16,12 @@ from ompbind.procfs.process_state import read_process
 PACKAGE = Path(reader.__file__).parents[1]
 OPENS = re.compile(r"""["']/proc/(?:\{|self|thread-self)[^"']*["']|listdir\("/proc"\)""")
 EXCEPTIONS = {
-    "execution/process_pair.py": {"/proc/self/comm", "/proc/self/mem"},  # writes its own name there
+    "execution/process_pair.py": {"/proc/self/comm", "/proc/self/mem"},  # it writes its own name
     "execution/report_file.py": {"/proc/{which}/fd"},  # open files are reached by these names
-    "execution/output/writer.py": {"/proc/self/fd/{number}"},
-    "execution/poller.py": {"/proc/self/fd/{number}", "/proc/self/fd/{path}"},
+    "execution/output/writer.py": {"/proc/self/fd/{fd}"},
+    "execution/poller.py": {"/proc/self/fd/{number}", "/proc/self/fd/{path_fd}"},
 }
-"""What opens the live /proc besides the reader; paths without the first slash are below a root."""
+"""Other modules that open files of the live /proc. (Paths without a first slash are below a `Root`.)"""
 
 
 def test_nothing_else_opens_files_of_processes():
@@ -50,43 +50,43 @@ def child():
     process.stdout.close()
 
 
-def test_what_is_told_of_a_process(child):
+def test_facts_of_a_live_process(child):
     pid = child.pid
-    mine = reader.read_processes()
-    assert (mine[pid].parent, mine[pid].group) == (os.getpid(), os.getpgid(0))
+    processes = reader.read_processes()
+    assert (processes[pid].parent, processes[pid].group) == (os.getpid(), os.getpgid(0))
     assert pid in reader.read_children()
-    assert reader.read_variables(pid)["ODD"] == "=="
+    assert reader.read_environ(pid)["ODD"] == "=="
     assert reader.read_command(pid) == tuple(child.args)
     assert signal.SIGUSR1 in reader.read_caught_signals(pid)
     assert signal.SIGUSR2 not in reader.read_caught_signals(pid)
     assert 0 <= reader.read_age_s(pid) < 60
     assert reader.read_owner(pid) == os.getuid()
     assert reader.list_threads(pid) == [pid]
-    assert set(reader.read_mask(pid)) == os.sched_getaffinity(pid)
-    assert reader.read_files(pid, lambda path: path == os.path.realpath(sys.executable))
+    assert set(reader.read_affinity(pid)) == os.sched_getaffinity(pid)
+    assert reader.read_mapped_files(pid, lambda path: path == os.path.realpath(sys.executable))
 
 
-def test_of_no_process_nothing_is_told(child):
+def test_facts_of_a_process_that_does_not_exist(child):
     child.kill()
     child.wait()
     pid = child.pid
     assert pid not in reader.read_processes()
     assert (reader.read_stat(pid), reader.read_age_s(pid), reader.read_owner(pid)) == (None, None, None)
-    assert (reader.read_variables(pid), reader.read_command(pid), reader.list_threads(pid)) == ({}, (), [])
-    assert (reader.read_caught_signals(pid), reader.read_mask(pid)) == (set(), EMPTY)
-    assert (reader.read_files(pid, bool), reader.read_memory_policy(pid)) == ((), None)
+    assert (reader.read_environ(pid), reader.read_command(pid), reader.list_threads(pid)) == ({}, (), [])
+    assert (reader.read_caught_signals(pid), reader.read_affinity(pid)) == (set(), EMPTY)
+    assert (reader.read_mapped_files(pid, bool), reader.read_memory_policy(pid)) == ((), None)
     assert read_process(pid, bool, bool) is None
     with pytest.raises(OSError, match="No such"):
         reader.read_status(pid)
 
 
-def test_without_variables_there_are_none():
+def test_an_empty_environment_is_none():
     process = subprocess.Popen([sys.executable, "-c", "input()"], env={}, stdin=subprocess.PIPE)
-    assert reader.read_variables(process.pid) is None
+    assert reader.read_environ(process.pid) is None
     process.communicate(b"\n")
 
 
-def test_what_has_ended_lives_no_more():
+def test_an_exited_process_is_not_among_the_processes():
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert reader.read_stat(process.pid).state == "Z"
@@ -95,6 +95,6 @@ def test_what_has_ended_lives_no_more():
 
 
 def test_this_process_is_self():
-    assert reader.is_proc_ours()
+    assert reader.is_proc_of_pid_namespace()
     assert reader.read_stat("self").parent == os.getppid()
-    assert reader.read_pid_space() == os.stat("/proc/self/ns/pid").st_ino
+    assert reader.read_pid_namespace() == os.stat("/proc/self/ns/pid").st_ino
