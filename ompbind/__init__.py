@@ -1,10 +1,10 @@
-"""ompbind starts n copies of a command, each on CPUs of its own, and makes thread pools use them.
+"""ompbind starts n copies of a command, each on its own CPUs, and configures thread pools to use these CPUs.
 
-What is named here is its interface for Python programs; `docs/python.md` shows it. Importing the package
-loads nothing else: every name is loaded when it is first used.
+The names in `__all__` are the interface for Python programs; see `docs/python.md`. Importing the package
+imports nothing else: each name is imported when it is first used.
 """
 
-TYPE_CHECKING = False  # a name that type checkers know; typing itself is not loaded for it
+TYPE_CHECKING = False  # type checkers know this name; importing typing would take time
 if TYPE_CHECKING:
     from ompbind.cpuset import CpuSet
     from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
@@ -72,10 +72,10 @@ _HOMES = {
     "programs.workload": "Workload",
     "registry.claims": "read_occupied",
 }
-"""The modules in which the names above are made."""
+"""Module → the names above that it defines."""
 
 
-if not TYPE_CHECKING:  # for checkers it would mean that every name is there
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         home = next((module for module, names in _HOMES.items() if name in names.split()), None)

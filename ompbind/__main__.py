@@ -4,20 +4,20 @@ import gc
 
 
 def start() -> None:
-    """Run the command line; modules load without anybody looking for garbage in them, which takes a while.
+    """Run the command line.
 
-    An interrupt ends it on the spot, as it ends cat, and not with Python's traceback. What starts ranks
-    deals with it from then on.
+    Garbage collection is off, because it would only slow down imports. An interrupt kills the process at
+    once and without a traceback, as it kills `cat`, until code that starts ranks handles it.
     """
     gc.disable()
     try:
-        import signal  # here, as an interrupt while it loads counts too
+        import signal  # not at the top: an interrupt during this import must be caught too
 
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it stays ignored (nohup)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-    except (KeyboardInterrupt, RuntimeError):  # what Python 3.11 makes of an interrupt while an enum is made
+    except (KeyboardInterrupt, RuntimeError):  # Python 3.11 raises RuntimeError for an interrupt in an enum
         raise SystemExit(130) from None
-    from ompbind.cli.main import main  # late: after that
+    from ompbind.cli.main import main  # late: only now an interrupt is handled
 
     main()
 

@@ -1,17 +1,17 @@
 """`CpuSet`: an immutable set of CPU numbers, and all of its text forms.
 
-Two words are used throughout: a *list* is kernel list text such as "0-3,8", a *mask* is kernel hex
-text such as "ff,ffffffff". Both name sets; order belongs to tuples of numbers, never to a CpuSet.
+In this module a *list* is kernel list text such as "0-3,8", and a *mask* is kernel hex text such as
+"ff,ffffffff". A set has no order; where the order of CPUs matters, they are in a tuple of numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 CPU_LIMIT = 1 << 16
-"""One past the highest CPU number that ompbind accepts, so that text cannot ask for huge sets."""
+"""One past the highest CPU number that ompbind accepts, so that no text can request a huge set."""
 
 
 class CpuSet:
-    """An immutable set of CPU numbers from 0 to CPU_LIMIT - 1, kept as the bits of one integer.
+    """An immutable set of CPU numbers from 0 to CPU_LIMIT - 1, stored as the bits of an integer.
 
     >>> cpus = CpuSet([0, 1, 2, 3, 8])
     >>> str(cpus), len(cpus), 8 in cpus
@@ -34,7 +34,7 @@ class CpuSet:
 
     @classmethod
     def from_bits(cls, bits: int) -> "CpuSet":
-        """Make the set of the positions at which `bits` has ones."""
+        """Return the set of the numbers of the bits that are 1."""
         made = cls.__new__(cls)
         object.__setattr__(made, "bits", bits)
         return made
@@ -43,8 +43,8 @@ class CpuSet:
     def from_list(cls, text: str) -> "CpuSet":
         """Read kernel list text such as "0-3,8" or "0-31:2/8".
 
-        Blanks, line ends and NUL bytes around it are ignored, and "" or "(null)" is the empty set,
-        as some kernels write it. Raises ValueError for anything else that is not a list.
+        Spaces, line ends and NUL bytes around the list are ignored. "" is the empty set, and so is "(null)",
+        which some kernels write. Raises ValueError if the text is not a list.
         """
         text = text.strip("\0 \t\r\n")
         bits = 0
@@ -55,22 +55,24 @@ class CpuSet:
 
     @classmethod
     def from_mask(cls, text: str) -> "CpuSet":
-        """Read kernel mask text such as "ff" or "ff,ffffffff" (words of 32 bits, high one first).
+        """Read kernel mask text such as "ff" or "ff,ffffffff" (words of 32 bits, most significant first).
 
-        Raises ValueError for text that is not a mask.
+        Raises ValueError if the text is not a mask.
         """
         digits = text.strip("\0 \t\r\n")
         if len(digits) > CPU_LIMIT // 3:
             raise ValueError("the mask is too long")
         commas, head = divmod(len(digits), 9)
-        if digits[head::9] != "," * commas or digits.count(",") != commas:  # words of other than 8 digits
+        if (
+            digits[head::9] != "," * commas or digits.count(",") != commas
+        ):  # some words have fewer than 8 digits
             first, *words = digits.split(",")
             digits = first + "".join(word.rjust(8, "0") for word in words)
-        if not digits.isascii() or any(sign in digits for sign in "_+- xX"):
+        if not digits.isascii() or any(character in digits for character in "_+- xX"):
             raise ValueError(f"{digits!r} is not a mask")
         bits = int(digits.replace(",", ""), 16)
         if bits.bit_length() > CPU_LIMIT:
-            raise ValueError("the mask names CPUs past the highest possible one")
+            raise ValueError(f"the mask names CPUs above {CPU_LIMIT - 1}")
         return cls.from_bits(bits)
 
     def __iter__(self) -> Iterator[int]:
@@ -111,7 +113,7 @@ class CpuSet:
         return isinstance(other, CpuSet) and self.bits == other.bits
 
     def __hash__(self) -> int:
-        return hash((self.bits, self.bits.bit_length()))  # that of an int repeats every 61 bits
+        return hash((self.bits, self.bits.bit_length()))  # the hash of an int alone repeats every 61 bits
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return CpuSet.from_bits, (self.bits,)
@@ -134,37 +136,38 @@ class CpuSet:
             offset += skip + length
 
     def isdisjoint(self, other: "CpuSet") -> bool:
-        """Tell whether the two sets have no CPU in common."""
+        """Return whether the two sets have no CPU in common."""
         return self.bits & other.bits == 0
 
     @property
     def first(self) -> int:
-        """The lowest number; ValueError when the set is empty."""
+        """The lowest number; raises ValueError if the set is empty."""
         if not self.bits:
             raise ValueError("the set is empty")
         return (self.bits & -self.bits).bit_length() - 1
 
 
 def run_text(start: int, length: int) -> str:
-    """Write neighbouring numbers as list text: "3", "0-7"."""
+    """Return consecutive numbers as list text: "3", "0-7"."""
     return str(start) if length == 1 else f"{start}-{start + length - 1}"
 
 
 def runs_texts(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Write runs in their order, four and more evenly spaced ones as one stride: "0-62:2", "0-31:2/8".
+    """Yield the texts of runs in their order; four or more evenly spaced runs are one stride ("0-62:2").
 
-    `runs` are (first number, length); runs that follow each other do not touch. Masks take all of these.
+    `runs` are (first number, length); there is a gap between one run and the next. The mask grammar reads
+    these texts.
     """
-    at = 0
-    while at < len(runs):
-        even = _evenly_spaced(runs, at)
-        even = even if even >= 4 else 1  # fewer are easier to read one by one
-        yield stride_text(runs[at : at + even]) if even > 1 else run_text(*runs[at])
-        at += even
+    position = 0
+    while position < len(runs):
+        length = _count_evenly_spaced(runs, position)
+        length = length if length >= 4 else 1  # fewer are easier to read one by one
+        yield stride_text(runs[position : position + length]) if length > 1 else run_text(*runs[position])
+        position += length
 
 
 def sequence_texts(numbers: Sequence[int]) -> Iterator[str]:
-    """Write numbers that are all different in their order, each piece a number, range or stride."""
+    """Yield the texts of distinct numbers in their order: single numbers, ranges and strides."""
     return runs_texts(list(_sequence_runs(numbers)))
 
 
@@ -175,23 +178,23 @@ def range_text(numbers: Sequence[int]) -> str:
 
 
 def stride_text(runs: Sequence[tuple[int, int]]) -> str:
-    """Write evenly spaced runs, of which the last may be shorter, as a stride."""
+    """Return evenly spaced runs as a stride: "0-62:2", "0-31:2/8"; the last run may be shorter."""
     width, step = runs[0][1], runs[1][0] - runs[0][0]
     last = runs[-1][0] + runs[-1][1] - 1
     return f"{runs[0][0]}-{last}:{step}" if width == 1 else f"{runs[0][0]}-{last}:{width}/{step}"
 
 
-def _evenly_spaced(runs: Sequence[tuple[int, int]], at: int) -> int:
-    """Count the runs from `at` on that are equally long and, rising, equally far from each other."""
-    step, width = (runs[at + 1][0] - runs[at][0] if at + 1 < len(runs) else 0), runs[at][1]
-    stop = at + 1
+def _count_evenly_spaced(runs: Sequence[tuple[int, int]], start: int) -> int:
+    """Return how many runs from index `start` on have equal lengths and equal, rising distances."""
+    step, width = (runs[start + 1][0] - runs[start][0] if start + 1 < len(runs) else 0), runs[start][1]
+    stop = start + 1
     while step > 0 and stop < len(runs) and runs[stop] == (runs[stop - 1][0] + step, width):
         stop += 1
-    return stop - at
+    return stop - start
 
 
 def _sequence_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield (first number, length) of each run of numbers that follow one another."""
+    """Yield (first number, length) of each run of consecutive numbers."""
     start, length = 0, 0
     for number in numbers:
         if length and number == start + length:
@@ -205,14 +208,14 @@ def _sequence_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 EMPTY = CpuSet()
-"""The set of no CPU."""
+"""The empty set."""
 
 
 def union(sets: Iterable[CpuSet]) -> CpuSet:
-    """Make the set of all CPUs that are in any of `sets`."""
+    """Return the set of all CPUs that are in any of `sets`."""
     bits = 0
-    for one in sets:
-        bits |= one.bits
+    for cpus in sets:
+        bits |= cpus.bits
     return CpuSet.from_bits(bits)
 
 
@@ -231,21 +234,21 @@ def _range_bits(item: str) -> int:
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number with its noun: "1 core", "2 cores"."""
+    """Return a number with its noun: "1 core", "2 cores"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def named(noun: str, numbers: Iterable[int]) -> str:
-    """Write numbers with their noun: "rank 0", "ranks 0,2", and CPUs with strides: "CPUs 0-14:2"."""
+    """Return numbers with their noun: "rank 0", "ranks 0,2"; CPUs with strides: "CPUs 0-14:2"."""
     chosen = CpuSet(numbers)
     text = ",".join(runs_texts(list(chosen.runs()))) if noun == "CPU" else str(chosen)
     return f"{noun} {text}" if len(chosen) == 1 else f"{noun}s {text}"
 
 
 def strided(start: int, stop: int, width: int, step: int) -> Iterator[int]:
-    """Yield from start to stop, both included, the first `width` of every `step` numbers."""
+    """Yield the first `width` of every `step` numbers, from start to stop (both included)."""
     if not 1 <= width <= step:
-        raise ValueError("a stride takes at least one number of every group")
+        raise ValueError("a stride selects 1 or more numbers of each group")
     for base in range(start, stop + 1, step):
         yield from range(base, min(base + width, stop + 1))
 

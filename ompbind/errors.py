@@ -1,13 +1,13 @@
-"""What can go wrong.
+"""The errors that ompbind reports to its user.
 
-Every class owns two exit codes: `launch_code` for `run` and `exec`, whose other codes belong to the
-command (as with `env`, `nohup` and `timeout`), and `exit_code` for the verbs that only show
-something. Every error may carry a `hint`: the next step that would work.
+Each class has two exit codes: `launch_code` for `run` and `exec`, which leave the other codes to the command
+(as `env`, `nohup` and `timeout` do), and `exit_code` for all other verbs. An error can have a `hint`: a step
+that solves the problem.
 """
 
 
 class OmpbindError(Exception):
-    """Something that ompbind can explain: what was wrong, where, and what would work."""
+    """An error that ompbind can explain: `message` says what is wrong, `hint` what to do ("" if unknown)."""
 
     exit_code = 2
     launch_code = 125
@@ -19,14 +19,14 @@ class OmpbindError(Exception):
 
 
 class RequestError(OmpbindError):
-    """The request contradicts itself; no machine is needed to see it."""
+    """The request contradicts itself, on any machine."""
 
 
 class MaskError(OmpbindError):
-    """A mask that cannot be used, with the place in its text that is at fault.
+    """A mask that cannot be used, with the position of the error in its text.
 
-    `span` is the first and one past the last character of `text` at fault. `suggestion` is the text of a
-    mask, as close to this one as possible, that the one who raises the error takes; "" is none.
+    `span` is the range of the wrong characters in `text`: the first, and one past the last. `suggestion` is
+    the text of the most similar mask that is valid, "" if none is known.
     """
 
     suggestion = ""
@@ -38,7 +38,7 @@ class MaskError(OmpbindError):
 
 
 class MachineError(OmpbindError):
-    """The machine, or a recording of one, could not be read."""
+    """The machine, or a recording of a machine, could not be read."""
 
 
 class PlanError(OmpbindError):
@@ -46,11 +46,11 @@ class PlanError(OmpbindError):
 
 
 class ClaimError(OmpbindError):
-    """What other runs on this machine use cannot be told, or they cannot be told what this one will."""
+    """The claims of other runs cannot be read, or the claim of this run cannot be written."""
 
 
 class LaunchError(OmpbindError):
-    """A rank could not be started, or not bound as planned."""
+    """A rank could not be started, or could not be bound as planned."""
 
 
 class CommandNotExecutableError(LaunchError):
@@ -60,10 +60,10 @@ class CommandNotExecutableError(LaunchError):
 
 
 class CommandNotFoundError(LaunchError):
-    """There is no such command."""
+    """The command was not found."""
 
     launch_code = 127
 
 
 class InspectError(OmpbindError):
-    """There are no such processes or runs to look at."""
+    """The processes or the run to inspect do not exist."""

@@ -1,9 +1,9 @@
 """`Record`: frozen, keyword-only records with slots.
 
-They are what `dataclass(frozen=True, slots=True, kw_only=True)` makes, and type checkers treat them
-as such. Made here because a dataclass of five fields takes about 0.3 ms to define, and starting a single
-rank needs two dozen of them: that alone is half of what start-up may cost beyond the import of click.
-Defining a Record takes a fiftieth of it (`make bench` measures both).
+A Record is like `dataclass(frozen=True, slots=True, kw_only=True)`, and type checkers treat it as one. But
+a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs two dozen of them: half of
+the time that start-up may take beyond the import of click. Defining a Record takes a fiftieth of that
+(`make bench` measures both).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _set = object.__setattr__
 
 
 class _RecordType(type):
-    """Makes the annotated names of a class its slots, and keeps their defaults beside it."""
+    """Makes the annotated names of a class its slots, and keeps their defaults in the class."""
 
     fields: tuple[str, ...]
     defaults: Mapping[str, object]
@@ -28,7 +28,7 @@ class _RecordType(type):
 
 
 def _annotations(body: dict[str, Any]) -> Mapping[str, object]:
-    """Return the annotations of a class body; from Python 3.14 on they are a function of it."""
+    """Return the annotations of a class body; since Python 3.14 it has a function that returns them."""
     if "__annotations__" in body:
         found: Mapping[str, object] = body["__annotations__"]
         return found
@@ -38,28 +38,29 @@ def _annotations(body: dict[str, Any]) -> Mapping[str, object]:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record(metaclass=_RecordType):
-    """The base of all records; equal when of one class with equal fields, hashable when these are.
+    """The base class of all records.
 
-    A subclass that must refuse some values defines `check`, which is called when one is made.
+    Records are equal if they have the same class and equal fields, and hashable if all fields are. A subclass
+    that must refuse some values overrides `check`.
     """
 
     def __init__(self, **values: Any) -> None:
         kind = type(self)
         if values.keys() != set(kind.fields):
-            values = _completed(kind, values)
+            values = _add_defaults(kind, values)
         for name, value in values.items():
             _set(self, name, value)
         self.check()
 
     def check(self) -> None:
-        """Raise an error when the fields make no sense together."""
+        """Raise an error if the fields contradict each other; called for each new record."""
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
         return type(self)(**{**self.as_dict(), **changes})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name, in the order in which the class names them."""
+        """Return the fields by name, in the order of their definition."""
         return {name: getattr(self, name) for name in type(self).fields}
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -79,19 +80,19 @@ class Record(metaclass=_RecordType):
         return f"{type(self).__name__}({inside})"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _remake, (type(self), self.as_dict())
+        return _restore, (type(self), self.as_dict())
 
 
-def _remake(kind: type[Record], values: dict[str, Any]) -> Record:
+def _restore(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**values)
 
 
-def _completed(kind: _RecordType, values: dict[str, Any]) -> dict[str, Any]:
-    """Add defaults to the values given; raises TypeError for fields that are missing or unknown."""
-    whole = {**kind.defaults, **values}
-    missing = [name for name in kind.fields if name not in whole]
-    unknown = [name for name in whole if name not in kind.fields]
+def _add_defaults(kind: _RecordType, values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with defaults for missing fields; raises TypeError for missing or unknown fields."""
+    complete = {**kind.defaults, **values}
+    missing = [name for name in kind.fields if name not in complete]
+    unknown = [name for name in complete if name not in kind.fields]
     if missing or unknown:
-        wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        raise TypeError(f"{kind.__name__}: {wrong}")
-    return whole
+        error = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+        raise TypeError(f"{kind.__name__}: {error}")
+    return complete

@@ -1,4 +1,4 @@
-"""How bad an issue is that doctor, inspect or verify reports."""
+"""The severity of issues that doctor, inspect and verify report."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,24 +1,24 @@
-"""Clean foreign text for terminals: names of processes, words of commands, what files and ranks say.
+"""Clean foreign text for terminals: names of processes, commands, text of files and of ranks.
 
-A character that a terminal would not print as it is becomes "?". Escape sequences then move no cursor.
+Each character that is not printable becomes "?". Escape sequences then have no effect.
 """
 
 NAME_LIMIT = 200
-"""Characters of a name that others are shown."""
+"""The longest name of a process or a run that is shown, in characters."""
 
 
 def printable(text: str) -> str:
-    """Return text for one line: line ends and tabs are replaced too."""
-    if text.isprintable():  # as nearly all names are, of which there are thousands
+    """Return text for one line: line ends and tabs become "?" too."""
+    if text.isprintable():  # the usual case: there may be thousands of names
         return text
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def plain(text: str) -> str:
-    """Return text that keeps its spaces, tabs and line ends."""
-    return "".join(sign if sign.isprintable() or sign.isspace() else "?" for sign in text)
+    """Return text for several lines: spaces, tabs and line ends stay."""
+    return "".join(character if character.isprintable() or character.isspace() else "?" for character in text)
 
 
 def tidy(name: str) -> str:
-    """Return the name of a run or a process for one line, cut after NAME_LIMIT characters."""
+    """Return the name of a run or a process for one line, cut to NAME_LIMIT characters."""
     return printable(name[:NAME_LIMIT])

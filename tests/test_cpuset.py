@@ -49,7 +49,7 @@ def test_reads_kernel_lists(text, cpus):
         f"{CPU_LIMIT}",
     ],
 )
-def test_refuses_what_is_no_list(text):
+def test_refuses_other_text_than_lists(text):
     with pytest.raises(ValueError, match="."):
         CpuSet.from_list(text)
 
@@ -72,7 +72,7 @@ def test_reads_kernel_masks(text, cpus):
 @pytest.mark.parametrize(
     "text", ["", "xyz", "-1", "+1", "0xff", "1_0", "f" * CPU_LIMIT, f"1,{'0' * 8}" + f",{'0' * 8}" * 2048]
 )
-def test_refuses_what_is_no_mask(text):
+def test_refuses_other_text_than_masks(text):
     with pytest.raises(ValueError, match="."):
         CpuSet.from_mask(text)
 

@@ -1,4 +1,4 @@
-"""The names that `ompbind` offers to Python programs: complete, documented, typed, and late."""
+"""The names of `ompbind` for Python programs: complete, documented, typed, and imported late."""
 
 import doctest
 import os
@@ -32,13 +32,13 @@ def run_python(*args, **options):
 
 
 def failures(text, name, names=None):
-    """Run the examples of a text, and return what is wrong with them."""
-    told = []
+    """Run the examples of a text, and return what doctest reports."""
+    reported = []
     test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
     test.globs = {} if names is None else names
-    doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=told.append, clear_globs=False)
+    doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=reported.append, clear_globs=False)
     assert test.examples
-    return "".join(told)
+    return "".join(reported)
 
 
 def test_the_examples_of_the_page_are_true():
@@ -59,7 +59,7 @@ def test_the_program_of_the_page_runs(tmp_path):
     done = run_python("-W", "error", tmp_path / "program.py")
     assert (done.returncode, done.stderr) == (0, "")
     ranks = make_plan(read_machine(), Request(ranks=None, strategy="nodes")).placements
-    expected = [f"server {one.rank}: {len(one.cpus)} CPUs, {one.threads} threads" for one in ranks]
+    expected = [f"server {rank.rank}: {len(rank.cpus)} CPUs, {rank.threads} threads" for rank in ranks]
     assert sorted(done.stdout.splitlines()) == sorted(expected)
 
 
@@ -77,7 +77,7 @@ def test_the_examples_of_docstrings_are_true(module, name):
     assert failures(getattr(found, name).__doc__, name, vars(found).copy()) == ""
 
 
-def test_no_other_docstring_has_examples_that_nobody_runs():
+def test_all_docstrings_with_examples_are_tested():
     finder = doctest.DocTestFinder(recurse=True)
     files = sorted((ROOT / "ompbind").rglob("*.py"))
     found = set()
@@ -88,7 +88,7 @@ def test_no_other_docstring_has_examples_that_nobody_runs():
     assert found == {f"{module}.{name}" for module, name in WITH_EXAMPLES}
 
 
-def test_every_name_is_there_and_in_the_reference():
+def test_every_name_exists_and_is_in_the_reference():
     table = PAGE.partition("## Reference")[2].partition("###")[0]
     cells = [row.split(" | ")[0] for row in table.splitlines() if row.startswith("| `")]
     names = [re.match(r"\w+", code)[0] for cell in cells for code in re.findall(r"`([^`]+)`", cell)]
@@ -117,7 +117,7 @@ def test_importing_loads_nothing():
     assert run_python("-c", code).stdout == "False\n"
 
 
-def test_all_names_come_with_a_star_and_others_are_unknown():
+def test_a_star_import_has_all_names_and_other_names_are_unknown():
     done = run_python("-c", "from ompbind import *; print(make_plan.__module__, __version__)")
     assert done.stdout == f"ompbind.planning.planner {ompbind.__version__}\n"
     with pytest.raises(AttributeError, match="module 'ompbind' has no attribute 'make_place'"):
@@ -150,20 +150,20 @@ from ompbind import make_place
 """
 
 
-def check_types(folder, text):
+def check_types(directory, text):
     if util.find_spec("mypy") is None:
         assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install mypy"
         pytest.skip("mypy is not installed")
-    (folder / "program.py").write_text(text)
-    cache = f"--cache-dir={folder}/cache"
-    return run_python("-m", "mypy", "--strict", "--config-file=", cache, "program.py", cwd=folder)
+    (directory / "program.py").write_text(text)
+    cache = f"--cache-dir={directory}/cache"
+    return run_python("-m", "mypy", "--strict", "--config-file=", cache, "program.py", cwd=directory)
 
 
 def test_type_checkers_know_the_names(tmp_path):
     done = check_types(tmp_path, PROGRAM)
     assert done.returncode == 0, done.stdout
-    told = check_types(tmp_path, WRONG).stdout
-    assert re.findall(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", told) == [
+    output = check_types(tmp_path, WRONG).stdout
+    assert re.findall(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", output) == [
         ("4", "arg-type"),
         ("5", "call-arg"),
         ("5", "arg-type"),
@@ -184,17 +184,17 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
         ({"proc_bind": "spread"}, "proc_bind='spread' is not a ProcBind", "ProcBind.SPREAD"),
         ({"sibling": "middle"}, "sibling='middle' is unknown", "first, last"),
         ({"core_kind": "big"}, "core_kind='big' is unknown", "performance, efficiency, all"),
-        ({"strategy": "best"}, "there is no strategy 'best'", "balanced, compact"),
+        ({"strategy": "best"}, "unknown strategy 'best'", "balanced, compact"),
     ],
 )
-def test_words_that_a_program_may_get_wrong_are_refused(fields, said, hint):
+def test_wrong_values_are_refused(fields, said, hint):
     with pytest.raises(RequestError) as failure:
         make_plan(MACHINE, Request(**fields))
     assert failure.value.message == said
     assert hint in failure.value.hint
 
 
-def test_environments_are_new_and_made_from_what_is_given(monkeypatch):
+def test_environments_are_new_and_made_from_the_given_base(monkeypatch):
     plan = make_plan(MACHINE, Request(ranks=2))
     base = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "HOME": "/root"}
     env = make_environment(plan, 1, base)
@@ -208,7 +208,7 @@ def test_environments_are_new_and_made_from_what_is_given(monkeypatch):
 
 
 @pytest.mark.parametrize("rank", [-1, 2, 99])
-def test_ranks_that_are_not_there_are_refused(rank):
+def test_ranks_that_do_not_exist_are_refused(rank):
     with pytest.raises(RequestError, match=f"there is no rank {rank}") as failure:
         make_environment(make_plan(MACHINE, Request(ranks=2)), rank)
     assert failure.value.hint == "the plan has ranks 0-1, counted from 0"

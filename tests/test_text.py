@@ -1,4 +1,4 @@
-"""Foreign text, and what of it terminals are given."""
+"""Foreign text, cleaned for terminals."""
 
 import pytest
 from hypothesis import given
@@ -18,12 +18,12 @@ from ompbind.text import NAME_LIMIT, plain, printable, tidy
         ("é漢", "é漢", "é漢"),
     ],
 )
-def test_what_is_not_printed_is_replaced(text, line, kept):
+def test_characters_that_are_not_printable_are_replaced(text, line, kept):
     assert (printable(text), plain(text)) == (line, kept)
 
 
 @given(st.text())
-def test_lines_stay_as_long_and_names_are_cut(text):
+def test_lines_keep_their_length_and_names_are_cut(text):
     assert len(printable(text)) == len(plain(text)) == len(text)
     assert printable(text).isprintable()
     assert tidy(text) == printable(text)[:NAME_LIMIT]

@@ -1,4 +1,4 @@
-"""Variables of other programs, read as planning options, and what the ranks see of them.
+"""Variables of other programs: read as planning options (--compat), and replaced in the ranks' environment.
 
 Imports the base, `machine`, `masks` and `planning`; called by `cli` for --compat only.
 To add a framework: one file, and one row in `table`.

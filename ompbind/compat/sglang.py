@@ -7,5 +7,5 @@ FRAMEWORK = Framework(
     bind="SGLANG_CPU_OMP_THREADS_BIND",
     automatic="all",
     inside="{cpus}",
-    effect="ranks find their own CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds to these",
+    effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
 )

@@ -1,4 +1,4 @@
-"""All frameworks whose variables --compat reads, in one table."""
+"""The table of frameworks whose variables --compat reads."""
 
 from collections.abc import Mapping
 
@@ -6,4 +6,4 @@ FRAMEWORKS: Mapping[str, str] = {
     "vllm": "ompbind.compat.vllm",
     "sglang": "ompbind.compat.sglang",
 }
-"""Every framework by its name for --compat, and the module of its `FRAMEWORK`, which is loaded when used."""
+"""Name for --compat → module with the `FRAMEWORK` record, which is imported when needed."""

@@ -11,5 +11,5 @@ FRAMEWORK = Framework(
     nodes="CPU_VISIBLE_MEMORY_NODES",
     others=("VLLM_CPU_SIM_MULTI_NUMA",),
     inside="nobind",
-    effect="ranks find VLLM_CPU_OMP_THREADS_BIND=nobind, so that vLLM does not bind once more",
+    effect="ranks get VLLM_CPU_OMP_THREADS_BIND=nobind, so that vLLM does not bind threads again",
 )

@@ -1,4 +1,4 @@
-"""Programs that start processes over many machines, and what they tell a rank in its environment.
+"""Launchers start processes on many machines; each gives a rank its numbers in environment variables.
 
 Imports the base, procfs, `machine` and `planning`; used by `ompbind exec` only.
 To add a launcher: one file, and one row in `table`.

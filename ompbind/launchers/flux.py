@@ -1,11 +1,11 @@
 """Flux."""
 
-from ompbind.launchers.launcher import Env, Launcher, number_in
+from ompbind.launchers.launcher import Env, Launcher, read_number
 
 
 def find_local_size(env: Env) -> int:
-    """Return the tasks of this node, which Flux does not tell, where they divide evenly; else 0."""
-    size, nodes = number_in(env, "FLUX_JOB_SIZE"), number_in(env, "FLUX_JOB_NNODES")
+    """Return the number of tasks on this node if all nodes have equally many, else 0: Flux does not set it."""
+    size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
     return size // nodes if nodes and size % nodes == 0 else 0
 
 

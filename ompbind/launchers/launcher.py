@@ -1,4 +1,4 @@
-"""What is known of one launcher: the record that every launcher fills in, in a file of its own."""
+"""The record of one launcher; each launcher has a module with one such record."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,11 +10,12 @@ Env = Mapping[str, str]
 
 
 class Launcher(Record):
-    """One launcher: its name for people, the variables that it sets for a rank, and its processes.
+    """One launcher: its name in messages, the variables that it sets for a rank, and its processes.
 
-    `local_size` is the variable for the number of ranks on this machine, or a function that finds the number
-    in the environment, 0 where it is unknown. The values of `run_id` together name the job. `daemons` are
-    the names of the processes that start ranks. `example` is (what it does, a command line), for the help.
+    `local_size` is the variable with the number of ranks on this machine, or a function that finds the number
+    in the environment (0 if unknown). The values of the variables `run_id` together identify the job.
+    `daemons` are the names of the processes that start ranks. `example` is (description, command line) for
+    the help.
     """
 
     name: str
@@ -27,9 +28,9 @@ class Launcher(Record):
     example: tuple[str, str] | None = None
 
 
-def number_in(env: Env, name: str) -> int:
-    """Return the number in a variable of a launcher; raises RequestError where there is none."""
+def read_number(env: Env, name: str) -> int:
+    """Return the number in a variable of a launcher; raises RequestError if it has none."""
     number = whole_number(env.get(name))
     if number is None:
-        raise RequestError(f"the engine set {name}={env.get(name, '')!r}, which is not a number")
+        raise RequestError(f"the launcher set {name}={env.get(name, '')!r}, which is not a number")
     return number

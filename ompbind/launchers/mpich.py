@@ -1,4 +1,4 @@
-"""MPICH's hydra, and the launchers made from it."""
+"""MPICH Hydra and the launchers derived from it."""
 
 from ompbind.launchers.launcher import Launcher
 

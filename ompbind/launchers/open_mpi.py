@@ -11,7 +11,7 @@ OPEN_MPI = Launcher(
     run_id=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
     daemons=("mpirun", "mpiexec", "prterun", "prte", "prted", "orterun", "orted"),
     example=(
-        "Four MPI ranks, each on its share of the machine",
+        "Four MPI ranks",
         "mpirun -n 4 --bind-to none ompbind exec -- ./app",
     ),
 )

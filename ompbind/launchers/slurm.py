@@ -2,13 +2,16 @@
 
 import re
 
-from ompbind.launchers.launcher import Env, Launcher, number_in
+from ompbind.launchers.launcher import Env, Launcher, read_number
 
 
 def find_local_size(env: Env) -> int:
-    """Return the tasks of this node from text such as "4(x2),3", which counts node after node."""
+    """Return the number of tasks on this node, 0 if unknown.
+
+    Slurm writes the tasks of all nodes as "4(x2),3": 4 on each of two nodes, 3 on the next node.
+    """
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
-    node = number_in(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
+    node = read_number(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
     counts = [
         int(match[1])
         for match in re.finditer(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -25,5 +28,5 @@ SLURM = Launcher(
     local_size=find_local_size,
     run_id=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     daemons=("slurmstepd",),
-    example=("A Slurm step of eight tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
+    example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
 )

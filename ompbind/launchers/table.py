@@ -1,7 +1,7 @@
-"""The engine that started this process, if one did: which rank of the job it is, here and overall.
+"""Find the launcher that started this process, and the rank that the process is.
 
-An *engine* (a launcher) starts processes over many machines; `LAUNCHERS` has all that are known.
-Variables are looked at innermost first: `mpirun` inside a Slurm job sets its own beside Slurm's.
+A *launcher* starts the ranks of a job on many machines; `LAUNCHERS` has all known ones. Launchers can be
+nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The innermost launcher counts.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.launchers.flux import FLUX
-from ompbind.launchers.launcher import Env, number_in
+from ompbind.launchers.launcher import Env, read_number
 from ompbind.launchers.mpich import MPICH
 from ompbind.launchers.open_mpi import OPEN_MPI
 from ompbind.launchers.slurm import SLURM
@@ -23,83 +23,85 @@ from ompbind.record import Record
 
 
 class LauncherRank(Record):
-    """One rank as its engine tells it; `run_id` is the same text for all ranks of the job.
+    """One rank, as its launcher describes it.
 
-    `identity.local_size` is 0 where the engine does not tell how many ranks are on this machine. Where it
-    does not tell a name of the job, `run_id` is the same only for the ranks of this machine.
+    `launcher` is the name of the launcher. `identity.local_size` is 0 if the number of ranks on this machine
+    is unknown. `run_id` is the same for all ranks of the job; if the launcher does not identify the job, it
+    is the same only for the ranks of this machine.
     """
 
-    engine: str
+    launcher: str
     identity: RankIdentity
     run_id: str
 
 
 LAUNCHERS = (OPEN_MPI, MPICH, FLUX, TORCHRUN, SLURM)
-"""All launchers that are known, innermost first."""
+"""All known launchers, innermost first."""
 
 
-def launcher_names() -> str:
-    """Name all launchers, for messages and help."""
-    return ", ".join(one.name for one in LAUNCHERS)
+def render_launcher_names() -> str:
+    """Return the names of all launchers, for messages and help."""
+    return ", ".join(launcher.name for launcher in LAUNCHERS)
 
 
 def find_launcher(env: Env, parent: int) -> LauncherRank | None:
-    """Return the rank that the environment tells of, None when no engine started this process.
+    """Return the rank that the environment describes, None if no launcher started this process.
 
-    `parent` is the pid of this process's parent, which names the run where the engine does not. A rank of
-    `ompbind run` is none: it has its CPUs already. Raises RequestError for variables that contradict
-    each other.
+    `parent` is the pid of the parent process: it identifies the job if the launcher does not. Raises
+    RequestError if variables contradict each other.
     """
+    # `ompbind run` sets RANK and LOCAL_RANK as torchrun does, but is no launcher: its ranks are bound already
     if OMPBIND_RANK in env and env.get(OMPBIND_RANK) == env.get("RANK"):
         env = {name: value for name, value in env.items() if name not in ("RANK", "LOCAL_RANK")}
-    launcher = next((one for one in LAUNCHERS if one.rank in env and one.local_rank in env), None)
+    launcher = next((known for known in LAUNCHERS if known.rank in env and known.local_rank in env), None)
     if launcher is None:
         return None
     identity = RankIdentity(
-        slot=number_in(env, launcher.local_rank),
-        rank=number_in(env, launcher.rank),
-        size=number_in(env, launcher.size),
-        local_rank=number_in(env, launcher.local_rank),
-        local_size=number_in(env, size) if isinstance(size := launcher.local_size, str) else size(env),
+        placement_index=read_number(env, launcher.local_rank),
+        rank=read_number(env, launcher.rank),
+        size=read_number(env, launcher.size),
+        local_rank=read_number(env, launcher.local_rank),
+        local_size=read_number(env, size) if isinstance(size := launcher.local_size, str) else size(env),
     )
     if identity.rank >= identity.size or (identity.local_size and identity.local_rank >= identity.local_size):
         raise RequestError(
             f"{launcher.name} says rank {identity.rank} of {identity.size}, "
-            f"here {identity.local_rank} of {identity.local_size}",
+            f"local rank {identity.local_rank} of {identity.local_size}",
             hint=f"{launcher.rank}, {launcher.size} and {launcher.local_rank} contradict each other",
         )
     parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(parent)]
     run_id = "-".join([launcher.name.lower().replace(" ", ""), *parts]).replace("/", "_")
-    return LauncherRank(engine=launcher.name, identity=identity, run_id=run_id)
+    return LauncherRank(launcher=launcher.name, identity=identity, run_id=run_id)
 
 
 def is_bound(root: Root, pid: int, allowed: CpuSet) -> bool:
-    """Tell whether the engine has left a rank fewer CPUs than all its ranks here may use together.
+    """Return whether the launcher has bound a rank, so that it has fewer CPUs than the launcher itself.
 
-    `pid` is the rank's process and `allowed` what it may use. The engine's own process is the measure:
-    its nearest ancestor with the name of an engine's daemon, else the parent, within the same cpuset.
+    `pid` is the process of the rank, `allowed` its allowed CPUs. They are compared with the CPUs of the
+    launcher's daemon: the nearest ancestor with the name of a daemon, or else the parent. CPUs of the daemon
+    outside the cpuset of the rank do not count.
     """
-    ancestors = list(_ancestors(root, pid))
-    daemons = {name for one in LAUNCHERS for name in one.daemons}
-    daemon = next((one for one in ancestors if _status(root, one, "Name") in daemons), None)
-    chosen = daemon or next(iter(ancestors), pid)
+    ancestors = list(_find_ancestors(root, pid))
+    names = {name for launcher in LAUNCHERS for name in launcher.daemons}
+    daemons = (ancestor for ancestor in ancestors if _read_status(root, ancestor, "Name") in names)
+    daemon = next(daemons, None) or next(iter(ancestors), pid)
     try:
-        daemon_cpus = CpuSet.from_list(_status(root, chosen, "Cpus_allowed_list"))
+        daemon_cpus = CpuSet.from_list(_read_status(root, daemon, "Cpus_allowed_list"))
     except ValueError:
         return False
     limit = read_limits(root).cpuset
     return bool((daemon_cpus if limit is None else daemon_cpus & limit) - allowed)
 
 
-def _ancestors(root: Root, pid: int) -> Iterator[int]:
+def _find_ancestors(root: Root, pid: int) -> Iterator[int]:
     """Yield the parent of a process, its parent, and so on, up to the first process of the system."""
     for _ in range(64):
-        pid = whole_number(_status(root, pid, "PPid")) or 0
+        pid = whole_number(_read_status(root, pid, "PPid")) or 0
         if pid <= 1:
             return
         yield pid
 
 
-def _status(root: Root, pid: int, key: str) -> str:
-    """Return one value of `proc/PID/status`, "" where there is none."""
+def _read_status(root: Root, pid: int, key: str) -> str:
+    """Return one value of `proc/PID/status`, "" if there is none."""
     return status_value(root.read(f"proc/{pid}/status") or "", key) or ""

@@ -1,5 +1,5 @@
-"""What is known of OpenMP runtimes, and how a binding is written for them: plain values only.
+"""Facts about OpenMP runtimes, and how a binding is written for them: plain values only.
 
-Imports the base; `programs`, `planning`, `inspection`, `probe` and `doctor` take their facts from here.
+Imports the base; `programs`, `planning`, `inspection`, `probe` and `doctor` take their facts from it.
 To add an OpenMP runtime: one row in `runtimes`.
 """

@@ -1,10 +1,18 @@
-"""OpenMP places: which ones each binding mode gives to a rank, and their text, written and read.
+"""OpenMP places: the places of a rank in each binding mode, and their text, written and read.
 
-A *place* is a set of CPUs that an OpenMP thread may float in. The text is only ever `{a,b},{c}` with
-decimal numbers, the one form that every OpenMP runtime reads in the same way; past TEXT_LIMIT bytes
-runs are written `{start:length}`. The *initial thread* of a program is narrowed to its first place by
-most runtimes, and everything that it creates inherits that, so the first place is the whole rank
-unless the mode is "exact".
+A *place* is a set of CPUs within which an OpenMP thread may move. The text has the form `{a,b},{c}` with
+decimal numbers, which every OpenMP runtime reads in the same way. If it is longer than TEXT_LIMIT bytes,
+runs of CPUs are written as `{start:length}`.
+
+Most runtimes *narrow* the initial thread, the thread that runs `main`: its affinity mask shrinks to its
+place, which is the first one. All that this thread creates later inherits the mask: other threads, child
+processes, a second runtime. Therefore the first place has all CPUs of the rank, unless the mode is "exact":
+
+    mode    places of a rank with CPUs 0-3 (cores 0,1 and 2,3)    narrowed
+    rank    {0,1,2,3}                                             nothing
+    core    {0,1,2,3},{2,3}                                       nothing
+    thread  {0,1,2,3},{1},{2},{3}                                 nothing
+    exact   {0},{1},{2},{3}                                       the initial thread, to CPU 0
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,15 +21,15 @@ from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 
-TEXT_LIMIT = min(one.facts.places_limit for one in OmpRuntime if one.facts.places_limit)
-"""Bytes of OMP_PLACES that every runtime accepts."""
+TEXT_LIMIT = min(runtime.facts.places_limit for runtime in OmpRuntime if runtime.facts.places_limit)
+"""The longest OMP_PLACES that every runtime accepts, in bytes."""
 
 Cores = Sequence[CpuSet]
-"""The CPUs of one rank, core by core, in the rank's order."""
+"""The CPUs of one rank, a set for each core, in the order of the rank."""
 
 
 def make_places(cpus: Sequence[int], cores: Cores, bind: Bind) -> tuple[CpuSet, ...]:
-    """Make the places of a rank with these CPUs, in order; none at all for Bind.NONE."""
+    """Return the places of a rank, in order of its threads; none for Bind.NONE."""
     if bind is Bind.NONE:
         return ()
     whole = CpuSet(cpus)
@@ -34,24 +42,24 @@ def make_places(cpus: Sequence[int], cores: Cores, bind: Bind) -> tuple[CpuSet, 
 
 
 def places_text(places: Sequence[CpuSet]) -> str | None:
-    """Write places as OMP_PLACES wants them, or None when no form is short enough for every runtime."""
-    for write in (_numbers, _runs):
-        text = ",".join(f"{{{write(place)}}}" for place in places)
+    """Return places as the value of OMP_PLACES; None if it is too long for some runtime."""
+    for render in (_render_numbers, _render_runs):
+        text = ",".join(f"{{{render(place)}}}" for place in places)
         if len(text) <= TEXT_LIMIT:
             return text
     return None
 
 
-def _numbers(place: CpuSet) -> str:
+def _render_numbers(place: CpuSet) -> str:
     return ",".join(map(str, place))
 
 
-def _runs(place: CpuSet) -> str:
+def _render_runs(place: CpuSet) -> str:
     return ",".join(str(start) if length == 1 else f"{start}:{length}" for start, length in place.runs())
 
 
 def parse_places(text: str) -> tuple[CpuSet, ...] | None:
-    """Read OMP_PLACES as far as it is braces with numbers or `start:length` in them; None for other forms."""
+    """Return the places in a value of OMP_PLACES; None for forms other than `{a,b}` and `{start:length}`."""
     text = "".join(text.split())
     if not (text.startswith("{") and text.endswith("}")):
         return None

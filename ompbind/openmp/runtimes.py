@@ -1,7 +1,7 @@
-"""What is known of each OpenMP runtime: one row of `OmpRuntime` has all of it, and everything else asks that.
+"""The facts about each OpenMP runtime: a row of `OmpRuntime` for each, which all other modules read.
 
-Most of it is measured. To add a runtime, add a row: its library is then known, found and preloaded by name,
-`--omp-runtime` takes it, its variables are cleared, and `ompbind probe` looks for it.
+Most facts are measured. To add a runtime, add a row: `programs` then detects its library, `--preload` and
+`--omp-runtime` accept its name, its variables are removed from ranks, and `ompbind probe` searches for it.
 """
 
 from collections.abc import Callable, Collection
@@ -12,70 +12,61 @@ from typing import Self
 from ompbind.record import Record
 
 STANDARD = ("OMP_PLACES", "OMP_PROC_BIND")
-"""The variables of OpenMP that bind threads in every runtime."""
+"""The variables of the OpenMP specification that bind threads: every runtime reads them."""
 
 KMP_AFFINITY = "KMP_AFFINITY"
 KMP_BINDS = ("compact", "scatter", "balanced", "explicit", "proclist", "physical", "logical")
-"""Words in KMP_AFFINITY that bind threads; others only say how."""
+"""Words of KMP_AFFINITY that bind threads; all other words are modifiers."""
 
 NO_RESPECT, DISABLED = "norespect", "disabled"
-"""Words of KMP_AFFINITY with which threads leave the affinity mask, and with which a runtime overlooks it."""
+"""Words of KMP_AFFINITY: bind threads outside the affinity mask too; do not read the affinity mask."""
 
 KMP_MODIFIERS = {"verbose", "noverbose", "warnings", "nowarnings", "respect", "reset", "noreset"}
-"""Words of KMP_AFFINITY that go together with OMP_PLACES."""
+"""Words of KMP_AFFINITY that do not override OMP_PLACES."""
 
 
 class RuntimeFacts(Record):
-    """What is known of one OpenMP runtime; what a row does not say is as the defaults have it."""
+    """The facts about one OpenMP runtime."""
 
-    # What --preload calls its library; what its files are called before any number (the first one is its
-    # label); what files begin with that only look like it; by which names the dynamic linker finds it.
-    library: str
-    stems: tuple[str, ...]
-    plugins: tuple[str, ...] = ()
-    sonames: tuple[str, ...]
+    # its library
+    library: str  # the name for --preload
+    stems: tuple[str, ...]  # file names up to the version; the first stem is the label of the runtime
+    plugins: tuple[str, ...] = ()  # stems of files that are not the runtime itself
+    sonames: tuple[str, ...]  # names by which the dynamic linker finds it
 
-    # What to install; where it may lie beside the usual folders, and in those of packages of a Python; for
-    # which architectures it is (none: for all); which packages of Python load the system's one; what
-    # becomes faster with it.
-    packages: str
-    folders: tuple[str, ...] = ()
-    package_folders: tuple[str, ...] = ()
-    architectures: tuple[str, ...] = ()
-    used_by: tuple[str, ...] = ()
-    worth_preloading: str = ""
+    # where it comes from
+    packages: str  # what to install
+    directories: tuple[str, ...] = ()  # patterns of directories to search besides the usual ones
+    package_directories: tuple[str, ...] = ()  # the same below site-packages
+    architectures: tuple[str, ...] = ()  # as in `uname -m`; empty: all
+    used_by: tuple[str, ...] = ()  # Python packages that load the library of the system
+    preload_benefit: str = ""  # what is faster if it is preloaded
 
-    # The variables of its own that would move or narrow threads. Of these, the one that lists CPUs, which it
-    # obeys outside the affinity mask, too, unless one of STANDARD is there; those that narrow even the
-    # initial thread; whether KMP_AFFINITY beats STANDARD.
-    clears: tuple[str, ...] = ()
-    cpu_list: str = ""
-    subsets: tuple[str, ...] = ()
-    reads_kmp_affinity: bool = False
+    # its own variables
+    cleared: tuple[str, ...] = ()  # all that change which CPUs threads use: removed from ranks
+    cpu_list: str = ""  # lists CPUs, also outside the affinity mask; ignored if one of STANDARD is set
+    subsets: tuple[str, ...] = ()  # restrict all threads, the initial thread too
+    reads_kmp_affinity: bool = False  # KMP_AFFINITY overrides STANDARD
+    spin_settings: tuple[
+        tuple[str, tuple[str, ...]], ...
+    ] = ()  # (variable, values) that make idle threads spin
+    places_limit: int | None = None  # bytes of OMP_PLACES that it reads; None: no limit
 
-    # Variables, each with words that let waiting threads keep their CPUs busy; the most bytes of OMP_PLACES.
-    spins: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    places_limit: int | None = None
+    # how its version is found: by a directory, or else by symbols of the file
+    project: str = ""  # the project that numbers the versions
+    version_directory: str = ""  # the directory name before the number
+    version_names: tuple[tuple[str, int], ...] = ()  # (symbol, first version with it), newest first
 
-    # Whose versions are told. A folder of this name and a number tells one; else names that its file exports
-    # do, newest first, of which a file that lacks the last one tells nothing.
-    project: str = ""
-    version_folder: str = ""
-    version_names: tuple[tuple[str, int], ...] = ()
+    # what versions do with places
+    resets_from: int | None = None  # the first version that supports KMP_AFFINITY=reset; None: no version
+    forks_safely_from: int = 0  # the first version in which forked children do not crash if there are places
+    narrows_at_load: bool = False  # narrows the initial thread when it is loaded, not when it is first used
 
-    # The version from which on it knows KMP_AFFINITY=reset (None: none does); the one from which on children
-    # that it forks do not crash when it has places; whether loading it moves the initial thread to its first
-    # place.
-    resets_from: int | None = None
-    forks_safely_from: int = 0
-    narrows_at_load: bool = False
-
-    # Runtimes that it cannot be preloaded with, since one takes the other's calls; those with which it ends
-    # the process, and what is said then. One row of the two says it. The file that a process of it leaves.
-    not_preloaded_with: tuple[str, ...] = ()
-    ends_beside: tuple[str, ...] = ()
-    end_message: str = ""
-    leaves: str = ""
+    # conflicts, each in the row of one of the two runtimes
+    not_preloaded_with: tuple[str, ...] = ()  # preloaded together, one intercepts calls to the other
+    aborts_with: tuple[str, ...] = ()  # loaded together, they abort the process …
+    abort_message: str = ""  # … with this message
+    leftover_file: str = ""  # a file that a killed process leaves
 
 
 _KMP_CLEARS = (
@@ -88,28 +79,28 @@ _KMP = RuntimeFacts(
     stems=(),
     sonames=(),
     packages="",
-    clears=_KMP_CLEARS,
+    cleared=_KMP_CLEARS,
     subsets=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
     reads_kmp_affinity=True,
-    spins=(("KMP_LIBRARY", ("turnaround",)), ("KMP_BLOCKTIME", ("infinite", "infinity"))),
+    spin_settings=(("KMP_LIBRARY", ("turnaround",)), ("KMP_BLOCKTIME", ("infinite", "infinity"))),
     not_preloaded_with=("gomp",),
-    end_message="OMP: Error #15",
-    leaves="/dev/shm/__KMP_REGISTERED_LIB_{pid}_{uid}",
+    abort_message="OMP: Error #15",
+    leftover_file="/dev/shm/__KMP_REGISTERED_LIB_{pid}_{uid}",
 )
-"""What the runtimes of LLVM and Intel have in common, which are of one origin."""
+"""What the runtimes of LLVM and Intel have in common: both have the same origin."""
 
 
-# what it says of itself is the same in all versions
+# symbols, because the version that the library reports is the same in all releases
 _LLVM_NAMES = (("__kmpc_fork_call_if", 16), ("omp_in_explicit_task", 15), ("__kmpc_fork_call", 14))
 
 
 class OmpRuntime(StrEnum):
-    """The OpenMP runtimes by the words of --omp-runtime, each with all that is known of it."""
+    """The OpenMP runtimes, by their names for --omp-runtime, with their facts."""
 
     facts: RuntimeFacts
 
     def __new__(cls, word: str, facts: RuntimeFacts = _KMP) -> Self:
-        """Make a row; the default is for type checkers alone, which take OmpRuntime("gomp") for that."""
+        """Make a row; the default is for type checkers only, which check OmpRuntime("gomp") with it."""
         made = str.__new__(cls, word)
         made._value_ = word
         made.facts = facts
@@ -124,9 +115,9 @@ class OmpRuntime(StrEnum):
             sonames=("libgomp.so.1",),
             packages="libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
             used_by=("torch", "sklearn"),
-            clears=("GOMP_CPU_AFFINITY",),  # libomp reads it, too, and prefers it to OMP_PLACES
+            cleared=("GOMP_CPU_AFFINITY",),  # libomp reads it too, before OMP_PLACES
             cpu_list="GOMP_CPU_AFFINITY",
-            spins=(("GOMP_SPINCOUNT", ("infinite", "infinity")),),
+            spin_settings=(("GOMP_SPINCOUNT", ("infinite", "infinity")),),
             narrows_at_load=True,
         ),
     )
@@ -137,9 +128,9 @@ class OmpRuntime(StrEnum):
             stems=("libomp", "libomp5"),
             sonames=("libomp.so.5", "libomp.so"),
             packages="libomp5 (Debian, Ubuntu), libomp (Fedora), llvm-openmp (conda)",
-            folders=("/usr/lib/llvm-*/lib",),
+            directories=("/usr/lib/llvm-*/lib",),
             project="LLVM",
-            version_folder="llvm-",
+            version_directory="llvm-",
             version_names=_LLVM_NAMES,
             resets_from=15,
             forks_safely_from=16,
@@ -152,66 +143,76 @@ class OmpRuntime(StrEnum):
             stems=("libiomp5",),
             sonames=("libiomp5.so",),
             packages="intel-openmp (pip and conda; x86 only)",
-            package_folders=("intel_openmp*/lib",),
+            package_directories=("intel_openmp*/lib",),
             architectures=("x86_64", "i686", "i386", "x32"),
-            worth_preloading="small parallel regions took 1.6 times as long in libgomp as in libiomp5",
+            preload_benefit="small parallel regions took 1.6 times as long in libgomp as in libiomp5",
             places_limit=4000,  # it stops reading at about 4,085
             resets_from=0,
-            ends_beside=("llvm",),
+            aborts_with=("llvm",),
         ),
     )
 
     @property
     def label(self) -> str:
-        """What people call it: the stem of its files."""
+        """Its name in messages: the stem of its file name, such as "libgomp"."""
         return self.facts.stems[0]
 
     def resets(self, version: int | None) -> bool:
-        """Tell whether a version knows KMP_AFFINITY=reset; one that is not told is taken for a new one."""
+        """Return whether a version supports KMP_AFFINITY=reset; an unknown version counts as new."""
         since = self.facts.resets_from
         return since is not None and (version is None or version >= since)
 
     def forks_safely(self, version: int | None) -> bool:
-        """Tell whether children that a version forks survive it having places."""
+        """Return whether forked children of a version survive if it has places."""
         return version is None or version >= self.facts.forks_safely_from
 
-    def name_version(self, version: int | None) -> str:
-        """Name one of its versions, as in "LLVM 16"."""
+    def render_version(self, version: int | None) -> str:
+        """Return the name of a version: "LLVM 16"."""
         return f"{self.facts.project} {version}"
 
-    def name_before(self, version: int | None) -> str:
-        """Name its versions before one, as in "libomp before LLVM 16"; where that is none, name it alone."""
-        return f"{self.label} before {self.name_version(version)}" if version else self.label
+    def render_versions_before(self, version: int | None) -> str:
+        """Return the name of all earlier versions: "libomp before LLVM 16"; only the label for 0 or None."""
+        return f"{self.label} before {self.render_version(version)}" if version else self.label
 
     def runs_on(self, architecture: str) -> bool:
-        """Tell whether it is made for an architecture."""
+        """Return whether it exists for an architecture (as in `uname -m`)."""
         return not self.facts.architectures or architecture in self.facts.architectures
 
 
-KMP_READERS = tuple(one for one in OmpRuntime if one.facts.reads_kmp_affinity)
-CPU_LISTS = tuple(one.facts.cpu_list for one in OmpRuntime if one.facts.cpu_list)
-SUBSETS = tuple(dict.fromkeys(name for one in OmpRuntime for name in one.facts.subsets))
+KMP_READERS = tuple(runtime for runtime in OmpRuntime if runtime.facts.reads_kmp_affinity)
+CPU_LISTS = tuple(runtime.facts.cpu_list for runtime in OmpRuntime if runtime.facts.cpu_list)
+SUBSETS = tuple(dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.subsets))
 SPINS = (
     ("OMP_WAIT_POLICY", ("active",)),
-    *dict.fromkeys(spin for one in reversed(OmpRuntime) for spin in one.facts.spins),
+    *dict.fromkeys(setting for runtime in reversed(OmpRuntime) for setting in runtime.facts.spin_settings),
 )
-CLEARED = tuple(dict.fromkeys(name for one in OmpRuntime for name in one.facts.clears))
-"""The runtimes that read KMP_AFFINITY, and the variables of all runtimes, by the fields of RuntimeFacts."""
+CLEARED = tuple(dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.cleared))
+"""The runtimes that read KMP_AFFINITY, and variables of all runtimes together: one for each field above."""
 
 
-def find_ending(there: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime, str] | None:
-    """Return the first two of some runtimes that end a process which has both, and what they say then."""
-    pair = _find_pair(there, lambda one: one.facts.ends_beside)
-    return (*pair, pair[0].facts.end_message or pair[1].facts.end_message) if pair else None
+def find_aborting_pair(
+    loaded: Collection[OmpRuntime | None],
+) -> tuple[OmpRuntime, OmpRuntime, str] | None:
+    """Return the first two of the loaded runtimes that abort a process with both, and their message."""
+    pair = _find_pair(loaded, lambda runtime: runtime.facts.aborts_with)
+    return (*pair, pair[0].facts.abort_message or pair[1].facts.abort_message) if pair else None
 
 
-def find_intercepting(there: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime] | None:
-    """Return the first two of some runtimes of which one takes the other's calls where both are preloaded."""
-    return _find_pair(there, lambda one: one.facts.not_preloaded_with)
+def find_intercepting_pair(loaded: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime] | None:
+    """Return the first two of the preloaded runtimes where one intercepts calls to the other."""
+    return _find_pair(loaded, lambda runtime: runtime.facts.not_preloaded_with)
 
 
 def _find_pair(
-    there: Collection[OmpRuntime | None], rivals: Callable[[OmpRuntime], tuple[str, ...]]
+    loaded: Collection[OmpRuntime | None], find_rivals: Callable[[OmpRuntime], tuple[str, ...]]
 ) -> tuple[OmpRuntime, OmpRuntime] | None:
-    pairs = combinations((one for one in OmpRuntime if one in there), 2)
-    return next(((one, other) for one, other in pairs if one in rivals(other) or other in rivals(one)), None)
+    """Return the first two loaded runtimes, in the order of rows, where one names the other as a rival."""
+    pairs = combinations((runtime for runtime in OmpRuntime if runtime in loaded), 2)
+    return next(
+        (
+            (first, second)
+            for first, second in pairs
+            if first in find_rivals(second) or second in find_rivals(first)
+        ),
+        None,
+    )

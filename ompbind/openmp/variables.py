@@ -1,14 +1,14 @@
-"""The binding of a rank as variables: what OpenMP runtimes and other thread pools need to be told.
+"""The binding of a rank as environment variables, for OpenMP runtimes and other thread pools.
 
-The reasons are measured. OMP_PLACES and OMP_PROC_BIND are set together or not at all;
-OMP_NUM_THREADS always, and never empty or 0; variables that beat them are cleared, because some
-runtimes let them override the places or even leave the mask of the process.
+The reasons are measured. OMP_PLACES and OMP_PROC_BIND are set together or not at all. OMP_NUM_THREADS is
+always set, and never empty or 0. Variables that override them are removed: with some of these, a runtime
+ignores the places, or binds threads to CPUs outside the affinity mask of the process.
 """
 
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
+from ompbind.openmp.binding import Bind, Binding, BindingSyntax
 from ompbind.openmp.places import places_text
 from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
 
@@ -17,33 +17,28 @@ THREAD_COUNTS = (
     "NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
     "LOKY_MAX_CPU_COUNT", "PYTHON_CPU_COUNT", "GOMAXPROCS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
-"""Variables that thread pools read their size from; each one gets the threads of the rank."""
+"""Variables that set the size of a thread pool; all are set to the threads of the rank."""
 
 LIBUV = "UV_THREADPOOL_SIZE"
 LIBUV_LEAST = 4
-"""The pool of Node.js, whose threads mostly wait for files, and how many it has when nothing is said."""
+"""The thread pool of Node.js, whose threads mostly wait for files, and its default size."""
 
 DEFEATING = (
     *CLEARED, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
     "MKL_DOMAIN_NUM_THREADS", *STANDARD,
 )  # fmt: skip
-"""Variables that would move or narrow the threads of a rank when inherited from the caller."""
+"""Variables that change which CPUs threads use, or how many threads there are, if ranks inherit them."""
 
 
 def make_openmp_variables(
     cpus: Sequence[int],
     places: Sequence[CpuSet],
     threads: int,
-    *,
-    bind: Bind = Bind.RANK,
-    proc_bind: ProcBind = ProcBind.CLOSE,
-    syntax: BindingSyntax = BindingSyntax.PLACES,
-    reset: bool = False,
+    binding: Binding,
 ) -> dict[str, str | None]:
-    """Return every variable that decides threads and binding: its value, or None for "unset".
+    """Return every variable that sets threads and binding: its value, or None to remove it.
 
-    `cpus` are those of the rank in the order of its threads; without `places` nothing is bound. `syntax` is
-    how the binding is written; with `reset`, KMP_AFFINITY=reset frees the initial thread after each region.
+    `cpus` are the CPUs of the rank in thread order. Without `places`, threads are not bound.
     """
     variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
     variables.update(dict.fromkeys(THREAD_COUNTS, str(threads)))
@@ -51,29 +46,29 @@ def make_openmp_variables(
     text = places_text(places) if places else None
     if not text:
         return {**variables, "OMP_PROC_BIND": "false"}
-    if syntax is BindingSyntax.LIST:
-        return {**variables, KMP_AFFINITY: _listed(cpus, reset=reset)}
+    if binding.syntax is BindingSyntax.LIST:
+        return {**variables, KMP_AFFINITY: _render_cpu_list(cpus, reset=binding.reset)}
     variables["OMP_PLACES"] = text
-    variables["OMP_PROC_BIND"] = "true" if bind is Bind.RANK else str(proc_bind)
-    if bind is Bind.EXACT and reset:
+    variables["OMP_PROC_BIND"] = "true" if binding.mode is Bind.RANK else str(binding.proc_bind)
+    if binding.mode is Bind.EXACT and binding.reset:
         variables[KMP_AFFINITY] = "reset"
     return variables
 
 
-def _listed(cpus: Sequence[int], *, reset: bool) -> str:
-    """Write the CPUs of a rank as runtimes take them that read KMP_AFFINITY: one for each thread, in order.
+def _render_cpu_list(cpus: Sequence[int], *, reset: bool) -> str:
+    """Return the value of KMP_AFFINITY that binds each thread to one CPU, in order.
 
-    Without `granularity=fine` each of them would stand for its whole core.
+    Without `granularity=fine`, each CPU stands for its whole core.
     """
-    listed = ",".join(map(str, cpus))
-    return f"{'reset,' if reset else ''}granularity=fine,explicit,proclist=[{listed}]"
+    numbers = ",".join(map(str, cpus))
+    return f"{'reset,' if reset else ''}granularity=fine,explicit,proclist=[{numbers}]"
 
 
 def split_words(value: str) -> set[str]:
-    """Return the words in the value of a variable, which commas separate, in lower case."""
+    """Return the words in the comma-separated value of a variable, in lower case."""
     return set(value.lower().replace(" ", "").split(","))
 
 
 def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return those of `variables` that clear or change what `base` has, in a fixed order."""
+    """Return the `variables` that change or remove a variable of `base`, sorted by name."""
     return {name: value for name, value in sorted(variables.items()) if base.get(name, value) != value}

@@ -1,13 +1,14 @@
-"""Plan × command × environment → one `RankCommand` for each rank: what would run, before anything does.
+"""Plan × run specification × rank identity → `RankCommand`: what one rank runs, before anything starts.
 
-A *seat* is where a rank sits in the whole job: its global and local number, and both sizes.
+The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import STANDARD
 from ompbind.openmp.variables import find_inherited, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
@@ -19,29 +20,34 @@ from ompbind.planning.rank_variables import (
     OMPBIND_WORKER_NAME,
 )
 from ompbind.planning.request import Request
-from ompbind.planning.runtime_choice import choose_syntax, knows_reset
+from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
 from ompbind.record import Record
 
 _PAIR = set(STANDARD)
-"""Variables that belong together: the one without the other means something else in each runtime."""
+"""OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
 
 
 class RankIdentity(Record):
-    """The numbers of one rank, of the whole job and among those of this machine, and its slot in the plan."""
+    """Which rank this is: `rank` of `size` in the whole job, `local_rank` of `local_size` on this machine.
 
-    slot: int
+    `placement_index` is the index of its placement in the plan. It is the local rank, unless the launcher has
+    bound the rank already: the plan then has one placement only.
+    """
+
+    placement_index: int
     rank: int
     size: int
     local_rank: int
     local_size: int
 
 
-class Job(Record):
-    """What all ranks have in common: the command, the caller's environment, and the user's words.
+class RunSpec(Record):
+    """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
-    `extra` are the (NAME, value) pairs of --env, `keep` tells to leave inherited variables alone,
-    `consumed` are the variables that gave options to this run, and so are not for what ranks start.
-    `freeze` is the folder to put first in PYTHONPATH, whose Pythons keep their thread counts; "" is none.
+    `base` is the environment of the caller. `extra` has the (NAME, value) pairs of --env; values may have
+    fields such as {rank}. With `keep`, inherited variables stay as they are (--keep-env). `consumed` are the
+    variables that gave options to ompbind: ranks do not inherit them. `freeze` is the directory that is put
+    first in PYTHONPATH, whose sitecustomize keeps thread counts as they are; "" for none.
     """
 
     argv: tuple[str, ...]
@@ -54,9 +60,10 @@ class Job(Record):
 
 
 class RankCommand(Record):
-    """One rank, ready to start; `cpus` is None where the process is not to be confined.
+    """All that is needed to start one rank.
 
-    `memory` is the policy for its memory, None where it has the one that it inherits.
+    `env` is its whole environment. `cpus` is the affinity mask, None where the system cannot set one.
+    `memory` is the memory policy, None if it is inherited.
     """
 
     rank: int
@@ -67,122 +74,126 @@ class RankCommand(Record):
 
 
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
-    """Return the seats of a job that has no rank on any other machine."""
+    """Return the identities of the ranks of a run that has ranks on this machine only."""
     size = len(plan.placements)
-    return [RankIdentity(slot=i, rank=i, size=size, local_rank=i, local_size=size) for i in range(size)]
+    return [
+        RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
+        for rank in range(size)
+    ]
 
 
-def make_variables(plan: Plan, identity: RankIdentity, job: Job) -> dict[str, str | None]:
-    """Return all variables of one rank that ompbind decides: value, or None for "unset".
+def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[str, str | None]:
+    """Return all variables of one rank that ompbind sets (value) or removes (None).
 
-    What the caller's environment already has is left out when the job keeps inherited variables.
+    With --keep-env, variables that the caller's environment already has are left out.
     """
-    placement = plan.placements[identity.slot]
+    placement = plan.placements[identity.placement_index]
+    fill = _make_filler(placement, identity, spec)
     threads = make_thread_variables(placement, plan.request)
-    if job.keep:
-        kept = _PAIR if _PAIR & job.base.keys() else set()
-        threads = {name: value for name, value in threads.items() if name not in job.base.keys() | kept}
+    if spec.keep:
+        kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
+        threads = {name: value for name, value in threads.items() if name not in kept}
     variables = {
-        **dict.fromkeys(name for name in job.consumed if name in job.base),
+        **dict.fromkeys(name for name in spec.consumed if name in spec.base),
         **threads,
-        **_identity(placement, identity, job),
-        **{name: _fill(value, placement, (identity, job)) for name, value in job.extra},
+        **_make_identity_variables(placement, identity, spec),
+        **{name: fill(value) for name, value in spec.extra},
     }
     workload = plan.request.workload
-    if workload and workload.preload:  # it has in it what --env says of LD_PRELOAD
+    if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
-        told = "LD_PRELOAD" in dict(job.extra)
-        variables["LD_PRELOAD"] = _fill(preload, placement, (identity, job)) if told else preload
-    if job.freeze:  # the value may be the user's: what is put before it takes nothing from it
-        given = variables.get("PYTHONPATH", job.base.get("PYTHONPATH"))
-        variables["PYTHONPATH"] = _put_first(job.freeze, given or "")
+        variables["LD_PRELOAD"] = fill(preload) if "LD_PRELOAD" in dict(spec.extra) else preload
+    if spec.freeze:  # put before the user's own directories, which all stay
+        path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
+        variables["PYTHONPATH"] = _put_first(spec.freeze, path or "")
     return variables
 
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
-    """Return every variable that decides the threads of a rank and their binding; None stands for "unset"."""
-    return make_openmp_variables(
-        placement.cpus,
-        placement.places,
-        placement.threads,
-        bind=request.bind,
+    """Return every variable that sets the threads of a rank and their binding; None removes a variable."""
+    binding = Binding(
+        mode=request.bind,
         proc_bind=request.proc_bind,
         syntax=choose_syntax(request),
-        reset=knows_reset(request),
+        reset=may_support_reset(request),
     )
+    return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
 
 
-def make_command(plan: Plan, identity: RankIdentity, job: Job) -> RankCommand:
-    """Make the command of one rank, with an environment of its own."""
-    env = dict(job.base)
-    for name, value in make_variables(plan, identity, job).items():
+def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankCommand:
+    """Return the command of one rank, with its own copy of the environment."""
+    env = dict(spec.base)
+    for name, value in make_variables(plan, identity, spec).items():
         if value is None:
             env.pop(name, None)
         else:
             env[name] = value
-    placement = plan.placements[identity.slot]
+    placement = plan.placements[identity.placement_index]
     cpus = placement.cpuset if plan.machine.bindable else None
-    return RankCommand(rank=identity.rank, argv=job.argv, env=env, cpus=cpus, memory=placement.memory)
+    return RankCommand(rank=identity.rank, argv=spec.argv, env=env, cpus=cpus, memory=placement.memory)
 
 
-def find_changed(plan: Plan, job: Job) -> dict[str, str | None]:
-    """Return the caller's variables that ranks will not see as they are, with what ranks have instead.
+def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
+    """Return the caller's variables that ompbind changes (new value) or removes (None) for ranks.
 
-    Inside another run of ompbind they are its own words, so none of them is news.
+    Nothing is returned inside another run of ompbind: that run has set these variables, not the user.
     """
-    if job.keep or OMPBIND_RANK in job.base:
+    if spec.keep or OMPBIND_RANK in spec.base:
         return {}
-    return find_inherited(job.base, make_thread_variables(plan.placements[0], plan.request))
+    return find_inherited(spec.base, make_thread_variables(plan.placements[0], plan.request))
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """Read NAME=VALUE; raises RequestError when there is no name or no "="."""
+    """Return (NAME, VALUE) of "NAME=VALUE"; raises RequestError if the name or the "=" is missing."""
     name, equals, value = text.partition("=")
     if not (equals and name.isascii() and name.isidentifier()) or "\0" in value:
         raise RequestError(
             f"--env {text!r} is not NAME=VALUE",
-            hint="names are of letters, digits and underscores, as in --env PORT=800{rank}",
+            hint="a name has letters, digits and underscores, as in --env PORT=800{rank}",
         )
     return name, value
 
 
-def _identity(placement: Placement, identity: RankIdentity, job: Job) -> dict[str, str | None]:
+def _make_identity_variables(
+    placement: Placement, identity: RankIdentity, spec: RunSpec
+) -> dict[str, str | None]:
     return {
         "RANK": str(identity.rank),
         "LOCAL_RANK": str(identity.local_rank),
         "WORLD_SIZE": str(identity.size),
         "LOCAL_WORLD_SIZE": str(identity.local_size),
-        OMPBIND_RUN_ID: job.run_id,
+        OMPBIND_RUN_ID: spec.run_id,
         OMPBIND_RANK: str(identity.rank),
-        OMPBIND_CPUS: _in_order(placement),
+        OMPBIND_CPUS: _render_cpus(placement),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
-        OMPBIND_WORKER_NAME: f"{job.run_id}-rank-{identity.rank}",
+        OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",
     }
 
 
-def _put_first(folder: str, path: str) -> str:
-    """Put a folder first in a list of folders, once; an empty list names none, an empty item does."""
-    others = [one for one in path.split(":") if one != folder] if path else []
-    return ":".join([folder, *others])
+def _put_first(directory: str, path: str) -> str:
+    """Return a search path with the directory first, and nowhere else.
+
+    An empty path has no items; an empty item of a path is the current directory and stays.
+    """
+    others = [item for item in path.split(":") if item != directory] if path else []
+    return ":".join([directory, *others])
 
 
-def _in_order(placement: Placement) -> str:
-    """Write the CPUs as a list, in kernel form where their order is that of the numbers."""
+def _render_cpus(placement: Placement) -> str:
+    """Return the CPUs as kernel list text if they are in rising order, else one by one in thread order."""
     if placement.cpus == tuple(placement.cpuset):
         return str(placement.cpuset)
     return ",".join(map(str, placement.cpus))
 
 
-def _fill(value: str, placement: Placement, where: tuple[RankIdentity, Job]) -> str:
-    """Put the rank's own values in place of {rank}, {cpus} and so on; other braces stay as they are."""
-    if "{" not in value:
-        return value
-    identity, job = where
+def _make_filler(placement: Placement, identity: RankIdentity, spec: RunSpec) -> Callable[[str], str]:
+    """Return a function that replaces {rank}, {cpus} and so on in a value; other braces stay as they are."""
     fields = {
         "rank": str(identity.rank),
         "local_rank": str(identity.local_rank),
         "size": str(identity.size),
-        "cpus": _in_order(placement),
-        "run_id": job.run_id,
+        "cpus": _render_cpus(placement),
+        "run_id": spec.run_id,
     }
-    return re.sub(rf"\{{({'|'.join(fields)})\}}", lambda match: fields[match[1]], value)
+    placeholder = rf"\{{({'|'.join(fields)})\}}"
+    return lambda value: re.sub(placeholder, lambda match: fields[match[1]], value)

@@ -1,4 +1,4 @@
-"""The variables by which a rank, and whoever looks at it, knows its place."""
+"""The environment variables that identify a rank, for the rank itself and for programs that inspect it."""
 
 from collections.abc import Mapping
 
@@ -7,17 +7,17 @@ OMPBIND_RANK = "OMPBIND_RANK"
 OMPBIND_CPUS = "OMPBIND_CPUS"
 OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
 OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
-"""Its run, its number, its CPUs in order, those reserved."""
+"""The run, the rank, its CPUs in thread order, its reserved CPUs, and a name for its log files."""
 
 Variables = Mapping[str, str | None]
-"""The variables of one rank that ompbind decides: value, or None for "unset"."""
+"""The variables of one rank that ompbind sets (value) or removes (None)."""
 
 SUPERVISOR_NAME = "rank-supervisor"
 """The name of the process that is the parent of all ranks; without "ompbind", which `pkill ompbind` kills."""
 
 
 def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
-    """Return the rank whose variables these are, of one run or of any; None for none."""
+    """Return the rank that an environment belongs to, in this run or in any run; None if it is no rank."""
     rank = env.get(OMPBIND_RANK, "")
-    mine = run_id is None or env.get(OMPBIND_RUN_ID) == run_id
-    return int(rank) if mine and rank.isdecimal() else None
+    is_of_run = run_id is None or env.get(OMPBIND_RUN_ID) == run_id
+    return int(rank) if is_of_run and rank.isdecimal() else None

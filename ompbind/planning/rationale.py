@@ -1,16 +1,16 @@
-"""Why a plan is as it is: the reason for each choice that was made, whoever made it, in words.
+"""The reasons for a plan: one paragraph for each choice, in the order in which the choices are made.
 
-Notes tell what a user may not expect; reasons tell everything, in the order in which it was decided.
+Notes (`notes`) mention only what a user may not expect; reasons (`plan --explain`) cover every choice.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.machine.model import Level, index_by_cpu, touched
+from ompbind.machine.model import Level, find_overlapping, index_by_cpu
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
-from ompbind.planning.memory_policy import find_lacking
+from ompbind.planning.memory_policy import find_nodes_without_memory
 from ompbind.planning.metrics import Boundary, Measures
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import MemoryMode
@@ -19,201 +19,220 @@ from ompbind.record import Record
 
 
 class Reason(Record):
-    """One choice: what it is about, and why it was made so."""
+    """The reason for one choice: the subject of the choice, and why it was made."""
 
     about: str
     text: str
 
 
 def make_reasons(plan: Plan, measures: Measures) -> tuple[Reason, ...]:
-    """Give the reason for every choice of a plan, in the order in which they were made."""
+    """Return the reason for every choice of a plan, in the order in which the choices were made."""
     return tuple(
         Reason(about=about, text=text)
-        for about, tell in _CHOICES.items()
-        for text in [" ".join(tell(plan, measures))]
+        for about, explain_choice in _CHOICES.items()
+        for text in [" ".join(explain_choice(plan, measures))]
         if text
     )
 
 
-def _cpus(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_cpus(plan: Plan, measures: Measures) -> Iterator[str]:
     machine, request = plan.machine, plan.request
-    limits = (
-        "; the others are outside its affinity mask or cgroup" if machine.allowed != machine.online else ""
-    )
-    yield f"{len(machine.allowed)} of {len(machine.online)} CPUs may be used here{limits}."
-    if plan.avoided & machine.allowed:
-        yield f"{named('CPU', plan.avoided & machine.allowed)} left to other runs."
+    others = "the affinity mask or the cgroup excludes the others"
+    limits = f"; {others}" if machine.allowed != machine.online else ""
+    yield f"{len(machine.allowed)} of {len(machine.online)} CPUs are allowed{limits}."
+    if avoided := plan.avoided & machine.allowed:
+        yield f"{_subject('CPU', avoided)} left to other runs."
     for name, cpus in machine.exclusion_reasons:
-        left = cpus & plan.idle & machine.excluded_by_default
-        if left and not (request.mask and request.mask.parts):
-            verb, them = ("is", "it") if len(left) == 1 else ("are", "them")
-            yield f"{named('CPU', left)} {verb} {name}, and left to those who name {them}."
+        excluded = cpus & plan.idle & machine.excluded_by_default
+        if excluded and not (request.mask and request.mask.parts):
+            yield f"{_subject('CPU', excluded)} {name} and used only if a mask names them."
     if request.mask is not None and request.mask.parts:
-        yield f"The mask names which to use: {mask_text(request.mask)}."
+        yield f"The mask selects {mask_text(request.mask)}."
     if request.core_kind != "all":
-        yield f"Of these, {request.core_kind} cores only, as asked."
+        yield f"Only {request.core_kind} cores are used, as requested."
 
 
-def _threads_of_cores(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_hardware_threads(plan: Plan, measures: Measures) -> Iterator[str]:
     cpus = plan.used
-    cores = touched(plan.machine.at(Level.CORE), cpus)
-    there = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
-    if there == 1:
-        yield "Cores have one hardware thread each."
+    cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
+    available = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
+    if available == 1:
+        yield "Each core has one hardware thread."
         return
     used = max(len(core.cpus & cpus) for core in cores)
     if plan.request.is_unbound:
-        yield "All hardware threads: the mask is 'none'."
+        yield "All hardware threads are used: the mask is 'none'."
         return
-    yield f"Of the {there} hardware threads of a core, {used} {'is' if used == 1 else 'are'} used:"
+    yield f"{used} of {available} hardware threads per core {'is' if used == 1 else 'are'} used:"
     if plan.request.smt != "auto":
-        yield f"--smt {plan.request.smt} says so."
+        yield f"--smt {plan.request.smt} requests this."
     elif plan.request.mask is not None and plan.request.mask.parts:
-        yield "those that the mask names."
+        yield "the mask names them."
     elif measures.shared:
         yield "there are more ranks than cores."
     elif used > 1:
-        yield "further ones gain little where a core has eight or more (--smt all uses them all)."
+        yield "more gain little on cores with 8 or more hardware threads (--smt all uses all)."
     else:
-        yield "threads that compute gain little from sharing a core (--smt all uses them all)."
+        yield "compute threads gain little from sharing a core (--smt all uses all)."
     if plan.request.sibling == "last":
-        yield "Those with the highest numbers come first, as asked."
+        yield "The highest-numbered hardware threads are used first, as requested."
 
 
-def _number(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_number_of_ranks(plan: Plan, measures: Measures) -> Iterator[str]:
     request = plan.request
     ranks = count(len(plan.placements), "rank")
     strategy = STRATEGIES[request.strategy]
     if request.ranks is not None:
-        yield f"{ranks}, as asked." if len(plan.placements) > 1 else "One rank."
+        yield f"{ranks}, as requested." if len(plan.placements) > 1 else "One rank."
     elif request.names_each_rank:
-        yield f"{ranks}: one for each part of the mask."
+        yield f"{ranks}: one per part of the mask."
     elif request.is_unbound:
-        yield f"{ranks}: all ranks would get the same."
+        yield f"{ranks}: all ranks would get the same CPUs."
     elif strategy.sized and request.threads:
-        yield f"{ranks}: as many as there is room for."
+        yield f"{ranks}: the most that fit."
     else:
         yield f"{ranks}: {strategy.label}."
 
 
-def _strategy(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_strategy(plan: Plan, measures: Measures) -> Iterator[str]:
     request = plan.request
     strategy = STRATEGIES[request.strategy]
     if request.names_each_rank:
-        yield "The mask has a part for every rank, so that none has to divide the CPUs."
+        yield "The mask has one part per rank, so no strategy is needed."
     elif request.is_unbound:
-        yield "The mask is 'none': every rank may use everything, together with all other ranks."
+        yield "The mask is 'none': every rank may use all CPUs, together with the other ranks."
     elif measures.shared and not strategy.overlapping:
-        yield "More ranks than cores: each has one, alone or with others."
+        yield "There are more ranks than cores: each rank gets one core, or shares one with other ranks."
     else:
         yield f"{request.strategy}: every rank gets {strategy.summary}."
 
 
-def _shares(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_shares(plan: Plan, measures: Measures) -> Iterator[str]:
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
-    sizes = Counter(len({core_of[cpu] for cpu in one.cpus}) for one in plan.placements)
-    yield (
-        "; ".join(
-            f"{count(times, 'rank')} of {count(size, 'core')}"
-            for size, times in sorted(sizes.items(), reverse=True)
-        )
-        + "."
+    sizes = Counter(len({core_of[cpu] for cpu in placement.cpus}) for placement in plan.placements)
+    groups = (
+        f"{count(times, 'rank')} with {count(size, 'core')}{' each' if times > 1 else ''}"
+        for size, times in sorted(sizes.items(), reverse=True)
     )
+    yield f"{'; '.join(groups)}."
     if measures.shared:
-        yield f"{count(measures.shared, 'core')} of several ranks each."
+        yield f"Several ranks share {count(measures.shared, 'core')}."
     if measures.idle:
-        yield f"{count(measures.idle, 'core')} idle."
+        yield f"{count(measures.idle, 'core')} {'is' if measures.idle == 1 else 'are'} idle."
 
 
-def _borders(plan: Plan, measures: Measures) -> Iterator[str]:
-    told = [border for border in measures.borders if border.crossing or _holds(plan, measures, border)]
+def _explain_boundaries(plan: Plan, measures: Measures) -> Iterator[str]:
+    """Yield a sentence for each number of ranks that are split over domains in which they would fit.
+
+    Levels with equal numbers share a sentence. Levels whose domains are all smaller than a rank are left out.
+    """
     by_crossing: dict[int, list[str]] = {}
-    for border in told:
-        by_crossing.setdefault(border.crossing, []).append(border.level.label)
+    for boundary in measures.borders:
+        if boundary.crossing or _holds(plan, measures, boundary):
+            by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
     nested = not any("cut through" in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
-        who = f"{crossing} of {count(len(plan.placements), 'rank')}" if crossing else "No rank"
-        verb = "crosses" if crossing < 2 else "cross"
-        why = ": equal shares of the cores leave no other way" if crossing and forced else ""
-        whom = "it" if crossing < 2 else "them"
-        yield f"{who} {verb} borders of {_listed(labels)} that could hold {whom}{why}."
+        if not crossing:
+            yield f"No rank is split over {_render_alternatives(labels)} if it fits in one."
+            continue
+        verb, they = ("is", "it fits") if crossing == 1 else ("are", "they fit")
+        ranks = f"{crossing} of {count(len(plan.placements), 'rank')} {verb}"
+        reason = ": equal shares of the cores make this unavoidable" if forced else ""
+        yield f"{ranks} split over {_render_alternatives(labels)} although {they} in one{reason}."
 
 
-def _listed(labels: Sequence[str]) -> str:
-    """Write the names of levels as alternatives: "NUMA nodes, packages or L3s"."""
+def _render_alternatives(labels: Sequence[str]) -> str:
+    """Return the names of levels as alternatives: "NUMA nodes, packages or L3s"."""
     *most, last = [f"{label}s" for label in labels]
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _holds(plan: Plan, measures: Measures, border: Boundary) -> bool:
-    """Tell whether a domain of a level has as many cores as the smallest rank."""
-    firsts = CpuSet(core.cpus.first for core in touched(plan.machine.at(Level.CORE), plan.machine.allowed))
-    return any(len(one.cpus & firsts) >= measures.smallest for one in plan.machine.at(border.level))
+def _holds(plan: Plan, measures: Measures, boundary: Boundary) -> bool:
+    """Return whether the smallest rank fits in a domain of the level."""
+    firsts = CpuSet(
+        core.cpus.first for core in find_overlapping(plan.machine.at(Level.CORE), plan.machine.allowed)
+    )
+    return any(len(domain.cpus & firsts) >= measures.smallest for domain in plan.machine.at(boundary.level))
 
 
-def _reserve(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_reserve(plan: Plan, measures: Measures) -> Iterator[str]:
     if plan.request.reserve:
-        yield f"{count(plan.request.reserve, 'core')} of each rank's share kept free, its last, as asked."
+        number = plan.request.reserve
+        cores = "core of each rank's share is" if number == 1 else f"{number} cores of each rank's share are"
+        yield f"The last {cores} reserved, as requested."
     elif plan.request.reserve_total:
-        free = count(plan.request.reserve_total, "core")
-        yield f"{free} kept free, from the end of each node or part in turn."
+        reserved = count(plan.request.reserve_total, "core")
+        verb = "is" if plan.request.reserve_total == 1 else "are"
+        yield f"{reserved} {verb} reserved, as requested."
+        yield "They are the last cores of each NUMA node, or of each part of the mask, round-robin."
 
 
-def _threads(plan: Plan, measures: Measures) -> Iterator[str]:
+def _subject(noun: str, numbers: CpuSet) -> str:
+    """Return numbers with their noun and verb: "CPU 0 is", "CPUs 0-3 are"."""
+    return f"{named(noun, numbers)} {'is' if len(numbers) == 1 else 'are'}"
+
+
+def _explain_threads(plan: Plan, measures: Measures) -> Iterator[str]:
     quota = plan.machine.quota
     if plan.request.threads is not None:
-        yield f"{count(plan.request.threads, 'thread')} for each rank, as asked."
-    elif any(one.threads < len(one.cpus) for one in plan.placements):
-        yield f"Fewer than CPUs, since the cgroup allows {quota:g} CPUs of time: more would be throttled."
+        yield f"{count(plan.request.threads, 'thread')} per rank, as requested."
+    elif any(placement.threads < len(placement.cpus) for placement in plan.placements):
+        yield f"Fewer threads than CPUs: the CPU quota of the cgroup is {quota:g}."
+        yield "More threads would be throttled."
     else:
-        yield "One for each CPU of a rank."
+        yield "One thread per CPU of the rank."
 
 
-def _binding(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_binding(plan: Plan, measures: Measures) -> Iterator[str]:
     if not plan.machine.bindable:
-        yield "This system cannot confine a process to CPUs: ranks get thread counts only."
+        yield "This system cannot confine a process to CPUs: only thread counts are set."
         return
-    yield "Each process may run on the CPUs of its rank alone."
-    yield _MODES[plan.request.bind if any(one.places for one in plan.placements) else Bind.NONE]
+    yield "The affinity mask of each process has only the CPUs of its rank."
+    has_places = any(placement.places for placement in plan.placements)
+    yield _THREADS[plan.request.bind if has_places else Bind.NONE]
 
 
-_MODES = {
-    Bind.RANK: "Its OpenMP threads float on all of them: nothing that it starts is ever narrowed.",
-    Bind.CORE: "Its OpenMP threads keep to a core each, but for the first, whose mask others inherit.",
-    Bind.THREAD: "Its OpenMP threads keep to a CPU each, but for the first, whose mask others inherit.",
-    Bind.EXACT: "Its OpenMP threads keep to a CPU each, the first too, and what that starts inherits it.",
-    Bind.NONE: "Its OpenMP threads are not bound any further.",
+_THREADS = {
+    Bind.RANK: "All threads and child processes may use all of these CPUs.",
+    Bind.CORE: "OpenMP threads are bound to one core each, except the initial thread: "
+    "other threads and processes inherit its affinity mask.",
+    Bind.THREAD: "OpenMP threads are bound to one CPU each, except the initial thread: "
+    "other threads and processes inherit its affinity mask.",
+    Bind.EXACT: "OpenMP threads are bound to one CPU each. "
+    "Other threads and processes inherit the CPU of the initial thread.",
+    Bind.NONE: "OpenMP threads are not bound further.",
 }
 
 
 _POLICIES = {
-    MemoryMode.BIND: "It comes from the NUMA nodes of a rank's own CPUs and from no others, as asked.",
-    MemoryMode.PREFERRED: "It comes from the NUMA nodes of a rank's own CPUs while these have some, as asked.",
-    MemoryMode.INTERLEAVE: "It comes from the NUMA nodes of a rank's own CPUs in turn, as asked.",
+    MemoryMode.BIND: "Memory comes only from the NUMA nodes of the rank's CPUs, as requested.",
+    MemoryMode.PREFERRED: "Memory comes first from the NUMA nodes of the rank's CPUs, as requested.",
+    MemoryMode.INTERLEAVE: "Memory is interleaved over the NUMA nodes of the rank's CPUs, as requested.",
 }
 
 
-def _memory(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_memory(plan: Plan, measures: Measures) -> Iterator[str]:
     if plan.request.memory is not MemoryMode.LOCAL:
         yield _POLICIES[plan.request.memory]
-    if lacking := find_lacking(plan.placements):
-        yield f"{named('NUMA node', lacking)} without memory: that of the nearest node is used."
-    elif len(plan.machine.nodes) > 1 and all(one.nodes for one in plan.placements):
-        yield "Every rank's memory is nearest on the NUMA nodes of its own CPUs."
+    if without := find_nodes_without_memory(plan.placements):
+        verb = "has" if len(without) == 1 else "have"
+        yield f"{named('NUMA node', without)} {verb} no memory; memory of the nearest node is used."
+    elif len(plan.machine.nodes) > 1 and all(placement.nodes for placement in plan.placements):
+        yield "The nearest memory of each rank is on the NUMA nodes of its CPUs."
 
 
 _CHOICES: dict[str, Callable[[Plan, Measures], Iterator[str]]] = {
-    "CPUs": _cpus,
-    "hardware threads": _threads_of_cores,
-    "ranks": _number,
-    "strategy": _strategy,
-    "shares": _shares,
-    "borders": _borders,
-    "reserve": _reserve,
-    "threads": _threads,
-    "binding": _binding,
-    "memory": _memory,
+    "CPUs": _explain_cpus,
+    "hardware threads": _explain_hardware_threads,
+    "ranks": _explain_number_of_ranks,
+    "strategy": _explain_strategy,
+    "shares": _explain_shares,
+    "borders": _explain_boundaries,
+    "reserve": _explain_reserve,
+    "threads": _explain_threads,
+    "binding": _explain_binding,
+    "memory": _explain_memory,
 }
-"""Every choice and what tells its reason, in the order in which they are made."""
+"""What each choice is about, and the function that explains it, in the order in which choices are made."""

@@ -1,81 +1,103 @@
-"""Which OpenMP runtimes a rank will have, and how its binding is written so that it holds in each of them.
+"""Which OpenMP runtimes a rank will load, and how its binding is written so that it holds in each of them.
 
-The reasons are measured. A runtime narrows the *initial thread* of a program to the first place that it is
-told, and all that this thread creates later inherits that: other threads, processes, and the CPUs that a
-second runtime sees. Some versions have places only at a price: children that they fork crash.
+The reasons are measured. Most runtimes narrow the *initial thread* of a program (`openmp.places`) to the
+first place. All that this thread creates later inherits the narrowed affinity mask: threads, processes, and
+the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
 from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_ending, find_intercepting
+from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair
 from ompbind.planning.request import Request
-from ompbind.programs.library_catalog import KINDS, Library
-from ompbind.programs.workload import Found, How
+from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod
 
 
 def find_runtimes(request: Request) -> tuple[Library, ...]:
-    """Return the OpenMP runtimes to write for, surest first; none where nothing is known of any.
+    """Return the OpenMP runtimes that the binding must work with, surest first; empty if none is known.
 
-    A family that the request names stands for those of it that were found, or for one of unknown version.
+    If the request names a runtime, only libraries of this runtime are returned: the detected libraries, or a
+    library of unknown version if none was detected.
     """
-    found = tuple(one.library for one in request.workload.runtimes()) if request.workload else ()
+    found = tuple(detected.library for detected in request.workload.runtimes()) if request.workload else ()
     if request.omp_runtime is None:
         return found
-    kind = KINDS[request.omp_runtime.facts.library]
-    return tuple(one for one in found if one.kind is kind) or (Library(path="", kind=kind),)
+    kind = LIBRARY_KINDS[request.omp_runtime.facts.library]
+    return tuple(library for library in found if library.kind is kind) or (Library(path="", kind=kind),)
 
 
-def find_sure(request: Request) -> list[Found]:
-    """Return the runtimes that will be there, whatever else the command may load."""
-    found = request.workload.runtimes() if request.workload else ()
-    return [one for one in found if one.how is not How.AVAILABLE]
+def find_certain_runtimes(request: Request) -> list[DetectedLibrary]:
+    """Return the runtimes that will certainly be loaded: preloaded, or needed by the program."""
+    runtimes = request.workload.runtimes() if request.workload else ()
+    return [detected for detected in runtimes if detected.method is not DetectionMethod.AVAILABLE]
 
 
-def find_fragile(request: Request) -> tuple[OmpRuntime, int] | None:
-    """Return the oldest runtime that a rank may load whose forked children crash when it has places."""
-    known = [(one.family, one.version) for one in find_runtimes(request) if one.family and one.version]
-    fragile = [(family, version) for family, version in known if not family.forks_safely(version)]
-    return min(fragile, key=lambda one: one[1], default=None)
+def find_fork_unsafe(request: Request) -> tuple[OmpRuntime, int] | None:
+    """Return a runtime that a rank may load and whose forked children crash if it has places; None if none.
+
+    If there are several, it is the oldest, as (runtime, version).
+    """
+    libraries = find_runtimes(request)
+    versions = [
+        (library.family, library.version) for library in libraries if library.family and library.version
+    ]
+    unsafe = [(family, version) for family, version in versions if not family.forks_safely(version)]
+    return min(unsafe, key=lambda runtime: runtime[1], default=None)
 
 
 def choose_syntax(request: Request) -> BindingSyntax:
-    """Choose whether the binding of a request is written as places, as a list of CPUs, or not at all."""
-    if request.bind is Bind.NONE or (request.bind is Bind.RANK and find_fragile(request)):
+    """Return whether the binding is written as places, as a list of CPUs, or not at all.
+
+    The list is for a preloaded runtime that reads KMP_AFFINITY: other runtimes in the process ignore it.
+    """
+    if request.bind is Bind.NONE or (request.bind is Bind.RANK and find_fork_unsafe(request)):
         return BindingSyntax.UNBOUND
-    asked = request.omp_runtime  # beside a preloaded runtime that reads KMP_AFFINITY others may be loaded
-    families = [one for one in KMP_READERS if asked in (None, one)]
-    preloaded = request.workload is not None and request.workload.has(*families, how=How.PRELOADED)
+    families = [runtime for runtime in KMP_READERS if request.omp_runtime in (None, runtime)]
+    preloaded = request.workload is not None and request.workload.has(
+        *families, method=DetectionMethod.PRELOADED
+    )
     return BindingSyntax.LIST if request.bind is Bind.EXACT and preloaded else BindingSyntax.PLACES
 
 
-def knows_reset(request: Request) -> bool:
-    """Tell whether a runtime may be there that can be told to free the initial thread after each region."""
+def may_support_reset(request: Request) -> bool:
+    """Return whether a runtime that supports KMP_AFFINITY=reset is, or may be, loaded.
+
+    It restores the affinity mask of the initial thread after each parallel region.
+    """
     runtimes = find_runtimes(request)
-    sure = [one.library for one in find_sure(request) if one.library in runtimes]
-    return not runtimes or any(one.family and one.family.resets(one.version) for one in sure or runtimes)
+    certain = [
+        detected.library for detected in find_certain_runtimes(request) if detected.library in runtimes
+    ]
+    libraries = certain or runtimes
+    return not runtimes or any(known.family and known.family.resets(known.version) for known in libraries)
 
 
 def check_runtimes(request: Request) -> None:
-    """Refuse runtimes that cannot be in one process; raises PlanError."""
-    sure = find_sure(request)
-    preloaded = [one.library.kind for one in sure if one.how is How.PRELOADED]
-    if find_intercepting({kind.family for kind in preloaded}):
+    """Raise PlanError if the rank would load runtimes that do not work in one process."""
+    certain = find_certain_runtimes(request)
+    preloaded = [
+        detected.library.kind for detected in certain if detected.method is DetectionMethod.PRELOADED
+    ]
+    if find_intercepting_pair({kind.family for kind in preloaded}):
         names = " and ".join(dict.fromkeys(kind.label for kind in preloaded))
         raise PlanError(
-            f"{names} are preloaded together: one takes the other's calls, both bind",
-            hint="preload one OpenMP runtime only",
+            f"{names} are preloaded together: one intercepts calls to the other, and both bind threads",
+            hint="preload only one OpenMP runtime",
         )
-    if pair := find_ending({one.library.family for one in sure}):
-        one, other, message = pair
-        told = ", ".join(f"{found.library.kind.label} ({tell_why(found)})" for found in sure)
+    if pair := find_aborting_pair({detected.library.family for detected in certain}):
+        first, second, message = pair
+        sources = ", ".join(
+            f"{detected.library.kind.label} ({explain_detection(detected)})" for detected in certain
+        )
         raise PlanError(
-            f"{one.label} and {other.label} in one process end it ({message}): {told}",
-            hint="preload neither, or the one that the program needs",
+            f"a process that loads {first.label} and {second.label} aborts ({message}): {sources}",
+            hint="preload neither, or only the runtime that the program needs",
         )
 
 
-def tell_why(found: Found) -> str:
-    """Say in a few words why a runtime is expected: "preloaded", "app needs it"."""
-    if found.how is How.PRELOADED:
+def explain_detection(detected: DetectedLibrary) -> str:
+    """Return why a runtime is expected: "preloaded", "needed by app", "found in torch"."""
+    if detected.method is DetectionMethod.PRELOADED:
         return "preloaded"
-    return f"{found.by} needs it" if found.how is How.NEEDED else f"in {found.by}"
+    verb = "needed by" if detected.method is DetectionMethod.NEEDED else "found in"
+    return f"{verb} {detected.origin}"

@@ -1,4 +1,4 @@
-"""What a plan says of OpenMP runtimes: which ranks will have, how that is known, and what will not hold."""
+"""Notes on OpenMP runtimes: which ones ranks load, how this was found, and which bindings will not hold."""
 
 from collections.abc import Iterator
 
@@ -19,150 +19,172 @@ from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import (
     choose_syntax,
-    find_fragile,
+    explain_detection,
+    find_certain_runtimes,
+    find_fork_unsafe,
     find_runtimes,
-    find_sure,
-    knows_reset,
-    tell_why,
+    may_support_reset,
 )
-from ompbind.programs.library_catalog import Library, Role
-from ompbind.programs.workload import How, Workload
+from ompbind.programs.library_catalog import Library, LibraryRole
+from ompbind.programs.workload import DetectionMethod, Workload
 
 CONFLICT = "omp-runtime-conflict"
-"""The code of warnings that threads will not be where the binding mode says."""
+"""The code of warnings that threads will not run where the binding mode requests."""
 
 _DECIDING = {KMP_AFFINITY, *SUBSETS, *STANDARD}
-"""Variables that decide where threads are within the affinity mask."""
+"""Variables that bind threads within the affinity mask."""
 
 
 def explain_runtime(plan: Plan) -> Iterator[Note]:
-    """Say which runtimes ranks will have, how that is known, what follows from it, and what will not hold."""
+    """Yield notes on the OpenMP runtimes of ranks, and warnings on bindings that will not hold."""
     request = plan.request
     known = request.workload is not None or request.omp_runtime is not None
     if known:
-        yield Note(code="omp-runtime", text=f"OpenMP runtime: {_told(request)}; {_consequence(plan)}")
-    for trouble in request.workload.troubles if request.workload else ():
-        yield Note(code="preload", text=trouble, warning=True)
+        yield Note(
+            code="omp-runtime", text=f"OpenMP runtime: {_render_runtimes(request)}; {_render_binding(plan)}"
+        )
+    for text in request.workload.preload_warnings if request.workload else ():
+        yield Note(code="preload", text=text, warning=True)
     for text in (*(_find_conflicts(plan) if known else ()), *_find_overriding(plan)):
         yield Note(code=CONFLICT, text=text, warning=True)
     workload, cores = request.workload, len(plan.machine.at(Level.CORE))
-    threads = max(one.threads for one in plan.placements)
-    if workload and workload.python and threads > cores:  # with SMT and without
-        text = f"MKL, and torch with it, start no more than {cores} of {threads} threads here"
-        yield Note(code="mkl-dynamic", text=f"{text}, one for each core (--env MKL_DYNAMIC=FALSE lets them)")
+    threads = max(placement.threads for placement in plan.placements)
+    if workload and workload.python and threads > cores:
+        text = f"MKL (also within torch) will start {cores} of {threads} threads, one per core"
+        yield Note(code="mkl-dynamic", text=f"{text} (--env MKL_DYNAMIC=FALSE allows all)")
 
 
-def _told(request: Request) -> str:
+def _render_runtimes(request: Request) -> str:
+    """Return the runtimes, and for each how it was found; or why none is known."""
     workload = request.workload or Workload()
     if request.omp_runtime is not None:
-        return f"{find_runtimes(request)[0].kind.label}, as --omp-runtime says"
-    places: dict[str, list[str]] = {}
-    for one in workload.runtimes():
-        library, family = one.library, one.library.family
-        version = f" of {family.name_version(library.version)}" if library.version and family else ""
-        path = f", {library.path}" if one.how is How.PRELOADED else ""
-        places.setdefault(f"{library.kind.label}{version}", []).append(tell_why(one) + path)
-    if places:
-        return ", ".join(f"{label} ({' and '.join(where)})" for label, where in places.items())
+        return f"{find_runtimes(request)[0].kind.label} (--omp-runtime)"
+    sources: dict[str, list[str]] = {}
+    for detected in workload.runtimes():
+        library, family = detected.library, detected.library.family
+        version = f" of {family.render_version(library.version)}" if library.version and family else ""
+        path = f", {library.path}" if detected.method is DetectionMethod.PRELOADED else ""
+        sources.setdefault(f"{library.kind.label}{version}", []).append(explain_detection(detected) + path)
+    if sources:
+        return ", ".join(f"{label} ({' and '.join(found)})" for label, found in sources.items())
     if workload.static:
-        return f"not known, {workload.program} is linked statically"
+        return f"unknown ({workload.program} is statically linked)"
     if workload.opaque:
-        program = workload.program
-        missing = "the command, or what it leads to, is not found"
-        return "not known, " + (f"{program} does not tell what it will run" if program else missing)
+        missing = "the command, or the program that it runs, was not found"
+        return f"unknown ({_render_opaque(workload.program) if workload.program else missing})"
     if workload.python:
-        return f"none in the packages of {workload.python}"
-    return f"none that {workload.program} needs" if workload.program else "not known without the command"
+        return f"none found in the packages of {workload.python}"
+    return f"none found in {workload.program}" if workload.program else "unknown without a command"
 
 
-def _consequence(plan: Plan) -> str:
+def _render_opaque(program: str) -> str:
+    return f"cannot determine which program {program} will run"
+
+
+def _render_binding(plan: Plan) -> str:
+    """Return how OpenMP threads are bound, and why they are bound in this way."""
     request = plan.request
     syntax = choose_syntax(request)
-    if syntax is not BindingSyntax.UNBOUND and not any(one.places for one in plan.placements):
-        return "no thread is bound, only the process"
+    has_places = any(placement.places for placement in plan.placements)
+    if syntax is not BindingSyntax.UNBOUND and not has_places:
+        return "only the process is bound, not its threads"
     if syntax is BindingSyntax.LIST:
-        return "KMP_AFFINITY lists the CPUs, since one more runtime would take OMP_PLACES for its own"
+        return "KMP_AFFINITY lists the CPUs, because a second runtime would read OMP_PLACES too"
     if syntax is BindingSyntax.UNBOUND:
-        fragile = find_fragile(request)
-        if request.bind is Bind.NONE or fragile is None:
-            return "no thread is bound, only the process"
-        older = fragile[0].name_before(fragile[0].facts.forks_safely_from)
-        return f"no places, with which a {older} crashes the children that it forks"
+        fork_unsafe = find_fork_unsafe(request)
+        if request.bind is Bind.NONE or fork_unsafe is None:
+            return "only the process is bound, not its threads"
+        runtime, _ = fork_unsafe
+        versions = runtime.render_versions_before(runtime.facts.forks_safely_from)
+        return f"no places, because with places forked children crash in {versions}"
     if request.bind is Bind.RANK:
-        return "one place with all CPUs of the rank suits every runtime"
+        return "one place with all CPUs of the rank, which works with every runtime"
     if request.bind is Bind.EXACT:
-        freed = ", KMP_AFFINITY=reset frees the initial thread after each region"
-        alone = ", and all threads of a second runtime that is loaded later are on its first CPU"
-        return "a place for each thread" + (freed if knows_reset(request) else "") + alone
-    return "workers have places of their own, the initial thread has all CPUs of the rank"
+        reset = ", KMP_AFFINITY=reset restores the mask of the initial thread after each region"
+        later = "; all threads of a second runtime that is loaded later run on the first CPU of the rank"
+        return "one place per thread" + (reset if may_support_reset(request) else "") + later
+    return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
 
 def _find_conflicts(plan: Plan) -> Iterator[str]:
-    """Yield what will not hold of the binding that is asked for."""
+    """Yield a warning for each part of the requested binding that will not hold."""
     request = plan.request
-    asked = request.omp_runtime
-    if not any(one.places for one in plan.placements):
+    requested = request.omp_runtime
+    if not any(placement.places for placement in plan.placements):
         return
-    sure = find_sure(request)
-    if asked and sure and all(one.library.family is not asked for one in sure):
-        there = f"{sure[0].library.kind.label} will be there ({tell_why(sure[0])})"
-        yield f"--omp-runtime says {asked}, but {there}"
-    if fragile := find_fragile(request):
-        runtime, version = fragile
+    certain = find_certain_runtimes(request)
+    if requested and certain and all(detected.library.family is not requested for detected in certain):
+        label, reason = certain[0].library.kind.label, explain_detection(certain[0])
+        yield f"--omp-runtime is {requested}, but {label} will be loaded ({reason})"
+    if fork_unsafe := find_fork_unsafe(request):
+        runtime, version = fork_unsafe
         yield (
-            f"{runtime.label} of {runtime.name_version(version)} crashes children that it forks when it has "
-            f"places, as with --bind {request.bind} (--bind rank gives it none)"
+            f"forked children will crash in {runtime.label} of {runtime.render_version(version)}, because "
+            f"--bind {request.bind} sets places (--bind rank sets none)"
         )
-    if request.bind is Bind.EXACT and any(len(one.cpus) > 1 for one in plan.placements):
+    if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
         yield from _find_narrowing(request, request.workload or Workload())
 
 
 def _find_overriding(plan: Plan) -> Iterator[str]:
-    """Yield the user's own variables by which threads would be bound otherwise than the plan says."""
-    binds = any(one.places for one in plan.placements)
+    """Yield a warning for each of the user's variables that overrides the binding of the plan."""
+    binds = any(placement.places for placement in plan.placements)
     for name, value in plan.request.own_variables:
         words = split_words(value)
-        given = f"{name}={value}, which --env or --keep-env gives to ranks,"
+        assignment = f"{name}={value} (from --env or --keep-env)"
         if name in CPU_LISTS or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
-            yield f"{given} may take threads out of the CPUs of their rank"
+            yield f"{assignment} may move threads off the CPUs of their rank"
         elif binds and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
-            yield f"{given} binds threads otherwise than this plan"
+            yield f"{assignment} will override the binding of this plan"
 
 
 def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
-    """Yield who finds itself on the first CPU of its rank, where each thread is to have a CPU of its own."""
+    """Yield a warning on threads that run on the first CPU of their rank with --bind exact.
+
+    A runtime narrows the initial thread to the first place, which has one CPU. Threads and processes that
+    it creates later inherit this CPU, and a second runtime finds no other.
+    """
     found = find_runtimes(request)
-    first = "on the first CPU of its rank"
+    remedy = "(--bind rank or thread avoids this)"
     if choose_syntax(request) is BindingSyntax.LIST:
-        if not knows_reset(request):
-            old = next(one for one in KMP_READERS if workload.has(one, how=How.PRELOADED))
-            older = old.name_before(old.facts.resets_from)
-            yield f"{older} leaves the initial thread, and all it creates, {first}"
+        if not may_support_reset(request):
+            preloaded = (
+                runtime for runtime in KMP_READERS if workload.has(runtime, method=DetectionMethod.PRELOADED)
+            )
+            runtime = next(preloaded)
+            older = runtime.render_versions_before(runtime.facts.resets_from)
+            yield (
+                f"{older} leaves the initial thread, and the threads and processes that it creates, "
+                "on the first CPU of the rank"
+            )
     elif workload.python and found:
-        runtime = found[0].kind.label
         yield (
-            f"--bind exact leaves the initial thread {first}, and with it all threads, child processes and "
-            f"further runtimes that a Python starts once {runtime} is loaded (--bind rank or thread does not)"
+            "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
+            f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
         )
-    elif len(found) == 1 and (pools := _find_pools(workload)) and not knows_reset(request):
+    elif len(found) == 1 and (pools := _find_pools(workload)) and not may_support_reset(request):
         yield (
-            f"--bind exact with {found[0].kind.label} and {pools[0].kind.label}: the threads of the latter "
-            f"will be {first} (--bind rank or thread avoids it)"
+            f"with --bind exact and {found[0].kind.label}, all threads of {pools[0].kind.label} will run "
+            f"on the first CPU of the rank {remedy}"
         )
     elif len(found) > 1:
         yield (
-            f"--bind exact with {' and '.join(one.kind.label for one in found)}: all threads of the one that "
-            f"starts second will be {first} (--bind rank or thread avoids it)"
+            f"--bind exact with {' and '.join(library.kind.label for library in found)}: all threads of the "
+            f"runtime that starts second will run on the first CPU of the rank {remedy}"
         )
     elif not found and workload.opaque:
-        who = workload.program or "the command"
         yield (
-            f"{who} does not tell what it runs: a Python, or a program with two OpenMP runtimes, would find "
-            f"most of its threads {first} by --bind exact (--omp-runtime says that there is one runtime only)"
+            f"{_render_opaque(workload.program or 'the command')}: with --bind exact, Python and programs "
+            "with two OpenMP runtimes run most threads on the first CPU of the rank (if it has one runtime "
+            "only, name it with --omp-runtime)"
         )
 
 
 def _find_pools(workload: Workload) -> list[Library]:
-    """Return the libraries with threads of their own that will be there, which is what a BLAS often has."""
-    sure = (one.library for one in workload.libraries if one.how is not How.AVAILABLE)
-    return [one for one in sure if one.kind.role is Role.BLAS]
+    """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
+    certain = (
+        detected.library
+        for detected in workload.libraries
+        if detected.method is not DetectionMethod.AVAILABLE
+    )
+    return [library for library in certain if library.kind.role is LibraryRole.BLAS]

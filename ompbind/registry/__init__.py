@@ -1,6 +1,6 @@
-"""Live runs of this machine: who holds which CPUs, for how long, and how others find out.
+"""Live runs of this machine: which run uses which CPUs, and how other runs are informed of it.
 
 Imports the base, procfs, `machine` and `planning`; `cli` plans under its lock, `inspection`
 reads it.
-To tell other runs one more fact: a field of `planning.occupancy.LiveRun`, and its line in the claim's text.
+To publish another fact about a run: a field of `planning.occupancy.LiveRun`, and its line in `claim_format`.
 """

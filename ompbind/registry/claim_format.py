@@ -1,48 +1,55 @@
-"""The text in which a run tells the others which CPUs it holds, a key and its value on each line.
+"""The text of a claim: a run with its CPUs, as lines of "key value".
 
-Any user may have written such a text, so it is believed only as far as it makes sense.
+    ompbind-run 1
+    run serve
+    pid 4711
+    held 0-7
+    rank 0 0-3
+    rank 1 4-7
+
+Any user can write claims: a text with an invalid field counts as no claim.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import CPUS
-from ompbind.planning.occupancy import Claimant, LiveRun
+from ompbind.machine.model import MAX_CPUS
+from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.text import tidy
 
 HEAD = "ompbind-run 1"
-"""The first line of every text, with the version of what follows."""
+"""The first line of every claim, with the version of the format."""
 
 TEXT_LIMIT = 1 << 18
-"""Bytes of the longest text: a rank on every CPU of the largest machine takes half of it."""
+"""The longest text, in bytes: twice what a rank on every CPU of the largest machine needs."""
 
 
-def make_live_run(plan: Plan, me: Claimant) -> LiveRun:
-    """Return what others are to know of the run that is about to start."""
-    if me.slot is None:
-        ranks = tuple((one.rank, one.cpuset) for one in plan.placements)
+def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
+    """Return the run that is about to start, as other runs will see it."""
+    if identity.placement_index is None:
+        ranks = tuple((placement.rank, placement.cpuset) for placement in plan.placements)
     else:
-        ranks = ((me.rank, plan.placements[me.slot].cpuset),)
+        ranks = ((identity.rank, plan.placements[identity.placement_index].cpuset),)
     return LiveRun(
-        run_id=tidy(me.run_id),
-        pid=me.pid,
-        uid=me.uid,
-        started=me.started,
+        run_id=tidy(identity.run_id),
+        pid=identity.pid,
+        uid=identity.uid,
+        started=identity.started,
         ranks=ranks,
-        held=plan.used | plan.reserved,
+        claimed=plan.used | plan.reserved,
         avoided=plan.avoided,
-        inside=tidy(me.inside),
-        pid_space=me.pid_space,
+        parent_run_id=tidy(identity.parent_run_id),
+        pid_space=identity.pid_space,
         bind=str(plan.request.bind),
     )
 
 
 def make_text(run: LiveRun) -> str:
-    """Write a run for others to read, a key and its value on each line.
+    """Return the text of a run.
 
-    Where that gets too long, which takes tens of thousands of ranks that share CPUs, no rank is told alone.
+    Lines for single ranks are left out if the text would be too long (tens of thousands of ranks).
     """
     head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
@@ -51,49 +58,49 @@ def make_text(run: LiveRun) -> str:
 
 
 def parse_text(text: str, uid: int) -> LiveRun | None:
-    """Read what the user `uid` has written; None for anything that is not a run."""
+    """Return the run in a text that the user `uid` has written; None if the text is not a valid claim."""
     head, *lines = text.split("\n")
     if head != HEAD or not text.endswith("\n"):
         return None
     pairs = [line.split(" ", 1) for line in lines if " " in line]
-    told = dict(pairs)
+    values = dict(pairs)
     try:
-        fields = {name: parse(told[key]) for key, (name, parse) in _FIELDS.items() if key in told}
-        ranks = tuple(_rank(value) for key, value in pairs if key == "rank")
+        fields = {name: parse(values[key]) for key, (name, parse) in _FIELDS.items() if key in values}
+        ranks = tuple(_parse_rank(value) for key, value in pairs if key == "rank")
         return LiveRun(uid=uid, ranks=ranks, **fields)
-    except (TypeError, ValueError):  # a field is missing, or makes no sense
+    except (TypeError, ValueError):  # a field is missing or invalid
         return None
 
 
-def _rank(text: str) -> tuple[int, CpuSet]:
+def _parse_rank(text: str) -> tuple[int, CpuSet]:
     number, _, cpus = text.partition(" ")
-    return _number(number), _cpus(cpus)
+    return _parse_number(number), _parse_cpus(cpus)
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ValueError(f"{text!r} is not a number")
     return int(text)
 
 
-def _cpus(text: str) -> CpuSet:
-    """Read a set as runs write it, which is without strides: some of these take long to read."""
+def _parse_cpus(text: str) -> CpuSet:
+    """Parse a set without strides: runs write none, and a short stride can name very many CPUs."""
     if ":" in text:
-        raise ValueError("a stride")
+        raise ValueError(f"{text!r} has a stride")
     cpus = CpuSet.from_list(text)
-    if cpus.bits.bit_length() > CPUS:
+    if cpus.bits.bit_length() > MAX_CPUS:
         raise ValueError("CPUs past the highest possible one")
     return cpus
 
 
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "run": ("run_id", lambda text: tidy(text or "?")),
-    "pid": ("pid", _number),
-    "pid_space": ("pid_space", _number),
-    "started": ("started", _number),
-    "inside": ("inside", tidy),
-    "held": ("held", _cpus),
-    "avoided": ("avoided", _cpus),
+    "pid": ("pid", _parse_number),
+    "pid_space": ("pid_space", _parse_number),
+    "started": ("started", _parse_number),
+    "inside": ("parent_run_id", tidy),
+    "held": ("claimed", _parse_cpus),
+    "avoided": ("avoided", _parse_cpus),
     "bind": ("bind", tidy),
 }
-"""The keys of lines other than those of ranks: the field of a run that each is, and how it is read."""
+"""Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""

@@ -1,4 +1,4 @@
-"""Variables of vLLM and SGLang: how they are read, what beats them, what ranks see; one more framework."""
+"""Variables of vLLM and SGLang: how they are read, what overrides them, what ranks get; a new framework."""
 
 import json
 
@@ -7,12 +7,17 @@ import pytest
 from click.testing import CliRunner
 
 from ompbind.cli.plan import plan as plan_verb
-from ompbind.compat.reading import fill_request, make_wishes, ranks_find, ranks_lose
+from ompbind.compat.reading import (
+    fill_request,
+    find_hidden_variables,
+    make_foreign_settings,
+    make_rank_variables,
+)
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.masks.mask import Word, parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, make_command, make_local_identities
+from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
@@ -79,8 +84,8 @@ def test_more_ranks_than_visible_nodes_share_cores_in_the_order_of_nodes():
 
 
 def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
-    (one,) = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=1, given=["strategy"])).placements
-    assert one.cpus == (4, 5, 6, 7, 0, 1, 2, 3)
+    (placement,) = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=1, given=["strategy"])).placements
+    assert placement.cpus == (4, 5, 6, 7, 0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -93,24 +98,24 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
         ("vllm", {BIND: "0-3|7-4"}, "7-4", "the range '7-4' is reversed"),
         ("vllm", {BIND: "0-3|7 - 4"}, "7 -", "the range '7-4' is reversed"),
         ("vllm", {BIND: "-1"}, "-", "negative"),
-        ("vllm", {BIND: "none"}, "none", "'none' is no word of vLLM"),
-        ("vllm", {BIND: "auto|0"}, "auto", "must stand alone"),
+        ("vllm", {BIND: "none"}, "none", "vLLM does not accept 'none'"),
+        ("vllm", {BIND: "auto|0"}, "auto", "cannot be combined with other items"),
         ("vllm", {RESERVE: " 1.5"}, "1.5", "'1.5' is not a number of cores"),
         ("vllm", {RESERVE: "-1"}, "-1", "'-1' is not a number of cores"),
-        ("vllm", {NODES: "1,x"}, "x", "'x' does not belong"),
-        ("vllm", {NODES: "1|0"}, "|", "does not belong"),
-        ("vllm", {NODES: "node:1"}, "n", "does not belong"),
+        ("vllm", {NODES: "1,x"}, "x", "'x' is not allowed in a list"),
+        ("vllm", {NODES: "1|0"}, "|", "is not allowed in a list"),
+        ("vllm", {NODES: "node:1"}, "n", "is not allowed in a list"),
         ("vllm", {NODES: "0-1,1"}, "1", "NUMA node 1 is named twice"),
         ("vllm", {NODES: "1,,0"}, ",", "an item is empty"),
         ("vllm", {NODES: "3-1"}, "3-1", "reversed"),
-        ("sglang", {SGLANG: "nobind"}, "nobind", "'nobind' is no word of SGLang"),
-        ("sglang", {SGLANG: "auto"}, "auto", "'auto' is no word of SGLang"),
+        ("sglang", {SGLANG: "nobind"}, "nobind", "SGLang does not accept 'nobind'"),
+        ("sglang", {SGLANG: "auto"}, "auto", "SGLang does not accept 'auto'"),
         ("sglang", {SGLANG: "0-3|4-"}, "", "a number is missing"),
     ],
 )
-def test_values_that_cannot_be_read_name_the_variable_and_mark_the_place(family, env, marked, message):
+def test_errors_name_the_variable_and_mark_the_position(family, env, marked, message):
     with pytest.raises(MaskError, match=message) as caught:
-        make_wishes(family, env)
+        make_foreign_settings(family, env)
     ((name, text),) = env.items()
     assert caught.value.message.startswith(f"{name}: ")
     assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
@@ -122,12 +127,12 @@ def test_values_that_cannot_be_read_name_the_variable_and_mark_the_place(family,
     [
         ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
         ({BIND: "0-3|3-4"}, 2, MaskError, "ranks 0 and 1 would both get CPU 3", f"{BIND}=0-3|3-4"),
-        ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "give -n 2"),
-        ({NODES: "1,7"}, 2, MaskError, "no node with number 7", f"{NODES}=1,7"),
+        ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "use -n 2"),
+        ({NODES: "1,7"}, 2, MaskError, "no node with OS number 7", f"{NODES}=1,7"),
         ({RESERVE: "4"}, 2, PlanError, "rank 0 would have no core left", f"{RESERVE}=4 is read as"),
     ],
 )
-def test_values_that_do_not_fit_the_machine_are_named_in_the_hint(env, ranks, error, message, hint):
+def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error, message, hint):
     with pytest.raises(error, match=message) as caught:
         make_plan(DUAL, wanted(env, ranks))
     assert hint in caught.value.hint
@@ -137,7 +142,7 @@ def test_values_that_do_not_fit_the_machine_are_named_in_the_hint(env, ranks, er
 
 def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
     machine = DUAL.replace(allowed=CpuSet([0, 1, 8, 9]))
-    with pytest.raises(MaskError, match="no CPU of NUMA node 1 is allowed here") as caught:
+    with pytest.raises(MaskError, match="no CPU of NUMA node 1 is allowed") as caught:
         make_plan(machine, wanted({NODES: "0,1"}))
     assert caught.value.span == (2, 3)
     assert lists(make_plan(machine, wanted({}))) == ["0", "1"]
@@ -155,11 +160,11 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
         ({RESERVE: "1"}, ["reserve_total"], "--reserve-total is given"),
         ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
         ({NODES: "1", BIND: "nobind"}, [], "ranks are not bound"),
-        ({NODES: "1", BIND: "0|4"}, [], "the mask says which CPUs"),
+        ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
         ({NODES: "1"}, ["strategy"], None),
     ],
 )
-def test_what_answers_the_same_question_beats_a_variable(env, given, reason):
+def test_options_override_variables(env, given, reason):
     made = wanted(env, given=given)
     name, value = next(iter(env.items()))
     untouched = Request(ranks=2).replace(
@@ -173,13 +178,13 @@ def test_what_answers_the_same_question_beats_a_variable(env, given, reason):
         assert not [text for text in made.compat_others if "not used" in text]
 
 
-def test_the_plan_tells_what_was_read_and_as_what():
+def test_notes_say_how_variables_were_read():
     made = make_plan(DUAL, wanted({RESERVE: "1", NODES: "1,0"}))
     assert [note.text for note in made.notes if note.code == "compat"] == [
-        f"{RESERVE}=1 is read as cores kept free of each rank (--reserve 1)",
+        f"{RESERVE}=1 is read as reserved cores per rank (--reserve 1)",
         f"{NODES}=1,0 is read as the NUMA nodes to use, in this order",
-        f"{BIND} is not set: one NUMA node for each rank (-s nodes)",
-        f"ranks find {BIND}=nobind, so that vLLM does not bind once more",
+        f"{BIND} is not set: one NUMA node per rank (-s nodes)",
+        f"ranks get {BIND}=nobind, so that vLLM does not bind threads again",
     ]
     assert not [note for note in made.notes if note.warning]
     assert wanted({BIND: "nobind"}).mask.word is Word.NONE
@@ -196,16 +201,21 @@ ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1"
         ("sglang", (SGLANG, ["4-7", "0-3"]), set()),
     ],
 )
-def test_ranks_find_what_makes_their_program_keep_their_cpus(family, found, lost):
+def test_ranks_get_values_that_keep_their_cpus(family, found, lost):
     made = make_plan(DUAL, Request(ranks=2, mask=parse_mask("4-7|0-3")))
-    job = Job(
-        argv=("x",), run_id="r", base=ENV, extra=ranks_find(family), consumed=ranks_lose(family), keep=True
+    spec = RunSpec(
+        argv=("x",),
+        run_id="r",
+        base=ENV,
+        extra=make_rank_variables(family),
+        consumed=find_hidden_variables(family),
+        keep=True,
     )
-    envs = [make_command(made, identity, job).env for identity in make_local_identities(made)]
+    envs = [make_command(made, identity, spec).env for identity in make_local_identities(made)]
     assert [env[found[0]] for env in envs] == found[1]
     assert {name for name in ENV if name not in envs[0]} == lost
-    mine = job.replace(extra=(*job.extra, (found[0], "mine")))
-    assert make_command(made, make_local_identities(made)[0], mine).env[found[0]] == "mine"
+    overridden = spec.replace(extra=(*spec.extra, (found[0], "mine")))
+    assert make_command(made, make_local_identities(made)[0], overridden).env[found[0]] == "mine"
 
 
 def shown(*args, env=None, **expected):
@@ -238,19 +248,19 @@ def shown(*args, env=None, **expected):
         (["--compat", "vllm", "-s", "cores"], {NODES: "1,0"}, ["4", "5"]),
     ],
 )
-def test_options_beat_their_variables_which_beat_compatibility(args, env, expected):
+def test_options_override_their_variables_which_override_compatibility(args, env, expected):
     ranks = shown(*args, env=env)["ranks"]
-    assert [str(CpuSet(one["cpus"])) for one in ranks] == expected
+    assert [str(CpuSet(rank["cpus"])) for rank in ranks] == expected
 
 
-def test_json_tells_the_family_and_the_nodes_and_what_ranks_see():
-    told = shown("--compat", "vllm", env={NODES: "1,0", RESERVE: "1"})
-    assert (told["request"]["compat"], told["request"]["nodes"], told["request"]["mask"]) == (
+def test_json_has_the_family_the_nodes_and_the_variables():
+    plan = shown("--compat", "vllm", env={NODES: "1,0", RESERVE: "1"})
+    assert (plan["request"]["compat"], plan["request"]["nodes"], plan["request"]["mask"]) == (
         "vllm",
         [1, 0],
         "auto",
     )
-    env = told["ranks"][0]["env"]
+    env = plan["ranks"][0]["env"]
     assert (env[BIND], env[NODES], env[RESERVE], env["OMP_PLACES"]) == ("nobind", None, None, "{4,5,6}")
     plain = shown(env={NODES: "1,0"})
     assert (plain["request"]["compat"], plain["request"]["nodes"]) == (None, [])
@@ -271,20 +281,20 @@ from ompbind.compat.table import FRAMEWORKS
 sys.modules["tgi"] = types.ModuleType("tgi")
 sys.modules["tgi"].FRAMEWORK = Framework(
     title="TGI", bind="TGI_CPUS", automatic="each", reserve="TGI_SPARE", inside="{cpus}",
-    effect="ranks find their own CPUs in TGI_CPUS",
+    effect="ranks get their CPUs in TGI_CPUS",
 )
 FRAMEWORKS["tgi"] = "tgi"
 """
 
 
 def test_a_framework_is_one_file_and_one_row():
-    assert "--compat [vllm|sglang|tgi]" in run_with(TOY, "plan", "--help")
+    assert "--compat [vllm|sglang|tgi]" in run_with(TOY, "plan", "--help-all")
     options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
-    told = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
-    assert " 0 3 3 0 4-6 7 1: all its CPUs 1 3 3 0 0-2 3 1: all its CPUs " in told
-    assert "TGI_CPUS=4-7|0-3 is read as the CPUs of ranks (-m)" in told
-    assert "ranks find their own CPUs in TGI_CPUS" in told
+    text = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
+    assert " 0 3 3 0 4-6 7 1 place: whole rank 1 3 3 0 0-2 3 1 place: whole rank " in text
+    assert "TGI_CPUS=4-7|0-3 is read as the CPUs of ranks (-m)" in text
+    assert "ranks get their CPUs in TGI_CPUS" in text
     sh = run_with(TOY, "plan", *options, "--format", "sh", "--rank", "1", TGI_CPUS="4-7|0-3", TGI_SPARE="1")
     assert "export TGI_CPUS=0-2" in sh
     assert "unset TGI_SPARE" in sh
-    assert "TGI_CPUS: 'none' is no word of TGI" in run_with(TOY, "plan", *options, TGI_CPUS="none")
+    assert "TGI_CPUS: TGI does not accept 'none'" in run_with(TOY, "plan", *options, TGI_CPUS="none")

@@ -1,4 +1,4 @@
-"""Launchers: the rank that their variables name, and one that is added; live/test_exec.py runs them."""
+"""Launchers: the rank in their variables, and a launcher that is added; live/test_exec.py runs them."""
 
 import pytest
 
@@ -25,19 +25,19 @@ FLUX = {"FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4"}
         ({**FLUX, "FLUX_JOB_NNODES": "0"}, 0),
     ],
 )
-def test_ranks_of_this_machine_are_counted_where_the_launcher_says_so(env, local_size):
+def test_the_number_of_local_ranks_is_read_if_the_launcher_sets_it(env, local_size):
     assert find_launcher(env, 1).identity.local_size == local_size
 
 
 def test_a_launcher_needs_its_rank_and_its_local_rank():
     assert find_launcher({}, 1) is None
-    for one in LAUNCHERS:
-        assert find_launcher({one.rank: "0"}, 1) is None
-        with pytest.raises(RequestError, match=one.size):
-            find_launcher({one.rank: "0", one.local_rank: "0"}, 1)
+    for launcher in LAUNCHERS:
+        assert find_launcher({launcher.rank: "0"}, 1) is None
+        with pytest.raises(RequestError, match=launcher.size):
+            find_launcher({launcher.rank: "0", launcher.local_rank: "0"}, 1)
 
 
-def test_without_a_name_of_the_job_the_parent_names_it():
+def test_the_parent_identifies_a_job_without_an_identifier():
     env = {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
     assert find_launcher(env, 77).run_id == "mpich-77"
     assert find_launcher({**env, "PMI_JOBID": "a/b"}, 77).run_id == "mpich-a_b"
@@ -61,10 +61,10 @@ table.LAUNCHERS = (PALS, *table.LAUNCHERS)
 
 
 def test_a_launcher_is_one_file_and_one_row():
-    told = run_with(TOY, "exec", "--help")
-    assert "inside an engine: PALS, Open MPI, MPICH, Flux, torchrun, Slurm." in told
-    assert "Four ranks of PALS: aprun -n 4 ompbind exec -- ./app" in told
-    assert "known engines are PALS, Open MPI," in run_with(TOY, "exec", "-n", "2", "--", "true")
+    text = run_with(TOY, "exec", "--help")
+    assert "that a launcher started: PALS, Open MPI, MPICH, Flux, torchrun, Slurm." in text
+    assert "aprun -n 4 ompbind exec -- ./app Four ranks of PALS" in text
+    assert "or use one of PALS, Open MPI," in run_with(TOY, "exec", "-n", "2", "--", "true")
     env = {
         "PALS_RANKID": "5",
         "PALS_SIZE": "6",

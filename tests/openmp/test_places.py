@@ -1,4 +1,4 @@
-"""Places as text: only what every runtime reads, and read again as far as it is that."""
+"""The text of places: every runtime reads it in the same way, and ompbind reads it back."""
 
 import re
 
@@ -11,8 +11,8 @@ from ompbind.openmp.places import TEXT_LIMIT, parse_places, places_text
 
 
 @given(st.lists(st.sets(st.integers(0, 4095), min_size=1), min_size=1, max_size=300))
-def test_place_text_is_short_and_says_what_it_should(sets):
-    places = [CpuSet(one) for one in sets]
+def test_the_text_of_places_is_short_and_correct(sets):
+    places = [CpuSet(cpus) for cpus in sets]
     text = places_text(places)
     if text is None:
         assert sum(len(list(place.runs())) for place in places) > TEXT_LIMIT // 14
@@ -23,7 +23,7 @@ def test_place_text_is_short_and_says_what_it_should(sets):
 
 
 def _numbers(text):
-    """Read a place as the OpenMP specification says: numbers, or start:length."""
+    """Parse a place as the OpenMP specification defines it: numbers, or start:length."""
     found = []
     for item in text.split(","):
         start, _, length = item.partition(":")
@@ -40,12 +40,12 @@ SETS = st.lists(st.sets(st.integers(0, 200), min_size=1).map(CpuSet), min_size=1
 
 
 @given(SETS)
-def test_places_that_are_written_can_be_read(places):
+def test_written_places_can_be_read(places):
     assert parse_places(places_text(places)) == tuple(places)
 
 
 @pytest.mark.parametrize(
     "text", ["", "cores", "0,1", "{0-3}", "{0}:4", "{0},!{1}", "{a}", "{0:2:4}", "{99999999}"]
 )
-def test_other_forms_of_places_are_not_guessed(text):
+def test_other_forms_of_places_are_not_read(text):
     assert parse_places(text) is None

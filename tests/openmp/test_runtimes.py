@@ -1,4 +1,4 @@
-"""One row is all that an OpenMP runtime takes: with it in a copy of the package, each verb knows it."""
+"""A new OpenMP runtime needs one row only: with the row in a copy of the package, all verbs know it."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind.openmp.runtimes import OmpRuntime, find_ending, find_intercepting
+from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair, find_intercepting_pair
 from tests.elves import make_elf
 from tests.live.conftest import clean_environment
 
@@ -22,52 +22,52 @@ ROW = """
             plugins=("libtoyomp-plugin",),
             sonames=("libtoyomp.so.7",),
             packages="toy-openmp (nowhere)",
-            folders=("{folder}/toys-*",),
-            clears=("TOY_AFFINITY", "TOY_LIST"),
+            directories=("{directory}/toys-*",),
+            cleared=("TOY_AFFINITY", "TOY_LIST"),
             cpu_list="TOY_LIST",
             places_limit=3000,
             project="Toys",
-            version_folder="toys-",
+            version_directory="toys-",
             version_names=(("toy_new", 3), ("toy", 2)),
             forks_safely_from=3,
             narrows_at_load=True,
             not_preloaded_with=("intel",),
-            ends_beside=("gomp",),
-            end_message="no two toys",
+            aborts_with=("gomp",),
+            abort_message="no two toys",
         ),
     )
 """
 FIRST = "\n    GOMP = ("
-"""The first row. The toy comes before it: it names rows that come later, all others name earlier ones."""
+"""The first row. The toy is inserted before it, as it names later rows; other rows name earlier rows."""
 
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory):
-    """A folder with libraries, programs that need them, and an ompbind whose table has the row of a toy."""
-    folder = tmp_path_factory.mktemp("toys")
-    shutil.copytree(Path(ompbind.__file__).parent, folder / "house/ompbind")
-    table = folder / "house/ompbind/openmp/runtimes.py"
+    """A directory with libraries, programs that need them, and a copy of ompbind with the row of the toy."""
+    directory = tmp_path_factory.mktemp("toys")
+    shutil.copytree(Path(ompbind.__file__).parent, directory / "copy/ompbind")
+    table = directory / "copy/ompbind/openmp/runtimes.py"
     source = table.read_text()
     assert source.count(FIRST) == 1
-    table.write_text(source.replace(FIRST, ROW.format(folder=folder) + FIRST))
+    table.write_text(source.replace(FIRST, ROW.format(directory=directory) + FIRST))
     for name, names in {
         "toys-2/libtoyomp.so.7": [],
         "lib/libtoyomp.so.7": ["toy"],
         "lib/libgomp.so.1": [],
         "lib/libiomp5.so": [],
     }.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(make_elf(names=names))
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(make_elf(names=names))
     for name, needed in {"app": ["libtoyomp.so.7"], "both": ["libtoyomp.so.7", "libgomp.so.1"]}.items():
-        (folder / name).write_bytes(make_elf(needed, folders="$ORIGIN/lib"))
-        (folder / name).chmod(0o755)
-    return folder
+        (directory / name).write_bytes(make_elf(needed, runpath="$ORIGIN/lib"))
+        (directory / name).chmod(0o755)
+    return directory
 
 
 @pytest.fixture
 def run(toys):
     def run(*argv, **env):
-        settings = {"PYTHONPATH": str(toys / "house"), "COLUMNS": "200", "LD_LIBRARY_PATH": str(toys / "lib")}
+        settings = {"PYTHONPATH": str(toys / "copy"), "COLUMNS": "200", "LD_LIBRARY_PATH": str(toys / "lib")}
         return subprocess.run(
             [sys.executable, "-P", *argv],
             env=clean_environment(**settings, **env),
@@ -84,20 +84,20 @@ def plan(run, *argv, **env):
     return " ".join(done.stderr.split()) if done.returncode else json.loads(done.stdout)
 
 
-def test_help_offers_it(run):
-    told = " ".join(run("-m", "ompbind", "plan", "--help").stdout.split())
-    assert "auto (its files tell), toy, gomp, llvm, intel." in told
-    assert "tcmalloc, jemalloc, mimalloc, iomp, omp, gomp, plaything, or a path" in told
+def test_help_lists_it(run):
+    text = " ".join(run("-m", "ompbind", "plan", "--help-all").stdout.split())
+    assert "auto (default; detected from its files), toy, gomp, llvm, intel" in text
+    assert "tcmalloc, jemalloc, mimalloc, iomp, omp, gomp, plaything" in text
 
 
-def test_it_is_known_by_its_files_and_the_probe_looks_for_them(run, toys):
+def test_its_files_are_detected_and_probe_searches_for_them(run, toys):
     code = """if True:
         import sys
         from ompbind.openmp.places import TEXT_LIMIT
         from ompbind.probe.libraries import find_candidates, name_runtime
         from ompbind.programs.library_search import identify_library
         libraries = [identify_library(path) for path in sys.argv[1:3]]
-        print(*(f"{one.kind.name} {one.family} {one.version}" for one in libraries))
+        print(*(f"{found.kind.name} {found.family} {found.version}" for found in libraries))
         print(name_runtime("/x/libtoyomp-0a1b.so.7.0"), name_runtime("/x/libtoyomp-plugin-x.so"), TEXT_LIMIT)
         print(*find_candidates({}))
     """
@@ -108,12 +108,12 @@ def test_it_is_known_by_its_files_and_the_probe_looks_for_them(run, toys):
     assert {"libtoyomp.so.7", f"{toys}/toys-2/libtoyomp.so.7"} < set(candidates.split())
 
 
-def test_its_variables_are_cleared_and_told(run):
+def test_its_variables_are_removed_and_warned_about(run):
     made = plan(run, "--omp-runtime", "toy", "--env", "TOY_LIST=0", "--format", "json")
     assert made["ranks"][0]["env"]["TOY_AFFINITY"] is None
     notes = {note["code"]: note["text"] for note in made["notes"]}
-    assert notes["omp-runtime"].startswith("OpenMP runtime: libtoyomp, as --omp-runtime says")
-    assert notes["omp-runtime-conflict"].startswith("TOY_LIST=0, which --env or --keep-env gives to ranks")
+    assert notes["omp-runtime"].startswith("OpenMP runtime: libtoyomp (--omp-runtime)")
+    assert notes["omp-runtime-conflict"].startswith("TOY_LIST=0 (from --env or --keep-env)")
 
 
 def test_inspect_reads_its_variables(run):
@@ -124,37 +124,37 @@ def test_inspect_reads_its_variables(run):
     assert run("-c", code).stdout.split() == ["True", "False"]
 
 
-def test_it_is_bound_as_its_version_bears(run, toys):
+def test_it_is_bound_as_its_version_allows(run, toys):
     made = plan(run, "--format", "json", "--", str(toys / "app"))
-    (told,) = (note["text"] for note in made["notes"] if note["code"] == "omp-runtime")
-    assert told == (
-        "OpenMP runtime: libtoyomp of Toys 2 (app needs it); "
-        "no places, with which a libtoyomp before Toys 3 crashes the children that it forks"
+    (text,) = (note["text"] for note in made["notes"] if note["code"] == "omp-runtime")
+    assert text == (
+        "OpenMP runtime: libtoyomp of Toys 2 (needed by app); "
+        "no places, because with places forked children crash in libtoyomp before Toys 3"
     )
     assert made["ranks"][0]["env"]["OMP_PROC_BIND"] == "false"
 
 
-def test_what_it_cannot_be_with_is_refused(run, toys):
+def test_conflicting_runtimes_are_refused(run, toys):
     refused = plan(run, "--", str(toys / "both"))
-    assert "libtoyomp and libgomp in one process end it (no two toys)" in refused
+    assert "a process that loads libtoyomp and libgomp aborts (no two toys)" in refused
     refused = plan(run, "--preload", "plaything,iomp", "--", str(toys / "app"))
     assert "libtoyomp and libiomp5 are preloaded together" in refused
 
 
-def test_doctor_tells_of_it(run, toys):
+def test_doctor_reports_its_conflicts(run, toys):
     done = run("-m", "ompbind", "doctor", "--format", "json", "--", str(toys / "both"))
-    found = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "runtimes"]
-    words = [f"{one['found']}: {one.get('why')}" for one in found]
-    assert any("ended by the second one (no two toys)" in one for one in words)
-    assert any("crash when OMP_PLACES names CPUs (before Toys 3)" in one for one in words)
+    issues = [issue for issue in json.loads(done.stdout)["findings"] if issue["check"] == "runtimes"]
+    texts = [f"{issue['found']}: {issue.get('why')}" for issue in issues]
+    assert any("the second runtime aborts it (no two toys)" in text for text in texts)
+    assert any("crash if OMP_PLACES names CPUs (before Toys 3)" in text for text in texts)
 
 
-def test_each_pair_is_looked_at_from_both_sides():
+def test_a_conflict_is_found_from_the_row_of_either_runtime():
     every = set(OmpRuntime)
-    assert find_intercepting(every) == (OmpRuntime.GOMP, OmpRuntime.LLVM)
-    assert find_ending(every) == (OmpRuntime.LLVM, OmpRuntime.INTEL, "OMP: Error #15")
-    assert find_ending({OmpRuntime.GOMP, OmpRuntime.INTEL, None}) is None
-    assert find_intercepting({OmpRuntime.LLVM, OmpRuntime.INTEL}) is None
+    assert find_intercepting_pair(every) == (OmpRuntime.GOMP, OmpRuntime.LLVM)
+    assert find_aborting_pair(every) == (OmpRuntime.LLVM, OmpRuntime.INTEL, "OMP: Error #15")
+    assert find_aborting_pair({OmpRuntime.GOMP, OmpRuntime.INTEL, None}) is None
+    assert find_intercepting_pair({OmpRuntime.LLVM, OmpRuntime.INTEL}) is None
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_versions_differ(runtime, version, resets, forks):
     assert (runtime.resets(version), runtime.forks_safely(version)) == (resets, forks)
 
 
-def test_words_of_the_command_line_are_rows():
-    assert [str(one) for one in OmpRuntime] == ["gomp", "llvm", "intel"]
+def test_each_row_is_a_value_of_the_option():
+    assert [str(runtime) for runtime in OmpRuntime] == ["gomp", "llvm", "intel"]
     assert OmpRuntime("llvm") is OmpRuntime.LLVM
     assert not OmpRuntime.INTEL.runs_on("aarch64")

@@ -1,9 +1,9 @@
-"""Placements as variables: only text that every runtime reads, nothing that beats it left in place."""
+"""The binding as variables: every runtime reads them, and variables that override them are removed."""
 
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.binding import Bind, Binding, ProcBind
 from ompbind.openmp.places import make_places
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, find_inherited, make_openmp_variables
 
@@ -13,7 +13,7 @@ CORES = tuple(CpuSet((cpu, cpu + 8)) for cpu in CPUS)
 
 
 def variables(cpus=CPUS, bind=Bind.RANK, **binding):
-    return make_openmp_variables(cpus, make_places(cpus, CORES, bind), 4, bind=bind, **binding)
+    return make_openmp_variables(cpus, make_places(cpus, CORES, bind), 4, Binding(mode=bind, **binding))
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def variables(cpus=CPUS, bind=Bind.RANK, **binding):
         ({"bind": Bind.NONE}, None, "false"),
     ],
 )
-def test_places_and_binding_belong_together(options, places, proc_bind):
+def test_places_and_proc_bind_are_set_together(options, places, proc_bind):
     made = variables(**options)
     assert (made["OMP_PLACES"], made["OMP_PROC_BIND"]) == (places, proc_bind)
 
 
-def test_every_pool_is_told_its_threads_and_every_rival_is_cleared():
+def test_every_pool_gets_its_threads_and_overriding_variables_are_removed():
     made = variables()
     assert {made[name] for name in THREAD_COUNTS} == {"4"}
     assert {name for name, value in made.items() if value is None} == set(DEFEATING) - {
@@ -46,8 +46,8 @@ def test_every_pool_is_told_its_threads_and_every_rival_is_cleared():
     assert "" not in made.values()
 
 
-def test_the_variables_that_measured_runtimes_need_are_among_them():
-    told = {
+def test_variables_that_are_known_from_measurements_are_included():
+    counts = {
         "OMP_NUM_THREADS",
         "MKL_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
@@ -58,11 +58,11 @@ def test_the_variables_that_measured_runtimes_need_are_among_them():
         "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_TOPOLOGY_METHOD", "KMP_ALL_THREADS",
         "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
     }  # fmt: skip
-    assert told <= set(THREAD_COUNTS)
+    assert counts <= set(THREAD_COUNTS)
     assert cleared <= set(DEFEATING)
 
 
-def test_only_what_changes_is_news():
+def test_only_changed_variables_are_reported():
     base = {"OMP_NUM_THREADS": "4", "GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "9", "HOME": "/"}
     found = find_inherited(base, variables())
     assert list(found.items()) == [("GOMP_CPU_AFFINITY", None), ("MKL_NUM_THREADS", "4")]

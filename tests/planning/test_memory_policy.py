@@ -1,4 +1,4 @@
-"""Memory policies: who gets which, and what is said of it."""
+"""Memory policies: which policy each rank gets, and the notes on it."""
 
 import json
 import re
@@ -8,8 +8,8 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
-from ompbind.machine.model import with_nearest
-from ompbind.machine.sources.ompbind_json import make_described
+from ompbind.machine.model import add_nearest_nodes
+from ompbind.machine.sources.ompbind_json import make_machine_from_json
 from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import MemoryPolicy
@@ -31,10 +31,10 @@ def planned(machine=DUAL, mask=None, **options):
 
 
 def policies(plan):
-    return [one.memory.kernel_text if one.memory else None for one in plan.placements]
+    return [placement.memory.kernel_text if placement.memory else None for placement in plan.placements]
 
 
-def told(plan):
+def memory_notes(plan):
     return {note.code: note for note in plan.notes if note.code.startswith("memory")}
 
 
@@ -57,10 +57,11 @@ def test_ranks_have_the_nodes_of_their_cpus(options, expected):
 
 
 def test_the_first_node_has_the_most_cpus():
-    (one,) = planned(mask="3-6", ranks=1, memory=MemoryMode.PREFERRED).placements
-    assert (one.memory.nodes, one.memory.first, one.memory.narrowed.kernel_text) == ((0, 1), 1, "prefer:1")
-    (one,) = planned(mask="2-5", ranks=1).placements
-    assert one.memory.first == 0
+    (placement,) = planned(mask="3-6", ranks=1, memory=MemoryMode.PREFERRED).placements
+    memory = placement.memory
+    assert (memory.nodes, memory.first, memory.first_node_only.kernel_text) == ((0, 1), 1, "prefer:1")
+    (placement,) = planned(mask="2-5", ranks=1).placements
+    assert placement.memory.first == 0
 
 
 def without_memory(*numbers):
@@ -70,7 +71,7 @@ def without_memory(*numbers):
         else node
         for node in DUAL.nodes
     ]
-    return DUAL.replace(nodes=with_nearest(nodes, {}))
+    return DUAL.replace(nodes=add_nearest_nodes(nodes, {}))
 
 
 @pytest.mark.parametrize(
@@ -83,28 +84,30 @@ def without_memory(*numbers):
             DUAL,
             {"memory": MemoryMode.INTERLEAVE},
             ["interleave:0", "interleave:1"],
-            {"memory-single": "memory of ranks 0-1 comes from one NUMA node: there is nothing"},
+            {"memory-single": "nothing to interleave for ranks 0-1: the memory of each comes from one NUMA"},
         ),
         (
             without_memory(1),
             {},
             ["bind:0", "bind:0"],
-            {"memory-nearest": "NUMA node 1 without memory: that of rank 1 comes from the nearest"},
+            {"memory-nearest": "NUMA node 1 has no memory: memory of rank 1 comes from the nearest"},
         ),
         (
             DUAL.replace(memory_allowed=CpuSet((0, 7))),
             {},
             ["bind:0", None],
-            {"memory-unset": "no --memory bind for rank 1: memory of NUMA node 1 is not allowed"},
+            {"memory-unset": "--memory bind will not be set for rank 1: memory of NUMA node 1 is not"},
         ),
         (
             DUAL.replace(memory_allowed=CpuSet((1,))),
             {"ranks": 1},
             ["bind:1"],
-            {"memory-limited": "node 0 is not allowed here (cpuset.mems: 1): none from there for rank 0"},
+            {"memory-limited": "node 0 is not allowed (cpuset.mems: 1): it is not used for rank 0"},
         ),
         (
-            DUAL.replace(nodes=(), domains=tuple(one for one in DUAL.domains if one.level != "node")),
+            DUAL.replace(
+                nodes=(), domains=tuple(domain for domain in DUAL.domains if domain.level != "node")
+            ),
             {},
             [None, None],
             {"memory-unset": "ranks 0-1: no NUMA node with memory is known"},
@@ -117,22 +120,22 @@ def without_memory(*numbers):
         ),
     ],
 )
-def test_what_is_decided_is_told(machine, options, expected, codes):
+def test_notes_explain_the_policies(machine, options, expected, codes):
     plan = planned(machine, **options)
     assert policies(plan) == expected
-    notes = told(plan)
+    notes = memory_notes(plan)
     assert set(notes) == set(codes)
     assert all(text in notes[code].text for code, text in codes.items())
-    less = {"memory-unset", "memory-limited"}
-    assert {code for code, note in notes.items() if note.warning} == less & set(codes)
-    if less & set(codes):
+    warnings = {"memory-unset", "memory-limited"} & set(codes)
+    assert {code for code, note in notes.items() if note.warning} == warnings
+    if warnings:
         with pytest.raises(PlanError, match="memory"):
             planned(machine, strict=True, **options)
     else:
         assert policies(planned(machine, strict=True, **options)) == expected
 
 
-def test_tables_and_json_have_policies_only_where_they_are_asked_for():
+def test_tables_and_json_have_policies_only_if_they_are_requested():
     assert "bind 1" in render_plan(planned())
     assert "memory" not in render_plan(planned(memory=MemoryMode.LOCAL)).replace("memory of", "")
     ranks = plan_record(planned(ranks=1), [{}])["ranks"]
@@ -165,7 +168,7 @@ def test_tables_and_json_have_policies_only_where_they_are_asked_for():
         ("rankfile", {"memory": MemoryMode.PREFERRED}, None),
     ],
 )
-def test_other_launchers_are_told_what_they_know(name, options, expected):
+def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
     plan = planned(**options)
     render = FORMATS[name].load()
     taken = [[{} for _ in plan.placements]] if FORMATS[name].takes == "variables" else []
@@ -176,7 +179,7 @@ def test_other_launchers_are_told_what_they_know(name, options, expected):
             render(plan, *taken)
 
 
-def test_without_a_policy_numactl_is_told_nothing_of_memory():
+def test_without_a_policy_numactl_gets_no_memory_option():
     plan = planned(DUAL.replace(memory_allowed=CpuSet((0,))))
     assert render_numactl(plan).splitlines()[1] == "numactl --physcpubind=4-7"
 
@@ -190,7 +193,7 @@ def test_without_a_policy_numactl_is_told_nothing_of_memory():
         (MemoryMode.INTERLEAVE, (3,), 3),
     ],
 )
-def test_modes_are_numbers_of_the_kernel(mode, nodes, number):
+def test_modes_have_the_numbers_of_the_kernel(mode, nodes, number):
     assert MemoryPolicy(mode=mode, nodes=nodes, first=nodes[0]).kernel_mode == number
 
 
@@ -202,21 +205,21 @@ def test_modes_are_numbers_of_the_kernel(mode, nodes, number):
         ({"cpuset.mems.effective": "\n", "cpuset.mems": "0\n"}, CpuSet((0,))),
     ],
 )
-def test_recordings_tell_what_memory_a_cpuset_allows(tmp_path, files, expected):
+def test_recordings_have_the_memory_that_a_cpuset_allows(tmp_path, files, expected):
     groups = {
         "proc/self/cgroup": "0::/pod\n",
         "proc/self/mountinfo": "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-        "proc/self/status": "Mems_allowed_list:\t0\n",  # of the process that recorded, whoever that was
+        "proc/self/status": "Mems_allowed_list:\t0\n",  # of the process that made the recording
         **{f"sys/fs/cgroup/pod/{name}": text for name, text in files.items()},
     }
     tree = write_tree(tmp_path / "machine", Shape(packages=2, cores=4), groups)
     machine = read_machine(str(tree))
     assert machine.memory_allowed == expected
-    again = make_described(json.loads(render_json(machine)), machine.source)
+    again = make_machine_from_json(json.loads(render_json(machine)), machine.source)
     assert again == machine
 
 
-def test_a_live_machine_tells_what_memory_this_process_may_use():
+def test_a_live_machine_has_the_memory_that_this_process_may_use():
     status = Path("/proc/self/status").read_text()
-    told_here = re.search(r"^Mems_allowed_list:\s*(\S+)$", status, re.MULTILINE)
-    assert read_machine().memory_allowed == (CpuSet.from_list(told_here[1]) if told_here else None)
+    found = re.search(r"^Mems_allowed_list:\s*(\S+)$", status, re.MULTILINE)
+    assert read_machine().memory_allowed == (CpuSet.from_list(found[1]) if found else None)

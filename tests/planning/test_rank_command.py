@@ -1,4 +1,4 @@
-"""What every rank is started with."""
+"""The command and the environment of each rank."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 
 import ompbind
 from ompbind.errors import RequestError
-from ompbind.execution.outcome import Exited, Outcome, describe, exit_code
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
-    Job,
+    RunSpec,
     find_changed,
     make_command,
     make_local_identities,
@@ -24,14 +24,14 @@ from tests.machines import Shape, make_machine
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 
 
-def commands(base=None, **job):
+def commands(base=None, **spec):
     request = Request(ranks=2, reserve=1)
     plan = make_plan(DUAL, request)
-    made = Job(argv=("app", "-x"), run_id="r1", base=base or {}, **job)
+    made = RunSpec(argv=("app", "-x"), run_id="r1", base=base or {}, **spec)
     return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
 
 
-def test_every_rank_is_told_who_it_is():
+def test_every_rank_gets_its_numbers():
     env = commands()[1].env
     assert {name: env[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {
         "RANK": "1",
@@ -50,13 +50,13 @@ PACKAGE = Path(ompbind.__file__).parent
 NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|CPUS|RESERVED_CPUS|WORKER_NAME))["']""")
 
 
-def test_the_names_of_these_variables_have_one_home():
+def test_the_names_of_these_variables_are_defined_once():
     found = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
     named = {name: set(NAMES.findall(text)) for name, text in found.items() if NAMES.search(text)}
-    home = named.pop("planning/rank_variables.py")
-    assert home == {name for name in commands()[0].env if name.startswith("OMPBIND_")}
-    assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which can import nothing
-    assert named["shims/sitecustomize.py"] < home
+    defined = named.pop("planning/rank_variables.py")
+    assert defined == {name for name in commands()[0].env if name.startswith("OMPBIND_")}
+    assert named == {"shims/sitecustomize.py": {"OMPBIND_RANK"}}  # which cannot import ompbind
+    assert named["shims/sitecustomize.py"] < defined
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_rank_of_an_environment(env, run_id, rank):
     assert find_rank(env, run_id) == rank
 
 
-def test_environments_are_fresh_and_the_base_is_untouched():
+def test_each_rank_has_its_own_environment_and_the_base_stays():
     base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin"}
     first, second = commands(base)
     assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin"}
@@ -86,7 +86,7 @@ def test_environments_are_fresh_and_the_base_is_untouched():
     assert (first.argv, str(first.cpus), str(second.cpus)) == (("app", "-x"), "0-2", "4-6")
 
 
-def test_keeping_the_environment_leaves_what_it_has_and_adds_the_rest():
+def test_keep_env_keeps_inherited_variables_and_adds_the_others():
     env = commands({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, keep=True)[0].env
     assert (env["OMP_NUM_THREADS"], env["KMP_AFFINITY"]) == ("9", "none")
     assert env["OMP_PLACES"] == "{0,1,2}"
@@ -99,7 +99,7 @@ def test_places_and_binding_are_kept_or_set_together(kept):
     assert {name: env[name] for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env} == kept
 
 
-def test_options_given_by_variables_are_not_for_ranks():
+def test_variables_with_options_are_removed_from_ranks():
     assert "OMPBIND_MASK" not in commands({"OMPBIND_MASK": "0"}, consumed=("OMPBIND_MASK",))[0].env
 
 
@@ -117,12 +117,12 @@ def test_options_given_by_variables_are_not_for_ranks():
     ],
 )
 @pytest.mark.parametrize("keep", [False, True])
-def test_freezing_puts_a_folder_before_those_of_the_user(base, extra, path, keep):
+def test_freezing_puts_its_directory_first_in_pythonpath(base, extra, path, keep):
     assert commands(base, extra=extra, keep=keep, freeze="/f")[1].env["PYTHONPATH"] == path
     assert commands(base, keep=keep)[1].env.get("PYTHONPATH") == base.get("PYTHONPATH")
 
 
-def test_values_are_filled_in_and_other_braces_stay():
+def test_placeholders_are_replaced_and_other_braces_stay():
     extra = (
         ("PORT", "800{rank}"),
         ("J", '{"a": {size}}'),
@@ -133,27 +133,29 @@ def test_values_are_filled_in_and_other_braces_stay():
     assert (env["PORT"], env["J"], env["C"], env["RANK"]) == ("8001", '{"a": 2}', "4-6 r1 1", "x")
 
 
-def test_order_of_cpus_is_published_when_it_is_not_that_of_numbers():
+def test_the_order_of_cpus_is_published_if_it_is_not_rising():
     plan = make_plan(DUAL, Request(mask=parse_mask("3,1")))
     (identity,) = make_local_identities(plan)
-    env = make_command(plan, identity, Job(argv=("a",), run_id="r", base={}, extra=(("C", "{cpus}"),))).env
+    env = make_command(
+        plan, identity, RunSpec(argv=("a",), run_id="r", base={}, extra=(("C", "{cpus}"),))
+    ).env
     assert (env["OMPBIND_CPUS"], env["C"]) == ("3,1", "3,1")
 
 
-def test_machines_that_cannot_bind_confine_nothing():
+def test_without_binding_no_affinity_mask_is_set():
     plan = make_plan(DUAL.replace(bindable=False), Request())
-    command = make_command(plan, make_local_identities(plan)[0], Job(argv=("a",), run_id="r", base={}))
+    command = make_command(plan, make_local_identities(plan)[0], RunSpec(argv=("a",), run_id="r", base={}))
     assert command.cpus is None
     assert command.env["OMP_PROC_BIND"] == "false"
     assert "OMP_PLACES" not in command.env
 
 
-def test_inherited_words_of_another_run_are_no_news():
+def test_variables_of_an_outer_run_are_not_reported_as_changed():
     plan = make_plan(DUAL, Request())
     base = {"OMP_PLACES": "{7}"}
-    assert find_changed(plan, Job(argv=("a",), run_id="r", base=base))
-    assert not find_changed(plan, Job(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
-    assert not find_changed(plan, Job(argv=("a",), run_id="r", base=base, keep=True))
+    assert find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
+    assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
+    assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep=True))
 
 
 @pytest.mark.parametrize(("text", "pair"), [("A=1", ("A", "1")), ("A=", ("A", "")), ("A=b=c", ("A", "b=c"))])
@@ -162,22 +164,22 @@ def test_assignments(text, pair):
 
 
 @pytest.mark.parametrize("text", ["A", "=1", "", "A=\0"])
-def test_no_assignments(text):
+def test_text_that_is_not_an_assignment_is_refused(text):
     with pytest.raises(RequestError):
         parse_assignment(text)
 
 
-def ended(rank, code=None, signal=None):
-    return Exited(rank=rank, pid=100 + rank, code=code, signal=signal)
+def make_exit(rank, code=None, signal=None):
+    return RankExit(rank=rank, pid=100 + rank, code=code, signal=signal)
 
 
 @pytest.mark.parametrize(
     ("exits", "code"),
     [
         ([], 0),
-        ([ended(0, 0), ended(1, 0)], 0),
-        ([ended(1, 0), ended(0, 3), ended(2, 4)], 3),
-        ([ended(0, signal=9), ended(1, 1)], 137),
+        ([make_exit(0, 0), make_exit(1, 0)], 0),
+        ([make_exit(1, 0), make_exit(0, 3), make_exit(2, 4)], 3),
+        ([make_exit(0, signal=9), make_exit(1, 1)], 137),
     ],
 )
 def test_exit_code_is_that_of_the_first_failure(exits, code):
@@ -186,6 +188,6 @@ def test_exit_code_is_that_of_the_first_failure(exits, code):
 
 
 def test_ends_are_described():
-    assert describe(ended(2, 3)) == "rank 2 (pid 102) exited with 3"
-    assert describe(ended(2, signal=9)) == "rank 2 (pid 102) was ended by SIGKILL"
-    assert describe(ended(2, signal=40)) == "rank 2 (pid 102) was ended by signal 40"
+    assert render_exit(make_exit(2, 3)) == "rank 2 (pid 102) exited with code 3"
+    assert render_exit(make_exit(2, signal=9)) == "rank 2 (pid 102) was killed by SIGKILL"
+    assert render_exit(make_exit(2, signal=40)) == "rank 2 (pid 102) was killed by signal 40"

@@ -1,4 +1,4 @@
-"""How a binding is written for the runtimes that a command has, and what is said of what will not hold."""
+"""How a binding is written for the runtimes of a command, and the warnings on bindings that will not hold."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_notes import CONFLICT
-from ompbind.programs.library_catalog import KINDS, Library
-from ompbind.programs.workload import Found, How, Workload
+from ompbind.programs.library_catalog import LIBRARY_KINDS, Library
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from tests.machines import Shape, make_machine
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
@@ -21,13 +21,15 @@ LISTED = "granularity=fine,explicit,proclist=[0,1,2,3]"
 
 
 def lib(text):
-    """A library from words as "preloaded omp 14"."""
+    """Return a library from text such as "preloaded omp 14"."""
     how, name, *version = text.split()
     library = Library(
-        path=f"/{how}/lib{name}.so", kind=KINDS[name], version=int(version[0]) if version else None
+        path=f"/{how}/lib{name}.so", kind=LIBRARY_KINDS[name], version=int(version[0]) if version else None
     )
-    return Found(
-        library=library, how=How(how), by={"preloaded": "LD_PRELOAD", "needed": "app"}.get(how, "torch")
+    return DetectedLibrary(
+        library=library,
+        method=DetectionMethod(how),
+        origin={"preloaded": "LD_PRELOAD", "needed": "app"}.get(how, "torch"),
     )
 
 
@@ -59,7 +61,7 @@ def conflicts(plan):
 @pytest.mark.parametrize(
     ("bind", "given", "expected"),
     [
-        # the default is one place, whatever is there
+        # the default is one place, with any runtime
         ("rank", ("app",), (ALL, "true", None)),
         ("rank", ("app", "needed gomp"), (ALL, "true", None)),
         ("rank", ("app", "needed omp 16"), (ALL, "true", None)),
@@ -67,15 +69,15 @@ def conflicts(plan):
         ("rank", ("app", "needed iomp"), (ALL, "true", None)),
         ("rank", ("python", "available gomp", "preloaded iomp"), (ALL, "true", None)),
         ("rank", ("script",), (ALL, "true", None)),
-        # but for a libomp that crashes forked children when it has places
+        # no places for a libomp whose forked children crash if there are places
         ("rank", ("app", "needed omp 14"), (None, "false", None)),
         ("rank", ("app", "needed omp 15"), (None, "false", None)),
         ("rank", ("python", "available omp 14"), (None, "false", None)),
-        # who asks for pinned workers gets them
+        # worker threads are pinned only on request
         ("thread", ("app", "needed gomp"), (WORKERS, "close", None)),
         ("thread", ("app", "needed omp 14"), (WORKERS, "close", None)),
         ("thread", ("python", "preloaded iomp", "available gomp"), (WORKERS, "close", None)),
-        # exact: the initial thread is freed by those that can
+        # exact: some runtimes restore the mask of the initial thread
         ("exact", ("app",), (EACH, "close", "reset")),
         ("exact", ("script",), (EACH, "close", "reset")),
         ("exact", ("app", "needed gomp"), (EACH, "close", None)),
@@ -83,14 +85,14 @@ def conflicts(plan):
         ("exact", ("app", "needed omp 15"), (EACH, "close", "reset")),
         ("exact", ("app", "needed iomp"), (EACH, "close", "reset")),
         ("exact", ("python", "available gomp", "available iomp"), (EACH, "close", "reset")),
-        # places would be taken by a second runtime as well: a list only by the one that is preloaded
+        # a second runtime would read places too; only the preloaded runtime reads the list
         ("exact", ("python", "available gomp", "preloaded iomp"), (None, None, f"reset,{LISTED}")),
         ("exact", ("python", "available gomp", "preloaded omp 19"), (None, None, f"reset,{LISTED}")),
         ("exact", ("python", "available iomp", "preloaded omp 14"), (None, None, LISTED)),
         ("none", ("python", "preloaded iomp"), (None, "false", None)),
     ],
 )
-def test_each_runtime_is_told_in_the_way_in_which_it_holds(bind, given, expected):
+def test_the_binding_is_written_as_the_runtime_needs_it(bind, given, expected):
     assert made(bind, *given)[0] == expected
 
 
@@ -104,27 +106,27 @@ def test_each_runtime_is_told_in_the_way_in_which_it_holds(bind, given, expected
         ("rank", "llvm", ("python", "available omp 14"), (None, "false", None)),
     ],
 )
-def test_what_is_said_of_the_runtime_beats_what_is_found(bind, runtime, given, expected):
+def test_omp_runtime_overrides_the_detected_runtimes(bind, runtime, given, expected):
     assert made(bind, *given, runtime=runtime)[0] == expected
 
 
 @pytest.mark.parametrize(
     ("bind", "given", "words"),
     [
-        ("exact", ("python", "available gomp"), ["Python starts once libgomp", "--bind rank"]),
+        ("exact", ("python", "available gomp"), ["start after libgomp is loaded", "--bind rank"]),
         ("exact", ("app", "needed gomp", "needed iomp"), ["libgomp and libiomp5", "second"]),
-        ("exact", ("script",), ["/bin/script does not tell"]),
-        ("exact", ("app", "needed gomp", "needed openblas"), ["libgomp and libopenblas", "the latter"]),
+        ("exact", ("script",), ["which program /bin/script will run"]),
+        ("exact", ("app", "needed gomp", "needed openblas"), ["and libgomp, all threads of libopenblas"]),
         ("exact", ("python", "preloaded omp 14"), ["before LLVM 15", "first CPU"]),
-        ("exact", ("app", "needed omp 14"), ["LLVM 14 crashes children"]),
-        ("thread", ("app", "needed omp 15"), ["LLVM 15 crashes children"]),
-        ("core", ("python", "available omp 14"), ["LLVM 14 crashes children"]),
+        ("exact", ("app", "needed omp 14"), ["children will crash in libomp of LLVM 14"]),
+        ("thread", ("app", "needed omp 15"), ["children will crash in libomp of LLVM 15"]),
+        ("core", ("python", "available omp 14"), ["children will crash in libomp of LLVM 14"]),
     ],
 )
-def test_what_cannot_hold_is_said_before_start(bind, given, words):
+def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     plan = made(bind, *given)[1]
-    told = " ".join(conflicts(plan))
-    assert all(word in told for word in words)
+    text = " ".join(conflicts(plan))
+    assert all(word in text for word in words)
     assert all(note.warning for note in plan.notes if note.code == CONFLICT)
     with pytest.raises(PlanError) as caught:
         make_plan(DUAL, plan.request.replace(strict=True))
@@ -146,7 +148,7 @@ def test_what_cannot_hold_is_said_before_start(bind, given, words):
         ("exact", ("python", "available gomp", "preloaded iomp")),
     ],
 )
-def test_what_holds_is_not_warned_about(bind, given):
+def test_bindings_that_hold_have_no_warning(bind, given):
     plan = made(bind, *given)[1]
     assert conflicts(plan) == []
     make_plan(DUAL, plan.request.replace(strict=True))
@@ -156,40 +158,40 @@ def test_a_rank_of_one_cpu_cannot_be_narrowed():
     assert conflicts(made("exact", "python", "available gomp", ranks=8)[1]) == []
 
 
-def test_a_runtime_that_is_said_and_not_there_is_told():
+def test_a_wrong_omp_runtime_is_warned_about():
     (text,) = conflicts(made("exact", "app", "needed iomp", runtime="gomp")[1])
-    assert "--omp-runtime says gomp, but libiomp5 will be there (app needs it)" in text
+    assert "--omp-runtime is gomp, but libiomp5 will be loaded (needed by app)" in text
 
 
 @pytest.mark.parametrize(
     ("bind", "name", "value", "words"),
     [
-        ("rank", "OMP_PLACES", "{1}", "binds threads otherwise"),
-        ("thread", "OMP_PROC_BIND", "false", "binds threads otherwise"),
-        ("rank", "OMP_PLACES", "", "binds threads otherwise"),
-        ("rank", "KMP_AFFINITY", "compact", "binds threads otherwise"),
+        ("rank", "OMP_PLACES", "{1}", "override the binding"),
+        ("thread", "OMP_PROC_BIND", "false", "override the binding"),
+        ("rank", "OMP_PLACES", "", "override the binding"),
+        ("rank", "KMP_AFFINITY", "compact", "override the binding"),
         ("rank", "KMP_AFFINITY", "verbose, reset", ""),
         ("none", "OMP_PLACES", "{1}", ""),
-        ("none", "KMP_AFFINITY", "verbose,norespect", "out of the CPUs"),
-        ("none", "GOMP_CPU_AFFINITY", "0-3", "out of the CPUs"),
+        ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs"),
+        ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs"),
         ("rank", "OMP_DYNAMIC", "true", ""),
     ],
 )
-def test_variables_of_the_user_that_beat_the_plan_are_told(bind, name, value, words):
+def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words):
     request = Request(ranks=2, bind=Bind(bind), own_variables=((name, value),))
-    told = conflicts(make_plan(DUAL, request))
-    assert len(told) == bool(words)
-    assert all(words in text and f"{name}={value}" in text for text in told)
+    texts = conflicts(make_plan(DUAL, request))
+    assert len(texts) == bool(words)
+    assert all(words in text and f"{name}={value}" in text for text in texts)
     if words:
         with pytest.raises(PlanError):
             make_plan(DUAL, request.replace(strict=True))
 
 
-def test_places_that_are_too_long_are_not_promised():
+def test_with_too_long_places_only_the_process_is_bound():
     large = make_machine(Shape(packages=2, cores=1024, smt=1))
     request = Request(bind=Bind.EXACT, workload=workload("app", "preloaded iomp"))
     (text,) = (note.text for note in make_plan(large, request).notes if note.code == "omp-runtime")
-    assert text.endswith("no thread is bound, only the process")
+    assert text.endswith("only the process is bound, not its threads")
 
 
 @pytest.mark.parametrize(
@@ -197,10 +199,10 @@ def test_places_that_are_too_long_are_not_promised():
     [
         (("preloaded gomp", "preloaded iomp"), "libgomp and libiomp5 are preloaded together"),
         (("preloaded omp 19", "preloaded gomp"), "libomp and libgomp are preloaded together"),
-        (("preloaded iomp", "needed omp 19"), "libiomp5 (preloaded), libomp (app needs it)"),
+        (("preloaded iomp", "needed omp 19"), "libiomp5 (preloaded), libomp (needed by app)"),
     ],
 )
-def test_runtimes_that_cannot_live_together_are_refused(libraries, words):
+def test_runtimes_that_conflict_are_refused(libraries, words):
     with pytest.raises(PlanError) as caught:
         made("rank", "app", *libraries)
     assert words in caught.value.message
@@ -210,15 +212,19 @@ def test_runtimes_that_cannot_live_together_are_refused(libraries, words):
 @pytest.mark.parametrize(
     ("given", "runtime", "words"),
     [
-        (("app", "needed gomp"), None, "libgomp (app needs it); one place"),
-        (("app",), None, "none that /bin/app needs"),
-        (("python",), None, "none in the packages of /bin/python"),
-        (("python", "available gomp", "available iomp"), None, "libgomp (in torch), libiomp5 (in torch)"),
-        (("script",), None, "not known, /bin/script does not tell what it will run"),
-        (("nothing",), None, "not known, the command, or what it leads to, is not found"),
+        (("app", "needed gomp"), None, "libgomp (needed by app); one place"),
+        (("app",), None, "none found in /bin/app"),
+        (("python",), None, "none found in the packages of /bin/python"),
+        (
+            ("python", "available gomp", "available iomp"),
+            None,
+            "libgomp (found in torch), libiomp5 (found in torch)",
+        ),
+        (("script",), None, "unknown (cannot determine which program /bin/script will run)"),
+        (("nothing",), None, "unknown (the command, or the program that it runs, was not found)"),
         (("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),
-        (("app", "needed omp 14"), None, "libomp of LLVM 14 (app needs it); no places"),
-        (("app",), "llvm", "libomp, as --omp-runtime says"),
+        (("app", "needed omp 14"), None, "libomp of LLVM 14 (needed by app); no places"),
+        (("app",), "llvm", "libomp (--omp-runtime)"),
     ],
 )
 def test_a_plan_says_which_runtime_and_why(given, runtime, words):
@@ -228,12 +234,12 @@ def test_a_plan_says_which_runtime_and_why(given, runtime, words):
     assert not note.warning
 
 
-def test_nothing_is_said_where_nothing_was_asked():
+def test_without_a_command_there_is_no_note_on_runtimes():
     notes = make_plan(DUAL, Request(ranks=2)).notes
     assert not [note for note in notes if note.code == "omp-runtime"]
 
 
-def test_mkl_has_a_thread_for_each_core_only():
+def test_mkl_starts_one_thread_per_core():
     request = Request(ranks=1, smt="all", workload=workload("python", "available gomp"))
     (note,) = (note for note in make_plan(DUAL, request).notes if note.code == "mkl-dynamic")
-    assert "no more than 8 of 16 threads" in note.text
+    assert "will start 8 of 16 threads" in note.text

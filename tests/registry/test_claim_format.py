@@ -1,4 +1,4 @@
-"""What runs tell the others in their claims, and which of these are others."""
+"""The text of claims, and which live runs count as other runs."""
 
 import pytest
 from hypothesis import given
@@ -6,44 +6,44 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.occupancy import Claimant, LiveRun, find_others, find_related_runs
+from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs
 from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
 from ompbind.text import NAME_LIMIT, tidy
 from tests.planning.test_conflicts import live, plan
 
 
 def claimant(**changes):
-    return Claimant(run_id="mine", pid=1, uid=0, started=5).replace(**changes)
+    return RunIdentity(run_id="mine", pid=1, uid=0, started=5).replace(**changes)
 
 
-def test_the_runs_around_this_one_are_not_others():
-    outer, inner = live("0", "outer"), live("1", "inner", inside="outer")
-    beside, loop = live("2", "beside", inside="outer"), live("3", "loop", inside="loop")
+def test_the_runs_in_which_a_run_starts_are_not_others():
+    outer, inner = live("0", "outer"), live("1", "inner", parent_run_id="outer")
+    beside, loop = live("2", "beside", parent_run_id="outer"), live("3", "loop", parent_run_id="loop")
     runs = (outer, inner, beside, loop)
-    assert find_others(runs, claimant(inside="inner")) == (beside, loop)
-    assert find_others(runs, claimant(inside="outer")) == (inner, beside, loop)
-    assert find_others(runs, claimant(inside="loop")) == (outer, inner, beside)
-    assert find_others(runs, claimant()) == runs
+    assert find_other_runs(runs, claimant(parent_run_id="inner")) == (beside, loop)
+    assert find_other_runs(runs, claimant(parent_run_id="outer")) == (inner, beside, loop)
+    assert find_other_runs(runs, claimant(parent_run_id="loop")) == (outer, inner, beside)
+    assert find_other_runs(runs, claimant()) == runs
     foreign = live("4", "inner", uid=5)
-    assert find_others((*runs, foreign), claimant(inside="inner")) == (beside, loop, foreign)
+    assert find_other_runs((*runs, foreign), claimant(parent_run_id="inner")) == (beside, loop, foreign)
 
 
-def test_ranks_of_one_job_are_kin_those_of_another_user_are_not():
+def test_ranks_of_one_job_are_not_others_unless_of_another_user():
     mine, foreign = live("0", "mine"), live("1", "mine", uid=5)
-    assert find_others((mine, foreign), claimant(slot=1)) == (foreign,)
-    assert find_related_runs((mine, foreign), claimant(slot=1)) == (mine,)
-    assert find_others((mine, foreign), claimant()) == (mine, foreign)
+    assert find_other_runs((mine, foreign), claimant(placement_index=1)) == (foreign,)
+    assert find_job_runs((mine, foreign), claimant(placement_index=1)) == (mine,)
+    assert find_other_runs((mine, foreign), claimant()) == (mine, foreign)
 
 
-def test_a_run_tells_of_its_ranks_and_holds_what_it_reserves():
+def test_a_claim_has_the_ranks_and_reserved_cpus():
     made = plan("avoid", live("0"), ranks=2, reserve=1)
-    run = make_live_run(made, claimant(inside="around"))
+    run = make_live_run(made, claimant(parent_run_id="around"))
     assert [(rank, str(cpus)) for rank, cpus in run.ranks] == [(0, "1-2"), (1, "4-6")]
-    assert run.held == union(one.cpuset for one in made.placements) | made.reserved
-    assert (str(run.avoided), run.inside) == ("0,8", "around")
-    rank = make_live_run(made, claimant(slot=1, rank=9))
+    assert run.claimed == union(placement.cpuset for placement in made.placements) | made.reserved
+    assert (str(run.avoided), run.parent_run_id) == ("0,8", "around")
+    rank = make_live_run(made, claimant(placement_index=1, rank=9))
     assert rank.ranks == ((9, made.placements[1].cpuset),)
-    assert rank.held == run.held
+    assert rank.claimed == run.claimed
 
 
 names = st.text(min_size=1, max_size=NAME_LIMIT).map(tidy)
@@ -51,16 +51,16 @@ sets = st.sets(st.integers(0, 8191), max_size=40).map(CpuSet)
 
 
 @given(names, names | st.just(""), st.lists(st.tuples(st.integers(0, 99), sets)), sets)
-def test_what_is_written_is_read(name, inside, ranks, cpus):
+def test_written_claims_can_be_read(name, parent_run_id, ranks, cpus):
     run = LiveRun(
-        run_id=name, pid=3, uid=1000, started=1_700_000_000, ranks=tuple(ranks), held=cpus, avoided=cpus,
-        inside=inside, pid_space=4026531836,
+        run_id=name, pid=3, uid=1000, started=1_700_000_000, ranks=tuple(ranks), claimed=cpus, avoided=cpus,
+        parent_run_id=parent_run_id, pid_space=4026531836,
     )  # fmt: skip
     assert parse_text(make_text(run), 1000) == run
     assert parse_text(make_text(run)[:-1], 1000) is None
 
 
-def test_a_text_too_long_leaves_single_ranks_out():
+def test_long_claims_leave_single_ranks_out():
     ranks = tuple((rank, CpuSet((rank % 8,))) for rank in range(60_000))
     run = live("0-7", ranks=ranks)
     text = make_text(run)
@@ -76,7 +76,7 @@ values = st.text() | st.sampled_from(["0-3", "0 1-2", "-1", "9" * 40, "1e9", "²
 
 
 @given(st.lists(st.tuples(keys, values)))
-def test_whatever_others_write_is_a_run_that_can_be_planned_around_or_none(pairs):
+def test_any_text_is_a_usable_run_or_none(pairs):
     text = GOOD + "".join(f"{key} {value}\n" for key, value in pairs)
     run = parse_text(text, 7)
     if run is None:
@@ -97,12 +97,12 @@ def test_whatever_others_write_is_a_run_that_can_be_planned_around_or_none(pairs
      GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0"),
      GOOD.replace("held 0-3", "held 0-6:2")],
 )  # fmt: skip
-def test_what_is_no_run(text):
+def test_invalid_claims(text):
     assert parse_text(text, 0) is None
 
 
-def test_names_are_short_and_move_no_terminal():
+def test_names_are_short_and_have_no_escape_sequences():
     assert tidy("a\x1b[31m\n\r\x85\u202e\udcffb" + "x" * 999)[:12] == "a?[31m?????b"
     assert len(tidy("x" * 999)) == NAME_LIMIT
     assert parse_text(GOOD.replace("other", "\x1b]0;x\x07"), 0).run_id == "?]0;x?"
-    assert parse_text(GOOD.replace("held 0-3", "held "), 0).held == EMPTY
+    assert parse_text(GOOD.replace("held 0-3", "held "), 0).claimed == EMPTY
