@@ -1,11 +1,14 @@
-"""How long planning takes, alone, as machines and numbers of ranks grow.
+"""Measure the CPU time of planning for growing machines and numbers of ranks.
 
     python benchmarks/planning.py [--rounds N]
 
-CPU time of `make_plan` in this process, median over rounds: every strategy with 1,024 ranks on 4,096 CPUs,
-once with hardware threads and once with a core for every CPU; then `balanced` on machines that double, with a
-number of ranks that does not divide their cores, and what each doubling costs. Planning 1,024 ranks is to
-take no more than 0.25 s; the exit code is 1 if it does.
+It prints the median CPU time of `make_plan` over rounds:
+
+    1. every strategy with 1,024 ranks on 4,096 CPUs, with two CPUs per core and with one;
+    2. `balanced` on machines of doubling size, with a number of ranks that does not divide the cores, and the
+       ratio to the previous machine.
+
+The exit code is 1 if planning 1,024 ranks takes more than 0.25 s.
 """
 
 import statistics
@@ -38,7 +41,7 @@ def planning_s(machine: Machine, request: Request, rounds: int) -> float:
 
 
 def measure_strategies(rounds: int) -> float:
-    """Print what each strategy takes on both large machines; return the longest time in seconds."""
+    """Print the time of each strategy on both large machines; return the longest time in seconds."""
     machines = [make_machine(THREADED), make_machine(SINGLE)]
     print(f"{'1,024 ranks on 4,096 CPUs':26} of 2,048 cores  of 4,096 cores   (ms of CPU time)")
     longest = 0.0
@@ -51,8 +54,8 @@ def measure_strategies(rounds: int) -> float:
 
 
 def measure_growth(rounds: int) -> float:
-    """Print what `balanced` takes on machines that double; return the time on the largest in seconds."""
-    print(f"\n{'balanced':26} {'ms':>14}  {'times the one before':>20}")
+    """Print the time of `balanced` on growing machines; return the time on the largest in seconds."""
+    print(f"\n{'balanced':26} {'ms':>14}  {'x previous machine':>20}")
     before = 0.0
     for shape in GROWING:
         machine, ranks = make_machine(shape), shape.all_cores // 3 - 1
@@ -64,7 +67,7 @@ def measure_growth(rounds: int) -> float:
 
 
 def main() -> int:
-    """Measure everything; tell whether planning 1,024 ranks on 4,096 CPUs stays below its limit."""
+    """Run all measurements; return 1 if planning 1,024 ranks on 4,096 CPUs takes longer than the limit."""
     rounds = read_rounds(__doc__, default=9)
     longest = measure_strategies(rounds)
     measure_growth(rounds)

@@ -1,13 +1,12 @@
-/* The least that starting n copies of a command can take: posix_spawn in a loop, then wait for all.
+/* The minimum for starting n copies of a command: posix_spawn in a loop, then wait for all.
  *
  *     posix_spawn COPIES COMMAND [ARGUMENT...]
  *     posix_spawn -m FILE COPIES COMMAND [ARGUMENT...]
  *
- * With -m, the most memory in KiB that a single child, or one that a child waited for, had resident is
- * written to FILE. A meter must be small itself: a process that is started counts the peak of the one
- * that started it as its own.
+ * With -m, the peak resident memory in KiB of the largest child or descendant is written to FILE. The
+ * measuring process must be small itself: a new process inherits the peak of its parent.
  *
- * The exit code is 0 when every copy ended with 0, 1 when one did not, 2 when one could not be started.
+ * The exit code is 0 if each copy exited with 0, 1 if a copy failed, 2 if a copy could not be started.
  */
 #include <spawn.h>
 #include <stdio.h>

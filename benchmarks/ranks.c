@@ -1,10 +1,10 @@
-/* What ranks of effect.py do with OpenMP: STREAM's triad, each time in a parallel region of its own.
+/* The OpenMP work of effect.py's ranks: STREAM's triad, one parallel region per repetition.
 
        ranks BYTES
 
-   BYTES is the size of each of three arrays: small ones make many small regions, large ones are about memory.
-   The rank connects to the Unix socket that EFFECT_MEETING names; for every line with a number that comes, it
-   works so many times and answers with the seconds that this took. It ends when nothing more comes. */
+   BYTES is the size of each of three arrays. Small arrays give many small regions, large arrays measure memory.
+   The rank connects to the Unix socket named by EFFECT_SOCKET. It reads lines with a number, repeats its work
+   this many times, and answers with the seconds taken. It exits when the socket is closed. */
 
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -32,7 +32,7 @@ static double *make_array(void)
     return made;
 }
 
-/* Each thread is the first to write what it will work on, so that the memory is near it. */
+/* Each thread first touches the memory that it uses later, so that the memory is on its NUMA node. */
 static void touch(void)
 {
 #pragma omp parallel for schedule(static)
@@ -50,21 +50,21 @@ static void triad(void)
         a[i] = b[i] + 3.0 * c[i];
 }
 
-static int meet(void)
+static int connect_barrier(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *path = getenv("EFFECT_MEETING");
-    int meeting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const char *path = getenv("EFFECT_SOCKET");
+    int barrier = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (path == NULL || strlen(path) >= sizeof address.sun_path)
         return -1;
     strcpy(address.sun_path, path);
-    return connect(meeting, (struct sockaddr *)&address, sizeof address) ? -1 : meeting;
+    return connect(barrier, (struct sockaddr *)&address, sizeof address) ? -1 : barrier;
 }
 
 int main(int argc, char **argv)
 {
     long times;
-    int meeting;
+    int barrier;
     FILE *lines;
     if (argc != 2 || (length = atol(argv[1]) / (long)sizeof(double)) < 1)
         return 2;
@@ -73,17 +73,17 @@ int main(int argc, char **argv)
     c = make_array();
     touch();
     triad();
-    meeting = meet();
-    lines = meeting < 0 ? NULL : fdopen(meeting, "r");
+    barrier = connect_barrier();
+    lines = barrier < 0 ? NULL : fdopen(barrier, "r");
     if (lines == NULL) {
-        perror("EFFECT_MEETING");
+        perror("EFFECT_SOCKET");
         return 1;
     }
     while (fscanf(lines, "%ld", &times) == 1) {
         double begin = now();
         for (long i = 0; i < times; i++)
             triad();
-        dprintf(meeting, "%.9f\n", now() - begin);
+        dprintf(barrier, "%.9f\n", now() - begin);
     }
     return a[length - 1] == 7.0 ? 0 : 4;
 }

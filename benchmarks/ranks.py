@@ -1,13 +1,13 @@
-"""What ranks of effect.py do in Python: torch's matrix products, or a server with a thread for each client.
+"""The Python work of effect.py's ranks: torch's matrix products, or a server with a thread per client.
 
     python ranks.py matmul | python ranks.py server
 
-The rank connects to the Unix socket that EFFECT_MEETING names; for every line with a number that comes, it
-works so many times and answers with the seconds that this took. It ends when nothing more comes. Any Python
-may run this file, so it uses nothing of the others here.
+The rank connects to the Unix socket named by EFFECT_SOCKET. It reads lines with a number, repeats its work
+this many times, and answers with the seconds taken. It exits when the socket is closed. Any Python may run
+this file, so it imports no other module of this directory.
 
 The server is plain http.server: each of CLIENTS connections has a thread, and each request multiplies a
-matrix, by torch if it is there and by numpy if not. Its clients are threads of a child process of the rank.
+matrix, with torch if installed, else with numpy. The clients are threads of a child process of the rank.
 """
 
 import os
@@ -28,11 +28,11 @@ SIZE = {"matmul": 512, "server": 192}
 CLIENTS = 2
 
 Work = Callable[[int], None]
-"""Does something so many times."""
+"""Repeats the work a number of times."""
 
 
 def make_matmul() -> Work:
-    """Return the products of torch's matrices, one after the other."""
+    """Return work that multiplies matrices with torch."""
     import torch
 
     a, b, out = (torch.rand(SIZE["matmul"], SIZE["matmul"]) for _ in range(3))
@@ -45,7 +45,7 @@ def make_matmul() -> Work:
 
 
 def make_product() -> Callable[[], float]:
-    """Return what a request asks for."""
+    """Return a function that multiplies a matrix and returns one element of the product."""
     size = SIZE["server"]
     matrix: Any
     try:
@@ -60,11 +60,11 @@ def make_product() -> Callable[[], float]:
 
 
 def make_server() -> Work:
-    """Start a server with its clients; return how they ask it."""
+    """Start a server and its clients; return work that sends requests."""
     product = make_product()
 
     class Handler(BaseHTTPRequestHandler):
-        """Multiplies for every request."""
+        """Multiplies a matrix for each request."""
 
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -78,7 +78,7 @@ def make_server() -> Work:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Keep quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -90,43 +90,43 @@ def make_server() -> Work:
         assert clients.stdout
         print(times, file=clients.stdin, flush=True)
         if clients.stdout.readline() != "done\n":
-            sys.exit("the clients have ended")
+            sys.exit("the clients have exited")
 
     return work
 
 
-def ask(connection: HTTPConnection, times: int) -> None:
-    """Ask so many times, with one connection."""
+def send_requests(connection: HTTPConnection, times: int) -> None:
+    """Send a number of requests over one connection."""
     for _ in range(times):
         connection.request("GET", "/")
         answer = connection.getresponse()
         if answer.read() != b"%.1f\n" % SIZE["server"]:
-            sys.exit("a wrong answer")
+            sys.exit("wrong answer")
 
 
-def be_clients(port: int) -> None:
-    """Divide as many requests as each line of stdin says; tell when all are answered."""
+def run_clients(port: int) -> None:
+    """Read numbers of requests from stdin, divide each among the connections, and print a line when done."""
     connections = [HTTPConnection("127.0.0.1", port) for _ in range(CLIENTS)]
     with ThreadPoolExecutor(CLIENTS) as threads:
         for line in sys.stdin:
             each = max(1, int(line) // CLIENTS)
-            list(threads.map(lambda one, each=each: ask(one, each), connections))
+            list(threads.map(lambda connection, each=each: send_requests(connection, each), connections))
             print("done", flush=True)
 
 
-def be_rank(work: Work) -> None:
-    """Work as often as each line says, and answer with the seconds."""
-    work(2 * CLIENTS)  # what the first time alone takes is no part of it
-    with socket.socket(socket.AF_UNIX) as meeting:
-        meeting.connect(os.environ["EFFECT_MEETING"])
-        for line in meeting.makefile():
+def run_rank(work: Work) -> None:
+    """Repeat the work as often as each line says, and answer with the seconds."""
+    work(2 * CLIENTS)  # the first time is slower and not measured
+    with socket.socket(socket.AF_UNIX) as barrier:
+        barrier.connect(os.environ["EFFECT_SOCKET"])
+        for line in barrier.makefile():
             begin = time.perf_counter()
             work(int(line))
-            meeting.sendall(f"{time.perf_counter() - begin:.9f}\n".encode())
+            barrier.sendall(f"{time.perf_counter() - begin:.9f}\n".encode())
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "clients":
-        be_clients(int(sys.argv[2]))
+        run_clients(int(sys.argv[2]))
     else:
-        be_rank({"matmul": make_matmul, "server": make_server}[sys.argv[1]]())
+        run_rank({"matmul": make_matmul, "server": make_server}[sys.argv[1]]())

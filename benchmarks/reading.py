@@ -1,11 +1,11 @@
-"""What reading a machine takes: CPU time and memory for 4,096 CPUs, and start-up time for this machine.
+"""Measure reading a machine: CPU time and memory for 4,096 CPUs, and start-up time for this machine.
 
     python benchmarks/reading.py [--rounds N]
 
-Every reading is done by a process of its own, with Python's garbage collector off as in ompbind. CPU time is
-that of `read_machine` with the modules that it loads; memory is the most that the process had resident, and
-the most before it read. What reading this machine adds to start-up is wall time of the same, beyond what
-ompbind has loaded before (click, and the records of its values).
+Each measurement uses a new process, with Python's garbage collector off as in ompbind. CPU time covers
+`read_machine` and the modules that it loads. Memory is the peak resident memory of the process, and its peak
+before reading. The start-up time of this machine is the wall time of the same, without modules that ompbind
+has already loaded (click, and the records).
 """
 
 import statistics
@@ -37,7 +37,7 @@ print(time.perf_counter() - begin, spent() - cpu, before, kib(), len(machine.onl
 
 
 def measure(source: str, rounds: int) -> list[float]:
-    """Read a source in new processes; return median wall seconds, CPU seconds, KiB before and after, CPUs."""
+    """Read a source in new processes; return medians: wall s, CPU s, KiB before, KiB after, CPUs."""
     command = [sys.executable, "-c", READ, source]
     columns: list[list[float]] = []
     for _ in range(rounds):
@@ -46,18 +46,18 @@ def measure(source: str, rounds: int) -> list[float]:
     return [statistics.median(column) for column in zip(*columns, strict=True)]
 
 
-def make_sources(folder: Path) -> list[tuple[str, str]]:
-    """Write the same machine in every form; return what each is called and where it is."""
-    tree = write_tree(folder / "machine", HUGE)
-    with tarfile.open(folder / "machine.tar.gz", "w:gz", format=tarfile.USTAR_FORMAT) as archive:
+def make_sources(directory: Path) -> list[tuple[str, str]]:
+    """Write the same machine in each format; return the title and path of each."""
+    tree = write_tree(directory / "machine", HUGE)
+    with tarfile.open(directory / "machine.tar.gz", "w:gz", format=tarfile.USTAR_FORMAT) as archive:
         archive.add(tree, arcname="machine")
-    (folder / "machine.json").write_text(render_json(read_machine(str(tree))))
-    named = [(name, str(folder / name)) for name in ("machine", "machine.tar.gz", "machine.json")]
+    (directory / "machine.json").write_text(render_json(read_machine(str(tree))))
+    named = [(name, str(directory / name)) for name in ("machine", "machine.tar.gz", "machine.json")]
     return [*named, ("synthetic", "synthetic:pack:8 numa:4 l3:4 core:16 pu:2")]
 
 
 def main() -> None:
-    """Measure everything."""
+    """Run all measurements."""
     rounds = read_rounds(__doc__, default=9)
     with tempfile.TemporaryDirectory() as name:
         for title, source in make_sources(Path(name)):

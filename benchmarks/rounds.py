@@ -1,4 +1,4 @@
-"""What every benchmark does first: ask how often to measure, and compile the modules, as users have them."""
+"""Options that all benchmarks share, and the compilation of modules, which users have compiled too."""
 
 import argparse
 import os
@@ -11,20 +11,20 @@ ROOT = Path(__file__).parent.parent
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser that shows a benchmark's own words as they are."""
+    """Return a parser that prints the benchmark's docstring unchanged."""
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 
 def compile_modules() -> None:
-    """Compile ompbind, and let processes that are started do so."""
+    """Compile the modules of ompbind, and allow child processes to write compiled modules."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "ompbind")], check=True)
 
 
 def read_rounds(description: str | None, default: int) -> int:
-    """Return --rounds of the command line, with ompbind compiled."""
+    """Compile the modules and return the option --rounds."""
     parser = make_parser(description)
     parser.add_argument("--rounds", type=int, default=default)
     rounds: int = parser.parse_args().rounds
@@ -32,24 +32,24 @@ def read_rounds(description: str | None, default: int) -> int:
     return rounds
 
 
-def counts(text: str) -> tuple[int, ...]:
-    """Return numbers of ranks from "1,2,16", in order; ValueError for anything else."""
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Return the numbers of ranks in "1,2,16", sorted. Raises ValueError for other text."""
     numbers = tuple(sorted({int(word) for word in text.split(",")}))
     if numbers[0] < 1:
         raise ValueError(text)
     return numbers
 
 
-def names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return what reads "a,b": names that are known; ArgumentTypeError tells the others."""
-    there = tuple(known)
+def make_name_parser(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of "a,b" that raises ArgumentTypeError for unknown names."""
+    known_names = tuple(known)
 
     def read(text: str) -> tuple[str, ...]:
         wanted = tuple(text.split(","))
-        unknown = sorted(set(wanted) - set(there))
+        unknown = sorted(set(wanted) - set(known_names))
         if unknown:
             raise argparse.ArgumentTypeError(
-                f"nothing is called {', '.join(unknown)}: there are {', '.join(there)}"
+                f"unknown: {', '.join(unknown)}; known are {', '.join(known_names)}"
             )
         return wanted
 

@@ -1,11 +1,11 @@
-"""How long ompbind takes to start, and to plan on a large machine.
+"""Measure the start-up time of ompbind, and planning for a large machine.
 
     python benchmarks/startup.py [--rounds N]
 
-Start-up is wall time, side by side with `python -c "import click"` in the same environment: every
-round runs each command once, and the ratio is the median over rounds. Planning is CPU time from shell
-to shell, 64 ranks on a made machine of 2,048 CPUs, the reading of its topology included. Last, what it
-takes to define a record of five fields, beside a dataclass that is as strict, and a StrEnum of three words.
+Start-up: wall time compared with `python -c "import click"` in the same environment. Each round runs each
+command once; the ratio is the median over rounds. Planning: CPU time of the whole command for 64 ranks on a
+described machine of 2,048 CPUs, including reading. Definitions: the time to define a record of five fields,
+an equally strict dataclass, and a StrEnum of three values.
 """
 
 import resource
@@ -57,26 +57,26 @@ def measure_startup(rounds: int) -> None:
         for name, command in COMMANDS.items():
             times[name].append(wall_s(command))
     reference = next(iter(times.values()))
-    for name, mine in times.items():
-        ratio = statistics.median(one / other for one, other in zip(mine, reference, strict=True))
-        print(f"{name:28} {statistics.median(mine) * 1000:7.1f} ms  {ratio:5.2f} x")
+    for name, walls in times.items():
+        ratio = statistics.median(wall / base for wall, base in zip(walls, reference, strict=True))
+        print(f"{name:28} {statistics.median(walls) * 1000:7.1f} ms  {ratio:5.2f} x")
 
 
 def measure_planning(rounds: int) -> None:
-    """Print the median CPU time of a plan on the large machine, as a folder and as an archive."""
+    """Print the median CPU time of a plan on the large machine, from a directory and from an archive."""
     with tempfile.TemporaryDirectory() as name:
-        folder = write_tree(Path(name) / "machine", LARGE)
+        directory = write_tree(Path(name) / "machine", LARGE)
         archive = Path(name) / "machine.tar.gz"
         with tarfile.open(archive, "w:gz", format=tarfile.GNU_FORMAT) as packed:
-            packed.add(folder, arcname="machine")
-        for source in (folder, archive):
+            packed.add(directory, arcname="machine")
+        for source in (directory, archive):
             command = (OMPBIND, "plan", "-n", "64", "--topology", str(source))
             spent = statistics.median(cpu_s(command) for _ in range(rounds))
             print(f"ompbind plan -n 64, 2,048 CPUs from {source.name:14} {spent * 1000:7.1f} ms of CPU time")
 
 
 def measure_definitions(rounds: int) -> None:
-    """Print the median time that defining classes takes, with what they are instead of."""
+    """Print the median time to define a record and comparable classes."""
     fields = "\n    ".join(("a: int", "b: str", "c: tuple[int, ...]", "d: int = 0", "e: int = 1"))
     strict = "frozen=True, slots=True, kw_only=True"
     words = "\n    ".join(f"{name} = {name.lower()!r}" for name in ("CLOSE", "SPREAD", "NONE"))
@@ -100,7 +100,7 @@ def definition_s(code: CodeType) -> float:
 
 
 def main() -> None:
-    """Measure everything."""
+    """Run all measurements."""
     rounds = read_rounds(__doc__, default=31)
     measure_startup(rounds)
     measure_planning(max(3, rounds // 4))

@@ -1,4 +1,4 @@
-"""Running a launcher once: wall time, CPU time, and an end for those that hang."""
+"""Run a launcher once: measure wall time and CPU time, and kill it if it hangs."""
 
 import os
 import select
@@ -14,64 +14,64 @@ from ompbind.record import Record
 
 
 class Sample(Record):
-    """What a launcher took, in seconds; CPU time is its own and that of all it waited for."""
+    """Times of one launch in seconds. CPU time includes all processes that the launcher waited for."""
 
     wall_s: float
     cpu_s: float
 
 
-class Hung(Exception):  # noqa: N818 - it is no error of this program
-    """A launcher did not end in time and was killed, with all it had started."""
+class TimedOut(Exception):  # noqa: N818 - not an error of this program
+    """A launcher did not exit in time. It was killed with all processes that it had started."""
 
 
 class Failed(Exception):  # noqa: N818
-    """A launcher ended with something else than 0; the text is its last words."""
+    """A launcher exited with a code other than 0; the text is its last line of standard error."""
 
 
-class Where(Record):
-    """Where launchers run: their environment, a file for what they say, and the seconds they get."""
+class RunSettings(Record):
+    """Settings of a launch: the environment, a file for standard error, and the time limit in seconds."""
 
     env: Mapping[str, str]
-    said: str
+    stderr_path: str
     timeout_s: float
 
 
-def time_once(command: Sequence[str], where: Where) -> Sample:
-    """Run a command to its end in a session of its own. Raises Hung or Failed."""
+def time_once(command: Sequence[str], settings: RunSettings) -> Sample:
+    """Run a command in its own session until it exits. Raises TimedOut or Failed."""
     begin = time.perf_counter()
-    pid = start(command, where)
-    ended = wait(pid, where.timeout_s)
+    pid = start(command, settings)
+    exited = wait(pid, settings.timeout_s)
     wall_s = time.perf_counter() - begin
-    spent = finish(pid, where, ended)
+    spent = reap(pid, settings, exited)
     return Sample(wall_s=wall_s, cpu_s=spent.ru_utime + spent.ru_stime)
 
 
-def start(command: Sequence[str], where: Where) -> int:
-    """Start a command in a session of its own; return its pid."""
+def start(command: Sequence[str], settings: RunSettings) -> int:
+    """Start a command in its own session; return its pid."""
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, where.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, settings.stderr_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
     ]
-    return os.posix_spawn(command[0], command, where.env, file_actions=files, setsid=True)
+    return os.posix_spawn(command[0], command, settings.env, file_actions=files, setsid=True)
 
 
-def finish(pid: int, where: Where, ended: bool) -> struct_rusage:
-    """Take the end of what was started, or kill it; return what it used. Raises Hung or Failed."""
-    if not ended:
+def reap(pid: int, settings: RunSettings, exited: bool) -> struct_rusage:
+    """Reap a process, or kill it if it has not exited; return its usage. Raises TimedOut or Failed."""
+    if not exited:
         kill_session(pid)
     _, status, spent = os.wait4(pid, 0)
-    if not ended:
-        raise Hung
+    if not exited:
+        raise TimedOut
     if status:
-        words = Path(where.said).read_text(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(words) if line.strip(" -*")), "")
+        lines = Path(settings.stderr_path).read_text(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip(" -*")), "")
         raise Failed(f"status {os.waitstatus_to_exitcode(status)} {last}".strip())
     return spent
 
 
 def wait(pid: int, timeout_s: float) -> bool:
-    """Wait until a child has ended; tell whether it has in time."""
+    """Wait until a child exits; return whether it exited in time."""
     handle = os.pidfd_open(pid)
     try:
         poller = select.poll()
@@ -82,23 +82,23 @@ def wait(pid: int, timeout_s: float) -> bool:
 
 
 def kill_session(leader: int) -> None:
-    """Kill a process and all that are in its session: a launcher may give each rank a group of its own."""
+    """Kill all processes of a session. A launcher may give each rank its own process group."""
     for pid, fields in read_processes():
         if int(fields[3]) == leader:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it has ended meanwhile
+                pass  # it has exited meanwhile
 
 
 def read_processes() -> list[tuple[int, list[str]]]:
-    """Return all processes with the fields of their /proc/PID/stat from the third on (the state)."""
-    found = []
+    """Return the pid of each process, and the fields of /proc/PID/stat from the third (state) on."""
+    processes = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 text = Path(f"/proc/{name}/stat").read_text(errors="replace")
             except OSError:
-                continue  # it has ended meanwhile
-            found.append((int(name), text.rpartition(")")[2].split()))
-    return found
+                continue  # it has exited meanwhile
+            processes.append((int(name), text.rpartition(")")[2].split()))
+    return processes
