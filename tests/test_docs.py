@@ -1,4 +1,4 @@
-"""What is written is true: examples run, options exist, the reference is current, links lead somewhere."""
+"""The documentation is correct: examples run, options exist, the reference is current, links work."""
 
 import re
 import shlex
@@ -45,8 +45,8 @@ SESSIONS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with the recording that the examples use."""
+def directory(tmp_path_factory):
+    """Return a directory with the recording that the examples use."""
     made = tmp_path_factory.mktemp("docs")
     files = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}
     tree = write_tree(made / "machine", Shape(packages=2, cores=4, smt=2), files)
@@ -56,10 +56,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("text", SESSIONS)
-def test_sessions_print_what_the_page_shows(folder, text):
+def test_sessions_print_what_the_page_shows(directory, text):
     command, _, expected = text.partition("\n")
     done = subprocess.run(
-        command.removeprefix("$ "), shell=True, cwd=folder, env=clean_environment(), text=True, timeout=60,
+        command.removeprefix("$ "), shell=True, cwd=directory, env=clean_environment(), text=True, timeout=60,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert done.stdout == expected
@@ -70,7 +70,7 @@ def test_there_are_sessions():
 
 
 def command_lines():
-    """Every command line of ompbind that a page or a help text shows."""
+    """Yield (page, command line) for each command of ompbind in a page or a help text."""
     for kind in ("sh", "console"):
         for page, text in blocks(kind):
             for line in text.splitlines():
@@ -84,13 +84,13 @@ def command_lines():
 
 
 def command_of(found):
-    """The command line that was found; one inside of $( ) ends with the bracket."""
+    """Return the command line of a match; inside of $( ) it stops before the bracket."""
     inside = found.string[: found.start()].endswith("$(")
     return (found[0].partition(")")[0] if inside else found[0]).rstrip()
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))
-def test_command_lines_are_ones_that_ompbind_takes(page, line):
+def test_ompbind_accepts_the_command_lines_of_pages(page, line):
     verb, *args = takewhile(lambda word: word != "|", shlex.split(line)[1:])
     cli.get_command(click.Context(cli), verb).make_context(verb, args)
 
@@ -103,7 +103,7 @@ def test_the_reference_is_up_to_date():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_have_targets(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
@@ -123,7 +123,7 @@ def test_every_variable_a_rank_gets_is_documented():
     assert not [name for name in openmp.THREAD_COUNTS if f"`{name}`" not in formats]
 
 
-def test_the_commands_of_the_readme_are_there():
+def test_make_targets_of_the_readme_exist():
     readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", readme, re.M):
         assert re.search(rf"^{target}:", makefile, re.M)
@@ -133,8 +133,8 @@ def test_the_commands_of_the_readme_are_there():
     ("page", "names"),
     [
         ("placement.md", [f"`{name}`" for name in STRATEGIES]),
-        ("formats.md", [f"`{name}`" for name, one in FORMATS.items() if ".export." in one.render]),
-        ("tutorial.md", [one.name for one in LAUNCHERS]),
+        ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export." in row.render]),
+        ("tutorial.md", [launcher.name for launcher in LAUNCHERS]),
         ("vllm.md", [f"`{name}`" for name in FRAMEWORKS]),
     ],
 )
@@ -147,22 +147,22 @@ def test_every_row_of_a_table_is_documented(page, names):
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def test_what_contributing_names_is_there():
+def test_paths_in_contributing_exist():
     named = re.findall(r"`((?:ompbind|docs|tests|benchmarks)/[\w./]*)`", CONTRIBUTING)
     assert len(named) >= 30
     assert not [path for path in named if not (ROOT / path).exists()]
 
 
-def test_contributing_has_every_room():
-    rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == rooms - {"shims"}
+def test_contributing_has_every_subpackage():
+    subpackages = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == subpackages - {"shims"}
 
 
-def test_contributing_names_commits_that_are_there():
+def test_commits_in_contributing_exist():
     named = re.findall(r"\| (?=\w*\d)([0-9a-f]{7}) \|", CONTRIBUTING)
     assert len(named) == 8
     if git("rev-parse", "--is-shallow-repository").stdout != "false\n":
-        pytest.skip("the history is not here")
+        pytest.skip("the clone has no history")
     assert [git("cat-file", "-t", name).stdout for name in named] == ["commit\n"] * len(named)
 
 
@@ -171,13 +171,13 @@ def git(*args):
 
 
 def flow_steps():
-    """Every step of a flow in CONTRIBUTING, with the one that calls it, if any: (file, function) pairs."""
+    """Yield (step, caller) for each step of a flow in CONTRIBUTING, each as (file, function)."""
     for kind, text in BLOCK.findall(CONTRIBUTING):
         callers = {}
         for path, gap, name in re.findall(r"^  (\S+\.py)( +)(\w+)", text if kind == "text" else "", re.M):
             depth = len(path + gap)
             yield (path, name), next((callers[d] for d in sorted(callers, reverse=True) if d < depth), None)
-            callers = {d: one for d, one in callers.items() if d < depth} | {depth: (path, name)}
+            callers = {d: step for d, step in callers.items() if d < depth} | {depth: (path, name)}
 
 
 @pytest.mark.parametrize(("step", "caller"), list(flow_steps()))
