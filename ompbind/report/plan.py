@@ -7,55 +7,73 @@ from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode
-from ompbind.report.text import Column, render_cpus, render_paragraph, render_table, wrap_indented
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    render_cpus,
+    render_paragraph,
+    render_table,
+    wrap_indented,
+)
 from ompbind.report.topology_json import render_summary
 from ompbind.text import plain
 
 
-def render_plan(plan: Plan) -> str:
+def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
     """Render the plan as a table with its notes."""
+    width = screen.text_width
+    heading = (wrap_indented(line, width) for line in make_plan_heading(plan))
+    notes = [render_paragraph("warning" if note.warning else "note", note.text, width) for note in plan.notes]
+    return "\n".join([*heading, "", render_table(_columns(plan), width), *([""] if notes else []), *notes])
+
+
+def _columns(plan: Plan) -> list[Column]:
     ranks = plan.placements
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
-    cores = [len({core_of[cpu] for cpu in one.cpus}) for one in ranks]
+    cores = [len({core_of[cpu] for cpu in placement.cpus}) for placement in ranks]
     columns = [
-        Column(title="rank", cells=[str(one.rank) for one in ranks], right=True),
-        Column(title="threads", cells=[str(one.threads) for one in ranks], right=True),
+        Column(title="rank", cells=[str(placement.rank) for placement in ranks], right=True),
+        Column(title="threads", cells=[str(placement.threads) for placement in ranks], right=True),
         Column(title="cores", cells=list(map(str, cores)), right=True),
-        Column(title="node", cells=[str(CpuSet(one.nodes)) or "-" for one in ranks], grows=True),
-        Column(title="CPUs", cells=[render_cpus(one.cpuset) for one in ranks], grows=True),
-        Column(title="OpenMP places", cells=[_places(plan, one) for one in ranks], grows=True),
+        Column(title="node", cells=[str(CpuSet(placement.nodes)) or "-" for placement in ranks], grows=True),
+        Column(title="CPUs", cells=[render_cpus(placement.cpuset) for placement in ranks], grows=True),
+        Column(title="OpenMP places", cells=[_places(plan, placement) for placement in ranks], grows=True),
     ]
     if plan.reserved:
-        reserved = [str(one.reserved) or "-" for one in ranks]
+        reserved = [str(placement.reserved) or "-" for placement in ranks]
         columns.insert(-1, Column(title="reserved", cells=reserved, grows=True))
     if plan.request.memory is not MemoryMode.LOCAL:
-        columns.insert(4, Column(title="memory", cells=[str(one.memory or "-") for one in ranks]))
-    notes = [render_paragraph("warning" if note.warning else "note", note.text) for note in plan.notes]
-    return "\n".join([f"{render_heading(plan)}\n", render_table(columns), *([""] if notes else []), *notes])
+        memory = [str(placement.memory or "-") for placement in ranks]
+        columns.insert(4, Column(title="memory", cells=memory, grows=True))
+    return columns
 
 
-def render_heading(plan: Plan) -> str:
-    """Say in two lines how many ranks are planned, how, and on what machine."""
+def make_plan_heading(plan: Plan) -> tuple[str, str]:
+    """Return two lines: how many ranks are planned and how, and for what machine."""
     request = plan.request
     masked = request.names_each_rank or request.is_unbound
     return make_heading([plan], "mask" if masked else request.strategy)
 
 
-def make_heading(plans: Sequence[Plan], strategy: str) -> str:
-    """Say of how many ranks plans are, if all are of as many, by which strategy, and for what machine."""
+def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:
+    """Return two lines: the number of ranks and the strategy, and for what machine.
+
+    The number of ranks is left out if the plans differ in it.
+    """
     machine, counts = plans[0].machine, {len(plan.placements) for plan in plans}
     where = "this machine" if machine.source == "live" else plain(machine.source)
     ranks = f"{count(counts.pop(), 'rank')}, " if len(counts) == 1 else ""
-    return "\n".join(map(wrap_indented, (f"{ranks}{strategy}, on {where}:", render_summary(machine))))
+    return f"{ranks}{strategy}, on {where}:", render_summary(machine)
 
 
-def _places(plan: Plan, one: Placement) -> str:
-    """Say in few words which places the threads of a rank have."""
-    if not one.places:
+def _places(plan: Plan, placement: Placement) -> str:
+    """Return the OpenMP places of a rank in short: "1 place: whole rank", "3 places: {all} {1} {2}"."""
+    if not placement.places:
         return "none"
     if plan.request.bind is Bind.RANK:
-        return "1: all its CPUs"
-    lists = [str(place) for place in one.places]
+        return "1 place: whole rank"
+    lists = [str(place) for place in placement.places]
     if plan.request.bind is not Bind.EXACT:
-        lists[0] = "all"
-    return f"{len(lists)}: {' '.join(lists)}"
+        lists[0] = "all"  # the initial thread may use all CPUs of the rank
+    return f"{count(len(lists), 'place')}: {' '.join(f'{{{cpus}}}' for cpus in lists)}"

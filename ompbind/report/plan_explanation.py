@@ -10,48 +10,63 @@ from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.report.plan import make_heading
 from ompbind.report.plan_json import plan_record
-from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
+from ompbind.report.text import (
+    PIPE,
+    Column,
+    Screen,
+    render_cpus,
+    render_paragraph,
+    render_table,
+    wrap_indented,
+)
 
 
-def render_explanation(plan: Plan) -> str:
+def render_explanation(plan: Plan, screen: Screen = PIPE) -> str:
     """Render the reason for each choice of a plan, and its measures."""
     measures = measure_plan(plan)
-    reasons = (render_paragraph(one.about, one.text) for one in make_reasons(plan, measures))
+    width = screen.text_width
+    reasons = (render_paragraph(reason.about, reason.text, width) for reason in make_reasons(plan, measures))
     rows = dict(_measure_rows(measures))
-    width = max(map(len, rows))
-    lines = (f"  {name:{width}}  {value}" for name, value in rows.items())
+    longest = max(map(len, rows))
+    lines = (f"  {name:{longest}}  {value}" for name, value in rows.items())
     return "\n".join(["why:", *reasons, "", "measures (fewer is better):", *lines])
 
 
 def _measure_rows(measures: Measures) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each measure, the most important first."""
     yield "cores idle", str(measures.idle)
-    yield "cores of several ranks", str(measures.shared)
-    yield "largest less smallest rank, in cores", str(measures.imbalance)
+    yield "cores shared by several ranks", str(measures.shared)
+    yield "size difference, largest - smallest (cores)", str(measures.imbalance)
     for border in measures.borders:
-        yield f"ranks across {border.level.label}s that could hold them", str(border.crossing)
+        yield f"ranks split over {border.level.label}s although they fit in one", str(border.crossing)
     for border in measures.borders:
-        yield f"{border.level.label}s that ranks reach, summed", str(border.touched)
-    yield "ranks of several kinds of cores", str(measures.mixed)
+        yield f"{border.level.label}s used, summed over ranks", str(border.touched)
+    yield "ranks with several core kinds", str(measures.mixed)
 
 
-def render_comparison(plans: Mapping[str, Plan], refused: Mapping[str, PlanError]) -> str:
+def render_comparison(
+    plans: Mapping[str, Plan], refused: Mapping[str, PlanError], screen: Screen = PIPE
+) -> str:
     """Render plans of one request side by side: the measures of each strategy, then the CPUs of every rank.
 
     `refused` are the strategies that cannot serve the request.
     """
+    width = screen.text_width
     lines = []
     if plans:
-        lines = [f"{make_heading(list(plans.values()), ', '.join(plans))}\n"]
-        lines += [render_table(_measure_columns(plans)), "", render_table(_rank_columns(plans))]
-    told = [
-        render_paragraph(f"{name}: warning", note.text)
+        heading = make_heading(list(plans.values()), ", ".join(plans))
+        lines = [*(wrap_indented(line, width) for line in heading), ""]
+        lines += [render_table(_measure_columns(plans), width), "", render_table(_rank_columns(plans), width)]
+    messages = [
+        render_paragraph(f"{name}: warning", note.text, width)
         for name, plan in plans.items()
         for note in plan.notes
         if note.warning
     ]
-    told += [render_paragraph(name, f"{error.message} ({error.hint})") for name, error in refused.items()]
-    return "\n".join([*lines, *([""] if lines and told else []), *told])
+    messages += [
+        render_paragraph(name, f"{error.message} ({error.hint})", width) for name, error in refused.items()
+    ]
+    return "\n".join([*lines, *([""] if lines and messages else []), *messages])
 
 
 def _measure_columns(plans: Mapping[str, Plan]) -> list[Column]:
@@ -64,7 +79,7 @@ def _rank_columns(plans: Mapping[str, Plan]) -> list[Column]:
     most = max(len(plan.placements) for plan in plans.values())
     columns = [Column(title="rank", cells=[str(rank) for rank in range(most)], right=True)]
     for name, plan in plans.items():
-        cells = [render_cpus(one.cpuset) for one in plan.placements]
+        cells = [render_cpus(placement.cpuset) for placement in plan.placements]
         columns.append(Column(title=name, cells=cells + ["-"] * (most - len(cells)), grows=True))
     return columns
 

@@ -9,7 +9,7 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
-from ompbind.programs.workload import Found, Workload
+from ompbind.programs.workload import DetectedLibrary, Workload
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -32,13 +32,13 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         },
         "request": _request_record(plan.request),
         "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
-        "ranks": [_rank_record(one, env) for one, env in zip(plan.placements, variables, strict=True)],
+        "ranks": [_rank_record(*pair) for pair in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
         "idle": str(plan.idle),
         "taken": str(plan.avoided & plan.machine.allowed),
         "notes": [note.as_dict() for note in plan.notes],
-        "reasons": [{"about": one.about, "text": one.text} for one in make_reasons(plan, measures)],
-        "measures": {**measures.as_dict(), "borders": [one.as_dict() for one in measures.borders]},
+        "reasons": [{"about": reason.about, "text": reason.text} for reason in make_reasons(plan, measures)],
+        "measures": {**measures.as_dict(), "borders": [border.as_dict() for border in measures.borders]},
     }
 
 
@@ -76,34 +76,35 @@ def _workload_record(workload: Workload) -> dict[str, object]:
     }
 
 
-def library_record(found: Found) -> dict[str, object]:
-    """Return a library that a command has or may load, as it stands in JSON."""
+def library_record(found: DetectedLibrary) -> dict[str, object]:
+    """Return the JSON value of a library that a command has loaded or may load."""
     return {
         "path": found.library.path,
         "kind": found.library.kind.name,
         "role": str(found.library.kind.role),
         "version": found.library.version,
-        "how": str(found.how),
-        "by": found.by,
+        "how": str(found.method),
+        "by": found.origin,
     }
 
 
 def _node_numbers(nodes: Mask | None) -> list[int]:
-    """Return the NUMA nodes that a request is limited to, in its order; none when it is not."""
+    """Return the NUMA nodes that a request is limited to, in its order; none if it is not limited."""
     items = [item for part in nodes.parts for item in part] if nodes else []
     return [number for item in items for selector in item.chain for number in selector.numbers]
 
 
-def _rank_record(one: Placement, env: Variables) -> dict[str, object]:
+def _rank_record(placement: Placement, env: Variables) -> dict[str, object]:
+    memory = placement.memory
     return {
-        "rank": one.rank,
-        "cpus": list(one.cpus),
-        "places": [str(place) for place in one.places],
-        "threads": one.threads,
-        "nodes": list(one.nodes),
-        "memory_nodes": list(one.memory_nodes),
-        "memory": {"mode": str(one.memory.mode), "nodes": list(one.memory.nodes)} if one.memory else None,
-        "devices": list(one.devices),
-        "reserved": str(one.reserved),
+        "rank": placement.rank,
+        "cpus": list(placement.cpus),
+        "places": [str(place) for place in placement.places],
+        "threads": placement.threads,
+        "nodes": list(placement.nodes),
+        "memory_nodes": list(placement.memory_nodes),
+        "memory": {"mode": str(memory.mode), "nodes": list(memory.nodes)} if memory else None,
+        "devices": list(placement.devices),
+        "reserved": str(placement.reserved),
         "env": dict(sorted(env.items())),
     }

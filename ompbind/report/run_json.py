@@ -1,45 +1,48 @@
-"""A run that has ended, for programs: JSON, schema ompbind-run/1."""
+"""A finished run for programs: JSON, schema ompbind-run/1."""
 
 import json
 
 from ompbind.execution.failure_hints import find_hint
-from ompbind.execution.outcome import Exited, Outcome, exit_code, signal_name
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, signal_name
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import Job, make_local_identities, make_variables
+from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.report.plan_json import plan_record
 from ompbind.report.verification import verified_record
 
 
-def render_run(plan: Plan, job: Job, outcome: Outcome, started: float) -> str:
-    """Render a run as JSON, schema ompbind-run/1, with its ranks in order; `started` is in s of the epoch."""
-    variables = [make_variables(plan, identity, job) for identity in make_local_identities(plan)]
-    ranks = sorted(outcome.exits, key=lambda one: one.rank)
+def render_run(plan: Plan, spec: RunSpec, outcome: Outcome, started: float) -> str:
+    """Render a run as JSON, schema ompbind-run/1, with its ranks in order.
+
+    `started` is the time of the start in seconds of the epoch.
+    """
+    variables = [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
+    exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     record = {
         "schema": "ompbind-run/1",
-        "run_id": job.run_id,
-        "command": list(job.argv),
+        "run_id": spec.run_id,
+        "command": list(spec.argv),
         "started": started,
         "plan": plan_record(plan, variables),
-        "ranks": [_rank_record(one, outcome) for one in ranks],
+        "ranks": [_rank_record(rank_exit, outcome) for rank_exit in exits],
         "exit_code": exit_code(outcome),
         "timed_out": outcome.timed_out,
         "oom_kills": outcome.oom_kills,
         "error": outcome.error.message if outcome.error else None,
-        "troubles": list(outcome.troubles),
+        "troubles": list(outcome.write_errors),
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
 
 
-def _rank_record(one: Exited, outcome: Outcome) -> dict[str, object]:
+def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:
     return {
-        "rank": one.rank,
-        "pid": one.pid,
-        "exit_code": one.code,
-        "signal": one.signal,
-        "signal_name": None if one.signal is None else signal_name(one.signal),
-        "stopped": one.stopped,
-        **one.usage.as_dict(),
-        "hint": find_hint(one, outcome) or None,
-        "last_words": list(one.last_words),
+        "rank": rank_exit.rank,
+        "pid": rank_exit.pid,
+        "exit_code": rank_exit.code,
+        "signal": rank_exit.signal,
+        "signal_name": None if rank_exit.signal is None else signal_name(rank_exit.signal),
+        "stopped": rank_exit.stopped,
+        **rank_exit.usage.as_dict(),
+        "hint": find_hint(rank_exit, outcome) or None,
+        "last_words": list(rank_exit.last_words),
     }

@@ -1,140 +1,149 @@
-"""How a run ended, for people: what failed and why, and a table of what every rank used.
+"""The summary of a finished run for people: which ranks failed and why, and what every rank used.
 
-While a run is on, one line is said at once of every rank that fails, unless it is the only one. What is said
-here, after the end, only adds to that: the last words of ranks, and hints.
+While a run of several ranks goes on, each failure is reported at once in one line. The summary only adds to
+that: the last lines that failed ranks wrote, and hints.
 """
 
-import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from signal import Signals
 
 from ompbind.cpuset import named
 from ompbind.execution.failure_hints import find_hint
-from ompbind.execution.outcome import Exited, Outcome, describe, describe_end, exit_code, signal_name
+from ompbind.execution.outcome import (
+    Outcome,
+    RankExit,
+    exit_code,
+    render_exit,
+    render_exit_status,
+    signal_name,
+)
 from ompbind.planning.plan import Plan
-from ompbind.report.text import WIDTH, Column, clip, render_bytes, render_paragraph, render_table
-from ompbind.text import printable
+from ompbind.report.text import (
+    WIDTH,
+    Column,
+    clip,
+    make_visible,
+    render_bytes,
+    render_paragraph,
+    render_table,
+    wrap_quoted,
+)
 
 LAST_LINES = 10
-"""Lines of a rank's last words that people are shown, and the groups of ranks that are told one by one."""
+"""Lines of a rank's last words in the summary, and groups of ranks that it lists one by one."""
 
-LINE_LIMIT = 1000  # characters of one line of last words that people are shown
+LINE_LIMIT = 1000  # characters of a line of last words in the summary
 
 ORDINARY = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGPIPE)
-"""Signals of which nothing is said where one ends the only rank: shells and `timeout` keep silent, too."""
+"""Signals that are not reported when they kill the only rank, as in shells and `timeout`."""
 
 
-def render_failures(outcome: Outcome, *, seen: bool = True) -> str:
-    """Render what there is to add on ranks that failed by themselves, "" when there is nothing.
+def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int = WIDTH) -> str:
+    """Render the ranks that failed by themselves, as far as that adds to earlier messages; else return "".
 
-    `seen` tells that what ranks wrote on standard error was shown already, which is why the last words of
-    a single rank are left out: then a run says no more than the command alone would.
+    With `stderr_shown` the user has seen the standard error of the ranks. The last words of a single rank are
+    then left out: the run prints no more than the command alone would.
     """
-    alone = len(outcome.exits) == 1
-    words = not (alone and seen)
-    told = [(ends, hint) for ends, hint in _groups(outcome) if hint or _adds(ends, alone=alone, words=words)]
-    lines = [line for ends, hint in told[:LAST_LINES] for line in _entry(ends, hint, words=words)]
-    if len(told) > LAST_LINES:
-        rest = (end.rank for ends, _ in told[LAST_LINES:] for end in ends)
-        lines.append(render_paragraph("ompbind", f"{named('rank', rest)} failed in other ways"))
-    stopped = [one.rank for one in outcome.exits if one.stopped]
+    is_single = len(outcome.exits) == 1
+    with_words = not (is_single and stderr_shown)
+    groups = [
+        (exits, hint)
+        for exits, hint in _groups(outcome)
+        if hint or _adds(exits, is_single=is_single, with_words=with_words)
+    ]
+    lines = [
+        line
+        for exits, hint in groups[:LAST_LINES]
+        for line in _entry(exits, hint, with_words=with_words, width=width)
+    ]
+    if len(groups) > LAST_LINES:
+        rest = (rank_exit.rank for exits, _ in groups[LAST_LINES:] for rank_exit in exits)
+        lines.append(render_paragraph("ompbind", f"{named('rank', rest)} failed in other ways", width))
+    stopped = [rank_exit.rank for rank_exit in outcome.exits if rank_exit.stopped]
     if lines and stopped:
-        lines.append(render_paragraph("ompbind", f"stopped: {named('rank', stopped)}"))
+        lines.append(render_paragraph("ompbind", f"stopped: {named('rank', stopped)}", width))
     return "\n".join(lines)
 
 
-def _groups(outcome: Outcome) -> Iterator[tuple[list[Exited], str]]:
-    """Yield ranks that failed by themselves, by how they ended, and a hint, "" where it was given already."""
-    failed = [one for one in outcome.exits if one.failed]
+def _groups(outcome: Outcome) -> Iterator[tuple[list[RankExit], str]]:
+    """Yield ranks that failed by themselves, grouped by exit code and signal, each group with its hint.
+
+    A hint that an earlier group has is not repeated: it is "" then.
+    """
+    failed = [rank_exit for rank_exit in outcome.exits if rank_exit.failed]
     hints = {""}
-    for end in dict.fromkeys((one.code, one.signal) for one in failed):
-        ends = [one for one in failed if (one.code, one.signal) == end]
-        hint = find_hint(ends[0], outcome)
-        yield ends, "" if hint in hints else hint
+    for status in dict.fromkeys((rank_exit.code, rank_exit.signal) for rank_exit in failed):
+        exits = [rank_exit for rank_exit in failed if (rank_exit.code, rank_exit.signal) == status]
+        hint = find_hint(exits[0], outcome)
+        yield exits, "" if hint in hints else hint
         hints.add(hint)
 
 
-def _adds(ends: Sequence[Exited], *, alone: bool, words: bool) -> bool:
-    """Tell whether something is worth saying that was not said when the ranks ended."""
-    killer = ends[0].signal
-    strange = alone and killer is not None and killer not in ORDINARY
-    return strange or (words and _speaker(ends) is not None)
+def _adds(exits: Sequence[RankExit], *, is_single: bool, with_words: bool) -> bool:
+    """Return whether there is something to report that was not reported when the ranks exited."""
+    number = exits[0].signal
+    is_unusual = is_single and number is not None and number not in ORDINARY
+    return is_unusual or (with_words and _find_words(exits) is not None)
 
 
-def _speaker(ends: Sequence[Exited]) -> Exited | None:
-    return next((one for one in ends if any(map(_plain, one.last_words))), None)
+def _find_words(exits: Sequence[RankExit]) -> RankExit | None:
+    """Return the first rank with last words that are not empty."""
+    return next((rank_exit for rank_exit in exits if any(map(make_visible, rank_exit.last_words))), None)
 
 
-def _entry(ends: Sequence[Exited], hint: str, *, words: bool) -> Iterator[str]:
-    first, speaker = ends[0], _speaker(ends) if words else None
-    if len(ends) == 1:
-        text = describe(first) + (", and wrote last:" if speaker else "")
+def _entry(exits: Sequence[RankExit], hint: str, *, with_words: bool, width: int) -> Iterator[str]:
+    """Yield the lines on ranks that failed alike: their status, the last words of one of them, the hint."""
+    first, writer = exits[0], _find_words(exits) if with_words else None
+    if len(exits) == 1:
+        text = render_exit(first) + (", and wrote last:" if writer else "")
     else:
-        text = f"{named('rank', (one.rank for one in ends))} {describe_end(first, several=True)}"
-        text += f"; rank {speaker.rank} wrote last:" if speaker else ""
-    yield render_paragraph("ompbind", text)
-    if speaker:
-        yield from _shown(speaker.last_words)
+        ranks = named("rank", (rank_exit.rank for rank_exit in exits))
+        text = f"{ranks} {render_exit_status(first, several=True)}"
+        text += f"; rank {writer.rank} wrote last:" if writer else ""
+    yield render_paragraph("ompbind", text, width)
+    if writer:
+        yield from _last_lines(writer.last_words, width)
     if hint:
-        yield render_paragraph("  hint", hint)
+        yield render_paragraph("  hint", hint, width)
 
 
-_STYLING = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-~])")
-"""Escape sequences: colours and other control sequences, titles of windows, and the short ones."""
-
-
-def _shown(words: Sequence[str]) -> Iterator[str]:
-    """Yield the last lines as a terminal would show them, without colours; long ones go on further lines."""
-    text = "\n".join(map(_plain, words)).strip("\n")
+def _last_lines(words: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the last lines of a rank as a terminal would show them, without colours."""
+    text = "\n".join(map(make_visible, words)).strip("\n")
     for line in text.split("\n")[-LAST_LINES:]:
-        yield textwrap.fill(
-            clip(line, LINE_LIMIT),
-            WIDTH,
-            initial_indent="    ",
-            subsequent_indent="        ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        yield wrap_quoted(clip(line, LINE_LIMIT), width)
 
 
-def _plain(line: str) -> str:
-    """Return what a terminal shows of a line: what comes after the last return to its beginning."""
-    overwritten = [part for part in _STYLING.sub("", line).split("\r") if part.strip()]
-    text = overwritten[-1].expandtabs() if overwritten else ""
-    return printable(text).rstrip()
+def render_accounts(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
+    """Render a table of what every rank used; several ranks have a last row with sums.
 
-
-def render_accounts(outcome: Outcome, plan: Plan) -> str:
-    """Render a table of what every rank used, with sums when there are several.
-
-    Times are in seconds, CPU is the CPU time in percent of all that the rank's CPUs had, memory is the most
-    that one process had at once; `waits` are switches to another thread because there was nothing to do,
-    `forced` those because the CPU was taken away. "-" is what is not known.
+    Times are in seconds. CPU is the CPU time in percent of the time that all CPUs of the rank had. Memory is
+    the peak of a single process of the rank. `waits` counts voluntary context switches (a thread had nothing
+    to do), `forced` involuntary ones (another thread got the CPU). "-" is an unknown value.
     """
-    exits = sorted(outcome.exits, key=lambda one: one.rank)
-    cpus = {one.rank: len(one.cpus) for one in plan.placements}
-    rows = [_row(one, cpus.get(one.rank, 0)) for one in exits]
+    exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
+    cpus = {placement.rank: len(placement.cpus) for placement in plan.placements}
+    rows = [_row(rank_exit, cpus.get(rank_exit.rank, 0)) for rank_exit in exits]
     if len(exits) > 1:
         rows.append(_sums(outcome, cpus))
     columns = (
         Column(title=title, cells=[row[i] for row in rows], right=title != "status")
         for i, title in enumerate(_TITLES)
     )
-    return render_table(list(columns))
+    return render_table(list(columns), width)
 
 
 _TITLES = ("rank", "pid", "status", "wall s", "user s", "sys s", "CPU", "memory", "waits", "forced")
 
 
-def _row(one: Exited, cpus: int) -> tuple[str, ...]:
-    used, memory = one.usage, one.usage.max_rss_bytes
+def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:
+    used, memory = rank_exit.usage, rank_exit.usage.max_rss_bytes
     return (
-        str(one.rank),
-        str(one.pid),
-        str(one.code) if one.signal is None else signal_name(one.signal),
+        str(rank_exit.rank),
+        str(rank_exit.pid),
+        str(rank_exit.code) if rank_exit.signal is None else signal_name(rank_exit.signal),
         *map(_seconds, (used.wall_s, used.user_s, used.system_s)),
-        _share(used.user_s + used.system_s, used.wall_s * cpus),
+        _share(used.user_s + used.system_s, available_s=used.wall_s * cpus),
         "-" if memory is None else render_bytes(memory),
         _short(used.voluntary_switches),
         _short(used.involuntary_switches),
@@ -142,25 +151,24 @@ def _row(one: Exited, cpus: int) -> tuple[str, ...]:
 
 
 def _sums(outcome: Outcome, cpus: dict[int, int]) -> tuple[str, ...]:
-    """Return the last row: the longest time, the sums of what adds up, and no sum of peaks."""
-    used = [one.usage for one in outcome.exits]
-    busy_s = sum(one.user_s + one.system_s for one in used)
-    had_s = sum(one.usage.wall_s * cpus.get(one.rank, 0) for one in outcome.exits)
-    times = (max(x.wall_s for x in used), sum(x.user_s for x in used), sum(x.system_s for x in used))
+    """Return the last row: the longest time, sums of CPU time and switches, no sum of memory peaks."""
+    used = [rank_exit.usage for rank_exit in outcome.exits]
+    user_s, system_s = sum(usage.user_s for usage in used), sum(usage.system_s for usage in used)
+    available_s = sum(rank_exit.usage.wall_s * cpus.get(rank_exit.rank, 0) for rank_exit in outcome.exits)
     return (
         "all",
         "",
         str(exit_code(outcome)),
-        *map(_seconds, times),
-        _share(busy_s, had_s),
+        *map(_seconds, (max(usage.wall_s for usage in used), user_s, system_s)),
+        _share(user_s + system_s, available_s),
         "",
-        _short(sum(one.voluntary_switches for one in used)),
-        _short(sum(one.involuntary_switches for one in used)),
+        _short(sum(usage.voluntary_switches for usage in used)),
+        _short(sum(usage.involuntary_switches for usage in used)),
     )
 
 
 def _seconds(seconds: float) -> str:
-    """Write seconds in at most six characters, hours from a million seconds on."""
+    """Return seconds in at most six characters, hours from a million seconds on."""
     if seconds < 999.995:
         return f"{seconds:.2f}"
     if seconds < 999_999.5:
@@ -169,21 +177,21 @@ def _seconds(seconds: float) -> str:
     return f"{hours:.0f}h" if hours < 99_999.5 else f"{hours:.0e}h"
 
 
-def _share(used_s: float, had_s: float) -> str:
-    """Write in percent, in at most five characters, how much of the time that was there was used."""
-    if had_s <= 0:
+def _share(used_s: float, available_s: float) -> str:
+    """Return the used part of the available time in percent, in at most five characters."""
+    if available_s <= 0:
         return "-"
-    ratio = used_s / had_s
+    ratio = used_s / available_s
     return f"{ratio:.0%}" if ratio < 99.995 else _short(ratio, "x")
 
 
 def _short(number: float, unit: str = "") -> str:
-    """Write a number in at most five characters: "99999", "123k", "4.5M"."""
-    room = 5 - len(unit)
-    if number < 10**room - 0.5:
+    """Return a number in at most five characters: "99999", "123k", "4.5M"."""
+    digits = 5 - len(unit)
+    if number < 10**digits - 0.5:
         return f"{number:.0f}{unit}"
-    for sign in "kMGT":
+    for prefix in "kMGT":
         number /= 1000
         if number < 999.5:
-            return f"{number:.0f}{sign}{unit}" if number >= 9.95 else f"{number:.1f}{sign}{unit}"
+            return f"{number:.0f}{prefix}{unit}" if number >= 9.95 else f"{number:.1f}{prefix}{unit}"
     return f">1P{unit}"

@@ -1,21 +1,24 @@
-"""Plain text for people: columns and wrapped lines that fit a terminal of 80 characters.
+"""Plain text for people: columns and wrapped lines that fit the width of a terminal.
 
-The tables on the way to a started rank are written here and not by rich, whose import alone takes
+The tables that `run` may print before ranks start are written here and not by rich: to import rich takes
 longer than all the rest of a dry run.
 """
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 
 from ompbind.cpuset import CpuSet, runs_texts
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
-from ompbind.text import plain
+from ompbind.text import plain, printable
 
-WIDTH = 80  # characters in a line
+WIDTH = 80
+"""Characters in a line where the output is no terminal."""
 
-_GAP = "  "
+WIDEST = 200
+"""Characters in a line of tables and paragraphs on wider terminals: longer lines are hard to read."""
 
 
 class Screen(Record):
@@ -26,9 +29,22 @@ class Screen(Record):
     styled: bool = False
     draws: bool = True
 
+    @property
+    def text_width(self) -> int:
+        """Characters in a line of tables and paragraphs."""
+        return min(self.width, WIDEST)
+
+
+PIPE = Screen()
+"""What is no terminal: a pipe or a file, without colours."""
+
 
 class Column(Record):
-    """One column of a table; `grows` gets what width is left and wraps at commas and blanks."""
+    """One column of a table.
+
+    `right` aligns the cells to the right. Columns that `grow` share the width that the others leave;
+    longer cells of them wrap at spaces and commas.
+    """
 
     title: str
     cells: Sequence[str]
@@ -36,64 +52,103 @@ class Column(Record):
     grows: bool = False
 
 
-def render_table(columns: Sequence[Column]) -> str:
-    """Render columns side by side; cells of growing columns continue on lines of their own."""
-    widths = _widths(columns)
-    rows = zip(*((column.title, *column.cells) for column in columns), strict=True)
-    lines: list[str] = []
-    for row in rows:
-        wrapped = map(_wrap_cell, row, widths)
-        for texts in zip_longest(*wrapped, fillvalue=""):
+def render_table(columns: Sequence[Column], width: int = WIDTH) -> str:
+    """Render columns side by side in lines of `width` characters; long cells of growing columns wrap."""
+    return "\n".join(render_rows(columns, width))
+
+
+def render_rows(columns: Sequence[Column], width: int = WIDTH) -> Iterator[str]:
+    """Yield the rows of a table, the titles first; a row with wrapped cells has several lines."""
+    widths, gap = _column_widths(columns, width)
+    for row in zip(*((column.title, *column.cells) for column in columns), strict=True):
+        lines = []
+        for texts in zip_longest(*map(_wrap_cell, row, widths), fillvalue=""):
             cells = (
-                text.rjust(width) if column.right else text.ljust(width)
-                for text, width, column in zip(texts, widths, columns, strict=True)
+                text.rjust(cell_width) if column.right else text.ljust(cell_width)
+                for text, cell_width, column in zip(texts, widths, columns, strict=True)
             )
-            lines.append(_GAP.join(cells).rstrip())
-    return "\n".join(lines)
+            lines.append((" " * gap).join(cells).rstrip())
+        yield "\n".join(lines)
 
 
-def _widths(columns: Sequence[Column]) -> list[int]:
-    natural = [max(map(len, (column.title, *column.cells))) for column in columns]
-    growing = [i for i, column in enumerate(columns) if column.grows]
-    room = WIDTH - len(_GAP) * (len(columns) - 1) - sum(w for i, w in enumerate(natural) if i not in growing)
-    for i in sorted(growing, key=lambda i: natural[i]):
-        natural[i] = min(natural[i], max(room // len(growing), len(columns[i].title), 8))
-        room -= natural[i]
-        growing = growing[1:]
-    return natural
+def _column_widths(columns: Sequence[Column], width: int) -> tuple[list[int], int]:
+    """Return the width of every column, and the number of spaces between two columns.
+
+    Every column first gets its least width. The rest of the line goes to the fixed columns, so that their
+    titles need not wrap, and then to the growing columns. From the shortest on, each of these gets what its
+    longest cell needs, but at most an equal share of what is left: a long column gets what short ones leave.
+    """
+    needed = [max(map(len, (column.title, *column.cells))) for column in columns]
+    for gap, longest_word in _DENSITIES:
+        widths = [_least_width(column, longest_word) for column in columns]
+        left = width - gap * (len(columns) - 1) - sum(widths)
+        if left >= 0:
+            break
+    order = sorted(range(len(columns)), key=lambda i: (columns[i].grows, needed[i]))
+    for at, i in enumerate(order):
+        waiting = order[at:]
+        share = (left + sum(widths[j] for j in waiting)) // len(waiting) if columns[i].grows else needed[i]
+        added = max(0, min(needed[i] - widths[i], share - widths[i], left))
+        widths[i] += added
+        left -= added
+    return widths, gap
+
+
+_DENSITIES = ((2, 16), (1, 16), (1, 8))
+"""Spaces between columns, and characters of a word from which on it may be split in growing columns: tables
+that are too wide for the terminal with one pair are rendered with the next."""
+
+
+def _least_width(column: Column, longest_word: int) -> int:
+    """Return the width in which the title of a column wraps or, if it grows, all cells wrap between words."""
+    title = max(map(len, column.title.split()), default=0)
+    if not column.grows:
+        return max(title, *map(len, column.cells), 0)
+    words = (word for cell in column.cells for word in _WORD_END.split(cell))
+    return min(max(title, *map(len, words), 0), longest_word)
+
+
+_WORD_END = re.compile(r"\s|(?<=[,|])")
 
 
 def _wrap_cell(text: str, width: int) -> list[str]:
-    """Cut a cell into lines, at blanks if its words fit, else after commas too."""
+    """Split a cell into lines: at spaces if its words fit, else after commas and bars too."""
     if len(text) <= width:
         return [text]
-    return textwrap.wrap(breakable(text, width), width, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(
+        breakable(text, width, _MAY_END),
+        width,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_MAY_END, "") for line in lines] or [""]
 
 
-def render_paragraph(label: str, text: str) -> str:
+def render_paragraph(label: str, text: str, width: int = WIDTH) -> str:
     """Render a labelled line, continued under its text where it is long."""
-    return _fill(text, f"{label}: ", "  ")
+    return _fill(text, f"{label}: ", "  ", width)
 
 
-def wrap_indented(line: str) -> str:
-    """Continue a line that is too long on further ones, indented more than it is itself."""
-    if len(line) <= WIDTH:
+def wrap_indented(line: str, width: int = WIDTH) -> str:
+    """Continue a line that is too long on further lines, indented by four more spaces than itself."""
+    if len(line) <= width:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
-    return _fill(line.strip(), indent, f"{indent}    ")
+    return _fill(line.strip(), indent, f"{indent}    ", width)
 
 
-def _fill(text: str, first: str, further: str) -> str:
-    """Fill lines with words, the first line and the further ones after a beginning of their own.
+def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
+    """Wrap text into lines; the first line and the following lines have different indents.
 
-    Long words end lines after their commas and bars, and are else what they were: values can be copied.
+    Long words may end a line after a comma or bar and are not changed otherwise: values can be copied.
     """
-    words = "".join(" " if sign.isspace() and sign != _HOLDS else sign for sign in plain(text))
+    words = "".join(" " if char.isspace() and char != _NO_BREAK else char for char in plain(text))
     filled = textwrap.fill(
-        breakable(words, WIDTH // 2, _MAY_END),
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=further,
+        breakable(words, width // 2, _MAY_END),
+        width,
+        initial_indent=first_indent,
+        subsequent_indent=next_indent,
         expand_tabs=False,
         replace_whitespace=False,
         break_on_hyphens=False,
@@ -102,64 +157,90 @@ def _fill(text: str, first: str, further: str) -> str:
     return filled.replace(_MAY_END, "")
 
 
-_MAY_END = "\t"  # a blank that is not printed, at which a line may end
+_MAY_END = "\t"  # a place where a line may end; it is removed when the text is printed
 
 
-def breakable(text: str, width: int, blank: str = " ") -> str:
-    """Put blanks after the commas and bars of words longer than `width`, so that lines can end there."""
+def breakable(text: str, width: int, separator: str = " ") -> str:
+    """Put a separator after the commas and bars of words longer than `width`, so that lines can end there."""
     words = text.split(" ")
     return " ".join(
-        word if len(word) <= width else word.replace(",", f",{blank}").replace("|", f"|{blank}")
+        word if len(word) <= width else word.replace(",", f",{separator}").replace("|", f"|{separator}")
         for word in words
     )
 
 
-def render_error(error: OmpbindError) -> str:
-    """Render an error: what was wrong, where in the mask if it is one, and what would work."""
-    lines = [render_paragraph("ompbind: error", error.message)]
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-~])")
+"""Control sequences (colours, cursor), window titles, and the short escape sequences."""
+
+
+def make_visible(line: str) -> str:
+    """Return what a terminal shows of a line in the end, without colours.
+
+    Text before a carriage return is overwritten by the text after it, as in progress bars.
+    """
+    overwritten = [part for part in _ESCAPE_SEQUENCE.sub("", line).split("\r") if part.strip()]
+    text = overwritten[-1].expandtabs() if overwritten else ""
+    return printable(text).rstrip()
+
+
+def wrap_quoted(line: str, width: int = WIDTH) -> str:
+    """Indent a line that a program wrote, and continue it where it is long; words stay whole."""
+    return textwrap.fill(
+        line,
+        width,
+        initial_indent="    ",
+        subsequent_indent="        ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def render_error(error: OmpbindError, width: int = WIDTH) -> str:
+    """Render an error: what is wrong, its position if it is in a mask, and a hint on what would work."""
+    lines = [render_paragraph("ompbind: error", error.message, width)]
     hint = error.hint
     if isinstance(error, MaskError):
-        lines.extend(_mark(error))
-        hint = "; ".join(filter(None, (hint, _try(error))))
+        lines.extend(_mark(error, width))
+        hint = "; ".join(filter(None, (hint, _suggest(error))))
     if hint:
-        lines.append(render_paragraph("  hint", hint).replace(_HOLDS, " "))
+        lines.append(render_paragraph("  hint", hint, width).replace(_NO_BREAK, " "))
     return "\n".join(lines)
 
 
-_HOLDS = "\N{NO-BREAK SPACE}"  # a blank at which no line ends, until it is printed
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # a space at which no line ends; it is printed as a usual space
 
 COPYABLE = 320
-"""Characters of a mask that a hint shows whole; of longer ones it shows what is other than in the text."""
+"""Characters of a suggested mask that a hint shows whole; of longer masks it shows only what differs."""
 
 
-def _try(error: MaskError) -> str:
-    """Say which mask to try, or where a long one is other; lines break where masks allow blanks."""
+def _suggest(error: MaskError) -> str:
+    """Return which mask to try, or which part of a long mask to replace."""
     text, better = error.text.strip(), error.suggestion
     if len(better) <= COPYABLE:
-        return f"try --mask{_HOLDS}'{better}'" if better else ""
-    same = _shared(text, better)
-    start = max(better.rfind(sign, 0, same) for sign in ",|") + 1
-    end = len(better) - _shared(text[start:][::-1], better[start:][::-1])
+        return f"try --mask{_NO_BREAK}'{better}'" if better else ""
+    same = _common_prefix_length(text, better)
+    start = max(better.rfind(separator, 0, same) for separator in ",|") + 1
+    end = len(better) - _common_prefix_length(text[start:][::-1], better[start:][::-1])
     if end > start:
-        end = min((at for sign in ",|" if (at := better.find(sign, end)) >= 0), default=len(better))
+        end = min((at for char in ",|" if (at := better.find(char, end)) >= 0), default=len(better))
     before, after = text[start : len(text) - (len(better) - end)].strip(",| "), clip(better[start:end])
     return f"try '{after}' in place of '{clip(before)}'" if after else f"try without '{clip(before)}'"
 
 
-def _shared(one: str, other: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common_prefix_length(text: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
 
 
 def clip(text: str, limit: int = WIDTH - 20) -> str:
-    """Cut a text that is longer than a limit, and say so."""
+    """Cut a text that is longer than a limit, and mark the cut with "..."."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _mark(error: MaskError) -> list[str]:
-    """Show the mask with its fault marked below, cut around the fault when it is long."""
+def _mark(error: MaskError, width: int) -> list[str]:
+    """Return two lines: the mask, and "^" below the part that is wrong; long masks are cut around it."""
     start, stop = error.span
-    left = max(0, start - 40)
-    shown = "".join(" " if sign.isspace() else plain(sign) for sign in error.text[left : left + WIDTH - 12])
+    left = max(0, start - width // 2)
+    shown = "".join(" " if char.isspace() else plain(char) for char in error.text[left : left + width - 12])
     before, after = ("..." if left else ""), ("..." if left + len(shown) < len(error.text) else "")
     at = len(before) + start - left
     marks = "^" * max(1, min(stop, left + len(shown)) - start)
@@ -167,20 +248,20 @@ def _mark(error: MaskError) -> list[str]:
 
 
 def render_cpus(cpus: CpuSet) -> str:
-    """Write a set as list text, four and more evenly spaced runs as one stride: "0-62:2", "0-31:2/8".
+    """Return a set as list text, with four and more evenly spaced runs as one stride: "0-62:2", "0-31:2/8".
 
-    Masks take all of these.
+    Masks accept all of these.
     """
     return ",".join(runs_texts(list(cpus.runs())))
 
 
-def dim(line: str) -> str:
-    """Make a line faint on terminals."""
-    return f"\033[2m{line}\033[22m"
+def dim(text: str) -> str:
+    """Make every line of a text faint on terminals."""
+    return "\n".join(f"\033[2m{line}\033[22m" for line in text.split("\n"))
 
 
 def render_bytes(size: int | None) -> str:
-    """Write a size in binary units, "unknown" for None."""
+    """Return a size in binary units, "unknown" for None."""
     if size is None:
         return "unknown"
     amount, unit = float(size), "B"

@@ -1,17 +1,17 @@
-"""What people call a machine and its parts, and the machine for programs (JSON, schema ompbind-topo/1)."""
+"""A machine and its parts by name, for people, and as JSON (schema ompbind-topo/1), for programs."""
 
 import json
 from collections.abc import Iterator
 
-from ompbind.cpuset import CpuSet, count
-from ompbind.machine.model import Domain, Level, Machine, Node, index_by_cpu, kind_by_cpu, touched
+from ompbind.cpuset import count, named
+from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu, kind_by_cpu
 from ompbind.masks.grammar import SELECTABLE
 from ompbind.report.text import render_bytes, render_cpus
 from ompbind.text import plain
 
 
 def render_summary(machine: Machine) -> str:
-    """Say in one line what machine it is: "x86_64, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes"."""
+    """Return the size of a machine in one line: "x86_64, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes"."""
     parts = [count(len(machine.online), "CPU"), count(len(machine.at(Level.CORE)), "core")]
     packages, nodes = machine.at(Level.PACKAGE), machine.nodes  # nodes without CPUs are no domains
     parts += [count(len(packages), Level.PACKAGE.label)] if packages else []
@@ -20,33 +20,31 @@ def render_summary(machine: Machine) -> str:
 
 
 def render_limits(machine: Machine) -> Iterator[str]:
-    """Yield a line for each thing that tells CPUs apart in use: allowed, offline, isolated, kinds, time."""
+    """Yield a line for each limit: CPUs allowed, offline or excluded by default, core kinds, cgroup quota."""
     if machine.allowed != machine.online:
         yield f"allowed: {count(len(machine.allowed), 'CPU')} ({render_cpus(machine.allowed)})"
     if machine.offline:
-        yield f"offline: {render_cpus(machine.offline)}"
+        yield f"offline: {named('CPU', machine.offline)}"
     for name, cpus in machine.exclusion_reasons:
-        yield f"{name}: {render_cpus(cpus)} (used only when a mask names them)"
-    if machine.kinds:
-        yield "core kinds: " + ", ".join(
-            f"{kind.name} (strength {kind.strength}) {render_cpus(kind.cpus)}" for kind in machine.kinds
-        )
+        yield f"{name}: {named('CPU', cpus)} (used only if named in a mask)"
+    for kind in machine.kinds:
+        yield f"{kind.name} cores: {named('CPU', kind.cpus)} (strength {kind.strength})"
     if machine.quota is not None:
         yield f"CPU time: {machine.quota:g} CPUs (cgroup quota)"
 
 
 def render_distant(node: Node) -> Iterator[str]:
-    """Yield what is to say of a node without CPUs: its memory, and which nodes are the nearest to it."""
+    """Yield the parts of the title of a node without CPUs: number and memory, "no CPUs", nearest nodes."""
     yield f"NUMA node {node.number}{_memory(node)}"
     yield "no CPUs"
     if node.nearest:
-        yield f"nearest to node {CpuSet(node.nearest)}"
+        yield f"nearest to {named('node', node.nearest)}"
 
 
 def render_title(machine: Machine, domain: Domain) -> str:
-    """Name a domain, a NUMA node with its memory, and by its name in masks where that has another number.
+    """Return the name of a domain, of a NUMA node with its memory: "L3 0", "NUMA node 8 = node:1 (128 GiB)".
 
-    "L3 0", "NUMA node 8 = node:1 (128 GiB)": masks count what is allowed, in the order of the machine.
+    "= node:1" is the name in masks. It is added where its number differs: masks count only allowed domains.
     """
     name = _mask_name(machine, domain)
     title = f"{domain.title} = {name}" if name else domain.title
@@ -59,18 +57,18 @@ def _memory(node: Node) -> str:
 
 
 def _mask_name(machine: Machine, domain: Domain) -> str:
-    """Return the name of a domain in masks, "" where its title tells it or it has none."""
+    """Return the name of a domain in masks, "" if it has the same number or none of its CPUs is allowed."""
     if domain.level not in SELECTABLE or domain.cpus.isdisjoint(machine.allowed):
         return ""
     index = domain.index
     if machine.allowed != machine.online:
-        index = len(touched(machine.at(domain.level)[: domain.index], machine.allowed))
+        index = len(find_overlapping(machine.at(domain.level)[: domain.index], machine.allowed))
     shown = domain.os_id if domain.level is Level.NODE else domain.index
     return "" if index == shown else f"{domain.level}:{index}"
 
 
 def render_json(machine: Machine) -> str:
-    """Render the machine as JSON, schema ompbind-topo/1: CPUs as list text, memory in bytes."""
+    """Render the machine as JSON, schema ompbind-topo/1: CPU sets as list text, memory in bytes."""
     record = {
         "schema": "ompbind-topo/1",
         "source": machine.source,

@@ -1,17 +1,17 @@
-"""A machine for people, one line for each CPU."""
+"""A machine for people: a table with a row for each CPU."""
 
 from ompbind.machine.model import Level, Machine, kind_by_cpu
-from ompbind.report.text import Column, dim, render_table
+from ompbind.report.text import PIPE, Column, Screen, dim, render_rows
 
 _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
             Level.DRAWER)  # fmt: skip
-"""The levels in the order of their columns; those that a machine does not have are left out."""
+"""The levels in the order of their columns; levels that a machine does not have are left out."""
 
 
-def render_listing(machine: Machine, *, styled: bool = False) -> str:
+def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     """Render a table of all CPUs: the logical numbers of their domains, their kind and their state.
 
-    NUMA nodes have the number of the OS. `styled` dims CPUs that are not allowed.
+    NUMA nodes have the number of the OS. A terminal with colours shows CPUs that are not allowed dimmed.
     """
     cpus = list(machine.online | machine.offline)
     columns = [Column(title="CPU", cells=[str(cpu) for cpu in cpus], right=True)]
@@ -22,11 +22,10 @@ def render_listing(machine: Machine, *, styled: bool = False) -> str:
     if machine.kinds:
         kinds = kind_by_cpu(machine.kinds)
         columns.append(Column(title="kind", cells=[kinds.get(cpu, "-") for cpu in cpus]))
-    columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus]))
-    head, *rows = render_table(columns).split("\n")
-    shown = zip(rows, cpus, strict=True)
-    told = (dim(row) if styled and cpu not in machine.allowed else row for row, cpu in shown)
-    return "\n".join([head, *told])
+    columns.append(Column(title="state", cells=[_state(machine, cpu) for cpu in cpus], grows=True))
+    head, *rows = render_rows(columns, screen.text_width)
+    is_dim = [screen.styled and cpu not in machine.allowed for cpu in cpus]
+    return "\n".join([head, *(dim(row) if dimmed else row for row, dimmed in zip(rows, is_dim, strict=True))])
 
 
 def _numbers(machine: Machine, level: Level) -> dict[int, str]:
@@ -38,7 +37,7 @@ def _numbers(machine: Machine, level: Level) -> dict[int, str]:
 
 
 def _state(machine: Machine, cpu: int) -> str:
-    """Say what keeps a CPU from being used, "allowed" when nothing does."""
+    """Return why a CPU is not used, "allowed" if nothing excludes it."""
     if cpu not in machine.online:
         return "offline"
     if cpu not in machine.allowed:

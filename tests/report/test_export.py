@@ -16,7 +16,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, make_local_identities, make_variables, parse_assignment
+from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables, parse_assignment
 from ompbind.planning.request import Bind, Request, Sharing
 from ompbind.report.export.table import FORMATS
 from tests.machines import Shape, make_machine
@@ -29,8 +29,8 @@ DUAL = Shape(packages=2, cores=4, smt=2)
 
 
 def variables_of(plan, *extra):
-    job = Job(argv=(), run_id="plan", base={}, extra=tuple(parse_assignment(one) for one in extra))
-    return [make_variables(plan, identity, job) for identity in make_local_identities(plan)]
+    spec = RunSpec(argv=(), run_id="plan", base={}, extra=tuple(parse_assignment(text) for text in extra))
+    return [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
 
 
 def render(name, plan, *extra):
@@ -41,8 +41,8 @@ def render(name, plan, *extra):
     if FORMATS[name].ranks != "one":
         return [RENDER[name](plan, variables)]
     return [
-        RENDER[name](plan.replace(placements=(one,)), [own])
-        for one, own in zip(plan.placements, variables, strict=True)
+        RENDER[name](plan.replace(placements=(placement,)), [own])
+        for placement, own in zip(plan.placements, variables, strict=True)
     ]
 
 
@@ -113,7 +113,7 @@ def read_slurm(texts):
     assert option(words, "--ntasks") == str(len(cpus))
     memory = option(words, "--mem-bind")
     if memory is None:
-        return [(one, None) for one in cpus]
+        return [(rank_cpus, None) for rank_cpus in cpus]
     assert memory.startswith("mask_mem:")
     nodes = [bits(mask) for mask in memory.removeprefix("mask_mem:").split(",")]
     return zip(cpus, nodes, strict=True)
@@ -129,11 +129,11 @@ def read_rankfile(texts):
 
 
 def read_systemd(texts):
-    """Read as systemd does: an empty assignment forgets what came before."""
+    """Read as systemd does: an empty assignment resets the earlier ones."""
     for text in texts:
         head, *lines = text.splitlines()
         assert head == "[Service]"
-        settings = {"CPUAffinity": "77", "NUMAMask": "99"}  # what the unit itself may have said
+        settings = {"CPUAffinity": "77", "NUMAMask": "99"}  # settings of the unit itself
         for line in lines:
             name, _, value = line.partition("=")
             if name in settings:
@@ -158,23 +158,23 @@ def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
         texts = render(name, plan)
     except RequestError as error:
         assert error.hint
-        slots = [len(str(one.cpuset)) for one in plan.placements]
+        slots = [len(str(placement.cpuset)) for placement in plan.placements]
         assert (name == "rankfile" and max(slots) > 48) or (name == "vllm" and request.bind is Bind.NONE)
         return
     if name == "vllm":
         assert request.bind is not Bind.NONE
     ranks = list(READ[name](texts))
-    assert [cpus for cpus, _ in ranks] == [set(one.cpus) for one in plan.placements]
+    assert [cpus for cpus, _ in ranks] == [set(placement.cpus) for placement in plan.placements]
     if name in ("numactl", "docker", "systemd", "slurm"):
-        assert [nodes for _, nodes in ranks] == [set(one.memory_nodes) for one in plan.placements]
+        assert [nodes for _, nodes in ranks] == [set(placement.memory_nodes) for placement in plan.placements]
     assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
 
 
 def moved(plan, distance):
-    """The same plan on a machine whose CPUs have numbers that are higher."""
+    """The same plan on a machine whose CPUs have higher numbers."""
     placements = [
-        one.replace(cpus=tuple(cpu + distance for cpu in one.cpus), reserved=CpuSet())
-        for one in plan.placements
+        placement.replace(cpus=tuple(cpu + distance for cpu in placement.cpus), reserved=CpuSet())
+        for placement in plan.placements
     ]
     return plan.replace(
         placements=tuple(placements), reserved=CpuSet(cpu + distance for cpu in plan.reserved)
@@ -222,7 +222,9 @@ def test_what_is_printed(name, options, text):
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_that_are_unknown_are_left_out(name):
     plain = make_machine(DUAL)
-    machine = plain.replace(nodes=(), domains=tuple(one for one in plain.domains if one.level != "node"))
+    machine = plain.replace(
+        nodes=(), domains=tuple(domain for domain in plain.domains if domain.level != "node")
+    )
     for text in render(name, made(machine=machine, ranks=2)):
         assert not re.search(r"mem|NUMA", text)
 
@@ -245,7 +247,7 @@ def test_masks_are_as_long_as_the_numbers_are_high():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_machines_that_cannot_bind_have_nothing_to_tell(name):
+def test_machines_that_cannot_bind_have_no_cpus_to_pass_on(name):
     plan = made(machine=make_machine(DUAL, bindable=False), ranks=1)
     if name == "vllm":
         assert render(name, plan) == ["export VLLM_CPU_OMP_THREADS_BIND=nobind"]
@@ -262,35 +264,35 @@ def test_ranks_that_do_not_bind_their_threads_are_confined_all_the_same(name):
     assert without == with_
 
 
-def test_vllm_is_not_told_cpus_that_it_would_bind_to_against_the_users_will():
-    with pytest.raises(RequestError, match="--bind none rules out") as caught:
+def test_vllm_gets_no_cpus_with_bind_none():
+    with pytest.raises(RequestError, match="--bind none excludes that") as caught:
         render("vllm", made(ranks=2, bind=Bind.NONE))
     assert "--mask none" in caught.value.hint
 
 
-def test_a_rankfile_has_room_for_as_much_as_open_mpi():
+def test_a_rankfile_has_the_limit_of_open_mpi():
     machine = make_machine(Shape(cores=1200))
     even = ",".join(str(cpu) for cpu in range(100, 120, 2))
     fits, too_long = f"{even},120,1000", f"{even},1000,1002"
     assert (len(fits), len(too_long)) == (48, 49)
     assert render("rankfile", made(machine=machine, mask=fits))[0].endswith(f"slot={fits}")
-    with pytest.raises(RequestError, match=r"rank 0 take 49 characters.* holds 48") as caught:
+    with pytest.raises(RequestError, match=r"rank 0 has 49 characters.* space for 48") as caught:
         render("rankfile", made(machine=machine, mask=too_long))
     assert "mpirun -n 1 --bind-to none ompbind exec" in caught.value.hint
 
 
-def test_slurm_has_room_for_128_nodes():
+def test_slurm_can_name_128_nodes():
     plan = made(ranks=1)
-    (one,) = plan.placements
+    (placement,) = plan.placements
     assert (
         f"mask_mem:{1 << 127:#x}"
-        in render("slurm", plan.replace(placements=(one.replace(memory_nodes=(127,)),)))[0]
+        in render("slurm", plan.replace(placements=(placement.replace(memory_nodes=(127,)),)))[0]
     )
     with pytest.raises(RequestError, match="nodes 0 to 127 only, rank 0 has 0,128"):
-        render("slurm", plan.replace(placements=(one.replace(memory_nodes=(0, 128)),)))
+        render("slurm", plan.replace(placements=(placement.replace(memory_nodes=(0, 128)),)))
 
 
-VALUES = ('it\'s "quoted" \\ $HOME ${x} `y` 100% %h é', "", " blank ", "a\tb", "#;x", "\\", "'", '"')
+VALUES = ('it\'s "quoted" \\ $HOME ${x} `y` 100% %h é', "", " space ", "a\tb", "#;x", "\\", "'", '"')
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -299,12 +301,12 @@ def test_words_of_docker_survive_a_shell(value):
     values = [after for before, after in pairwise(words) if before == "--env"]
     assert f"X={value}" in values
     assert "OMP_PLACES={0,1,2,3,4,5,6,7}" in values
-    assert not [one for one in values if one.startswith("KMP_AFFINITY")]
+    assert not [value for value in values if value.startswith("KMP_AFFINITY")]
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs"))) | st.sampled_from(["\t", "a\nb", *VALUES]))
 def test_values_of_systemd_are_escaped(value):
-    """Read by the rules of systemd.syntax(7): C escapes inside of quotes, and doubled percent signs."""
+    """Read by the rules of systemd.syntax(7): C escapes inside of quotes, and doubled percent characters."""
     text = render("systemd", made(ranks=1), f"X={value}")[0]
     quoted = next(line for line in text.split("\n") if line.startswith('Environment="X='))
     assert quoted.endswith('"')
@@ -331,14 +333,14 @@ TOY = """
 from ompbind.report.export.table import FORMATS, Format
 FORMATS["cgroup"] = Format(render="__main__:render_cgroup", ranks="any", help="values of cpuset.cpus")
 def render_cgroup(plan):
-    return chr(10).join(str(one.cpuset) for one in plan.placements)
+    return chr(10).join(str(placement.cpuset) for placement in plan.placements)
 """
 
 
 def test_a_format_is_one_file_and_one_row():
-    told = run_with(TOY, "plan", "--help")
-    assert "docker (and podman), cgroup (values of cpuset.cpus)." in told
-    assert "the only one for taskset, numactl, docker, cgroup." in told
+    help_text = run_with(TOY, "plan", "--help")
+    assert "docker (and podman), cgroup (values of cpuset.cpus) [default" in help_text
+    assert "optional (all ranks) with taskset, numactl, docker, cgroup" in help_text
     options = ("plan", "-n", "2", "--topology", "synthetic:pack:1 core:4 pu:1", "--format", "cgroup")
     assert run_with(TOY, *options) == "0-1 2-3"
     assert run_with(TOY, *options, "--rank", "1") == "2-3"

@@ -1,4 +1,4 @@
-"""The report of a run as JSON, and that the page that describes it tells all and nothing else."""
+"""The report of a run as JSON, and its page in the documentation, which has exactly the same fields."""
 
 import json
 import re
@@ -9,31 +9,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.errors import CommandNotFoundError, LaunchError
-from ompbind.execution.outcome import Exited, Outcome, Usage
+from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, make_local_identities, make_variables
+from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import Request
 from ompbind.report.plan_json import render_plan_json
 from ompbind.report.run_json import render_run
-from tests.inspection.test_verification import bad, seen
+from tests.inspection.test_verification import bad, make_verified
 from tests.machines import Shape, make_machine
 from tests.report.test_run_summary import outcomes
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
-JOB = Job(argv=("./app", "a b"), run_id="night", base={})
-VARIABLES = tuple(make_variables(PLAN, identity, JOB) for identity in make_local_identities(PLAN))
+SPEC = RunSpec(argv=("./app", "a b"), run_id="night", base={})
+VARIABLES = tuple(make_variables(PLAN, identity, SPEC) for identity in make_local_identities(PLAN))
 
 
 def rendered(*exits, **more):
-    return render_run(PLAN, JOB, Outcome(exits=exits, **more), 5.25)
+    return render_run(PLAN, SPEC, Outcome(exits=exits, **more), 5.25)
 
 
-def test_a_report_tells_everything():
+def test_a_report_has_everything():
     used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
                  involuntary_switches=4)  # fmt: skip
     text = rendered(
-        Exited(rank=1, pid=11, code=None, signal=11, usage=used, last_words=("gone",)),
-        Exited(rank=0, pid=10, code=0, stopped=True),
+        RankExit(rank=1, pid=11, code=None, signal=11, usage=used, last_words=("gone",)),
+        RankExit(rank=0, pid=10, code=0, stopped=True),
     )
     record = json.loads(text)
     assert record.pop("plan") == json.loads(render_plan_json(PLAN, VARIABLES))
@@ -56,41 +56,41 @@ def test_a_report_tells_everything():
     }  # fmt: skip
 
 
-def test_a_run_that_timed_out_or_ran_out_of_memory_says_so():
-    record = json.loads(rendered(Exited(rank=0, pid=1, code=0), timed_out=True, oom_kills=2))
+def test_a_timeout_and_processes_killed_for_memory_are_reported():
+    record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), timed_out=True, oom_kills=2))
     assert (record["exit_code"], record["timed_out"], record["oom_kills"]) == (124, True, 2)
 
 
 @pytest.mark.parametrize(
     ("error", "code"), [(LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)]
 )
-def test_a_run_that_was_given_up_has_the_error_and_the_ranks_that_ran(error, code):
-    stopped = Exited(rank=0, pid=10, code=None, signal=15, stopped=True)
+def test_a_failed_run_has_the_error_and_the_ranks_that_ran(error, code):
+    stopped = RankExit(rank=0, pid=10, code=None, signal=15, stopped=True)
     record = json.loads(rendered(stopped, error=error))
     assert (record["error"], record["exit_code"]) == (error.message, code)
-    assert [one["rank"] for one in record["ranks"]] == [0]
+    assert [rank["rank"] for rank in record["ranks"]] == [0]
 
 
 @given(outcomes(), st.lists(st.text()).map(tuple))
-def test_any_outcome_survives_being_written_and_read(ended, command):
-    text = render_run(PLAN, JOB.replace(argv=command), ended, 5.25)
+def test_any_outcome_survives_being_written_and_read(finished, command):
+    text = render_run(PLAN, SPEC.replace(argv=command), finished, 5.25)
     record = json.loads(text)
     assert text.isascii()
     assert tuple(record["command"]) == command
-    assert [one["rank"] for one in record["ranks"]] == sorted(one.rank for one in ended.exits)
+    assert [rank["rank"] for rank in record["ranks"]] == sorted(end.rank for end in finished.exits)
     back = {
-        Exited(
-            rank=one["rank"], pid=one["pid"], code=one["exit_code"], signal=one["signal"],
-            usage=Usage(**{name: one[name] for name in Usage.fields}), stopped=one["stopped"],
-            last_words=tuple(one["last_words"]),
+        RankExit(
+            rank=rank["rank"], pid=rank["pid"], code=rank["exit_code"], signal=rank["signal"],
+            usage=Usage(**{name: rank[name] for name in Usage.fields}), stopped=rank["stopped"],
+            last_words=tuple(rank["last_words"]),
         )
-        for one in record["ranks"]
+        for rank in record["ranks"]
     }  # fmt: skip
-    assert back == set(ended.exits)
+    assert back == set(finished.exits)
 
 
 def documented_fields():
-    """The fields that docs/formats.md has in its table of the schema, those of ranks with "ranks[]."."""
+    """The fields in the table of docs/formats.md; fields of ranks begin with "ranks[]."."""
     page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
     section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
     for cell in re.findall(r"^\| (`.*?) \|", section, re.M):
@@ -98,7 +98,7 @@ def documented_fields():
 
 
 def test_the_page_on_formats_has_every_field_and_no_other():
-    record = json.loads(rendered(Exited(rank=0, pid=1, code=0), verified=seen(bad())))
+    record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad())))
     fields = set(record) - {"ranks", "schema"}
     fields |= {f"ranks[].{name}" for name in record["ranks"][0]}
     (rank,) = record["verified"].pop("ranks")

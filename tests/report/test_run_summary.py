@@ -1,4 +1,4 @@
-"""What is said of a run after its end: hints, what failed, what was used."""
+"""The summary of a finished run: hints, failures, and the resources that ranks used."""
 
 import re
 import subprocess
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.execution.failure_hints import OUT_OF_MEMORY, RULES, find_hint
-from ompbind.execution.outcome import KIB, Exited, Outcome, Usage, describe, make_usage, signal_name
+from ompbind.execution.failure_hints import FAILURE_HINTS, OUT_OF_MEMORY, find_hint
+from ompbind.execution.outcome import KIB, Outcome, RankExit, Usage, make_usage, render_exit, signal_name
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.run_summary import LAST_LINES, LINE_LIMIT, render_accounts, render_failures
@@ -24,11 +24,11 @@ PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
 
 
 def coded(rank, code, **more):
-    return Exited(rank=rank, pid=100 + rank, code=code, **more)
+    return RankExit(rank=rank, pid=100 + rank, code=code, **more)
 
 
 def killed(rank, number, **more):
-    return Exited(rank=rank, pid=100 + rank, code=None, signal=number, **more)
+    return RankExit(rank=rank, pid=100 + rank, code=None, signal=number, **more)
 
 
 def outcome(*exits, **more):
@@ -41,23 +41,23 @@ def outcome(*exits, **more):
         (coded(0, 0), 1, ""),
         (coded(0, 1), 0, ""),
         (coded(0, 1), 1, OUT_OF_MEMORY),
-        (coded(0, 126), 0, "something that it ran was found but"),
-        (coded(0, 127), 0, "something that it ran was not found"),
-        (coded(0, 127), 1, "something that it ran was not found"),
-        (killed(0, 9), 0, "not by ompbind: "),
+        (coded(0, 126), 0, "a command was found but"),
+        (coded(0, 127), 0, "a command (see PATH) or a shared library"),
+        (coded(0, 127), 1, "a command (see PATH) or a shared library"),
+        (killed(0, 9), 0, "not sent by ompbind: "),
         (killed(0, 9), 2, OUT_OF_MEMORY),
         (killed(0, 9, stopped=True), 0, ""),
         (killed(0, 9, stopped=True), 1, ""),
-        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not by ompbind: "),
+        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind: "),
         (coded(0, 137), 1, f"exit code 137 of a shell means SIGKILL: {OUT_OF_MEMORY}"),
-        (killed(0, 4), 0, "an instruction"),
-        (coded(0, 132), 0, "exit code 132 of a shell means SIGILL: an instruction"),
-        (killed(0, 11), 0, "with OpenMP"),
+        (killed(0, 4), 0, "this CPU does not support an instruction"),
+        (coded(0, 132), 0, "exit code 132 of a shell means SIGILL: this CPU does not support"),
+        (killed(0, 11), 0, "with OpenMP often a stack overflow"),
         (coded(0, 139), 0, "exit code 139 of a shell means SIGSEGV: with OpenMP"),
         (killed(0, Signals.SIGBUS), 0, "shared memory or a mapped file"),
-        (killed(0, Signals.SIGXCPU), 0, "it has used all the CPU time"),
-        (killed(0, Signals.SIGXFSZ), 0, "a file has become"),
-        (killed(0, Signals.SIGSYS), 0, "a system call that is forbidden"),
+        (killed(0, Signals.SIGXCPU), 0, "the limit on CPU time"),
+        (killed(0, Signals.SIGXFSZ), 0, "the limit on file size"),
+        (killed(0, Signals.SIGSYS), 0, "a system call is forbidden"),
         (killed(0, 15), 0, ""),
         (killed(0, 6), 0, ""),
         (killed(0, 37), 0, ""),
@@ -65,14 +65,14 @@ def outcome(*exits, **more):
         (coded(0, 128), 0, ""),
     ],
 )
-def test_hints_are_for_what_usually_is_behind_a_status(exited, oom_kills, beginning):
+def test_hints_name_the_usual_cause_of_a_status(exited, oom_kills, beginning):
     hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
     assert hint.startswith(beginning)
     assert bool(hint) == bool(beginning)
 
 
 def test_every_hint_is_one_short_sentence():
-    assert all(rule.hint == rule.hint.strip(" .") and len(rule.hint) < 160 for rule in RULES)
+    assert all(rule.hint == rule.hint.strip(" .") and len(rule.hint) < 160 for rule in FAILURE_HINTS)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_every_hint_is_one_short_sentence():
 )
 def test_signals_have_names(number, name):
     assert signal_name(number) == name
-    assert describe(killed(3, number)) == f"rank 3 (pid 103) was ended by {name}"
+    assert render_exit(killed(3, number)) == f"rank 3 (pid 103) was killed by {name}"
 
 
 @pytest.mark.parametrize(("peak", "known"), [(2001, 2001 * KIB), (2000, None), (1, None)])
-def test_a_peak_counts_when_it_is_above_what_was_there_before(peak, known):
+def test_a_peak_counts_only_above_the_peak_before_the_start(peak, known):
     used = SimpleNamespace(ru_utime=1.5, ru_stime=0.25, ru_maxrss=peak, ru_nvcsw=7, ru_nivcsw=8)
     assert make_usage(used, 3.0, 2000 * KIB) == Usage(
         wall_s=3.0,
@@ -113,7 +113,7 @@ print(used.max_rss_bytes or 0, used.user_s + used.system_s > 0, flush=True)
 
 
 @pytest.mark.parametrize("size", [0, 300])
-def test_a_child_tells_its_peak_only_where_it_is_its_own(size):
+def test_the_peak_of_a_child_is_known_only_if_it_is_its_own(size):
     done = subprocess.run(
         [sys.executable, "-c", STARTER, str(size)], capture_output=True, text=True, check=True, timeout=60
     )
@@ -126,54 +126,54 @@ TRACE = ("Traceback (most recent call last):", '  File "a.py", line 1, in <modul
 TRACE_SHOWN = "".join(f"\n    {line}" for line in TRACE)
 ODD_WORDS = ("", " ", "\x1b[31mred\x1b[0m\tend \x1b]0;title\x07", "", "10%\r20%\r", "a\x07b", "\n")
 SEGV_HINT = """
-  hint: with OpenMP, often too little stack: try --env OMP_STACKSIZE=64M for its
-  threads, and 'ulimit -s unlimited' for the initial thread"""
+  hint: with OpenMP often a stack overflow: try --env OMP_STACKSIZE=64M for its
+  threads and 'ulimit -s unlimited' for the initial thread"""
 
 
 @pytest.mark.parametrize(
-    ("ended", "text"),
+    ("finished", "text"),
     [
         (outcome(), ""),
         (outcome(coded(0, 0)), ""),
         (outcome(coded(0, 1)), ""),
-        (outcome(coded(0, 1, last_words=TRACE)), ""),  # what the command wrote is there already
+        (outcome(coded(0, 1, last_words=TRACE)), ""),  # the command has written that itself
         (outcome(killed(0, 15)), ""),
         (outcome(killed(0, 2)), ""),
         (outcome(killed(0, 13)), ""),
         (outcome(killed(0, 1)), ""),
         (outcome(killed(0, 15, stopped=True), timed_out=True), ""),
-        (outcome(killed(0, 6, last_words=TRACE)), "ompbind: rank 0 (pid 100) was ended by SIGABRT"),
-        (outcome(killed(0, 11)), f"ompbind: rank 0 (pid 100) was ended by SIGSEGV{SEGV_HINT}"),
+        (outcome(killed(0, 6, last_words=TRACE)), "ompbind: rank 0 (pid 100) was killed by SIGABRT"),
+        (outcome(killed(0, 11)), f"ompbind: rank 0 (pid 100) was killed by SIGSEGV{SEGV_HINT}"),
         (outcome(coded(0, 0), coded(1, 0)), ""),
-        (outcome(coded(0, 1), coded(1, 1)), ""),  # a line on each was said at once
+        (outcome(coded(0, 1), coded(1, 1)), ""),  # each was reported at once
         (outcome(killed(0, 6), killed(1, 15, stopped=True)), ""),
-        (outcome(coded(0, 1, last_words=("\x1b[0m", " \r")), coded(1, 0)), ""),  # nothing to see
+        (outcome(coded(0, 1, last_words=("\x1b[0m", " \r")), coded(1, 0)), ""),  # only invisible characters
         (
             outcome(coded(2, 1, last_words=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
-            f"ompbind: rank 2 (pid 102) exited with 1, and wrote last:{TRACE_SHOWN}\n"
+            f"ompbind: rank 2 (pid 102) exited with code 1, and wrote last:{TRACE_SHOWN}\n"
             "ompbind: stopped: ranks 0-1,3",
         ),
         (
             outcome(coded(2, 1), coded(3, 1, last_words=TRACE), coded(0, 1, last_words=("x",)), coded(1, 0)),
-            f"ompbind: ranks 0,2-3 exited with 1; rank 3 wrote last:{TRACE_SHOWN}",
+            f"ompbind: ranks 0,2-3 exited with code 1; rank 3 wrote last:{TRACE_SHOWN}",
         ),
         (
             outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
-            f"ompbind: ranks 0-1 were ended by SIGSEGV{SEGV_HINT}\nompbind: stopped: rank 3",
+            f"ompbind: ranks 0-1 were killed by SIGSEGV{SEGV_HINT}\nompbind: stopped: rank 3",
         ),
         (
             outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_words=("gone",)), oom_kills=1),
             """\
-ompbind: rank 1 (pid 101) was ended by SIGKILL
+ompbind: rank 1 (pid 101) was killed by SIGKILL
   hint: memory ran out, and the kernel killed a process of this cgroup: raise
   the memory limit (of the container, of the job), or start fewer ranks
-ompbind: rank 2 (pid 102) exited with 2, and wrote last:
+ompbind: rank 2 (pid 102) exited with code 2, and wrote last:
     gone""",
         ),
         (
             outcome(coded(0, 1, last_words=ODD_WORDS), coded(1, 0)),
             """\
-ompbind: rank 0 (pid 100) exited with 1, and wrote last:
+ompbind: rank 0 (pid 100) exited with code 1, and wrote last:
     red     end
 
     20%
@@ -181,14 +181,14 @@ ompbind: rank 0 (pid 100) exited with 1, and wrote last:
         ),
     ],
 )  # fmt: skip
-def test_what_is_said_of_failures(ended, text):
-    assert render_failures(ended) == text
+def test_failures_are_reported(finished, text):
+    assert render_failures(finished) == text
 
 
-def test_a_single_ranks_last_words_are_shown_where_nobody_has_seen_them():
-    text = f"ompbind: rank 0 (pid 100) exited with 1, and wrote last:{TRACE_SHOWN}"
-    assert render_failures(outcome(coded(0, 1, last_words=TRACE)), seen=False) == text
-    assert render_failures(outcome(coded(0, 1)), seen=False) == ""
+def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
+    text = f"ompbind: rank 0 (pid 100) exited with code 1, and wrote last:{TRACE_SHOWN}"
+    assert render_failures(outcome(coded(0, 1, last_words=TRACE)), stderr_shown=False) == text
+    assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
 
 
 def test_long_last_words_are_cut():
@@ -213,13 +213,13 @@ GIB = 1 << 30
 
 
 def test_a_table_of_what_ranks_used():
-    ended = outcome(
+    finished = outcome(
         coded(1, 3, usage=Usage(wall_s=2.0, user_s=3.0, system_s=0.5, max_rss_bytes=GIB,
                                 voluntary_switches=12, involuntary_switches=123456)),
         killed(0, 15, stopped=True, usage=Usage(wall_s=4000.0, user_s=0.004)).replace(pid=200),
     )  # fmt: skip
     assert (
-        render_accounts(ended, PLAN)
+        render_accounts(finished, PLAN)
         == """\
 rank  pid  status   wall s  user s  sys s  CPU   memory  waits  forced
    0  200  SIGTERM    4000    0.00   0.00   0%        -      0       0
@@ -240,9 +240,9 @@ def test_a_single_rank_has_no_sums_and_none_is_a_table_without_rows():
     ("user_s", "wall_s", "share"),
     [(2.0, 1.0, "100%"), (0.0, 0.0, "-"), (1.0, 0.0, "-"), (20.0, 1.0, "1000%"), (400.0, 1.0, "200x")],
 )
-def test_more_cpu_time_than_a_ranks_cpus_have_is_told(user_s, wall_s, share):
-    ended = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
-    assert render_accounts(ended, PLAN).splitlines()[1].split()[6] == share
+def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown(user_s, wall_s, share):
+    finished = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
+    assert render_accounts(finished, PLAN).splitlines()[1].split()[6] == share
 
 
 TIMES = st.floats(0, 1e12)
@@ -257,11 +257,11 @@ WORDS = st.lists(st.text(max_size=200), max_size=15).map(tuple)
 
 @st.composite
 def outcomes(draw):
-    """Any end of a run of up to 30 ranks, in any order."""
+    """Any outcome of a run of up to 30 ranks, in any order."""
     ranks = draw(st.lists(st.integers(0, 9999), unique=True, max_size=30))
     ends = [(draw(st.integers(1, 1 << 22)), draw(ENDS), draw(st.booleans())) for _ in ranks]
     exits = tuple(
-        Exited(rank=rank, pid=pid, code=code, signal=killer, stopped=stopped, usage=draw(USAGES),
+        RankExit(rank=rank, pid=pid, code=code, signal=killer, stopped=stopped, usage=draw(USAGES),
                last_words=draw(WORDS))
         for rank, (pid, (code, killer), stopped) in zip(ranks, ends, strict=True)
     )  # fmt: skip
@@ -269,25 +269,25 @@ def outcomes(draw):
 
 
 @given(outcomes())
-def test_any_outcome_is_a_table_that_fits(ended):
-    lines = render_accounts(ended, PLAN).splitlines()
+def test_any_outcome_is_a_table_that_fits(finished):
+    lines = render_accounts(finished, PLAN).splitlines()
     assert max(map(len, lines)) <= WIDTH
-    assert len(lines) == 1 + len(ended.exits) + (len(ended.exits) > 1)
+    assert len(lines) == 1 + len(finished.exits) + (len(finished.exits) > 1)
 
 
-@given(outcomes(), st.booleans())
-def test_what_is_said_of_any_outcome_fits_and_is_plain(ended, seen):
-    text = render_failures(ended, seen=seen)
-    assert all(sign.isprintable() or sign == "\n" for sign in text)
+@given(outcomes(), st.booleans(), st.sampled_from([60, WIDTH, 200]))
+def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, width):
+    text = render_failures(finished, stderr_shown=stderr_shown, width=width)
+    assert all(char.isprintable() or char == "\n" for char in text)
     for line in text.splitlines():
-        assert len(line) <= WIDTH or len(line.split()) == 1, line
+        assert len(line) <= width or len(line.split()) == 1, line
     assert not re.search(r"wrote last:(\n\S|$)", text)
     heads = [line for line in text.splitlines() if line.startswith("ompbind: ")]
     assert bool(heads) == bool(text)
-    by_itself = {one.rank for one in ended.exits if one.status != 0 and not one.stopped}
+    failed = {rank.rank for rank in finished.exits if rank.status != 0 and not rank.stopped}
     named = {int(rank) for line in heads for rank in re.findall(r"rank (\d+) \(pid", line)}
-    assert named <= by_itself
-    assert not text or by_itself
+    assert named <= failed
+    assert not text or failed
 
 
 PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
@@ -299,29 +299,31 @@ def used(wall_s, user_s, system_s, **more):
     return Usage(wall_s=wall_s, user_s=user_s, system_s=system_s, **more)
 
 
-def test_the_page_shows_what_is_said():
+def test_the_page_shows_the_messages():
     words = (
         "Traceback (most recent call last):", '  File "/srv/serve.py", line 12, in <module>',
         '    sock.bind(("", 8000))', "OSError: [Errno 98] Address already in use",
     )  # fmt: skip
-    first = Exited(rank=2, pid=4712, code=1, last_words=words)
-    ended = outcome(first, *(killed(rank, 15, stopped=True) for rank in (0, 1, 3)))
-    said = [
-        f"ompbind: {describe(first)}",
+    first = RankExit(rank=2, pid=4712, code=1, last_words=words)
+    finished = outcome(first, *(killed(rank, 15, stopped=True) for rank in (0, 1, 3)))
+    messages = [
+        f"ompbind: {render_exit(first)}",
         "ompbind: stopping ranks 0-1,3 with SIGTERM",
-        render_failures(ended),
+        render_failures(finished),
     ]
-    assert SHOWN[0].splitlines() == "\n".join(said).splitlines()
+    assert SHOWN[0].splitlines() == "\n".join(messages).splitlines()
 
 
 def test_the_page_shows_the_table_and_explains_its_columns():
-    zero = used(62.1, 231.4, 4.02, max_rss_bytes=int(1.8 * GIB), voluntary_switches=2041,
+    first = used(62.1, 231.4, 4.02, max_rss_bytes=int(1.8 * GIB), voluntary_switches=2041,
                 involuntary_switches=310)  # fmt: skip
-    one = used(62.31, 118.07, 3.9, max_rss_bytes=int(1.7 * GIB), voluntary_switches=1987,
+    second = used(62.31, 118.07, 3.9, max_rss_bytes=int(1.7 * GIB), voluntary_switches=1987,
                involuntary_switches=48120)  # fmt: skip
     plan = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
-    ended = outcome(*(Exited(rank=rank, pid=4710 + rank, code=0, usage=(zero, one)[rank]) for rank in (0, 1)))
-    assert SHOWN[1] == render_accounts(ended, plan) + "\n"
+    finished = outcome(
+        *(RankExit(rank=rank, pid=4710 + rank, code=0, usage=(first, second)[rank]) for rank in (0, 1))
+    )
+    assert SHOWN[1] == render_accounts(finished, plan) + "\n"
     columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", SECTIONS, re.M)))
     titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
     assert titles == ["rank", "pid", *columns]
@@ -330,6 +332,6 @@ def test_the_page_shows_the_table_and_explains_its_columns():
 def test_the_page_has_every_status_that_has_a_hint():
     section = PAGE.partition("## When a rank fails\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (?:SIG\w+, )?(\d+) \|", section, re.M)
-    assert {int(cell) for cell in cells} == {rule.status for rule in RULES if rule.status}
+    assert {int(cell) for cell in cells} == {rule.status for rule in FAILURE_HINTS if rule.status}
     for name, status in re.findall(r"^\| (SIG\w+), (\d+) \|", PAGE, re.M):
         assert Signals[name] + 128 == int(status)

@@ -1,4 +1,4 @@
-"""What people see of a machine: the tree and the table, on machines small and large."""
+"""The machine as a tree and as a table, on small and large machines, in terminals of any width."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.text import WIDTH, render_cpus, render_paragraph, wrap_indented
+from ompbind.report.text import WIDEST, WIDTH, Screen, render_cpus, render_paragraph, wrap_indented
 from ompbind.report.topology_table import render_listing
 from ompbind.report.topology_tree import LINES, render_tree
 from tests.machines import DictRoot, Shape, make_machine, shape_files
@@ -45,7 +45,7 @@ given: 8 CPUs, 4 cores, 2 packages, 2 NUMA nodes
     )
 
 
-def test_limits_kinds_and_states_are_told():
+def test_limits_kinds_and_states_are_shown():
     machine = make_machine(
         Shape(packages=2, cores=4), allowed=CpuSet(range(6)), isolated=CpuSet([5]), nohz_full=CpuSet([4, 5]),
         offline=CpuSet([9]), quota=2.5,
@@ -55,10 +55,11 @@ def test_limits_kinds_and_states_are_told():
     assert render_tree(machine).splitlines() == [
         "test: test, 8 CPUs, 8 cores, 2 packages, 2 NUMA nodes",
         "allowed: 6 CPUs (0-5)",
-        "offline: 9",
-        "isolated: 5 (used only when a mask names them)",
-        "nohz_full: 4-5 (used only when a mask names them)",
-        "core kinds: performance (strength 1024) 0-3, efficiency (strength 600) 4-7",
+        "offline: CPU 9",
+        "isolated: CPU 5 (used only if named in a mask)",
+        "nohz_full: CPUs 4-5 (used only if named in a mask)",
+        "performance cores: CPUs 0-3 (strength 1024)",
+        "efficiency cores: CPUs 4-7 (strength 600)",
         "CPU time: 2.5 CPUs (cgroup quota)",
         "  package 0, NUMA node 0 (1.0 GiB), L3 0",
         "    4 × performance core (1 CPU): 0-3",
@@ -75,13 +76,14 @@ def test_limits_kinds_and_states_are_told():
     ]  # fmt: skip
 
 
-def test_what_is_not_allowed_is_faint_on_terminals():
+def test_cpus_that_are_not_allowed_are_dimmed_on_terminals():
     machine = make_machine(Shape(packages=2, cores=2), allowed=CpuSet([0, 1]))
     assert "\033" not in render_tree(machine) + render_listing(machine)
-    lines = render_tree(machine, styled=True).splitlines()
+    colours = Screen(styled=True)
+    lines = render_tree(machine, colours).splitlines()
     assert any("not allowed" in line for line in lines)
     assert [line.startswith("\033[2m") for line in lines] == ["not allowed" in line for line in lines]
-    rows = render_listing(machine, styled=True).splitlines()[1:]
+    rows = render_listing(machine, colours).splitlines()[1:]
     assert [row.startswith("\033[2m") for row in rows] == [False, False, True, True]
 
 
@@ -115,8 +117,8 @@ def test_distances_of_many_nodes_are_a_range():
     assert "  node distances: 10 to itself, 20 to others" in render_tree(machine.replace(nodes=tuple(nodes)))
 
 
-def test_numbers_are_shown_as_masks_take_them_where_these_differ():
-    """The OS numbers nodes otherwise, and only half of the second package is allowed."""
+def test_numbers_in_masks_are_shown_where_they_differ():
+    """Only the second package is allowed, so its numbers in masks begin with 0."""
     machine = make_machine(Shape(packages=2, nodes=2, cores=2), allowed=CpuSet(range(4, 8)))
     tree = render_tree(machine).splitlines()
     assert "  package 1 = package:0" in tree
@@ -127,20 +129,18 @@ def test_numbers_are_shown_as_masks_take_them_where_these_differ():
 def test_a_mask_by_node_says_which_node_of_the_os_it_means():
     machine = make_machine(Shape(packages=2, cores=2), allowed=CpuSet([2, 3]))
     notes = [note.text for note in make_plan(machine, Request(mask=parse_mask("node:0"))).notes]
-    assert (
-        "masks count nodes along the machine: node:0 is NUMA node 1 of the OS (node:# takes these)" in notes
-    )
+    assert "masks number NUMA nodes in topology order: node:0 is OS node 1 (node:# takes OS numbers)" in notes
     assert not make_plan(machine, Request(mask=parse_mask("node:#1"))).notes
     with pytest.raises(MaskError) as caught:
         make_plan(machine, Request(mask=parse_mask("node:1")))
-    assert caught.value.hint == "those that can be named are node:0, by OS number node:#1"
+    assert caught.value.hint == "use node:0 (by OS number: node:#1)"
 
 
 def test_nodes_are_shown_however_small():
     assert "NUMA node 1 (1.0 GiB)" in render_tree(make_machine(Shape(packages=2, cores=1)))
 
 
-def test_text_from_files_does_not_reach_the_terminal_as_it_is():
+def test_control_characters_from_files_do_not_reach_the_terminal():
     odd = make_machine(Shape(cores=1)).replace(source="a\033[31mb", arch="x\ud800", remarks=("c\007d",))
     shown = render_tree(odd)
     assert "a?[31mb: x?, 1 CPU" in shown
@@ -155,3 +155,19 @@ def test_long_values_are_broken_after_commas_and_stay_what_they_are():
     ):
         assert max(map(len, lines)) <= WIDTH
         assert value in "".join(line.lstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160, 200])
+def test_trees_fit_the_terminal(width):
+    machine = make_machine(
+        Shape(packages=2, nodes=2, l3s=2, cores=12, smt=2), allowed=CpuSet(range(0, 90, 3))
+    )
+    lines = render_tree(machine, Screen(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_a_wide_terminal_shows_a_domain_on_one_line():
+    machine = make_machine(Shape(packages=2, cores=2, smt=2, numbering="round-robin"))
+    narrow, wide = (render_tree(machine, Screen(width=width)).splitlines() for width in (60, 200))
+    assert len(wide) < len(narrow)
+    assert max(map(len, wide)) <= WIDEST

@@ -1,8 +1,14 @@
-"""What a plan adds to the picture of a machine: whose every CPU and core is, as a sign, a mark and words.
+"""What a plan adds to the picture of a machine: which ranks use every CPU and core, or why none does.
 
-A *sign* is a few characters: the rank, `0/1` for two of them, `0-3` for four, or a letter for a set of ranks
-that would be longer; `R` is reserved, `.` idle, `*` set apart, `o` left to other runs, `-` not allowed. A
-*mark* says how it looks.
+Every CPU and every core gets an `Annotation`: a short symbol, a mark that selects its colours, and words for
+tooltips. They are made in three steps: ranks by CPU → a symbol for each set of ranks → annotations.
+
+    symbol   meaning                            symbol   meaning
+    0        rank 0                             R        reserved
+    0/1      ranks 0 and 1                      .        idle
+    0-3      ranks 0 to 3                       *        excluded by default (isolated, nohz_full)
+    a, b1    a set of ranks with longer text    o        used by other runs
+                                                -        not allowed
 """
 
 import itertools
@@ -13,205 +19,224 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, run_text, union
 from ompbind.machine.model import Level
 from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
-from ompbind.report.plan import render_heading
+from ompbind.report.plan import make_plan_heading
 from ompbind.report.text import render_cpus
 
 COLOURS = 7
 """Colours that ranks take in turn; a prime, so that rows of 2, 4 or 8 ranks differ from each other."""
 
-KEYS = 16  # ranks of which a legend tells one by one; of more it tells only how to read them
-_SIGN = 11  # characters of the longest sign: what two neighbouring ranks take at most
-_LIST = 48  # characters of the longest list of CPUs in a legend; of longer ones only the length is told
+KEYS = 16  # ranks that a legend lists one by one; for more it only explains the symbols
+_SYMBOL_LIMIT = 11  # characters of the longest symbol: as many as two neighbouring ranks take at most
+_LIST_LIMIT = 48  # characters of the longest CPU list in a legend; a longer list is replaced by its length
 
 
-class Stamp(Record):
-    """What stands for a CPU or a core in a picture; `words` say it in a tooltip, "" where others do."""
+class Annotation(Record):
+    """What a picture shows on a CPU or a core.
 
-    sign: str
+    `mark` selects the colours: a class in SVG, a style in terminals. `words` are for tooltips and legends, ""
+    where the picture says the same elsewhere.
+    """
+
+    symbol: str
     mark: str
     words: str = ""
 
 
-NO_STAMP = Stamp(sign="", mark="")  # what stands for a CPU of which nothing is to be told
+NO_ANNOTATION = Annotation(symbol="", mark="")
 
 
 class Overlay(Record):
-    """What a picture shows beyond the machine: lines of text, stamps by CPU, and keys of its legend.
+    """What a picture shows beyond the machine: lines of text, annotations by CPU, and keys of its legend.
 
-    Of the notes of a plan `notes` are only warnings: what is idle or crosses a border, a picture shows.
-    `cores` has the stamp of its core for every CPU. `ranks` are keys of single ranks, or of the colours where
-    the ranks are many; `cpu_keys` and `core_keys` tell what else occurs in the stamps of CPUs and of cores.
+    `notes` has only the warnings of a plan: idle CPUs and crossed boundaries are visible in the picture.
+    `cores` maps every CPU to the annotation of its core. `ranks` are the keys of single ranks, or of the
+    colours if there are many ranks. `cpu_keys` and `core_keys` are the keys of all other symbols.
     """
 
-    head: tuple[str, ...] = ()
+    heading: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    cpus: Mapping[int, Stamp] = {}
-    cores: Mapping[int, Stamp] = {}
-    ranks: tuple[Stamp, ...] = ()
-    cpu_keys: tuple[Stamp, ...] = ()
-    core_keys: tuple[Stamp, ...] = ()
+    cpus: Mapping[int, Annotation] = {}
+    cores: Mapping[int, Annotation] = {}
+    ranks: tuple[Annotation, ...] = ()
+    cpu_keys: tuple[Annotation, ...] = ()
+    core_keys: tuple[Annotation, ...] = ()
 
 
-NOTHING = Overlay()  # the overlay of a machine that is shown as it is
-_Owners = Mapping[int, CpuSet]  # the ranks, as a set of numbers, that every CPU is given to
-_Signs = Mapping[CpuSet, str]  # the sign of every set of ranks
+NOTHING = Overlay()  # for a machine without a plan
+_RanksByCpu = Mapping[int, CpuSet]  # every CPU with the ranks that it is given to, as a set of rank numbers
+_Symbols = Mapping[CpuSet, str]  # the symbol of every set of ranks
 
 
 def make_overlay(plan: Plan) -> Overlay:
-    """Return what is to be seen of a plan; every online CPU and core gets one stamp."""
-    owners = _owners((one.cpuset, one.rank) for one in plan.placements)
+    """Return what a picture shows of a plan; every online CPU and core gets one annotation."""
+    ranks_by_cpu = _map_ranks((placement.cpuset, placement.rank) for placement in plan.placements)
     cores = [core.cpus & plan.machine.online for core in plan.machine.at(Level.CORE)]
-    hosted = [union(owners.get(cpu, EMPTY) for cpu in core) for core in cores]
-    signs = _signs([*hosted, *owners.values()])
-    stamps = _rank_stamps(owners, signs) | _other_stamps(plan, owners)
-    by_core = list(_core_stamps(plan, list(zip(cores, hosted, strict=True)), signs, stamps))
+    ranks_by_core = [union(ranks_by_cpu.get(cpu, EMPTY) for cpu in core) for core in cores]
+    symbols = _make_symbols([*ranks_by_core, *ranks_by_cpu.values()])
+    by_cpu = _annotate_rank_cpus(ranks_by_cpu, symbols) | _annotate_other_cpus(plan, ranks_by_cpu)
+    by_core = list(_annotate_cores(plan, list(zip(cores, ranks_by_core, strict=True)), symbols, by_cpu))
     return Overlay(
-        head=tuple(render_heading(plan).split("\n")),
+        heading=make_plan_heading(plan),
         notes=tuple(f"warning: {note.text}" for note in plan.notes if note.warning),
-        cpus=stamps,
-        cores={cpu: stamp for core, stamp in zip(cores, by_core, strict=True) for cpu in core},
+        cpus=by_cpu,
+        cores={cpu: annotation for core, annotation in zip(cores, by_core, strict=True) for cpu in core},
         ranks=tuple(_rank_keys(plan.placements)),
-        cpu_keys=tuple(_keys(plan, signs, stamps.values())),
-        core_keys=tuple(_keys(plan, signs, by_core)),
+        cpu_keys=tuple(_other_keys(plan, symbols, by_cpu.values())),
+        core_keys=tuple(_other_keys(plan, symbols, by_core)),
     )
 
 
 def rank_mark(rank: int) -> str:
-    """Return the mark of a rank, of which there are as many as colours."""
+    """Return the mark of a rank; there are as many different marks as colours."""
     return f"rank-{rank % COLOURS}"
 
 
-def _owners(given: Iterable[tuple[CpuSet, int]]) -> dict[int, CpuSet]:
-    """Map every CPU of some sets to the ranks that have it; equal sets are walked once."""
-    together: dict[CpuSet, int] = {}
+def _map_ranks(given: Iterable[tuple[CpuSet, int]]) -> dict[int, CpuSet]:
+    """Map every CPU to the set of ranks that have it; `given` are pairs of a CPU set and its rank.
+
+    Ranks with equal sets are joined first, because thousands of ranks may share all CPUs.
+    """
+    ranks_of_set: dict[CpuSet, int] = {}
     for cpus, rank in given:
-        together[cpus] = together.get(cpus, 0) | 1 << rank
+        ranks_of_set[cpus] = ranks_of_set.get(cpus, 0) | 1 << rank
     bits: dict[int, int] = {}
-    for cpus, ranks in together.items():
+    for cpus, ranks in ranks_of_set.items():
         for cpu in cpus:
             bits[cpu] = bits.get(cpu, 0) | ranks
     made = {ranks: CpuSet.from_bits(ranks) for ranks in bits.values()}
     return {cpu: made[ranks] for cpu, ranks in bits.items()}
 
 
-def _signs(sets: Iterable[CpuSet]) -> dict[CpuSet, str]:
-    """Give every set of ranks its sign: its numbers, else the next free of a, b, ... z, a1 ..."""
-    signs: dict[CpuSet, str] = {}
+def _make_symbols(sets: Iterable[CpuSet]) -> dict[CpuSet, str]:
+    """Give every set of ranks a symbol: its numbers or, if these are long, the next of a, b, ... z, a1 ..."""
+    symbols: dict[CpuSet, str] = {}
     letters = (f"{letter}{number or ''}" for number in itertools.count() for letter in ascii_lowercase)
     for ranks in sets:
-        if ranks and ranks not in signs:
-            text = _numbers(ranks)
-            signs[ranks] = text if len(text) <= _SIGN else next(letters)
-    return signs
+        if ranks and ranks not in symbols:
+            text = _rank_numbers(ranks)
+            symbols[ranks] = text if len(text) <= _SYMBOL_LIMIT else next(letters)
+    return symbols
 
 
-def _numbers(ranks: CpuSet) -> str:
-    """Write ranks with slashes, three and more neighbours as a range: "0/1", "0-3/8"."""
+def _rank_numbers(ranks: CpuSet) -> str:
+    """Return rank numbers with slashes, and three or more neighbours as a range: "0/1", "0-3/8"."""
     return "/".join(
         run_text(start, length) if length != 2 else f"{start}/{start + 1}" for start, length in ranks.runs()
     )
 
 
-def _rank_stamps(owners: _Owners, signs: _Signs) -> dict[int, Stamp]:
-    made = {ranks: _stamp(ranks, signs, named("rank", ranks)) for ranks in set(owners.values())}
-    return {cpu: made[ranks] for cpu, ranks in owners.items()}
+def _annotate_rank_cpus(ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
+    made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
+    return {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
 
 
-def _stamp(ranks: CpuSet, signs: _Signs, words: str) -> Stamp:
+def _annotate(ranks: CpuSet, symbols: _Symbols, words: str) -> Annotation:
     mark = rank_mark(ranks.first) if len(ranks) == 1 else "shared"
-    return Stamp(sign=signs[ranks], mark=mark, words=words)
+    return Annotation(symbol=symbols[ranks], mark=mark, words=words)
 
 
-def _other_stamps(plan: Plan, owners: _Owners) -> dict[int, Stamp]:
+def _annotate_other_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu) -> dict[int, Annotation]:
+    """Return the annotations of the online CPUs that no rank has."""
     machine = plan.machine
-    kept = _owners((one.reserved, one.rank) for one in plan.placements)
-    stamps = {}
-    for cpu in machine.online - CpuSet(owners):
+    reserved_for = _map_ranks((placement.reserved, placement.rank) for placement in plan.placements)
+    annotations = {}
+    for cpu in machine.online - CpuSet(ranks_by_cpu):
         if cpu in plan.reserved:
-            ranks = kept.get(cpu, EMPTY)
-            stamps[cpu] = _RESERVED
-            if 0 < len(ranks) < len(plan.placements):  # where it is for all, that says nothing
-                stamps[cpu] = _RESERVED.replace(words=f"reserved for {named('rank', ranks)}")
+            ranks = reserved_for.get(cpu, EMPTY)
+            annotations[cpu] = _RESERVED
+            if 0 < len(ranks) < len(plan.placements):  # "for all ranks" would say nothing more
+                annotations[cpu] = _RESERVED.replace(words=f"reserved for {named('rank', ranks)}")
         elif cpu not in machine.allowed:
-            stamps[cpu] = _NOT_ALLOWED
+            annotations[cpu] = _NOT_ALLOWED
         elif cpu in plan.avoided:
-            stamps[cpu] = _TAKEN
+            annotations[cpu] = _USED_BY_OTHERS
         else:
-            stamps[cpu] = _APART if cpu in machine.excluded_by_default else _IDLE
-    return stamps
+            annotations[cpu] = _EXCLUDED if cpu in machine.excluded_by_default else _IDLE
+    return annotations
 
 
-_RESERVED = Stamp(sign="R", mark="reserved", words="reserved")
-_IDLE = Stamp(sign=".", mark="idle", words="idle")
-_APART = Stamp(sign="*", mark="apart")
-_TAKEN = Stamp(sign="o", mark="taken")
-_NOT_ALLOWED = Stamp(sign="-", mark="not-allowed")
+_RESERVED = Annotation(symbol="R", mark="reserved", words="reserved")
+_IDLE = Annotation(symbol=".", mark="idle", words="idle")
+_EXCLUDED = Annotation(symbol="*", mark="apart")
+_USED_BY_OTHERS = Annotation(symbol="o", mark="taken")
+_NOT_ALLOWED = Annotation(symbol="-", mark="not-allowed")
 
-_TELLING = (_RESERVED.mark, _IDLE.mark, _APART.mark, _TAKEN.mark, _NOT_ALLOWED.mark)
-"""The marks of CPUs without a rank; the first one that a core has tells most of it."""
+_PRIORITY = tuple(
+    annotation.mark for annotation in (_RESERVED, _IDLE, _EXCLUDED, _USED_BY_OTHERS, _NOT_ALLOWED)
+)
+"""The marks of CPUs without a rank; the mark of a core is the first of them among its CPUs."""
 
 _WORDS = {
     "shared": "shared by these ranks",
     "reserved": "reserved",
     "idle": "idle",
-    "apart": "set apart",
-    "taken": "left to other runs",
+    "apart": "excluded by default",
+    "taken": "used by other runs",
     "not-allowed": "not allowed",
 }
 
 
-def _core_stamps(
-    plan: Plan, cores: Sequence[tuple[CpuSet, CpuSet]], signs: _Signs, stamps: Mapping[int, Stamp]
-) -> Iterator[Stamp]:
-    """Yield the stamp of every core, given with the ranks that have CPUs of it."""
-    alone = {ranks.first for _, ranks in cores if len(ranks) == 1}
-    told = {one.rank: _tell(one) for one in plan.placements if one.rank in alone}
+def _annotate_cores(
+    plan: Plan, cores: Sequence[tuple[CpuSet, CpuSet]], symbols: _Symbols, by_cpu: Mapping[int, Annotation]
+) -> Iterator[Annotation]:
+    """Yield the annotation of every core; `cores` are pairs of its CPUs and of the ranks on it."""
+    single = {ranks.first for _, ranks in cores if len(ranks) == 1}
+    words_of_rank = {
+        placement.rank: _describe(placement) for placement in plan.placements if placement.rank in single
+    }
     for cpus, ranks in cores:
         if ranks:
-            words = told[ranks.first] if len(ranks) == 1 else named("rank", ranks)
-            yield _stamp(ranks, signs, words)
+            words = words_of_rank[ranks.first] if len(ranks) == 1 else named("rank", ranks)
+            yield _annotate(ranks, symbols, words)
         else:
-            best = min((stamps[cpu] for cpu in cpus), key=lambda one: _TELLING.index(one.mark))
-            yield best.replace(words=best.words or _WORDS[best.mark])
+            first = min(
+                (by_cpu[cpu] for cpu in cpus), key=lambda annotation: _PRIORITY.index(annotation.mark)
+            )
+            yield first.replace(words=first.words or _WORDS[first.mark])
 
 
-def _tell(one: Placement) -> str:
-    """Say what a rank has: "rank 0: CPUs 0-3, 4 threads"."""
-    cpus = named("CPU", one.cpus) if len(render_cpus(one.cpuset)) <= _LIST else count(len(one.cpus), "CPU")
-    return f"rank {one.rank}: {cpus}, {count(one.threads, 'thread')}"
+def _describe(placement: Placement) -> str:
+    """Return the CPUs and threads of a rank: "rank 0: CPUs 0-3, 4 threads"."""
+    is_short = len(render_cpus(placement.cpuset)) <= _LIST_LIMIT
+    cpus = named("CPU", placement.cpus) if is_short else count(len(placement.cpus), "CPU")
+    return f"rank {placement.rank}: {cpus}, {count(placement.threads, 'thread')}"
 
 
-def _rank_keys(placements: tuple[Placement, ...]) -> Iterator[Stamp]:
-    """Yield a key for each rank, or for each colour where there are many ranks."""
+def _rank_keys(placements: tuple[Placement, ...]) -> Iterator[Annotation]:
+    """Yield a key for each rank, or for each colour if there are many ranks."""
     if len(placements) <= KEYS:
-        for one in placements:
-            yield Stamp(sign=str(one.rank), mark=rank_mark(one.rank), words=_tell(one))
+        for placement in placements:
+            rank = placement.rank
+            yield Annotation(symbol=str(rank), mark=rank_mark(rank), words=_describe(placement))
         return
     for first in range(COLOURS):
         ranks = CpuSet(range(first, len(placements), COLOURS))
-        yield Stamp(sign="", mark=rank_mark(first), words=f"ranks {render_cpus(ranks)}")
+        yield Annotation(symbol="", mark=rank_mark(first), words=f"ranks {render_cpus(ranks)}")
 
 
-def _keys(plan: Plan, signs: _Signs, stamps: Iterable[Stamp]) -> Iterator[Stamp]:
-    """Yield the keys of what occurs beside single ranks: shared, letters, and what no rank has."""
-    shown = {one.sign: one for one in stamps}
-    yield from _shared_keys({ranks: sign for ranks, sign in signs.items() if sign in shown})
-    occurring = {one.mark: one for one in shown.values()}
+def _other_keys(plan: Plan, symbols: _Symbols, annotations: Iterable[Annotation]) -> Iterator[Annotation]:
+    """Yield the keys of everything but single ranks: shared CPUs, letters, and CPUs without a rank."""
+    shown = {annotation.symbol: annotation for annotation in annotations}
+    yield from _shared_keys({ranks: symbol for ranks, symbol in symbols.items() if symbol in shown})
+    by_mark = {annotation.mark: annotation for annotation in shown.values()}
     reasons = ", ".join(name for name, _ in plan.machine.exclusion_reasons)
-    for mark in _TELLING:
-        if mark in occurring:
-            words = f"{_WORDS[mark]} ({reasons})" if mark == _APART.mark else _WORDS[mark]
-            yield occurring[mark].replace(words=words)
+    for mark in _PRIORITY:
+        if mark in by_mark:
+            words = f"{_WORDS[mark]} ({reasons})" if mark == _EXCLUDED.mark else _WORDS[mark]
+            yield by_mark[mark].replace(words=words)
 
 
-def _shared_keys(signs: _Signs) -> Iterator[Stamp]:
-    """Yield one key for all signs that are numbers of several ranks, and one for each of a few letters."""
-    several = {sign: ranks for ranks, sign in signs.items() if len(ranks) > 1}
-    numbers = [sign for sign, ranks in several.items() if sign == _numbers(ranks)]
-    letters = [sign for sign in several if sign not in numbers]
-    told = [(sign, _WORDS["shared"]) for sign in numbers[:1]]
+def _shared_keys(symbols: _Symbols) -> Iterator[Annotation]:
+    """Yield the keys of sets of several ranks: one for all symbols that are numbers, one for each letter.
+
+    Many letters have only one key, too.
+    """
+    several = {symbol: ranks for ranks, symbol in symbols.items() if len(ranks) > 1}
+    numbers = [symbol for symbol, ranks in several.items() if symbol == _rank_numbers(ranks)]
+    letters = [symbol for symbol in several if symbol not in numbers]
+    keys = [(symbol, _WORDS["shared"]) for symbol in numbers[:1]]
     if len(letters) > KEYS:
-        told.append((f"{letters[0]} to {letters[-1]}", "sets of many ranks; --format json tells them"))
+        keys.append((f"{letters[0]} to {letters[-1]}", "sets of many ranks; --format json lists them"))
     else:
-        told += [(sign, named("rank", several[sign])) for sign in letters]
-    yield from (Stamp(sign=sign, mark="shared", words=words) for sign, words in told)
+        keys += [(symbol, named("rank", several[symbol])) for symbol in letters]
+    yield from (Annotation(symbol=symbol, mark="shared", words=words) for symbol, words in keys)

@@ -1,4 +1,4 @@
-"""A machine as a picture, and a plan on it: SVG 1.1 in one file, without scripts, fonts or other files."""
+"""A machine, with or without a plan, as a picture: one SVG 1.1 file without scripts, fonts or other files."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.report.diagram.model import Box, make_boxes
 from ompbind.report.diagram.plan_overlay import COLOURS, make_overlay
-from ompbind.report.diagram.svg_layout import LINE, lay_out, padding
+from ompbind.report.diagram.svg_layout import LINE, get_padding, make_layout
 from ompbind.report.topology_json import render_summary
 
 _STYLE = """\
@@ -33,10 +33,10 @@ rect{fill:#fff;stroke:#8b949e}
 .not-allowed>rect{fill:#c9cdd2;fill-opacity:1;stroke:#a3a9b0}
 .not-allowed>text{fill:#4d545c}
 .apart>rect{stroke:#1c2128;stroke-width:1.5;stroke-dasharray:4 2}"""
-"""How boxes look, by style and marks."""
+"""The look of boxes by their style and marks."""
 
 _FILLS = ("#77aadd", "#ee8866", "#99ddff", "#eedd88", "#44bb99", "#bbcc33", "#ffaabb")
-"""The colours of ranks: light, for dark text, and neighbours are far apart for colour-blind readers too."""
+"""The colours of ranks: light, for dark text, and in an order that colour-blind readers can distinguish."""
 
 _PLAN_STYLE = "\n".join(
     [
@@ -47,35 +47,35 @@ _PLAN_STYLE = "\n".join(
         *(f".rank-{i}>rect{{fill:{_FILLS[i]}}}" for i in range(COLOURS)),
     ]
 )
-"""How the CPUs of a plan look beside that."""
+"""The look of CPUs in the picture of a plan, in addition to _STYLE."""
 
-_CENTRED = ("cpu", "key")
+_CENTRED = ("cpu", "key")  # styles of boxes with centred text
 _BASE = LINE - 4  # pixels from the top of a line of text to its base line
 
 _ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has no way to write."""
+"""Characters that XML 1.0 cannot represent."""
 
 
 def render_svg(machine: Machine) -> str:
-    """Render the machine as a picture: boxes in boxes, with its CPUs by number, as a file in SVG 1.1.
+    """Render the machine as an SVG 1.1 file: boxes in boxes, down to its CPUs by number.
 
-    Levels, cores and CPUs tell by a tooltip what they are. All text is ASCII, other characters are
-    references, so that it does not matter how the file is encoded.
+    Domains, cores and CPUs have tooltips. Characters other than ASCII are written as references, so the
+    encoding of the file does not matter.
     """
     return _render(make_boxes(machine), f"{machine.source}: {render_summary(machine)}", _STYLE)
 
 
 def render_plan_svg(plan: Plan) -> str:
-    """Render the picture of a plan's machine, every CPU with the rank that has it, or why none does.
+    """Render the picture of a plan's machine: every CPU with the rank that has it, or why none does.
 
-    Cores tell by a tooltip all CPUs and the threads of their rank.
+    The tooltip of a core shows all CPUs and the number of threads of its rank.
     """
     overlay = make_overlay(plan)
-    return _render(make_boxes(plan.machine, overlay), " ".join(overlay.head), f"{_STYLE}\n{_PLAN_STYLE}")
+    return _render(make_boxes(plan.machine, overlay), " ".join(overlay.heading), f"{_STYLE}\n{_PLAN_STYLE}")
 
 
 def _render(boxes: Box, title: str, style: str) -> str:
-    picture = lay_out(boxes)
+    picture = make_layout(boxes)
     size = f'width="{picture.width}" height="{picture.height}"'
     lines = [
         '<?xml version="1.0"?>',
@@ -83,34 +83,34 @@ def _render(boxes: Box, title: str, style: str) -> str:
         f'viewBox="0 0 {picture.width} {picture.height}">',
         f"<title>{_text(title)}</title>",
         f'<style type="text/css">{escape(style, quote=False)}</style>',
-        *_drawn(picture),
+        *_render_box(picture),
         "</svg>",
     ]
     return "\n".join(lines)
 
 
-def _drawn(box: Box) -> Iterator[str]:
+def _render_box(box: Box) -> Iterator[str]:
     yield f'<g class="{" ".join((box.style, *box.marks))}">'
-    if box.tip:
-        yield f"<title>{_text(box.tip)}</title>"
+    if box.tooltip:
+        yield f"<title>{_text(box.tooltip)}</title>"
     if box.style not in ("group", "lines", "line"):
         corner = ' rx="3"' if box.style in _CENTRED else ""
         yield f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}"{corner}/>'
-    yield from _titled(box)
-    for one in box.inside:
-        yield from _drawn(one)
+    yield from _render_title(box)
+    for inner in box.inside:
+        yield from _render_box(inner)
     yield "</g>"
 
 
-def _titled(box: Box) -> Iterator[str]:
-    """Yield the title line by line and the label below it, centred in what is small."""
-    pad = padding(box.style)
+def _render_title(box: Box) -> Iterator[str]:
+    """Yield the lines of the title and the label below it; small boxes have them centred."""
+    pad = get_padding(box.style)
     x = box.x + (box.width // 2 if box.style in _CENTRED else pad)
     lines = [("", line) for line in box.title] + [(' class="label"', box.label)] * bool(box.label)
-    for y, (kind, line) in enumerate(lines):
-        yield f'<text{kind} x="{x}" y="{box.y + pad + LINE * y + _BASE}">{_text(line)}</text>'
+    for row, (attribute, line) in enumerate(lines):
+        yield f'<text{attribute} x="{x}" y="{box.y + pad + LINE * row + _BASE}">{_text(line)}</text>'
 
 
 def _text(text: str) -> str:
-    """Escape what XML has a meaning for, replace what it cannot write, and refer to what is not ASCII."""
+    """Escape text for XML; illegal characters are replaced, others than ASCII become references."""
     return escape(_ILLEGAL.sub("\ufffd", text)).encode("ascii", "xmlcharrefreplace").decode()

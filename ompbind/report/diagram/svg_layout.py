@@ -1,19 +1,31 @@
-"""Where boxes stand in a picture: first their sizes, from the inside out, then their places.
+"""The layout of a picture: sizes of boxes from the inside out, then positions from the outside in.
 
-All are whole pixels and come from the content alone, so that a machine always gives the same picture.
+A box is as large as its title and its content need. Its content is arranged in columns: as many as give a
+near-square shape, or as many as fit a width. At first positions are relative to the surrounding box; the last
+step adds them up:
+
+    ┌ box ─────────────────┐   pad: from the edge to the content
+    │ title                │   gap: between the boxes inside
+    │ ┌──┐ gap ┌──┐        │
+    │ └──┘     └──┘        │   number of columns: _choose_columns()
+    │ ┌──┐                 │   positions: _grid_positions()
+    │ └──┘                 │
+    └──────────────────────┘
+
+All numbers are whole pixels and depend on the content alone: the same machine always gives the same picture.
 """
 
 from collections.abc import Sequence
 from math import log
 
-from ompbind.report.diagram.model import Box, Flow
+from ompbind.report.diagram.model import Arrangement, Box
 
-LETTER = 7  # pixels that a character takes at most on average, in the fonts that browsers have for sans-serif
+CHARACTER = 7  # pixels of an average character, at most, in the sans-serif fonts of browsers
 LINE = 16  # pixels from one line of text to the next
-ROOM = 1600  # pixels beside each other that packages, and what is as wide, may fill before they wrap
-_LEGEND = 640  # pixels beside each other that what flows with the rest may fill, however narrow that is
-_ASPECT = 1.6  # width by height of an arrangement that is near-square and still suits a screen
-_BLANK = 3.0  # what a blank part of the last row costs, beside being away from that aspect
+MAX_WIDTH = 1600  # pixels that a row of packages, or of other wide boxes, may take before it wraps
+_LEGEND_WIDTH = 640  # pixels that the legend may take, even if the rest of the picture is narrower
+_ASPECT = 1.6  # width by height of an ideal near-square arrangement on a screen
+_EMPTY_COST = 3.0  # cost of empty space in the last row, compared with the distance to that aspect
 
 _SPACE = {
     "core": (3, 2),
@@ -25,101 +37,111 @@ _SPACE = {
     "key": (6, 0),
     "other": (8, 8),
 }
-"""Pixels between the edge of a box and what is inside it, and between the boxes inside, by style."""
+"""Pixels from the edge of a box to its content, and between the boxes inside, by style."""
 
-Spots = Sequence[tuple[int, int]]  # where boxes stand, each by its left upper corner
-
-
-def lay_out(box: Box) -> Box:
-    """Return a box with its size and place, and so all that is inside it."""
-    return _placed(_sized(box), 0, 0)
+Positions = Sequence[tuple[int, int]]  # the left upper corners of boxes
 
 
-def padding(style: str) -> int:
-    """Return the pixels between the edge of a box and what is inside it."""
+def make_layout(box: Box) -> Box:
+    """Return a box with its size and position, and so all boxes inside it."""
+    return _with_absolute_positions(_with_size(box), 0, 0)
+
+
+def get_padding(style: str) -> int:
+    """Return the pixels from the edge of a box to its content."""
     return _SPACE.get(style, _SPACE["other"])[0]
 
 
-def _sized(box: Box) -> Box:
-    """Return a box with its size, and what is inside it with sizes and places relative to it."""
+def _with_size(box: Box) -> Box:
+    """Return a box with its size; the boxes inside have sizes, and positions relative to it."""
     pad, gap = _SPACE.get(box.style, _SPACE["other"])
-    floor = max(box.width - 2 * pad, LETTER * max(box.letters, len(box.label), *map(len, box.title)))
-    inner, spots = _arranged(box, floor, gap)
-    wide, high = _extent(inner, spots)
-    lines = _packed(box.title, max(wide, floor))
-    top = pad + LINE * (len(lines) + bool(box.label)) + (pad // 2 if lines and inner else 0)
+    longest = max(box.min_characters, len(box.label), *map(len, box.title))
+    min_width = max(box.width - 2 * pad, CHARACTER * longest)
+    inside, positions = _arrange(box, min_width, gap)
+    content_width, content_height = _extent(inside, positions)
+    width = max(content_width, min_width)
+    lines = _join_title(box.title, width)
+    top = pad + LINE * (len(lines) + bool(box.label)) + (pad // 2 if lines and inside else 0)
     return box.replace(
         title=lines,
-        inside=tuple(one.replace(x=x + pad, y=y + top) for one, (x, y) in zip(inner, spots, strict=True)),
-        width=max(wide, floor) + 2 * pad,
-        height=top + high + pad,
+        inside=tuple(
+            inner.replace(x=x + pad, y=y + top) for inner, (x, y) in zip(inside, positions, strict=True)
+        ),
+        width=width + 2 * pad,
+        height=top + content_height + pad,
     )
 
 
-def _arranged(box: Box, floor: int, gap: int) -> tuple[Sequence[Box], Spots]:
-    """Return what is inside a box with sizes, and where it stands; `floor` is the width its title takes."""
-    inner = [_sized(one) for one in box.inside]
-    if box.flow != "column":
-        return inner, _spots(inner, _columns(inner, box.flow, gap, floor), gap)
-    width = max((one.width for one in inner if one.flow != "rest"), default=0)
-    inner = [_widened(raw, done, width) for raw, done in zip(box.inside, inner, strict=True)]
-    return inner, _spots(inner, 1, gap)
+def _arrange(box: Box, min_width: int, gap: int) -> tuple[Sequence[Box], Positions]:
+    """Return the boxes inside a box with their sizes, and their positions; its title takes `min_width`."""
+    inside = [_with_size(inner) for inner in box.inside]
+    if box.arrangement != "column":
+        columns = _choose_columns(inside, box.arrangement, gap, min_width)
+        return inside, _grid_positions(inside, columns, gap)
+    width = max((inner.width for inner in inside if inner.arrangement != "fill"), default=0)
+    inside = [_widen(raw, sized, width) for raw, sized in zip(box.inside, inside, strict=True)]
+    return inside, _grid_positions(inside, 1, gap)
 
 
-def _widened(raw: Box, done: Box, width: int) -> Box:
-    """Return one box of a column as wide as the column; what is inside it stays as it is where it can."""
-    if raw.flow == "rest":
-        return _sized(raw.replace(width=max(width, _LEGEND)))
-    return done.replace(width=width) if raw.inside else _sized(raw.replace(width=width))
+def _widen(raw: Box, sized: Box, width: int) -> Box:
+    """Return a box of a column in the width of the column, given without and with its size."""
+    if raw.arrangement == "fill":
+        return _with_size(raw.replace(width=max(width, _LEGEND_WIDTH)))
+    return sized.replace(width=width) if raw.inside else _with_size(raw.replace(width=width))
 
 
-def _packed(parts: Sequence[str], width: int) -> tuple[str, ...]:
+def _join_title(parts: Sequence[str], width: int) -> tuple[str, ...]:
     """Join the parts of a title into lines that fit a width."""
     lines: list[str] = []
     for part in parts:
-        if lines and LETTER * len(joined := f"{lines[-1]} · {part}") <= width:
+        if lines and CHARACTER * len(joined := f"{lines[-1]} · {part}") <= width:
             lines[-1] = joined
         else:
             lines.append(part)
     return tuple(lines)
 
 
-def _spots(boxes: Sequence[Box], columns: int, gap: int) -> Spots:
-    """Return where boxes stand that fill rows of so many columns."""
-    spots, y = [], 0
+def _grid_positions(boxes: Sequence[Box], columns: int, gap: int) -> Positions:
+    """Return the positions of boxes in rows of so many columns."""
+    positions, y = [], 0
     for start in range(0, len(boxes), columns):
         row, x = boxes[start : start + columns], 0
         for box in row:
-            spots.append((x, y))
+            positions.append((x, y))
             x += box.width + gap
         y += max(box.height for box in row) + gap
-    return spots
+    return positions
 
 
-def _extent(boxes: Sequence[Box], spots: Spots) -> tuple[int, int]:
-    corners = [(x + box.width, y + box.height) for box, (x, y) in zip(boxes, spots, strict=True)]
+def _extent(boxes: Sequence[Box], positions: Positions) -> tuple[int, int]:
+    """Return the width and the height that boxes take together."""
+    corners = [(x + box.width, y + box.height) for box, (x, y) in zip(boxes, positions, strict=True)]
     return max((x for x, _ in corners), default=0), max((y for _, y in corners), default=0)
 
 
-def _columns(boxes: Sequence[Box], flow: Flow, gap: int, floor: int) -> int:
-    """Choose how many boxes stand beside each other: no fewer than fit below the title."""
+def _choose_columns(boxes: Sequence[Box], arrangement: Arrangement, gap: int, min_width: int) -> int:
+    """Return the number of columns: as many as fit the width or, near-square, at least so many.
+
+    Only numbers that differ in their rows are compared. A near-square arrangement has the lowest cost: its
+    distance to the ideal aspect, and the empty part of its last row.
+    """
     if len(boxes) < 2:
         return 1
     choices = sorted({-(-len(boxes) // rows) for rows in range(1, len(boxes) + 1)})
-    extents = {columns: _extent(boxes, _spots(boxes, columns, gap)) for columns in choices}
-    room = ROOM if flow == "wide" else floor
-    fitting = [columns for columns in choices if extents[columns][0] <= room] or choices[:1]
-    if flow != "square":
+    extents = {columns: _extent(boxes, _grid_positions(boxes, columns, gap)) for columns in choices}
+    limit = MAX_WIDTH if arrangement == "wide" else min_width
+    fitting = [columns for columns in choices if extents[columns][0] <= limit] or choices[:1]
+    if arrangement != "square":
         return fitting[-1]
 
     def cost(columns: int) -> float:
-        wide, high = extents[columns]
-        blank = -len(boxes) % columns / len(boxes)  # of the last row
-        return abs(log(wide / high / _ASPECT)) + _BLANK * blank
+        width, height = extents[columns]
+        empty = -len(boxes) % columns / len(boxes)  # cells of the last row, relative to all boxes
+        return abs(log(width / height / _ASPECT)) + _EMPTY_COST * empty
 
     return min((columns for columns in choices if columns >= fitting[-1]), key=cost)
 
 
-def _placed(box: Box, x: int, y: int) -> Box:
-    at = (box.x + x, box.y + y)
-    return box.replace(x=at[0], y=at[1], inside=tuple(_placed(one, *at) for one in box.inside))
+def _with_absolute_positions(box: Box, x: int, y: int) -> Box:
+    x, y = box.x + x, box.y + y
+    return box.replace(x=x, y=y, inside=tuple(_with_absolute_positions(inner, x, y) for inner in box.inside))

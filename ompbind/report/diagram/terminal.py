@@ -1,8 +1,19 @@
-"""A plan as a picture in the terminal: the boxes of its machine in characters, each core by its rank.
+"""A plan as a picture in the terminal: the boxes of its machine in characters, each core with its rank.
 
-Packages, nodes and what is as wide are frames; caches and what is as narrow are rows of cores, and the kind
-of their cores is said where there are several. A picture that would be long counts neighbours that are
-alike, and then leaves out the innermost boxes, as the tree of a machine does, if that makes it short.
+The boxes of `model` become text in three steps:
+
+1. Simplify: cores become rows of cells. A cache that holds only cores becomes one row with a title; packages,
+   NUMA nodes and other wide boxes keep a frame. The kind of cores is the title of their row if there are
+   several kinds.
+2. Measure, from the inside out: each box gets the text of its inside and the width that it needs.
+3. Draw: boxes of equal width beside each other, as many as fit the screen, in frames.
+
+    ┌ package 0 ────────────────────┐    frame: package; a row: L3 0 with its title and two cells
+    │ L3 0  0 0   L3 1  1 1         │
+    └───────────────────────────────┘
+
+A picture that would be longer than LINES counts neighbouring cores of the same rank ("0×4"). If it is still
+too long, the innermost boxes are left out, one level after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,242 +26,278 @@ from ompbind.planning.plan import Plan
 from ompbind.record import Record
 from ompbind.report.diagram import text_canvas as canvas
 from ompbind.report.diagram.model import Box, framed_levels, kind_marks, make_body, make_cores
-from ompbind.report.diagram.plan_overlay import KEYS, NO_STAMP, NOTHING, Overlay, Stamp, make_overlay
-from ompbind.report.diagram.text_canvas import SIDES, Block, stack
+from ompbind.report.diagram.plan_overlay import (
+    KEYS,
+    NO_ANNOTATION,
+    NOTHING,
+    Annotation,
+    Overlay,
+    make_overlay,
+)
+from ompbind.report.diagram.text_canvas import FRAME_WIDTH, Block, stack
 from ompbind.report.text import Screen, breakable
 from ompbind.text import plain
 
 LINES = 72
-"""Lines of boxes from which on neighbours that are alike are counted, and then inner boxes left out."""
+"""Lines of boxes; in a longer picture neighbouring cores are counted, and then inner boxes are left out."""
 
-_ROWS = {str(level) for level in (Level.DIE, Level.L3, Level.CLUSTER, Level.L2)}
-"""What is a row of cores where it holds nothing else."""
+_ROW_LEVELS = {str(level) for level in (Level.DIE, Level.L3, Level.CLUSTER, Level.L2)}
+"""Levels whose boxes become a row of cells if they hold only cores."""
 
-_FRAMED = 28  # characters that a frame needs; in less room a title stands above what is inside
+_MIN_FRAME_WIDTH = 28  # characters that a frame needs; in less width the title is a line above the content
 
-_RUN, _ROW, _CELL = "run", "row", "cell"
-"""The styles of boxes in text: cores that are in no box of their own, a narrow box of cores, a core."""
+_CORES, _TITLED_CORES, _CELL = "cores", "titled-cores", "cell"
+"""Styles of simplified boxes: a row of cores, a row in place of a cache or die, a core in a row."""
 
-_GAP = 3  # blanks between rows that stand beside each other; frames have one
+_ROW_GAP = 3  # spaces between rows that stand beside each other
+_FRAME_GAP = 1  # spaces between frames that stand beside each other
 
-_PAINT = {
+_COLOURS = {
     **{f"rank-{i}": f"38;5;16;48;5;{code}" for i, code in enumerate((110, 209, 117, 186, 36, 148, 217))},
     "shared": "7",
     "reserved": "1",
-    **dict.fromkeys(("idle", "apart", "not-allowed"), "2"),
+    **dict.fromkeys(("idle", "apart", "taken", "not-allowed"), "2"),
 }
-"""What a terminal is told to show a mark; the colours of ranks are as in the picture for browsers."""
+"""The parameters of the escape sequence (SGR) of each mark; ranks have the same colours as in SVG."""
 
 
-class _Brush(Record):
-    """How to draw: what stands for the core of each CPU, its kind in words, who reads it, how wide cells are.
+class _DrawingOptions(Record):
+    """How cores are drawn.
 
-    `in_runs` counts cores that stand beside each other and are alike, instead of showing each.
+    `annotations` maps each CPU to the annotation of its core, `kinds` to its core kind in words. `cell_width`
+    is in characters. `counts_cores` joins neighbouring cores with the same annotation: "0×4".
     """
 
-    stamps: Mapping[int, Stamp]
+    annotations: Mapping[int, Annotation]
     kinds: Mapping[int, str]
     screen: Screen
-    cell: int = 1
-    in_runs: bool = False
+    cell_width: int = 1
+    counts_cores: bool = False
 
     @property
     def frame(self) -> canvas.Frame:
-        return canvas.DRAWN if self.screen.draws else canvas.TYPED
+        return canvas.UNICODE if self.screen.draws else canvas.ASCII
 
 
-class _Part(Record):
-    """A box on the way to a block: what is inside, and its width, at least and with its title in a line."""
+class _MeasuredBox(Record):
+    """A box whose inside is drawn: the width that it needs, and with its whole title in one line."""
 
     box: Box
     inside: Block
     width: int
     is_framed: bool = False
-    in_a_line: int = 0
+    one_line_width: int = 0
 
 
 def render_picture(plan: Plan, screen: Screen) -> str:
     """Render the plan as a picture that fits a screen, with a legend and its warnings."""
     overlay = make_overlay(plan)
-    body, in_runs = _body(plan.machine, overlay, screen)
-    head, notes = _fitted(overlay.head, screen), _fitted([*_spare(overlay), *overlay.notes], screen)
-    legend = _legend([*_keys(len(plan.placements), overlay, screen, in_runs)], screen)
-    text = "\n\n".join(filter(None, map("\n".join, (head, body, legend, notes))))
+    body, counts_cores = _render_body(plan.machine, overlay, screen)
+    heading = _wrap_lines(overlay.heading, screen)
+    notes = _wrap_lines([*_idle_threads_note(overlay), *overlay.notes], screen)
+    legend = _render_legend([*_keys(len(plan.placements), overlay, screen, counts_cores)], screen)
+    text = "\n\n".join(filter(None, map("\n".join, (heading, body, legend, notes))))
     return text if screen.draws else text.encode("ascii", "replace").decode()
 
 
-def _fitted(texts: Iterable[str], screen: Screen) -> Iterator[str]:
+def _wrap_lines(texts: Iterable[str], screen: Screen) -> Iterator[str]:
     for text in texts:
         words = breakable(" ".join(plain(text).split()), screen.width // 2)
         yield from wrap(words, screen.width, break_on_hyphens=False, subsequent_indent="  ")
 
 
-def _body(machine: Machine, overlay: Overlay, screen: Screen) -> tuple[list[str], bool]:
-    """Return the lines of the boxes in as much detail as there is room for, and whether cores are counted."""
+def _render_body(machine: Machine, overlay: Overlay, screen: Screen) -> tuple[list[str], bool]:
+    """Return the lines of the boxes in as much detail as LINES allow, and whether cores are counted."""
     levels, cores = framed_levels(machine), make_cores(machine, NOTHING)
     words = {cpu: text for cpus, text in kind_marks(machine).values() for cpu in cpus}
-    brush = _Brush(stamps=overlay.cores, kinds=words, screen=screen)
-    whole = _lines(make_body(machine, cores, levels), brush)
-    if len(whole) <= LINES:
-        return whole, False
-    brush = brush.replace(in_runs=True)
-    shorter = [_lines(make_body(machine, cores, levels[:keep]), brush) for keep in range(len(levels), 0, -1)]
-    return next((lines for lines in shorter if len(lines) <= LINES), (shorter or [whole])[0]), bool(shorter)
+    options = _DrawingOptions(annotations=overlay.cores, kinds=words, screen=screen)
+    complete = _render_boxes(make_body(machine, cores, levels), options)
+    if len(complete) <= LINES:
+        return complete, False
+    options = options.replace(counts_cores=True)
+    shorter = [
+        _render_boxes(make_body(machine, cores, levels[:keep]), options) for keep in range(len(levels), 0, -1)
+    ]
+    first = (shorter or [complete])[0]
+    return next((lines for lines in shorter if len(lines) <= LINES), first), bool(shorter)
 
 
-def _lines(body: Iterable[Box], brush: _Brush) -> list[str]:
-    boxes = [_texted(box, brush) for box in body]
-    brush = brush.replace(cell=max(map(_longest, boxes)))
-    drawn = [_arranged((box,), brush.screen.width, brush) for box in boxes if box.inside]
-    return [line.rstrip() for line in stack(drawn).lines]
+def _render_boxes(body: Iterable[Box], options: _DrawingOptions) -> list[str]:
+    boxes = [_simplify(box, options) for box in body]
+    options = options.replace(cell_width=max(map(_longest_cell, boxes)))
+    blocks = [_draw((box,), options.screen.width, options) for box in boxes if box.inside]
+    return [line.rstrip() for line in stack(blocks).lines]
 
 
-def _longest(box: Box) -> int:
-    return len(box.title[0]) if box.style == _CELL else max(map(_longest, box.inside), default=1)
+def _longest_cell(box: Box) -> int:
+    return len(box.title[0]) if box.style == _CELL else max(map(_longest_cell, box.inside), default=1)
 
 
-def _texted(box: Box, brush: _Brush) -> Box:
-    """Return a box with rows of cells for its cores, or such a row for a box of cores alone."""
+def _simplify(box: Box, options: _DrawingOptions) -> Box:
+    """Return a box with rows of cells in place of its cores; a cache that holds only cores becomes a row."""
     if box.style == "memory":
         return box
-    inside = [one.inside[0] if _is_lone(one) else one for one in box.inside]
+    inside = [inner.inside[0] if _is_single_core(inner) else inner for inner in box.inside]
     items: list[Box] = []
-    for kind, run in groupby(inside, key=lambda one: _kind(one, brush)):
+    for kind, run in groupby(inside, key=lambda inner: _core_kind(inner, options)):
         same = list(run)
-        items.extend([_texted(one, brush) for one in same] if kind is None else [_row(kind, same, brush)])
-    if box.style in _ROWS and [one.style for one in items] == [_RUN]:
-        title = brush.frame.dot.join(filter(None, (*box.title, *items[0].title)))
-        return items[0].replace(style=_ROW, title=(title,))
+        if kind is None:
+            items.extend(_simplify(inner, options) for inner in same)
+        else:
+            items.append(_make_row(kind, same, options))
+    if box.style in _ROW_LEVELS and [item.style for item in items] == [_CORES]:
+        title = options.frame.separator.join(filter(None, (*box.title, *items[0].title)))
+        return items[0].replace(style=_TITLED_CORES, title=(title,))
     return box.replace(inside=tuple(items))
 
 
-def _is_lone(box: Box) -> bool:
-    """Tell whether a box is a cache, or the like, of a single core."""
-    return box.style in _ROWS and [one.style for one in box.inside] == [str(Level.CORE)]
+def _is_single_core(box: Box) -> bool:
+    """Return whether a box is a cache, die or cluster of a single core."""
+    return box.style in _ROW_LEVELS and [inner.style for inner in box.inside] == [str(Level.CORE)]
 
 
-def _kind(box: Box, brush: _Brush) -> str | None:
-    """Return the kind of a core, "" where all are alike; None for a box that is no core."""
-    return brush.kinds.get(box.cpus.first, "") if box.style == Level.CORE else None
+def _core_kind(box: Box, options: _DrawingOptions) -> str | None:
+    """Return the kind of a core, "" if the machine has only one kind; None for a box that is no core."""
+    return options.kinds.get(box.cpus.first, "") if box.style == Level.CORE else None
 
 
-def _row(kind: str, cores: Iterable[Box], brush: _Brush) -> Box:
-    stamps = [brush.stamps[core.cpus.first] for core in cores]
-    cells = [(one.sign, one.mark) for one in stamps]
-    if brush.in_runs:
-        cells = [(_counted(sign, len(list(run)), brush), mark) for (sign, mark), run in groupby(cells)]
+def _make_row(kind: str, cores: Iterable[Box], options: _DrawingOptions) -> Box:
+    annotations = [options.annotations[core.cpus.first] for core in cores]
+    cells = [(annotation.symbol, annotation.mark) for annotation in annotations]
+    if options.counts_cores:
+        cells = [
+            (_with_count(symbol, len(list(run)), options.screen), mark)
+            for (symbol, mark), run in groupby(cells)
+        ]
     inside = (Box(style=_CELL, title=(text,), marks=(mark,)) for text, mark in cells)
-    return Box(style=_RUN, title=(kind,), inside=tuple(inside))
+    return Box(style=_CORES, title=(kind,), inside=tuple(inside))
 
 
-def _counted(sign: str, times: int, brush: _Brush) -> str:
-    return f"{sign}{_times(brush.screen)}{times}" if times > 1 else sign
+def _with_count(symbol: str, times: int, screen: Screen) -> str:
+    return f"{symbol}{_multiplier(screen)}{times}" if times > 1 else symbol
 
 
-def _times(screen: Screen) -> str:
+def _multiplier(screen: Screen) -> str:
     return "×" if screen.draws else "x"
 
 
-def _arranged(boxes: Sequence[Box], room: int, brush: _Brush, is_column: bool = False) -> Block:
-    """Draw boxes below each other or, those of a style, beside each other in columns of one width."""
+def _draw(boxes: Sequence[Box], available: int, options: _DrawingOptions, is_column: bool = False) -> Block:
+    """Draw boxes within an available width.
+
+    Rows of cores, and other boxes, stand beside each other as far as they fit, all of one width; with
+    `is_column` they stand below each other.
+    """
     blocks = []
-    for style, run in groupby(boxes, key=lambda one: one.style if one.style in (_RUN, _ROW) else ""):
+    row_styles = (_CORES, _TITLED_CORES)
+    for style, run in groupby(boxes, key=lambda box: box.style if box.style in row_styles else ""):
         same = list(run)
-        lead = max(len(one.title[0]) for one in same) if style else 0
-        parts = [_part(box, room, lead, brush) for box in same]
-        width, gap = max(part.width for part in parts), _GAP if style else 1
-        columns = 1 if is_column else canvas.columns_of(len(parts), width, room, gap)
-        if columns == 1:
-            width = max([width, *(part.in_a_line for part in parts if part.in_a_line <= room)])
-        done = [_finished(part, width, brush) for part in parts]
-        blocks += [canvas.beside(done[i : i + columns], gap) for i in range(0, len(done), columns)]
+        title_width = max(len(box.title[0]) for box in same) if style else 0
+        measured = [_measure(box, available, title_width, options) for box in same]
+        width, gap = max(item.width for item in measured), _ROW_GAP if style else _FRAME_GAP
+        columns = 1 if is_column else canvas.balanced_columns(len(measured), width, available, gap)
+        if columns == 1:  # space is left, so that titles can take one line
+            width = max([width, *(m.one_line_width for m in measured if m.one_line_width <= available)])
+        finished = [_finish(item, width, options) for item in measured]
+        blocks += [canvas.beside(finished[i : i + columns], gap) for i in range(0, len(finished), columns)]
     return stack(blocks)
 
 
-def _part(box: Box, room: int, lead: int, brush: _Brush) -> _Part:
-    """Draw what is inside a box, rows with titles of `lead` characters, and say how wide it has to be."""
-    if box.style in (_RUN, _ROW):
-        block = _drawn_row(box, room, lead, brush)
-        return _Part(box=box, inside=block, width=block.width)
-    is_framed = bool(box.title) and room >= _FRAMED and box.style != "memory"
-    space = room - SIDES * is_framed
-    block = _arranged(box.inside, space, brush, box.flow == "column")
+def _measure(box: Box, available: int, title_width: int, options: _DrawingOptions) -> _MeasuredBox:
+    """Draw the inside of a box and return it with the width that it needs.
+
+    Rows pad their titles to `title_width` characters.
+    """
+    if box.style in (_CORES, _TITLED_CORES):
+        block = _draw_row(box, available, title_width, options)
+        return _MeasuredBox(box=box, inside=block, width=block.width)
+    is_framed = bool(box.title) and available >= _MIN_FRAME_WIDTH and box.style != "memory"
+    inner_width = available - FRAME_WIDTH * is_framed
+    block = _draw(box.inside, inner_width, options, box.arrangement == "column")
+    separator = options.frame.separator
     if not is_framed:
-        block = stack([canvas.text_block(canvas.pack(box.title, room, brush.frame.dot)), block])
-        return _Part(box=box, inside=block, width=block.width)
-    longest = max(len(line) for part in box.title for line in canvas.pack([part], space, ""))
-    width, in_a_line = max(block.width, longest) + SIDES, len(brush.frame.dot.join(box.title)) + SIDES
-    return _Part(box=box, inside=block, width=width, is_framed=True, in_a_line=in_a_line)
+        title = canvas.text_block(canvas.join_title(box.title, available, separator))
+        block = stack([title, block])
+        return _MeasuredBox(box=box, inside=block, width=block.width)
+    longest = max(len(line) for part in box.title for line in canvas.join_title([part], inner_width, ""))
+    return _MeasuredBox(
+        box=box,
+        inside=block,
+        width=max(block.width, longest) + FRAME_WIDTH,
+        is_framed=True,
+        one_line_width=len(separator.join(box.title)) + FRAME_WIDTH,
+    )
 
 
-def _finished(part: _Part, width: int, brush: _Brush) -> Block:
-    if not part.is_framed:
-        return canvas.pad(part.inside, width)
-    title = canvas.pack(part.box.title, width - SIDES, brush.frame.dot)
-    return canvas.frame(part.inside, title, width, brush.frame)
+def _finish(measured: _MeasuredBox, width: int, options: _DrawingOptions) -> Block:
+    """Return the block of a box in its final width, with its frame."""
+    if not measured.is_framed:
+        return canvas.pad(measured.inside, width)
+    title = canvas.join_title(measured.box.title, width - FRAME_WIDTH, options.frame.separator)
+    return canvas.frame(measured.inside, title, width, options.frame)
 
 
-def _drawn_row(row: Box, room: int, lead: int, brush: _Brush) -> Block:
-    """Draw a row of cells beside its title, or below it where there is no room for that."""
-    title = row.title[0].ljust(lead)
-    indent = lead + 2 if lead else 0
-    if indent + brush.cell > max(room // 2, brush.cell):
-        above = canvas.text_block(canvas.pack([title.rstrip()], room, ""))
-        return stack([above, _drawn_row(row.replace(title=("",)), room, 0, brush)])
+def _draw_row(row: Box, available: int, title_width: int, options: _DrawingOptions) -> Block:
+    """Draw a row of cells beside its title, or below it where the width does not suffice for both."""
+    title = row.title[0].ljust(title_width)
+    indent = title_width + 2 if title_width else 0
+    cell_width = options.cell_width
+    if indent + cell_width > max(available // 2, cell_width):
+        above = canvas.text_block(canvas.join_title([title.rstrip()], available, ""))
+        return stack([above, _draw_row(row.replace(title=("",)), available, 0, options)])
     cells = row.inside
-    columns = _even_columns(len(cells), room - indent, brush.cell)
-    lines = [_painted(cells[i : i + columns], brush) for i in range(0, len(cells), columns)]
-    width = columns * (brush.cell + 1) - 1
-    lines[-1] += " " * ((brush.cell + 1) * (-len(cells) % columns))
+    columns = _cells_per_line(len(cells), available - indent, cell_width)
+    lines = [_render_cells(cells[i : i + columns], options) for i in range(0, len(cells), columns)]
+    width = columns * (cell_width + 1) - 1
+    lines[-1] += " " * ((cell_width + 1) * (-len(cells) % columns))
     starts = [title.ljust(indent), *[" " * indent] * (len(lines) - 1)]
     return Block(width=indent + width, lines=tuple(map(str.__add__, starts, lines)))
 
 
-def _even_columns(count: int, room: int, cell: int) -> int:
-    """Return how many cells stand in a row: all, or about as many in every row, by eights if they can."""
-    most = max(1, (room + 1) // (cell + 1))
+def _cells_per_line(count: int, available: int, cell_width: int) -> int:
+    """Return how many cells stand in a line: all, or about equally many, a multiple of 8 or 4 if it fits."""
+    most = max(1, (available + 1) // (cell_width + 1))
     if count <= most:
         return count
-    fewest = canvas.columns_of(count, cell, room, 1)
-    return next(up for step in (8, 4, 1) if (up := -(-fewest // step) * step) <= most)
+    fewest = canvas.balanced_columns(count, cell_width, available, 1)
+    return next(rounded for step in (8, 4, 1) if (rounded := -(-fewest // step) * step) <= most)
 
 
-def _painted(cells: Sequence[Box], brush: _Brush) -> str:
-    """Return a line of cells; neighbours that look alike have their colour between them too."""
-    runs = groupby(cells, key=lambda one: one.marks[0])
-    texts = ((mark, " ".join(one.title[0].rjust(brush.cell) for one in run)) for mark, run in runs)
-    return " ".join(_paint(text, mark, brush.screen) for mark, text in texts)
+def _render_cells(cells: Sequence[Box], options: _DrawingOptions) -> str:
+    """Return a line of cells; the spaces between neighbours of the same colour have that colour too."""
+    runs = groupby(cells, key=lambda cell: cell.marks[0])
+    texts = ((mark, " ".join(cell.title[0].rjust(options.cell_width) for cell in run)) for mark, run in runs)
+    return " ".join(_colour(text, mark, options.screen) for mark, text in texts)
 
 
-def _paint(text: str, mark: str, screen: Screen) -> str:
-    return f"\033[{_PAINT[mark]}m{text}\033[0m" if screen.styled else text
+def _colour(text: str, mark: str, screen: Screen) -> str:
+    return f"\033[{_COLOURS[mark]}m{text}\033[0m" if screen.styled else text
 
 
-def _legend(keys: Sequence[Stamp], screen: Screen) -> Iterator[str]:
-    """Yield the lines that tell what signs mean, signs in a column."""
-    wide = max(len(one.sign) for one in keys)
-    for one in keys:
-        sign = _paint(one.sign, one.mark, screen) if one.mark else one.sign
-        first, *further = wrap(one.words, screen.width - wide - 2, break_on_hyphens=False)
-        yield f"{' ' * (wide - len(one.sign))}{sign}  {first}"
-        yield from (f"{' ' * (wide + 2)}{line}" for line in further)
+def _render_legend(keys: Sequence[Annotation], screen: Screen) -> Iterator[str]:
+    """Yield the lines of the legend: a column of symbols, and beside it what they mean."""
+    width = max(len(key.symbol) for key in keys)
+    for key in keys:
+        symbol = _colour(key.symbol, key.mark, screen) if key.mark else key.symbol
+        first, *further = wrap(key.words, screen.width - width - 2, break_on_hyphens=False)
+        yield f"{' ' * (width - len(key.symbol))}{symbol}  {first}"
+        yield from (f"{' ' * (width + 2)}{line}" for line in further)
 
 
-def _keys(ranks: int, overlay: Overlay, screen: Screen, in_runs: bool) -> Iterator[Stamp]:
-    """Yield what the legend tells: the ranks, one by one where they are few, and all other signs."""
+def _keys(ranks: int, overlay: Overlay, screen: Screen, counts_cores: bool) -> Iterator[Annotation]:
+    """Yield the keys of the legend: the ranks, one by one if they are few, and all other symbols."""
     if ranks <= KEYS:
         yield from overlay.ranks
     else:
-        words = "ranks; --format table tells their CPUs"
-        yield NO_STAMP.replace(sign=f"0 to {ranks - 1}", words=words)
+        words = "ranks; --format table lists their CPUs"
+        yield NO_ANNOTATION.replace(symbol=f"0 to {ranks - 1}", words=words)
     yield from overlay.core_keys
-    if in_runs:
-        yield NO_STAMP.replace(sign=f"{_times(screen)}2", words="two cores beside each other")
+    if counts_cores:
+        yield NO_ANNOTATION.replace(symbol=f"{_multiplier(screen)}2", words="two cores beside each other")
 
 
-def _spare(overlay: Overlay) -> Iterator[str]:
-    """Say how many hardware threads a picture of cores does not show to be idle."""
-    idle = [cpu for cpu, stamp in overlay.cpus.items() if stamp.mark == "idle"]
-    spare = sum(overlay.cores[cpu].mark != "idle" for cpu in idle)
-    if spare:
-        yield f"note: {count(spare, 'hardware thread')} idle on cores that ranks have"
+def _idle_threads_note(overlay: Overlay) -> Iterator[str]:
+    """Yield a note on idle hardware threads of used cores, which a picture of cores does not show."""
+    idle = [cpu for cpu, annotation in overlay.cpus.items() if annotation.mark == "idle"]
+    hidden = sum(overlay.cores[cpu].mark != "idle" for cpu in idle)
+    if hidden:
+        yield f"note: {count(hidden, 'hardware thread')} idle on cores that ranks use"

@@ -1,7 +1,14 @@
-"""Blocks of text in characters: painted, stacked, side by side, framed.
+"""Blocks of text: stacked, side by side, padded, framed.
 
-All lines of a block are equally wide on the screen. What a line holds beyond that are the codes of its
-colours, so widths are told, never counted.
+All lines of a block have the same width on the screen. A line may also hold escape sequences for colours;
+this is why a block knows its width, and the length of its lines is never used.
+
+    ┌ title ─────┐ ┌ title ─┐
+    │ ┌ title ─┐ │ │ block  │      beside([frame(stack([frame(block), block])), frame(block)])
+    │ │ block  │ │ └────────┘
+    │ └────────┘ │
+    │ block      │
+    └────────────┘
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,59 +26,60 @@ class Block(Record):
 
 
 class Frame(Record):
-    """The characters of a frame, and what stands between the parts of a title in it."""
+    """The characters of a frame: left corner, line, right corner; `separator` is between parts of a title."""
 
     top: tuple[str, str, str]
     side: str
     bottom: tuple[str, str, str]
-    dot: str
+    separator: str
 
 
-DRAWN = Frame(top=("┌", "─", "┐"), side="│", bottom=("└", "─", "┘"), dot=" · ")
-TYPED = Frame(top=("+", "-", "+"), side="|", bottom=("+", "-", "+"), dot=", ")
+UNICODE = Frame(top=("┌", "─", "┐"), side="│", bottom=("└", "─", "┘"), separator=" · ")
+ASCII = Frame(top=("+", "-", "+"), side="|", bottom=("+", "-", "+"), separator=", ")
 
-SIDES = 4  # characters that a frame takes in width, with a blank on each side of what is inside
+FRAME_WIDTH = 4  # characters that a frame adds to the width: a border and a space on each side
 
 
 def text_block(lines: Sequence[str], width: int = 0) -> Block:
-    """Make a block of plain lines, padded to the longest one, or to `width` if that is more."""
+    """Make a block of lines without colours, padded to the longest line, or to `width` if that is more."""
     width = max(width, *map(len, lines), 0)
     return Block(width=width, lines=tuple(line.ljust(width) for line in lines))
 
 
 def pad(block: Block, width: int) -> Block:
-    """Widen a block with blanks."""
-    blanks = " " * (width - block.width)
-    return Block(width=width, lines=tuple(f"{line}{blanks}" for line in block.lines)) if blanks else block
+    """Widen a block with spaces."""
+    spaces = " " * (width - block.width)
+    return Block(width=width, lines=tuple(f"{line}{spaces}" for line in block.lines)) if spaces else block
 
 
 def stack(blocks: Sequence[Block]) -> Block:
     """Put blocks below each other."""
-    width = max((one.width for one in blocks), default=0)
-    return Block(width=width, lines=tuple(line for one in blocks for line in pad(one, width).lines))
+    width = max((block.width for block in blocks), default=0)
+    return Block(width=width, lines=tuple(line for block in blocks for line in pad(block, width).lines))
 
 
 def beside(blocks: Sequence[Block], gap: int) -> Block:
-    """Put blocks beside each other, so many blanks apart; below the shorter ones is nothing."""
-    rows = zip_longest(*(one.lines for one in blocks))
-    blanks = [" " * one.width for one in blocks]
-    lines = (
-        (blank if cell is None else cell for cell, blank in zip(row, blanks, strict=True)) for row in rows
-    )
-    width = sum(one.width for one in blocks) + gap * (len(blocks) - 1)
+    """Put blocks beside each other with a gap of so many spaces; empty lines fill up shorter blocks."""
+    rows = zip_longest(*(block.lines for block in blocks))
+    empty = [" " * block.width for block in blocks]
+    lines = ((fill if cell is None else cell for cell, fill in zip(row, empty, strict=True)) for row in rows)
+    width = sum(block.width for block in blocks) + gap * (len(blocks) - 1)
     return Block(width=width, lines=tuple((" " * gap).join(line) for line in lines))
 
 
-def columns_of(count: int, width: int, room: int, gap: int) -> int:
-    """Return how many of some blocks of one width stand in a row: all, or about the same in every row."""
-    most = max(1, (room + gap) // (width + gap))
+def balanced_columns(count: int, width: int, available: int, gap: int) -> int:
+    """Return how many of `count` blocks of one width stand in a row: all, or about equally many in every row.
+
+    `available` is the width of a row, `gap` the spaces between two blocks.
+    """
+    most = max(1, (available + gap) // (width + gap))
     rows = -(-count // most)
     return -(-count // rows)
 
 
 def frame(block: Block, title: Sequence[str], width: int, style: Frame) -> Block:
     """Draw a frame of some outer width around a block, with the first line of its title in the border."""
-    inner = width - SIDES
+    inner = width - FRAME_WIDTH
     first, *further = title
     left, line, right = style.top
     border = f"{left} {first} {line * (inner - len(first))}{right}"
@@ -81,11 +89,11 @@ def frame(block: Block, title: Sequence[str], width: int, style: Frame) -> Block
     return Block(width=width, lines=(*lines, f"{left}{line * (width - 2)}{right}"))
 
 
-def pack(parts: Iterable[str], width: int, dot: str) -> list[str]:
-    """Join the parts of a title into lines of some width, and cut those that alone are longer."""
+def join_title(parts: Iterable[str], width: int, separator: str) -> list[str]:
+    """Join the parts of a title into lines of at most `width` characters; longer parts are wrapped."""
     lines: list[str] = []
     for part in parts:
-        if lines and len(joined := f"{lines[-1]}{dot}{part}") <= width:
+        if lines and len(joined := f"{lines[-1]}{separator}{part}") <= width:
             lines[-1] = joined
         else:
             lines.extend(wrap(part, width, break_on_hyphens=False))

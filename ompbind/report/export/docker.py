@@ -13,25 +13,26 @@ from ompbind.report.export.ranks import check_memory, confined_ranks, memory_nod
 def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render a line of options for each rank that docker and podman take, as words of a shell.
 
-    Variables to unset are left out: a container starts without those of the caller. Raises RequestError for a
-    value of several lines, and for memory that is not to be bound.
+    Variables to unset are left out: a container does not inherit the variables of the caller. Raises
+    RequestError for a value of several lines, and for a --memory policy other than local and bind.
     """
     check_memory(plan, "a container", MemoryMode.BIND)
     lines = []
-    for one, only in zip(confined_ranks(plan), variables, strict=True):
-        nodes = memory_nodes(plan, one)
+    for placement, environment in zip(confined_ranks(plan), variables, strict=True):
+        nodes = memory_nodes(plan, placement)
         memory = [f"--cpuset-mems={nodes}"] if nodes else []
-        lines.append(" ".join([f"--cpuset-cpus={one.cpuset}", *memory, *_container_variables(only)]))
+        cpus = f"--cpuset-cpus={placement.cpuset}"
+        lines.append(" ".join([cpus, *memory, *_container_variables(environment)]))
     return "\n".join(lines)
 
 
-def _container_variables(only: Variables) -> list[str]:
+def _container_variables(environment: Variables) -> list[str]:
     words = []
-    for name, value in sorted(only.items()):
+    for name, value in sorted(environment.items()):
         if value is not None and "\n" in value:
             raise RequestError(
-                f"the value of {name} has several lines, the options of a rank are one line",
-                hint="use --format sh or --format json for it",
+                f"the value of {name} has several lines, but the options of a rank are one line",
+                hint="use --format sh or --format json",
             )
         if value is not None:
             words += ["--env", shlex.quote(f"{name}={value}")]

@@ -1,4 +1,4 @@
-"""What several formats need of a plan's ranks; each refuses what other tools cannot be given."""
+"""Functions that several formats share; they raise RequestError for plans that other tools cannot follow."""
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
@@ -7,27 +7,27 @@ from ompbind.planning.request import MemoryMode
 
 
 def confined_ranks(plan: Plan) -> tuple[Placement, ...]:
-    """Return the placements of a plan, if its machine can hold processes to them."""
+    """Return the placements of a plan; raises RequestError if its machine cannot confine processes."""
     if not plan.machine.bindable:
         raise RequestError(
-            "this system cannot confine a process to CPUs, so there is none to tell others",
-            hint="--format sh and --format env have the thread counts of a rank",
+            "this system cannot confine a process to CPUs, so there are no CPUs to pass to other tools",
+            hint="use --format sh or --format env for the thread count of a rank",
         )
     return plan.placements
 
 
-def memory_nodes(plan: Plan, one: Placement) -> CpuSet:
-    """Return the nodes of a rank's memory, none where they are unknown, or no policy can be had for them."""
+def memory_nodes(plan: Plan, placement: Placement) -> CpuSet:
+    """Return the NUMA nodes of a rank's memory; none if they are unknown or no memory policy can be set."""
     if plan.request.memory is MemoryMode.LOCAL:
-        return CpuSet(one.memory_nodes)
-    return CpuSet(one.memory.nodes) if one.memory else CpuSet()
+        return CpuSet(placement.memory_nodes)
+    return CpuSet(placement.memory.nodes) if placement.memory else CpuSet()
 
 
-def check_memory(plan: Plan, who: str, *known: MemoryMode) -> None:
-    """Refuse what a format cannot say of memory, rather than leave it out."""
-    if plan.request.memory not in (MemoryMode.LOCAL, *known):
+def check_memory(plan: Plan, tool: str, *supported: MemoryMode) -> None:
+    """Raise RequestError for a --memory policy that a tool does not support; `local` needs no support."""
+    if plan.request.memory not in (MemoryMode.LOCAL, *supported):
         raise RequestError(
-            f"{who} cannot be told --memory {plan.request.memory}",
-            hint="leave it out, or let every rank take it itself: ompbind exec"
+            f"{tool} has no option for --memory {plan.request.memory}",
+            hint="leave --memory out, or let every rank set it itself: ompbind exec"
             f" --memory {plan.request.memory} -- COMMAND",
         )

@@ -1,4 +1,4 @@
-"""The variables of one rank, for shells and for files of NAME=VALUE lines."""
+"""The variables of one rank, as shell commands and as NAME=VALUE lines."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,24 +9,24 @@ from ompbind.planning.rank_variables import Variables
 
 
 def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the variables of one rank as shell commands that `eval` takes, for every Bourne-like shell."""
-    (only,) = variables
+    """Render the variables of one rank as commands for `eval` in any POSIX shell."""
+    (environment,) = variables
     return "\n".join(
         f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
-        for name, value in sorted(only.items())
+        for name, value in sorted(environment.items())
     )
 
 
 def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the variables of one rank as NAME=VALUE lines; those to unset are left out.
+    """Render the variables of one rank as NAME=VALUE lines; variables to unset are left out.
 
-    Raises RequestError for a value of several lines, which the format cannot hold.
+    Raises RequestError for a value of several lines, which the format cannot represent.
     """
-    (only,) = variables
-    for name, value in only.items():
+    (environment,) = variables
+    for name, value in environment.items():
         if value is not None and "\n" in value:
             raise RequestError(
-                f"the value of {name} has several lines, NAME=VALUE lines cannot hold it",
+                f"the value of {name} has several lines, but NAME=VALUE lines have only one",
                 hint="use --format sh or --format json",
             )
-    return "\n".join(f"{name}={value}" for name, value in sorted(only.items()) if value is not None)
+    return "\n".join(f"{name}={value}" for name, value in sorted(environment.items()) if value is not None)

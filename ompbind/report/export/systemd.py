@@ -13,23 +13,23 @@ from ompbind.report.export.ranks import confined_ranks, memory_nodes
 def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render a drop-in for the unit of one rank: its CPUs, its memory, and its variables.
 
-    What the unit itself says of CPUs and nodes is replaced. Raises RequestError for values that systemd
-    refuses, and for several nodes that are preferred.
+    It replaces the CPUs and NUMA nodes of the unit itself. Raises RequestError for values that systemd
+    refuses, and for --memory preferred with several nodes.
     """
-    (one,), (only,) = confined_ranks(plan), variables
-    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={one.cpuset}", *_unit_memory(plan, one)]
-    lines += [_assignment(name, value) for name, value in sorted(only.items()) if value is not None]
-    lines += [f"UnsetEnvironment={name}" for name, value in sorted(only.items()) if value is None]
+    (placement,), (environment,) = confined_ranks(plan), variables
+    lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}", *_unit_memory(plan, placement)]
+    lines += [_assignment(name, value) for name, value in sorted(environment.items()) if value is not None]
+    lines += [f"UnsetEnvironment={name}" for name, value in sorted(environment.items()) if value is None]
     return "\n".join(lines)
 
 
-def _unit_memory(plan: Plan, one: Placement) -> list[str]:
-    nodes, mode = memory_nodes(plan, one), plan.request.memory
+def _unit_memory(plan: Plan, placement: Placement) -> list[str]:
+    nodes, mode = memory_nodes(plan, placement), plan.request.memory
     if not nodes:
         return []
     if mode is MemoryMode.PREFERRED and len(nodes) > 1:
         raise RequestError(
-            f"systemd prefers memory of one NUMA node only, rank {one.rank} has {nodes}",
+            f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
             hint="use --memory bind or interleave",
         )
     policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
@@ -37,15 +37,15 @@ def _unit_memory(plan: Plan, one: Placement) -> list[str]:
 
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "%": "%%"})
-"""What means something else inside the quotes of a unit file; % begins a specifier there."""
+"""Characters with another meaning inside the quotes of a unit file; % begins a specifier there."""
 
 
 def _assignment(name: str, value: str) -> str:
-    """Write one variable as systemd.exec(5) reads it; what is refused here it would ignore."""
-    odd = re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value)
-    if odd:
+    """Return the line of one variable, see systemd.exec(5); refuses values that systemd would ignore."""
+    illegal = re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value)
+    if illegal:
         raise RequestError(
-            f"the value of {name} has the character {odd[0]!r}, which systemd refuses",
-            hint="it takes UTF-8 without control characters, except tab and line end",
+            f"the value of {name} has the character {illegal[0]!r}, which systemd refuses",
+            hint="use UTF-8 without control characters other than tab and newline",
         )
     return f'Environment="{name}={value.translate(_ESCAPES)}"'

@@ -1,4 +1,4 @@
-"""All formats in which `ompbind plan` prints a plan, in one table."""
+"""The table of all formats of `ompbind plan`."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -8,13 +8,13 @@ from ompbind.record import Record
 
 
 class Format(Record):
-    """One way to print a plan: where its function is, for which ranks, and what it takes beside the plan.
+    """A format of a plan: its function, the ranks that it is for, and the arguments of the function.
 
-    `render` is "module:function", which is loaded when the format is asked for; `help` is what --help says
-    of it behind its name. `ranks` is "all" for the whole plan, "one" for a single rank, which --rank chooses
-    where there are several, and "any" for all ranks, or the one that --rank chooses. The function may take
-    the "variables" of these ranks, or the "screen" on which the text is read. `shows_notes` says that the
-    text has the notes of the plan, or its warnings at least; otherwise warnings go to standard error.
+    `render` is "module:function"; it is imported when the format is chosen. `ranks` is "all" for the whole
+    plan, "one" for a single rank (of several, --rank chooses it), "any" for all ranks or the rank of --rank.
+    The function takes the plan, and if `takes` says so the "variables" of these ranks, or the "screen" that
+    shows the text. With `shows_notes` the text contains at least the warnings of the plan; otherwise they go
+    to standard error. `help` follows the name of the format in --help.
     """
 
     render: str
@@ -24,7 +24,7 @@ class Format(Record):
     help: str = ""
 
     def load(self) -> Callable[..., str]:
-        """Import the module of the format and return its function."""
+        """Import and return the function of the format."""
         module, _, name = self.render.partition(":")
         render: Callable[..., str] = getattr(import_module(module), name)
         return render
@@ -34,7 +34,7 @@ _REPORT = "ompbind.report"
 _EXPORT = "ompbind.report.export"
 
 FORMATS: Mapping[str, Format] = {
-    "table": Format(render=f"{_REPORT}.plan:render_plan", ranks="all", shows_notes=True),
+    "table": Format(render=f"{_REPORT}.plan:render_plan", ranks="all", takes="screen", shows_notes=True),
     "picture": Format(render=f"{_REPORT}.diagram.terminal:render_picture", ranks="all", takes="screen",
                       shows_notes=True, help="in the terminal"),
     "svg": Format(render=f"{_REPORT}.diagram.svg:render_plan_svg", ranks="all", shows_notes=True),
@@ -58,10 +58,10 @@ FORMATS: Mapping[str, Format] = {
 
 
 def formats_help() -> str:
-    """Name all formats, each with its help in brackets."""
-    return ", ".join(f"{name} ({one.help})" if one.help else name for name, one in FORMATS.items())
+    """Return the names of all formats, each with its help in parentheses."""
+    return ", ".join(f"{name} ({row.help})" if row.help else name for name, row in FORMATS.items())
 
 
 def formats_for(ranks: Literal["all", "one", "any"]) -> str:
-    """Name the formats that are for all ranks, one rank or any."""
-    return ", ".join(name for name, one in FORMATS.items() if one.ranks == ranks)
+    """Return the names of the formats with a value of `ranks`."""
+    return ", ".join(name for name, row in FORMATS.items() if row.ranks == ranks)

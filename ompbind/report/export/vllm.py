@@ -9,18 +9,18 @@ from ompbind.report.export.ranks import check_memory
 
 
 def render_vllm(plan: Plan) -> str:
-    """Render the variable that tells vLLM the CPUs of all its ranks, as a shell command.
+    """Render the variable with the CPUs of all ranks of vLLM, as a shell command.
 
-    It is "nobind" where ranks may use everything, or the machine cannot bind. Raises RequestError for
-    --bind none: vLLM binds OpenMP wherever it is told CPUs; and for --memory.
+    Its value is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
+    none, because vLLM always binds OpenMP threads to CPUs that it is given, and for --memory.
     """
     check_memory(plan, "vLLM")
-    lists = "|".join(str(one.cpuset) for one in plan.placements)
+    lists = "|".join(str(placement.cpuset) for placement in plan.placements)
     if not plan.machine.bindable or plan.request.is_unbound:
         lists = "nobind"
     elif plan.request.bind is Bind.NONE:
         raise RequestError(
-            "vLLM binds OpenMP to the CPUs that it is told, which --bind none rules out",
-            hint="leave --bind none away, or use --mask none: then vLLM neither binds nor confines",
+            "vLLM binds OpenMP threads to the CPUs that it is given; --bind none excludes that",
+            hint="leave --bind out, or use --mask none: vLLM then neither binds nor confines",
         )
     return f"export VLLM_CPU_OMP_THREADS_BIND={shlex.quote(lists)}"

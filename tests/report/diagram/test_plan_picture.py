@@ -1,4 +1,4 @@
-"""Pictures of plans: every core once and with its rank, by signs as well as by colours, within the screen."""
+"""Pictures of plans: every core once, with its rank as a symbol and as a colour, within the screen."""
 
 import re
 from collections import Counter
@@ -12,6 +12,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, Machine, Node, make_domains
 from ompbind.masks.mask import parse_mask
+from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
@@ -41,7 +42,7 @@ def plan(machine, mask=None, **options):
 
 
 def parts(picture):
-    """The head, the boxes, the legend and the notes of a picture, each without colours."""
+    """The heading, the boxes, the legend and the notes of a picture, each without colours."""
     return re.sub("\033[^m]*m", "", picture).split("\n\n")
 
 
@@ -73,7 +74,7 @@ test, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
 1  rank 1: CPUs 4-6, 3 threads
 R  reserved
 
-note: 6 hardware threads idle on cores that ranks have"""),
+note: 6 hardware threads idle on cores that ranks use"""),
     (SNC, {"ranks": 12}, """\
 12 ranks, balanced, on test:
 test, 24 CPUs, 24 cores, 2 packages, 4 NUMA nodes
@@ -108,7 +109,7 @@ test, 8 CPUs, 8 cores, 1 package, 1 NUMA node
 0  rank 0: CPUs 0-1, 2 threads
 1  rank 1: CPUs 3-4, 2 threads
 .  idle
-*  set apart (isolated)
+*  excluded by default (isolated)
 -  not allowed"""),
     (MEMORY, {"ranks": 1}, """\
 1 rank, balanced, on test:
@@ -121,7 +122,7 @@ test, 8 CPUs, 8 cores, 2 packages, 4 NUMA nodes
 │ 0 0 0 0                                          │
 └──────────────────────────────────────────────────┘
 NUMA node 2 (64.0 GiB) · no CPUs · nearest to node 1
-NUMA node 3 (64.0 GiB) · no CPUs · nearest to node 0-1
+NUMA node 3 (64.0 GiB) · no CPUs · nearest to nodes 0-1
 
 0  rank 0: CPUs 0-7, 8 threads"""),
 ]  # fmt: skip
@@ -144,7 +145,7 @@ TYPED = [
 | 4 5 6 7                                        |
 +------------------------------------------------+
 NUMA node 2 (64.0 GiB), no CPUs, nearest to node 1
-NUMA node 3 (64.0 GiB), no CPUs, nearest to node 0-1"""),
+NUMA node 3 (64.0 GiB), no CPUs, nearest to nodes 0-1"""),
 ]  # fmt: skip
 
 
@@ -154,21 +155,21 @@ def test_pictures(machine, options, expected):
 
 
 @pytest.mark.parametrize(("machine", "options", "expected"), TYPED)
-def test_pictures_where_no_boxes_can_be_drawn(machine, options, expected):
+def test_pictures_in_ascii(machine, options, expected):
     picture = render_picture(plan(machine, **options), ASCII)
     assert parts(picture)[1] == expected
     assert picture.isascii()
 
 
-def test_what_else_is_not_ascii_is_replaced():
+def test_other_characters_than_ascii_are_replaced():
     assert render_picture(plan(DUAL.replace(source="caf\xe9")), ASCII).startswith(
         "1 rank, balanced, on caf?:"
     )
 
 
-def sign_of(made, cpus):
-    """The sign of some CPUs of one core, made another way than the program does."""
-    ranks = [one.rank for one in made.placements if not one.cpuset.isdisjoint(cpus)]
+def symbol_of(made, cpus):
+    """The symbol of some CPUs of one core, made in another way than the program does."""
+    ranks = [rank.rank for rank in made.placements if not rank.cpuset.isdisjoint(cpus)]
     if ranks:
         cuts = [0, *(i for i in range(1, len(ranks)) if ranks[i] != ranks[i - 1] + 1), len(ranks)]
         runs = [ranks[start:stop] for start, stop in pairwise(cuts)]
@@ -181,7 +182,7 @@ def sign_of(made, cpus):
 
 @st.composite
 def plans(draw):
-    """Plans that the planner makes, on machines of which a part is not allowed, or set apart."""
+    """Plans of the planner, on machines with CPUs that are not allowed, or excluded by default."""
     machine = make_machine(draw(shapes))
     count = len(machine.online)
     machine = machine.replace(
@@ -207,34 +208,34 @@ TITLE = re.compile(r"(?:part of )?(?:package|NUMA node|L3) \d+(?: = \w+:\d+)?(?:
 
 
 def cells(boxes):
-    """The cells of a picture, those that are counted as often as they are."""
-    for sign in re.sub(r"[┌─┐│└┘·]|" + TITLE.pattern, " ", boxes).split():
-        text, _, times = sign.partition("×")
+    """The cells of a picture; a counted cell is repeated."""
+    for symbol in re.sub(r"[┌─┐│└┘·]|" + TITLE.pattern, " ", boxes).split():
+        text, _, times = symbol.partition("×")
         yield from [text] * int(times or 1)
 
 
 def rows(boxes):
-    """The cells of every L3 that has a title of its own, by its number; further lines of it stand below."""
+    """The cells of every L3 with a title of its own, by its number; further lines of it are below."""
     found, starts = {}, []
     for line in boxes.split("\n"):
-        titles = [one for one in TITLE.finditer(line) if one[0].startswith("L3") and "·" not in line]
+        titles = [title for title in TITLE.finditer(line) if title[0].startswith("L3") and "·" not in line]
         if titles:
-            starts = [(one.start(), int(one[0].split()[1])) for one in titles]
-        else:  # a frame below ends rows, but not those of a taller box beside it
-            starts = [one for one in starts if not line[one[0] :].startswith("─")]
+            starts = [(title.start(), int(title[0].split()[1])) for title in titles]
+        else:  # a frame below ends its rows, but not the rows of a taller box beside it
+            starts = [start for start in starts if not line[start[0] :].startswith("─")]
         for (start, number), (end, _) in pairwise([*starts, (len(line), 0)]):
             found.setdefault(number, []).extend(cells(line[start:end].split("│")[0]))
     return found
 
 
 @given(plans(), st.integers(40, 200))
-def test_every_core_is_there_once_with_its_rank(made, width):
+def test_every_core_is_shown_once_with_its_rank(made, width):
     boxes = parts(render_picture(made, Screen(width=width)))[1]
     cores = [core.cpus for core in made.machine.at(Level.CORE)]
-    assert Counter(cells(boxes)) == Counter(sign_of(made, core) for core in cores)
+    assert Counter(cells(boxes)) == Counter(symbol_of(made, core) for core in cores)
     for number, shown in rows(boxes).items():
         inside = made.machine.at(Level.L3)[number].cpus
-        assert shown == [sign_of(made, core) for core in cores if core <= inside]
+        assert shown == [symbol_of(made, core) for core in cores if core <= inside]
 
 
 def test_rows_are_found():
@@ -280,7 +281,7 @@ DEEP = """\
 └─────────────────────────────────────┘"""
 
 
-def test_where_no_frame_fits_titles_stand_above():
+def test_a_title_is_above_its_content_if_no_frame_fits():
     online = CpuSet(range(12))
     halves = {
         level: [(None, CpuSet(range(11 - i))), (None, CpuSet([11 - i]))]
@@ -296,8 +297,8 @@ def test_where_no_frame_fits_titles_stand_above():
 
 
 @st.composite
-def shared(draw):
-    """Plans that nobody would make, on machines that nobody would build."""
+def arbitrary_plans(draw):
+    """Arbitrary plans, on machines that do not exist."""
     machine = draw(machines())
     owners = draw(st.lists(subsets(len(machine.online)).filter(bool), min_size=1, max_size=40))
     return Plan(
@@ -311,7 +312,7 @@ def shared(draw):
     )
 
 
-@given(shared(), st.integers(40, 120))
+@given(arbitrary_plans(), st.integers(40, 120))
 def test_any_picture_fits_its_screen(made, width):
     for screen in (Screen(width=width), Screen(width=width, draws=False)):
         lines = render_picture(made, screen).split("\n")
@@ -329,30 +330,30 @@ def parse(made):
     return root
 
 
-def stamps(root):
-    """What every CPU of a picture has below its number, and its marks."""
+def annotations(root):
+    """The symbol below the number of every CPU in a picture, and its marks."""
     pairs = [(words(group).split(" · "), group.get("class").split()[1:]) for group in groups(root, "cpu")]
-    found = {int(number): (sign, marks) for (number, sign), marks in pairs}
+    found = {int(number): (symbol, marks) for (number, symbol), marks in pairs}
     assert len(found) == len(pairs)
     return found
 
 
 @given(plans())
-def test_every_cpu_of_a_browser_picture_tells_its_rank(made):
-    found = stamps(parse(made))
+def test_every_cpu_of_a_browser_picture_shows_its_rank(made):
+    found = annotations(parse(made))
     assert CpuSet(found) == made.machine.online
-    for cpu, (sign, marks) in found.items():
-        assert sign == sign_of(made, CpuSet([cpu]))
-        ranks = [one.rank for one in made.placements if cpu in one.cpus]
+    for cpu, (symbol, marks) in found.items():
+        assert symbol == symbol_of(made, CpuSet([cpu]))
+        ranks = [rank.rank for rank in made.placements if cpu in rank.cpus]
         other = {"R": "reserved", ".": "idle", "*": "apart", "-": "not-allowed"}
-        expected = other[sign] if not ranks else "shared" if len(ranks) > 1 else f"rank-{ranks[0] % COLOURS}"
-        assert expected in marks
+        mark = "shared" if len(ranks) > 1 else f"rank-{ranks[0] % COLOURS}" if ranks else other[symbol]
+        assert mark in marks
 
 
-@given(shared())
+@given(arbitrary_plans())
 def test_any_plan_has_a_browser_picture(made):
     root = parse(made)
-    assert CpuSet(stamps(root)) == made.machine.online
+    assert CpuSet(annotations(root)) == made.machine.online
     assert render_plan_svg(made) == render_plan_svg(made)
 
 
@@ -367,7 +368,7 @@ def test_a_browser_picture_has_a_title_tooltips_and_a_legend():
     assert tips["4 · 1"] == "CPU 4, rank 1, core 4, L3 1, NUMA node 1, package 1"
     assert tips["8 · ."] == "CPU 8, idle, core 0, L3 0, NUMA node 0, package 0"
     assert legend(root) == [
-        "core, with its CPUs by number and what they are for",
+        "core, with its CPU numbers and their use",
         "0 = rank 0: CPUs 0-2, 3 threads",
         "1 = rank 1: CPUs 4-6, 3 threads",
         "R = reserved",
@@ -375,11 +376,11 @@ def test_a_browser_picture_has_a_title_tooltips_and_a_legend():
     ]
 
 
-def test_legends_tell_all_signs_and_no_others():
+def test_legends_have_all_symbols_and_no_others():
     keys = legend(parse(plan(HYBRID, ranks=2, mask="0-1|3-4")))
-    assert keys[4:] == [". = idle", "* = set apart (isolated)", "- = not allowed"]
+    assert keys[4:] == [". = idle", "* = excluded by default (isolated)", "- = not allowed"]
     keys = legend(parse(plan(HYBRID, ranks=1, mask="0-5,7")))
-    assert keys[3:] == ["- = not allowed", "CPU set apart (isolated)"]
+    assert keys[3:] == ["- = not allowed", "CPU excluded by default (isolated)"]
     keys = legend(parse(plan(DUAL, ranks=2, strategy="all", smt="all")))
     assert keys[3:] == ["0/1 = shared by these ranks"]
     half = plan(DUAL, ranks=9, smt="all")
@@ -387,19 +388,19 @@ def test_legends_tell_all_signs_and_no_others():
     assert "0/1  shared by these ranks" in parts(render_picture(half, PLAIN))[2]
 
 
-def test_of_many_ranks_legends_tell_only_how_to_read_them():
+def test_legends_of_many_ranks_only_explain_the_symbols():
     made = plan(make_machine(Shape(cores=KEYS + 1)), ranks=KEYS + 1)
     keys = legend(parse(made))
     assert keys[1:] == [
         f"ranks {text}" for text in ("0,7,14", "1,8,15", "2,9,16", "3,10", "4,11", "5,12", "6,13")
     ]
-    assert parts(render_picture(made, PLAIN))[2] == "0 to 16  ranks; --format table tells their CPUs"
+    assert parts(render_picture(made, PLAIN))[2] == "0 to 16  ranks; --format table lists their CPUs"
 
 
-def test_long_lists_of_ranks_and_of_cpus_are_told_short():
+def test_long_lists_of_ranks_and_of_cpus_are_abbreviated():
     mask = "|".join(["0-1", *["0", "2"] * 8])
     made = plan(DUAL, ranks=None, mask=mask, sharing=Sharing.SHARE)
-    assert make_overlay(made).cpus[0].sign == "a"
+    assert make_overlay(made).cpus[0].symbol == "a"
     _, boxes, keys, _ = parts(render_picture(made, PLAIN))
     assert "│ a 0 b . " in boxes
     assert "      a  ranks 0-1,3,5,7,9,11,13,15\n      b  ranks 2,4,6,8,10,12,14,16" in keys
@@ -408,14 +409,14 @@ def test_long_lists_of_ranks_and_of_cpus_are_told_short():
     assert "rank 0: 17 CPUs, 17 threads" in render_picture(plan(far, mask=odd), PLAIN)
 
 
-def test_of_many_letters_legends_tell_only_which_there_are():
+def test_legends_of_many_letters_only_show_their_range():
     cores = KEYS + 1
     lacking = [{rank % cores, (rank + 4) % cores, (rank + 8) % cores} for rank in range(cores)]
     mask = "|".join(",".join(str(cpu) for cpu in range(cores) if cpu not in lack) for lack in lacking)
     made = plan(make_machine(Shape(cores=cores)), ranks=None, mask=mask, sharing=Sharing.SHARE)
-    told = "sets of many ranks; --format json tells them"
-    assert parts(render_picture(made, PLAIN))[2].split("\n")[1:] == [f" a to q  {told}"]
-    assert legend(parse(made))[-1] == f"a to q = {told}"
+    words = "sets of many ranks; --format json lists them"
+    assert parts(render_picture(made, PLAIN))[2].split("\n")[1:] == [f" a to q  {words}"]
+    assert legend(parse(made))[-1] == f"a to q = {words}"
 
 
 COUNTED = [(Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2), 64), (Shape(packages=4, l3s=4, cores=32), 1)]
@@ -427,11 +428,13 @@ def test_large_pictures_count_cores_and_stay_short(shape, ranks):
     _, boxes, keys, *_ = parts(render_picture(made, PLAIN))
     assert len(boxes.split("\n")) <= LINES
     assert "NUMA node" in boxes
-    assert Counter(cells(boxes)) == Counter(sign_of(made, core.cpus) for core in made.machine.at(Level.CORE))
+    assert Counter(cells(boxes)) == Counter(
+        symbol_of(made, core.cpus) for core in made.machine.at(Level.CORE)
+    )
     assert ("×2" in keys) == ("×" in boxes)
 
 
-def test_where_nothing_makes_a_picture_short_it_tells_everything():
+def test_a_picture_that_cannot_be_short_shows_everything():
     made = plan(make_machine(Shape(packages=8, nodes=4, l3s=4, cores=16)), ranks=1024)
     boxes = parts(render_picture(made, PLAIN))[1]
     assert len(boxes.split("\n")) > LINES
@@ -446,11 +449,18 @@ def test_colours_are_those_of_ranks_and_neighbours_differ():
     assert [code for code, _ in painted[:4]] == [code for code, _ in painted[4:]]
 
 
-def contrast(one, other):
+def test_cpus_used_by_other_runs_are_shown_in_colour_too():
+    other = LiveRun(run_id="other", pid=1, uid=1, started=1, ranks=(), claimed=CpuSet([0]))
+    made = make_plan(DUAL, Request(sharing=Sharing.AVOID), [other])
+    picture = render_picture(made, Screen(styled=True))
+    assert "\033[2mo\033[0m  used by other runs" in picture
+
+
+def contrast(colour, background):
     """The contrast of two colours as WCAG 2 defines it: 4.5 is enough for small text."""
     values = []
-    for colour in (one, other):
-        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    for shown in (colour, background):
+        channels = [int(shown[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
         values.append(sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05)
     return max(values) / min(values)

@@ -1,4 +1,4 @@
-"""Pictures: every CPU once, every box inside the one around it, and every distinction told in words too."""
+"""Pictures: every CPU once, every box inside the box around it, and every distinction also in words."""
 
 import re
 from xml.etree import ElementTree
@@ -33,7 +33,7 @@ def tip(group):
 
 
 def cpus(root):
-    """The CPU groups of a picture by the number that is written in them; fails when one is there twice."""
+    """The CPU groups of a picture by the number that is written in them; fails if a number occurs twice."""
     found = [(int(words(group)), group) for group in groups(root, "cpu")]
     assert len(dict(found)) == len(found)
     return dict(found)
@@ -53,31 +53,31 @@ def corners(rect):
 
 
 def check_geometry(group, around):
-    """Check the boxes of a group, and return those that are not inside another one of it."""
+    """Check the boxes of a group, and return the outermost of them."""
     rect = group.find(f"{SVG}rect")
-    here = around if rect is None else corners(rect)
-    assert around[0] <= here[0] < here[2] <= around[2]
-    assert around[1] <= here[1] < here[3] <= around[3]
-    inner = [box for child in group.findall(f"{SVG}g") for box in check_geometry(child, here)]
-    for i, one in enumerate(inner):
-        assert all(excluded_by_default(one, other) for other in inner[:i])
-    check_texts(group, here, inner)
-    return inner if rect is None else [here]
+    outer = around if rect is None else corners(rect)
+    assert around[0] <= outer[0] < outer[2] <= around[2]
+    assert around[1] <= outer[1] < outer[3] <= around[3]
+    inner = [box for child in group.findall(f"{SVG}g") for box in check_geometry(child, outer)]
+    for i, box in enumerate(inner):
+        assert all(are_disjoint(box, other) for other in inner[:i])
+    check_texts(group, outer, inner)
+    return inner if rect is None else [outer]
 
 
-def excluded_by_default(one, other):
-    return one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+def are_disjoint(box, other):
+    return box[2] <= other[0] or other[2] <= box[0] or box[3] <= other[1] or other[3] <= box[1]
 
 
-def check_texts(group, here, inner):
-    """Check that titles are within their box, estimated, and above what is inside it."""
+def check_texts(group, outer, inner):
+    """Check that titles are within their box (by an estimate) and above the boxes inside."""
     for text in group.findall(f"{SVG}text"):
         x, y = int(text.get("x")), int(text.get("y"))
         centred = group.get("class").split()[0] in ("cpu", "key")
         reach = 6 * len(text.text or "") // (2 if centred else 1)
-        assert here[0] <= x - (reach if centred else 0)
-        assert x + reach <= here[2]
-        assert here[1] < y < min((box[1] for box in inner), default=here[3])
+        assert outer[0] <= x - (reach if centred else 0)
+        assert x + reach <= outer[2]
+        assert outer[1] < y < min((box[1] for box in inner), default=outer[3])
 
 
 def check(machine):
@@ -109,7 +109,7 @@ def test_shapes(shape, allowed):
 
 
 def any_domains(count):
-    """Domains that may leave CPUs out, and one more that overlaps with them."""
+    """Domains that may leave CPUs out, and a further domain that overlaps with them."""
     owners = st.lists(st.integers(-1, 3), min_size=count, max_size=count)
     parts = owners.map(lambda found: [(i, CpuSet(owned(found, i))) for i in range(4)])
     return st.tuples(parts, subsets(count)).map(lambda both: [*both[0], (4, both[1])])
@@ -151,8 +151,8 @@ def machines(draw):
 def test_any_machine(machine):
     root = check(machine)
     bare = [node.number for node in machine.nodes if not node.cpus]
-    told = sorted(int(words(group).split()[2]) for group in groups(root, "memory"))
-    assert told == bare
+    shown = sorted(int(words(group).split()[2]) for group in groups(root, "memory"))
+    assert shown == bare
     assert marked(root, "apart") == machine.isolated
 
 
@@ -180,7 +180,7 @@ def test_domains_of_the_same_cpus_are_one_box():
     assert not groups(root, "l3")
 
 
-def test_levels_of_a_core_each_get_no_box_but_nodes_say_their_memory():
+def test_levels_with_one_core_per_domain_get_no_box_except_nodes_with_their_memory():
     root = parse(make_machine(Shape(packages=2, cores=1)))
     assert [words(group) for group in groups(root, "node")] == [
         "NUMA node 0 (1.0 GiB)",
@@ -190,7 +190,7 @@ def test_levels_of_a_core_each_get_no_box_but_nodes_say_their_memory():
     assert not groups(root, "l3")
 
 
-def test_a_cpu_tells_where_it_is():
+def test_the_tooltip_of_a_cpu_names_its_domains():
     machine = make_machine(Shape(packages=2, cores=2, smt=2), allowed=CpuSet(range(7)))
     root = parse(machine)
     assert tip(cpus(root)[6]) == "CPU 6, core 2, L3 1, NUMA node 1, package 1"
@@ -205,14 +205,17 @@ HYBRID = (
 
 def test_the_legend_shows_only_what_occurs():
     plain = make_machine(Shape(cores=8))
-    core = "core, with its CPUs by number"
+    core = "core, with its CPU numbers"
     assert legend(parse(plain)) == [core]
     assert legend(parse(plain.replace(allowed=CpuSet([1])))) == [core, "CPU not allowed"]
-    assert legend(parse(plain.replace(nohz_full=CpuSet([1])))) == [core, "CPU set apart (nohz_full)"]
+    assert legend(parse(plain.replace(nohz_full=CpuSet([1])))) == [
+        core,
+        "CPU excluded by default (nohz_full)",
+    ]
     assert legend(parse(plain.replace(kinds=HYBRID))) == ["performance core", "efficiency core"]
     assert legend(parse(plain.replace(kinds=HYBRID[:1]))) == [core, "performance core"]
-    gone = HYBRID[1].replace(cpus=CpuSet([8, 9]))
-    assert legend(parse(plain.replace(kinds=(HYBRID[0], gone)))) == [core, "performance core"]
+    offline = HYBRID[1].replace(cpus=CpuSet([8, 9]))
+    assert legend(parse(plain.replace(kinds=(HYBRID[0], offline)))) == [core, "performance core"]
 
 
 def test_core_kinds_have_fills_of_their_own():
@@ -226,7 +229,7 @@ def test_core_kinds_have_fills_of_their_own():
     assert len(fills) == len(set(fills)) > 1
 
 
-def test_kinds_of_one_name_are_told_apart_by_strength():
+def test_kinds_of_the_same_name_differ_by_strength():
     big, middle = (
         CoreKind(name="performance", cpus=CpuSet([cpu]), strength=strength, source="capacity")
         for cpu, strength in ((1, 1024), (0, 800))
@@ -237,15 +240,15 @@ def test_kinds_of_one_name_are_told_apart_by_strength():
     assert len({group.get("class") for group in groups(root, "core")}) == 2
 
 
-def test_cpus_set_apart_are_marked_and_say_by_what():
+def test_cpus_excluded_by_default_are_marked_with_the_reason():
     machine = make_machine(Shape(cores=4)).replace(isolated=CpuSet([1, 2, 99]), nohz_full=CpuSet([2, 3]))
     root = parse(machine)
     assert str(marked(root, "apart")) == "1-3"
     assert tip(cpus(root)[2]).endswith(", isolated, nohz_full")
-    assert legend(root)[-1] == "CPU set apart (isolated, nohz_full)"
+    assert legend(root)[-1] == "CPU excluded by default (isolated, nohz_full)"
 
 
-def test_memory_without_cpus_is_beside_the_node_it_is_nearest_to():
+def test_memory_without_cpus_is_beside_its_nearest_node():
     machine = make_machine(Shape(packages=2, nodes=2))
     bare = (
         Node(number=4, cpus=CpuSet(), memory_bytes=2 << 30, nearest=(1,)),
@@ -257,8 +260,8 @@ def test_memory_without_cpus_is_beside_the_node_it_is_nearest_to():
     memory = groups(root, "memory")
     assert [words(group) for group in memory] == [
         "NUMA node 4 (2.0 GiB) · no CPUs · nearest to node 1",
-        "NUMA node 5 (4.0 GiB) · no CPUs · nearest to node 2-3",
-        "NUMA node 6 (8.0 GiB) · no CPUs · nearest to node 0,2",
+        "NUMA node 5 (4.0 GiB) · no CPUs · nearest to nodes 2-3",
+        "NUMA node 6 (8.0 GiB) · no CPUs · nearest to nodes 0,2",
         "NUMA node 7 · no CPUs",
     ]
     around = {child: parent for parent in root.iter() for child in parent}
@@ -266,7 +269,7 @@ def test_memory_without_cpus_is_beside_the_node_it_is_nearest_to():
     assert words(around[memory[1]][0]) == "package 1"
 
 
-def test_memory_that_is_as_near_to_all_stands_in_a_row_at_the_bottom():
+def test_memory_equally_near_to_all_nodes_is_in_a_row_at_the_bottom():
     machine = make_machine(Shape(packages=2))
     bare = tuple(Node(number=i, cpus=CpuSet(), nearest=(0, 1)) for i in (2, 3))
     root = check(machine.replace(nodes=(*machine.nodes, *bare)))
@@ -276,7 +279,7 @@ def test_memory_that_is_as_near_to_all_stands_in_a_row_at_the_bottom():
     assert memory[0][1] == memory[1][1] > package[3]
 
 
-def test_the_head_says_what_limits_and_what_was_not_understood():
+def test_the_heading_shows_limits_and_remarks():
     machine = make_machine(
         Shape(cores=2), allowed=CpuSet([1]), offline=CpuSet([2, 5]), quota=1.5, remarks=("odd",)
     )
@@ -284,14 +287,14 @@ def test_the_head_says_what_limits_and_what_was_not_understood():
         "test",
         "test, 2 CPUs, 2 cores, 1 package, 1 NUMA node",
         "allowed: 1 CPU (1)",
-        "offline: 2,5",
+        "offline: CPUs 2,5",
         "CPU time: 1.5 CPUs (cgroup quota)",
         "note: odd",
     ]
 
 
 @pytest.mark.parametrize("source", ["<b>&amp;\"'", "]]>", "\x1b[31m\udc80\ufffe", "\N{SNOWMAN}", "a" * 300])
-def test_text_from_elsewhere_is_escaped(source):
+def test_foreign_text_is_escaped(source):
     text = render_svg(make_machine(Shape(cores=1)).replace(source=source, remarks=(source,)))
     assert text.isascii()
     root = ElementTree.fromstring(text)
@@ -300,7 +303,7 @@ def test_text_from_elsewhere_is_escaped(source):
     assert root.findtext(f"{SVG}title").startswith(expected)
 
 
-def test_a_picture_needs_nothing_from_elsewhere():
+def test_a_picture_needs_no_other_files():
     text = render_svg(make_machine(Shape(packages=2)))
     assert re.findall('https?://[^"]+', text) == ["http://www.w3.org/2000/svg"]
     assert not re.search("<script|<image|href|url|@import|@font-face", text)
@@ -313,7 +316,7 @@ def test_2048_cpus_fit():
     assert int(root.get("width")) <= 1640
 
 
-def test_packages_stand_side_by_side_while_there_is_room():
+def test_packages_stand_side_by_side_up_to_the_largest_width():
     def rows(count):
         root = parse(make_machine(Shape(packages=count, cores=8, smt=2)))
         tops = [int(group.find(f"{SVG}rect").get("y")) for group in groups(root, "package")]
@@ -324,7 +327,7 @@ def test_packages_stand_side_by_side_while_there_is_room():
     assert rows(16) == [8, 8]
 
 
-def test_cores_flow_into_a_near_square():
+def test_cores_are_arranged_in_a_near_square():
     root = parse(make_machine(Shape(cores=64)))
     x, y, right, bottom = corners(groups(root, "package")[0].find(f"{SVG}rect"))
     assert 0.8 < (right - x) / (bottom - y) < 2.5

@@ -1,0 +1,123 @@
+"""Tables and paragraphs fit every terminal, wrap only where they must, and can be copied."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import MaskError, PlanError
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Bind, MemoryMode, Request
+from ompbind.registry.run_info import RunInfo
+from ompbind.report.plan import render_plan
+from ompbind.report.plan_explanation import render_comparison, render_explanation
+from ompbind.report.ps import render_ps
+from ompbind.report.text import WIDEST, WIDTH, Column, Screen, render_error, render_paragraph, render_table
+from tests.machines import Shape, make_machine
+from tests.report.diagram.test_plan_picture import plans
+
+WIDTHS = [60, 80, 160, 200]
+MACHINE = make_machine(Shape(packages=2, nodes=2, l3s=2, cores=4, smt=2))
+
+
+def longest(text):
+    return max(map(len, text.splitlines()))
+
+
+@given(plans(), st.sampled_from(WIDTHS))
+def test_any_plan_fits_the_terminal(plan, width):
+    screen = Screen(width=width)
+    assert longest(render_plan(plan, screen)) <= width
+    assert longest(render_explanation(plan, screen)) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("bind", [Bind.RANK, Bind.THREAD, Bind.EXACT])
+def test_a_plan_with_all_columns_fits_the_terminal(bind, width):
+    request = Request(ranks=4, bind=bind, reserve=1, memory=MemoryMode.INTERLEAVE)
+    text = render_plan(make_plan(MACHINE, request), Screen(width=width))
+    head = next(line for line in text.splitlines() if line.startswith("rank"))
+    assert longest(text) <= width
+    assert head.split()[:5] == ["rank", "threads", "cores", "node", "memory"]
+
+
+def test_a_table_is_as_wide_as_its_cells_and_no_wider():
+    plan = make_plan(MACHINE, Request(ranks=4, bind=Bind.THREAD))
+    rows = {width: len(render_plan(plan, Screen(width=width)).splitlines()) for width in WIDTHS}
+    assert rows[60] > rows[160] == rows[200]
+    assert longest(render_plan(plan, Screen(width=10_000))) <= WIDEST
+
+
+@pytest.mark.parametrize(
+    ("bind", "ranks", "cell"),
+    [
+        (Bind.RANK, 4, "1 place: whole rank"),
+        (Bind.THREAD, 8, "4 places: {all} {2} {4} {6}"),
+        (Bind.EXACT, 8, "4 places: {0} {2} {4} {6}"),
+        (Bind.EXACT, 32, "1 place: {0}"),
+        (Bind.NONE, 4, "none"),
+    ],
+)
+def test_places_are_counted_and_listed(bind, ranks, cell):
+    machine = make_machine(Shape(packages=2, cores=16, smt=2, numbering="adjacent"))
+    text = render_plan(make_plan(machine, Request(ranks=ranks, bind=bind)), Screen(width=200))
+    assert text.splitlines()[4].endswith(f"  {cell}")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_comparisons_fit_the_terminal(width):
+    request = Request(ranks=6, smt="all")
+    names = ("balanced", "compact", "spread", "nodes", "cores")
+    made = {name: make_plan(MACHINE, request.replace(strategy=name)) for name in names}
+    refused = {"l2": PlanError("no L2 is known here " * 8, hint="another strategy")}
+    assert longest(render_comparison(made, refused, Screen(width=width))) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_live_runs_fit_the_terminal(width):
+    run = LiveRun(
+        run_id="20260102-030405-1234567", pid=4194304, uid=0, started=0, claimed=CpuSet(range(0, 900, 9)),
+        ranks=tuple((rank, CpuSet([rank * 9, rank * 17])) for rank in range(50)),
+    )  # fmt: skip
+    info = RunInfo(run=run, user="somebody", command=("python3", "serve.py", *["--option=value"] * 40))
+    text = render_ps([info, info], 1e6, Screen(width=width))
+    assert longest(text) <= width
+    assert "..." in text
+
+
+def test_cells_wrap_only_where_there_is_no_space_and_keep_their_text():
+    cpus = ",".join(str(cpu * cpu) for cpu in range(30))
+    columns = [Column(title="rank", cells=["0"], right=True), Column(title="CPUs", cells=[cpus], grows=True)]
+    assert render_table(columns, 200) == f"rank  CPUs\n   0  {cpus}"
+    lines = render_table(columns, 60).splitlines()[1:]
+    assert all(line.endswith(",") for line in lines[:-1])
+    assert "".join(line[6:] for line in lines) == cpus
+
+
+@given(st.lists(st.text("ab, |", max_size=60), min_size=1, max_size=4), st.integers(50, 90))
+def test_columns_fit_any_width_and_no_text_is_lost(cells, width):
+    columns = [Column(title=f"c{i}", cells=[cell], grows=True) for i, cell in enumerate(cells)]
+    text = render_table(columns, width)
+    assert longest(text) <= width
+    assert sorted(re.sub(r"\s", "", text)) == sorted(re.sub(r"\s", "", "".join(cells) + text.split("\n")[0]))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_messages_use_the_width_of_the_terminal(width):
+    words = "many words " * 40
+    lines = render_paragraph("note", words, width).splitlines()
+    assert width - 6 < longest("\n".join(lines[:-1])) <= width
+    assert longest(render_paragraph("note", words)) <= WIDTH
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_errors_in_masks_fit_the_terminal(width):
+    with pytest.raises(MaskError) as caught:
+        parse_mask(",".join(map(str, range(150))) + ",x")
+    *_, mask, marks = render_error(caught.value, width).splitlines()[:3]
+    assert longest(render_error(caught.value, width)) <= width
+    assert mask[marks.index("^")] == "x"
