@@ -1,28 +1,31 @@
-"""What the kernel counts while ranks run: their usage, and processes that it killed for want of memory."""
+"""Kernel counters of a run: ompbind's peak memory at the start of ranks, and out-of-memory kills."""
 
 from resource import RUSAGE_SELF, getrusage
 
 from ompbind.execution.outcome import KIB
-from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_oom_kills
 
 
 class Accounting:
-    """The counts of one run."""
+    """The counters of one run.
+
+    `inherited_rss_bytes` is the peak memory of this process when it last started a rank, which inherits it.
+    """
 
     def __init__(self) -> None:
-        self.floor_bytes = 0  # the most memory that ompbind had while it started ranks
-        self._oom_kills: int | None = None  # how many there had been when all ranks were started
+        self.inherited_rss_bytes = 0
+        self._oom_kills: int | None = None  # the counter of the cgroup when all ranks were started
 
     def note_start(self) -> None:
-        """Note how much memory this process had when it started a rank."""
-        self.floor_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
+        """Note the peak memory of this process after the start of a rank."""
+        self.inherited_rss_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
 
-    def begin(self) -> None:
-        """Count from now on what the kernel kills."""
-        self._oom_kills = read_oom_kills(FolderRoot("/"))
+    def start_oom_count(self) -> None:
+        """Count out-of-memory kills from now on."""
+        self._oom_kills = read_oom_kills(DirectoryRoot("/"))
 
     def count_oom_kills(self) -> int:
-        """Count what the kernel has killed for want of memory since all ranks were started."""
+        """Return how many processes the out-of-memory killer has killed since all ranks were started."""
         before = self._oom_kills
-        return 0 if before is None else max(0, (read_oom_kills(FolderRoot("/")) or 0) - before)
+        return 0 if before is None else max(0, (read_oom_kills(DirectoryRoot("/")) or 0) - before)

@@ -1,4 +1,4 @@
-"""Becoming a rank: confine this process to CPUs, give back what Python took, execute the command."""
+"""Turn this process into a rank: set its affinity mask, reset signals, execute the command."""
 
 import errno
 import os
@@ -10,38 +10,39 @@ from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, Laun
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
 
-TAKEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores from its start on; a command expects their default."""
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores from its start; a command expects their default action."""
 
-_CHANGED = "the allowed CPUs have changed since they were read; run it again"
+_CHANGED = "the allowed CPUs have changed since they were read: run the command again"
 
 
 def confine(cpus: CpuSet) -> None:
-    """Confine the calling thread to `cpus` and read back that it holds; raises LaunchError.
+    """Set the affinity mask of the calling thread to `cpus` and read it back; raises LaunchError.
 
-    The kernel takes a mask of which only some CPUs can be used, and uses fewer without a word.
+    Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error.
     """
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
-        gone = error.errno == errno.EINVAL
-        why = "offline by now, or not allowed any more" if gone else error.strerror
+        is_unusable = error.errno == errno.EINVAL
+        why = "offline or no longer allowed" if is_unusable else error.strerror
         raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=_CHANGED) from error
-    now = CpuSet(os.sched_getaffinity(0))
-    if now != cpus:
-        raise LaunchError(f"asked for {named('CPU', cpus)}, the kernel gave only {now}", hint=_CHANGED)
+    current = CpuSet(os.sched_getaffinity(0))
+    if current != cpus:
+        message = f"requested {named('CPU', cpus)}, the kernel allows only {current}"
+        raise LaunchError(message, hint=_CHANGED)
 
 
 def exec_command(command: RankCommand) -> NoReturn:
-    """Replace this process by the command of a rank, bound; returns only by raising LaunchError."""
+    """Bind this process and replace it with the command of a rank; raises LaunchError."""
     path = find_command(command.argv[0], command.env)
     if command.cpus is not None:
         confine(command.cpus)
     if command.memory is not None:
-        from ompbind.execution.mempolicy import take_policy  # late: few ranks have memory policies
+        from ompbind.execution.mempolicy import set_policy  # late: few ranks have memory policies
 
-        take_policy(command.memory)
-    for number in TAKEN_BY_PYTHON:
+        set_policy(command.memory)
+    for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(path, command.argv, command.env)
@@ -50,14 +51,14 @@ def exec_command(command: RankCommand) -> NoReturn:
 
 
 def exec_error(path: str, number: int) -> LaunchError:
-    """Return what `execve` of `path` failing with an errno means to a user."""
+    """Return the error for an errno of `execve` of `path`."""
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
         why = f"cannot execute {path}: its interpreter does not exist"
-        return CommandNotFoundError(why, hint="look at its first line (#!)")
+        return CommandNotFoundError(why, hint="check its first line (#!)")
     if number == errno.ENOEXEC:
-        why = f"cannot execute {path}: not a program of this machine"
+        why = f"cannot execute {path}: not a program for this machine"
         return CommandNotExecutableError(why, hint="a script needs a first line such as #!/bin/sh")
     why = "arguments and environment are too long" if number == errno.E2BIG else os.strerror(number)
     return CommandNotExecutableError(f"cannot execute {path}: {why}")

@@ -1,66 +1,62 @@
-"""What the end of a rank hints at, where that helps: a row for each status that has a usual cause.
+"""Hints on why a rank failed: a row for each exit status that has a usual cause.
 
-The same status tells of a signal whether it ended the rank itself or something inside it, of which shells
-tell with 128 + signal.
+A status of 128 + signal means that the signal killed the rank itself, or a command in a shell.
 """
 
 from signal import Signals
 
-from ompbind.execution.outcome import Exited, Outcome, signal_name
+from ompbind.execution.outcome import Outcome, RankExit, signal_name
 from ompbind.record import Record
 
 OUT_OF_MEMORY = (
     "memory ran out, and the kernel killed a process of this cgroup: raise the memory limit"
     " (of the container, of the job), or start fewer ranks"
 )
-"""Said of ranks that failed while the kernel's out-of-memory killer was at work in their cgroup."""
+"""The hint for ranks that failed while the kernel's out-of-memory killer killed processes of their cgroup."""
 
 
-class Rule(Record):
-    """The hint for one status; with `oom` only for runs in which the kernel killed for want of memory.
-
-    A rule without a status is for every failure that no rule before it is for.
-    """
+class FailureHint(Record):
+    """The hint for one status, None for any; with `oom` only if the out-of-memory killer was active."""
 
     hint: str
     status: int | None = None
     oom: bool = False
 
 
-RULES = (
-    Rule(status=126, hint="something that it ran was found but cannot be executed: its permissions,"
-         " its first line (#!), or another architecture"),
-    Rule(status=127, hint="something that it ran was not found: a command (see PATH) or a shared library"
-         " (see LD_LIBRARY_PATH)"),
-    Rule(status=128 + Signals.SIGILL, hint="an instruction that this processor does not have: was it built"
-         " for another one (AVX-512, AMX, SVE)?"),
-    Rule(status=128 + Signals.SIGBUS, hint="shared memory or a mapped file could not be had: is /dev/shm full"
-         " (see 'df /dev/shm'; --shm-size of containers), or was the file cut short?"),
-    Rule(status=128 + Signals.SIGSEGV, hint="with OpenMP, often too little stack: try --env OMP_STACKSIZE=64M"
-         " for its threads, and 'ulimit -s unlimited' for the initial thread"),
-    Rule(status=128 + Signals.SIGKILL, hint=OUT_OF_MEMORY, oom=True),
-    Rule(status=128 + Signals.SIGKILL, hint="not by ompbind: somebody's kill -9, a batch system at its limit,"
-         " or the kernel when the machine's memory ran out (see 'dmesg')"),
-    Rule(status=128 + Signals.SIGXCPU, hint="it has used all the CPU time that it may (see 'ulimit -t')"),
-    Rule(status=128 + Signals.SIGXFSZ, hint="a file has become as large as it may (see 'ulimit -f')"),
-    Rule(status=128 + Signals.SIGSYS, hint="a system call that is forbidden here, by a seccomp filter of the"
+FAILURE_HINTS = (
+    FailureHint(status=126, hint="a command was found but cannot be executed: check its permissions,"
+         " its first line (#!) and its architecture"),
+    FailureHint(status=127, hint="a command (see PATH) or a shared library (see LD_LIBRARY_PATH)"
+         " was not found"),
+    FailureHint(status=128 + Signals.SIGILL, hint="this CPU does not support an instruction of the program:"
+         " check whether it was built for another CPU (AVX-512, AMX, SVE)"),
+    FailureHint(status=128 + Signals.SIGBUS, hint="shared memory or a mapped file was not available: check"
+         " whether /dev/shm is full ('df /dev/shm', --shm-size of containers) or a file was truncated"),
+    FailureHint(status=128 + Signals.SIGSEGV, hint="with OpenMP often a stack overflow: try"
+         " --env OMP_STACKSIZE=64M for its threads and 'ulimit -s unlimited' for the initial thread"),
+    FailureHint(status=128 + Signals.SIGKILL, hint=OUT_OF_MEMORY, oom=True),
+    FailureHint(status=128 + Signals.SIGKILL, hint="not sent by ompbind: 'kill -9' by a user, a limit of the"
+         " batch system, or the machine ran out of memory (see 'dmesg')"),
+    FailureHint(status=128 + Signals.SIGXCPU, hint="the limit on CPU time was reached (see 'ulimit -t')"),
+    FailureHint(status=128 + Signals.SIGXFSZ, hint="the limit on file size was reached (see 'ulimit -f')"),
+    FailureHint(status=128 + Signals.SIGSYS, hint="a system call is forbidden by a seccomp filter of the"
          " container or sandbox"),
-    Rule(hint=OUT_OF_MEMORY, oom=True),
+    FailureHint(hint=OUT_OF_MEMORY, oom=True),
 )  # fmt: skip
-"""Every hint there is; the first rule that holds is taken."""
+"""All hints; the first that applies is used."""
 
 
-def find_hint(exited: Exited, outcome: Outcome) -> str:
-    """Return what probably ended a rank of a run and what to look at, "" where nothing is worth saying.
+def find_hint(rank_exit: RankExit, outcome: Outcome) -> str:
+    """Return the probable cause of a rank's failure and what to check; "" if unknown.
 
-    Nothing is said of a rank that ended well, nor of one that ompbind itself stopped.
+    A rank that succeeded, or that ompbind stopped, has no hint.
     """
-    if not exited.failed:
+    if not rank_exit.failed:
         return ""
-    fitting = (rule for rule in RULES if rule.status in (None, exited.status))
-    rule = next((rule for rule in fitting if outcome.oom_kills > 0 or not rule.oom), None)
-    if rule is None:
+    candidates = (row for row in FAILURE_HINTS if row.status in (None, rank_exit.status))
+    row = next((row for row in candidates if outcome.oom_kills > 0 or not row.oom), None)
+    if row is None:
         return ""
-    if exited.signal is None and rule.status is not None and rule.status > 128:
-        return f"exit code {rule.status} of a shell means {signal_name(rule.status - 128)}: {rule.hint}"
-    return rule.hint
+    if rank_exit.signal is None and row.status is not None and row.status > 128:
+        return f"exit code {row.status} of a shell means {signal_name(row.status - 128)}: {row.hint}"
+    return row.hint

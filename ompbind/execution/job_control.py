@@ -1,10 +1,13 @@
-"""Job control for a single rank: it gets the terminal as the shell would give it.
+"""Job control for a single rank: it gets the terminal as a shell would give it.
 
-Where it reads the terminal and does not write to a pipe it has it from the start. Otherwise it starts in the
-background. When it reads the terminal or sets it up, the kernel stops it with SIGTTIN or SIGTTOU; that is
-how it asks. So a rank that never asks leaves the terminal to what else runs in the foreground, such as the
-pager at the other end of its pipe. A *job* is what the shell has started: the process group of the front,
-and what else is in it.
+A *job* is what the shell has started: the process group of the foreground process of ompbind, and the
+processes in it. A rank has a process group of its own, so it must be given the terminal:
+
+- A rank that reads the terminal and does not write to a pipe has it from the start.
+- Any other rank starts in the background. When it reads the terminal or changes its settings, the kernel
+  stops it with SIGTTIN or SIGTTOU. That is its *request*: the supervisor gives it the terminal and SIGCONT.
+
+So a rank that never uses the terminal leaves it to the rest of the job, such as a pager at the end of a pipe.
 """
 
 import os
@@ -12,12 +15,9 @@ import signal
 
 from ompbind.procfs.reader import read_processes
 
-ASKING = (signal.SIGTTIN, signal.SIGTTOU)
-"""The signals by which the kernel stops a process that wants the terminal from the background."""
-
 
 class Terminal:
-    """The terminal that controls a job, if any; all questions are answered with no without one."""
+    """The controlling terminal of a job, if there is one; without a terminal every query returns False."""
 
     def __init__(self, job: int) -> None:
         self.job = job
@@ -27,35 +27,36 @@ class Terminal:
             self._file = -1
 
     def is_ours(self) -> bool:
-        """Tell whether the job is the foreground of the terminal."""
+        """Return whether the job is the foreground process group of the terminal."""
         return self._foreground() == self.job
 
     def give(self, group: int) -> None:
-        """Make a process group the foreground; SIGTTOU must be ignored."""
+        """Make a process group the foreground group of the terminal; the caller must ignore SIGTTOU."""
         try:
             os.tcsetpgrp(self._file, group)
         except OSError:
-            pass  # the terminal is gone, or the group has ended: there is nothing to give
+            pass  # the terminal was closed, or the group is empty
 
     def take_back(self, group: int) -> bool:
-        """Make the job the foreground again if `group` is; tells whether it was."""
+        """Make the job the foreground again if `group` is; returns whether it was."""
         if self._foreground() != group:
             return False
         self.give(self.job)
         return True
 
     def can_be_stopped(self) -> bool:
-        """Tell whether somebody is there to continue the job once it is stopped.
+        """Return whether a process exists that can continue the job once it is stopped.
 
-        That is a parent of one of its processes, outside of the job but in its session, such as a shell.
-        The kernel calls a group *orphaned* that has none, and does not stop it for the terminal's sake.
+        That is a parent of one of its processes, outside the job but in the same session, such as a shell.
+        The kernel calls a group without such a parent *orphaned*, and does not stop it with `TTY_SIGNALS`.
         """
         processes = read_processes()
-        if not processes:  # this system does not tell
+        if not processes:  # /proc is not available
             return self.job != os.getsid(0)
-        parents = (processes.get(one.parent) for one in processes.values() if one.group == self.job)
-        here = os.getsid(0)
-        return any(parent.group != self.job and parent.session == here for parent in parents if parent)
+        members = (process for process in processes.values() if process.group == self.job)
+        parents = (processes.get(member.parent) for member in members)
+        session = os.getsid(0)
+        return any(parent.group != self.job and parent.session == session for parent in parents if parent)
 
     def _foreground(self) -> int | None:
         try:
@@ -64,17 +65,17 @@ class Terminal:
             return None
 
 
-def die_of_interrupt() -> None:
-    """End this process as SIGINT does, when it has the terminal: a script there then stops as well.
+def exit_by_interrupt() -> None:
+    """Kill this process by SIGINT if its job has the terminal, so that a shell script there stops too.
 
-    A shell that waits takes an exit code, even 130, as a sign that the interrupt was dealt with.
+    A shell takes any exit code, even 130, to mean that the program has handled the interrupt.
     """
     if Terminal(os.getpgrp()).is_ours():
-        kill_oneself(signal.SIGINT)
+        exit_by_signal(signal.SIGINT)
 
 
-def kill_oneself(number: signal.Signals) -> None:
-    """End this process by a signal, as if nobody had handled it."""
+def exit_by_signal(number: signal.Signals) -> None:
+    """Kill this process by the default action of a signal."""
     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
     os.kill(os.getpid(), number)

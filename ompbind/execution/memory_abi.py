@@ -1,24 +1,24 @@
-"""How programs tell the kernel of memory policies: the numbers of system calls, and masks of nodes.
+"""The binary interface of memory policies: system call numbers, and masks of NUMA nodes.
 
-The system calls that set and read a policy have other numbers on each architecture, and a mask is made of
-words of the size and the byte order that programs there have.
+System call numbers differ between architectures. A mask is an array of words (C `unsigned long`), whose size
+and byte order depend on the program, not on the kernel.
 """
 
 import re
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import NODES
+from ompbind.machine.model import MAX_NODES
 from ompbind.record import Record
 
 DEFAULT = 0
-"""The kernel's mode of a process that has no policy (MPOL_DEFAULT)."""
+"""The mode of a thread without a policy (MPOL_DEFAULT)."""
 
-MAXNODE = NODES + 1
-"""What the kernel is told of the size of every mask: it takes one off before it counts bits."""
+MAXNODE = MAX_NODES + 1
+"""The size of every mask in bits, plus one: the kernel subtracts one from the `maxnode` argument."""
 
 
 class Abi(Record):
-    """How programs here call the kernel: numbers of get_mempolicy and set_mempolicy, words of masks."""
+    """Numbers of get_mempolicy (`get`) and set_mempolicy (`set`), and the words that masks consist of."""
 
     get: int
     set: int
@@ -42,15 +42,15 @@ _CALLS: tuple[tuple[str, tuple[int, ...], str, tuple[int, int]], ...] = (
     (r"mips.*", (4,), "", (4269, 4270)),
     (r"sparc.*", (4, 8), "", (304, 305)),
 )
-"""Machines, bytes of a word, end of the triplet → get_mempolicy, set_mempolicy; the first row counts."""
+"""uname machine, bytes per word, end of triplet → get_mempolicy, set_mempolicy; the first match counts."""
 
 
 def find_abi(machine: str, word_bytes: int, triplet: str = "", *, is_big_endian: bool = False) -> Abi | None:
-    """Return how programs of a kind call the kernel; None where nobody has written it down here.
+    """Return the interface for programs of a kind; None if `_CALLS` has no row for it.
 
-    `machine` is what uname tells, which may be of a kernel with longer words. `triplet` is the multiarch
-    name of the interpreter, "" where it has none: two kinds of programs on one processor that have words of
-    one size have nothing else to tell them apart.
+    `machine` is from uname, so it can be the name of a 64-bit kernel for a 32-bit program. `triplet` is the
+    multiarch name of the interpreter, "" if it has none. Only the triplet distinguishes two kinds of programs
+    with words of equal size, such as i386 and x32.
     """
     for machines, sizes, end, (get, set_) in _CALLS:
         if re.fullmatch(machines, machine) and word_bytes in sizes and triplet.endswith(end):
@@ -59,17 +59,17 @@ def find_abi(machine: str, word_bytes: int, triplet: str = "", *, is_big_endian:
 
 
 def make_nodemask(nodes: CpuSet, abi: Abi) -> bytes:
-    """Write nodes as the kernel reads them: words of bits, the first word for the lowest nodes."""
-    return _swapped(nodes.bits.to_bytes(NODES // 8, "little"), abi)
+    """Make the mask of some nodes for the kernel: words of bits, the first word for the lowest nodes."""
+    return _swapped(nodes.bits.to_bytes(MAX_NODES // 8, "little"), abi)
 
 
 def parse_nodemask(mask: bytes, abi: Abi) -> CpuSet:
-    """Read nodes as the kernel writes them."""
+    """Return the nodes in a mask from the kernel."""
     return CpuSet.from_bits(int.from_bytes(_swapped(mask, abi), "little"))
 
 
 def _swapped(mask: bytes, abi: Abi) -> bytes:
-    """Turn the bytes of each word around where the highest comes first."""
+    """Reverse the bytes of each word if the interface is big-endian."""
     if not abi.is_big_endian:
         return mask
     words = range(0, len(mask), abi.word_bytes)

@@ -1,7 +1,7 @@
-"""Taking the memory policy of a rank: the calling thread has it, and so has every process that it starts.
+"""Set the memory policy of the calling thread; processes that it starts inherit the policy.
 
-Whether policies can be had at all is found out before any rank starts. Nothing here is loaded unless a
-policy is asked for.
+`replace_unsupported_policies` finds out before any rank starts which policies of a plan can be set. This
+module is loaded only if a plan has a policy.
 """
 
 import errno
@@ -14,7 +14,7 @@ from functools import cache
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
 from ompbind.execution.memory_abi import DEFAULT, MAXNODE, Abi, find_abi, make_nodemask, parse_nodemask
-from ompbind.planning.memory_policy import NARROWED, unset_note
+from ompbind.planning.memory_policy import NARROWED, make_unset_note
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
 from ompbind.procfs.process import status_value
 from ompbind.procfs.reader import read_status
@@ -24,175 +24,181 @@ _NODES = "/sys/devices/system/node"
 _CONTAINERS = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
 
 
-class Before(Record):
-    """The policy that a thread had: its mode, with flags, and its mask of nodes as the kernel wrote it."""
+class SavedPolicy(Record):
+    """The policy of a thread, from get_mempolicy: the mode with its flags, and the node mask as raw bytes."""
 
     mode: int
     mask: bytes
 
 
-class _Kernel(Record):
-    """How to call the kernel; `call` takes a system call's number and arguments, returns 0 or an errno."""
+class _Syscalls(Record):
+    """The system calls for policies; `call` takes a number and arguments, and returns 0 or an errno."""
 
     abi: Abi
     call: Callable[..., int]
 
 
 @cache
-def _find_kernel() -> _Kernel:
-    """Find out how to call the kernel; raises LaunchError where that is not known."""
+def _load_syscalls() -> _Syscalls:
+    """Return the system calls of this machine; raises LaunchError if they are unknown."""
     try:
         import ctypes  # late: few runs have memory policies
     except ImportError as error:
-        message = "this Python has no ctypes to set memory policies with"
-        raise LaunchError(message, hint="numactl can") from error
+        message = "memory policies cannot be set: this Python has no ctypes"
+        raise LaunchError(message, hint="use numactl") from error
     library = ctypes.CDLL(None, use_errno=True)
-    # What follows the first argument is variable, and every one is a long or a pointer.
+    # syscall() is variadic: every argument must be passed as a long or a pointer.
     library.syscall.argtypes, library.syscall.restype = (ctypes.c_long,), ctypes.c_long
     machine, triplet = os.uname().machine, getattr(sys.implementation, "_multiarch", "")
     word_bytes = ctypes.sizeof(ctypes.c_long)
     abi = find_abi(machine, word_bytes, triplet, is_big_endian=sys.byteorder == "big")
     if abi is None:
-        message = f"ompbind does not know the system calls for memory policies on {machine}"
-        raise LaunchError(message, hint="numactl may know them")
+        message = f"memory policies cannot be set: unknown system calls on {machine}"
+        raise LaunchError(message, hint="use numactl")
 
     def call(number: int, *arguments: "int | bytes | ctypes.Array[ctypes.c_char]") -> int:
-        longs = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
-        return ctypes.get_errno() if library.syscall(number, *longs) == -1 else 0
+        converted = (ctypes.c_long(value) if isinstance(value, int) else value for value in arguments)
+        return ctypes.get_errno() if library.syscall(number, *converted) == -1 else 0
 
-    return _Kernel(abi=abi, call=call)
+    return _Syscalls(abi=abi, call=call)
 
 
-def read_policy() -> Before | None:
-    """Return the memory policy of the calling thread; None where it cannot be read."""
-    kernel = _find_kernel()
-    import ctypes  # here it is there
+def read_policy() -> SavedPolicy | None:
+    """Return the memory policy of the calling thread; None if it cannot be read."""
+    syscalls = _load_syscalls()
+    import ctypes  # cannot fail: _load_syscalls has imported it
 
     mode, mask = ctypes.c_int(), ctypes.create_string_buffer(MAXNODE // 8)
-    failed = kernel.call(kernel.abi.get, ctypes.addressof(mode), mask, MAXNODE, 0, 0)
-    return None if failed else Before(mode=mode.value, mask=mask.raw)
+    failed = syscalls.call(syscalls.abi.get, ctypes.addressof(mode), mask, MAXNODE, 0, 0)
+    return None if failed else SavedPolicy(mode=mode.value, mask=mask.raw)
 
 
-def put_back(before: Before | None) -> None:
-    """Give the calling thread the policy back that it had, the kernel's default where that cannot be."""
-    if before is not None:
-        kernel = _find_kernel()
-        mask = (before.mask, MAXNODE) if any(before.mask) else (0, 0)
-        if kernel.call(kernel.abi.set, before.mode, *mask) == 0:
+def restore_policy(saved: SavedPolicy | None) -> None:
+    """Restore a policy of the calling thread; if that fails, or for None, set the kernel's default."""
+    if saved is not None:
+        syscalls = _load_syscalls()
+        mask = (saved.mask, MAXNODE) if any(saved.mask) else (0, 0)
+        if syscalls.call(syscalls.abi.set, saved.mode, *mask) == 0:
             return
     reset_policy()
 
 
 def reset_policy() -> int:
-    """Give the calling thread the kernel's default policy; returns 0, or the number of the error.
+    """Set the kernel's default policy in the calling thread; returns 0 or an errno.
 
-    Raises LaunchError where it is not known how to call the kernel.
+    Raises LaunchError if the system calls are unknown.
     """
-    kernel = _find_kernel()
-    return kernel.call(kernel.abi.set, DEFAULT, 0, 0)
+    syscalls = _load_syscalls()
+    return syscalls.call(syscalls.abi.set, DEFAULT, 0, 0)
 
 
-def take_policy(policy: MemoryPolicy) -> None:
-    """Have a memory policy in the calling thread, and read back that it holds; raises LaunchError.
+def set_policy(policy: MemoryPolicy) -> None:
+    """Set a memory policy in the calling thread and read it back; raises LaunchError.
 
-    The kernel takes a mask of which only some nodes are allowed, and uses fewer without a word.
+    Reading back is needed: if only some nodes are allowed, the kernel uses these and reports no error.
     """
-    kernel = _find_kernel()
-    mask = make_nodemask(CpuSet(policy.nodes), kernel.abi)
-    failed = kernel.call(kernel.abi.set, policy.kernel_mode, mask, MAXNODE)
+    syscalls = _load_syscalls()
+    mask = make_nodemask(CpuSet(policy.nodes), syscalls.abi)
+    failed = syscalls.call(syscalls.abi.set, policy.kernel_mode, mask, MAXNODE)
     if failed:
-        raise _refused(policy, failed)
-    now = read_policy()
-    if now is not None:
-        given = parse_nodemask(now.mask, kernel.abi)
-        if given != CpuSet(policy.nodes):
-            asked = f"asked for memory of {_nodes(policy)}"
-            raise LaunchError(f"{asked}, the kernel gave only {given}", hint=_allowed())
+        raise _make_error(policy, failed)
+    current = read_policy()
+    if current is not None:
+        nodes = parse_nodemask(current.mask, syscalls.abi)
+        if nodes != CpuSet(policy.nodes):
+            message = f"requested memory of {_render_nodes(policy)}, the kernel allows only {nodes}"
+            raise LaunchError(message, hint=_allowed_hint())
 
 
 @contextmanager
-def having_policy(policy: MemoryPolicy) -> Iterator[None]:
-    """Have a memory policy for a while: what is started then keeps it. Raises LaunchError."""
-    before = read_policy()
+def temporary_policy(policy: MemoryPolicy) -> Iterator[None]:
+    """Set a memory policy for a while; processes started meanwhile inherit it. Raises LaunchError."""
+    saved = read_policy()
     try:
-        take_policy(policy)
+        set_policy(policy)
         yield
     finally:
-        put_back(before)
+        restore_policy(saved)
 
 
-class _UnknownError(LaunchError):
-    """No node of a policy may be used, or the kernel does not know its mode: it tells the same of both."""
+class _InvalidPolicyError(LaunchError):
+    """EINVAL: no node of a policy is allowed, or the kernel does not support its mode."""
 
 
-def _refused(policy: MemoryPolicy, number: int) -> LaunchError:
-    """Return what it means that the kernel refuses a policy."""
+def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
+    """Return the error for an errno of set_mempolicy."""
     if number == errno.ENOSYS and not os.path.exists(_NODES):
-        return LaunchError("this kernel knows no NUMA nodes, and so no memory policies")
+        return LaunchError("this kernel has no NUMA support, so no memory policies")
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
         why = os.strerror(number)
         return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINERS)
     if number == errno.EINVAL:
-        return _UnknownError(f"no memory can be had of {_nodes(policy)}", hint=_allowed())
-    return LaunchError(f"no memory policy for {_nodes(policy)}: {os.strerror(number)}")
+        message = f"memory of {_render_nodes(policy)} is not available"
+        return _InvalidPolicyError(message, hint=_allowed_hint())
+    return LaunchError(f"no memory policy for {_render_nodes(policy)}: {os.strerror(number)}")
 
 
-def _nodes(policy: MemoryPolicy) -> str:
+def _render_nodes(policy: MemoryPolicy) -> str:
     return named("NUMA node", CpuSet(policy.nodes))
 
 
-def _allowed() -> str:
-    """Tell which nodes this process may have memory of."""
+def _allowed_hint() -> str:
+    """Return a hint that names the allowed nodes of this process, "" if they are unknown."""
     try:
-        told = status_value(read_status("self"), "Mems_allowed_list")
+        nodes = status_value(read_status("self"), "Mems_allowed_list")
     except OSError:
         return ""
-    return f"allowed here: {named('NUMA node', CpuSet.from_list(told))}" if told else ""
+    return f"allowed here: {named('NUMA node', CpuSet.from_list(nodes))}" if nodes else ""
 
 
-def settle_memory(plan: Plan) -> Plan:
-    """Try the policies of a plan in this process, and return the plan with those that can be had.
+def replace_unsupported_policies(plan: Plan) -> Plan:
+    """Try the policies of a plan in this process, and return the plan without unsupported policies.
 
-    Notes tell of ranks that get another one, or none. Raises LaunchError when a strict request is not met.
-    This process has the policy that it had.
+    Such a rank gets a policy for one node, or none; notes say why. Raises LaunchError if the request is
+    strict and a policy cannot be set. The policy of this process is the same as before.
     """
-    wanted = dict.fromkeys(one.memory for one in plan.placements)
-    tried = {policy: _try(policy) for policy in wanted if policy}
-    changed = [one for one in plan.placements if one.memory and tried[one.memory][0] != one.memory]
-    notes = tuple(_explain(plan, changed, tried))
+    policies = dict.fromkeys(placement.memory for placement in plan.placements)
+    results = {policy: _try(policy) for policy in policies if policy}
+    placements, changed = [], []
+    for placement in plan.placements:
+        supported = results[placement.memory][0] if placement.memory else None
+        placements.append(placement.replace(memory=supported))
+        if supported != placement.memory:
+            changed.append(placement)
+    notes = tuple(_explain(plan, changed, results))
     if plan.request.strict and notes:
-        raise LaunchError(notes[0].text, hint=f"leave --strict out, or --memory {plan.request.memory}")
-    placements = (one.replace(memory=tried[one.memory][0]) if one.memory else one for one in plan.placements)
+        raise LaunchError(notes[0].text, hint=f"omit --strict, or --memory {plan.request.memory}")
     return plan.replace(placements=tuple(placements), notes=plan.notes + notes)
 
 
-_Tried = tuple[MemoryPolicy | None, str]
-"""The policy that can be had instead of one: it, or one for fewer nodes, or none, and why there is none."""
+_Result = tuple[MemoryPolicy | None, str]
+"""The policy to use instead of a policy (the same, one for a single node, or None), and the error if any."""
 
 
-def _try(policy: MemoryPolicy) -> _Tried:
+def _try(policy: MemoryPolicy) -> _Result:
     try:
-        with having_policy(policy):
+        with temporary_policy(policy):
             return policy, ""
     except LaunchError as error:
         why = f"{error.message}; {error.hint}" if error.hint else error.message
-        if policy.kernel_mode == PREFERRED_MANY and isinstance(error, _UnknownError):
-            return _try(policy.narrowed)[0], why
+        if policy.kernel_mode == PREFERRED_MANY and isinstance(error, _InvalidPolicyError):
+            return _try(policy.first_node_only)[0], why
         return None, why
 
 
-def _explain(plan: Plan, changed: list[Placement], tried: dict[MemoryPolicy, _Tried]) -> Iterator[Note]:
+def _explain(plan: Plan, changed: list[Placement], results: dict[MemoryPolicy, _Result]) -> Iterator[Note]:
+    """Yield a note on ranks with a policy for one node, and notes on ranks without a policy, by error."""
     narrowed: list[str] = []
     unset: dict[str, list[Placement]] = {}
-    for one in changed:
-        if one.memory:
-            given, why = tried[one.memory]
-            if given:
-                narrowed.append(f"rank {one.rank}: {given.first}")
+    for placement in changed:
+        if placement.memory:
+            supported, why = results[placement.memory]
+            if supported:
+                narrowed.append(f"rank {placement.rank}: {supported.first}")
             else:
-                unset.setdefault(why, []).append(one)
+                unset.setdefault(why, []).append(placement)
     if narrowed:
-        text = "this kernel prefers one NUMA node only, from Linux 5.15 on several: "
+        text = "this kernel can prefer only one NUMA node (several from Linux 5.15 on): "
         yield Note(code=NARROWED, text=text + ", ".join(narrowed), warning=True)
     for why, ranks in unset.items():
-        yield unset_note(plan.request.memory, ranks, why)
+        yield make_unset_note(plan.request.memory, ranks, why)

@@ -1,7 +1,17 @@
-"""What ranks leave behind when they end: members of their process group, and daemons that have left it.
+"""Orphans: processes that ranks leave behind. They get SIGTERM, and SIGKILL after the grace period.
 
-They get SIGTERM, and SIGKILL when the grace is over. A daemon belongs to the rank whose variables it was
-started with; one that has cleaned its environment is ended with the last rank.
+The supervisor is a subreaper, so a descendant of a rank that loses its parent becomes a child of the
+supervisor. `OrphanTracker` attributes each such child to a rank:
+
+    supervisor
+      ├─ rank 0                      running: it and its descendants are no orphans
+      ├─ process A                   in the process group of rank 1, which has exited → rank 1
+      ├─ daemon B, own group         OMPBIND_RUN_ID and OMPBIND_RANK=1 in its environment → rank 1
+      │    └─ process C              a descendant of an orphan → as B
+      └─ daemon D, own group         no such variables: cannot be attributed
+
+A, B and C are stopped when rank 1 exits, while other ranks run. D may belong to a running rank, so it is
+stopped after the last rank has exited. With --keep-descendants only process groups are stopped: not B, C, D.
 """
 
 import os
@@ -10,162 +20,177 @@ import time
 from collections.abc import Collection, Mapping, Set
 
 from ompbind.cpuset import named
-from ompbind.execution.processes import adopt_orphans, has_children, read_group, signal_group, signal_process
+from ompbind.execution.processes import (
+    become_subreaper,
+    has_children,
+    read_group,
+    signal_group,
+    signal_process,
+)
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
-from ompbind.procfs.reader import read_children, read_processes, read_variables
+from ompbind.procfs.reader import read_children, read_environ, read_processes
 
-_STEP_S = 0.05
-"""Seconds between two looks where the kernel does not give orphans to this process, and so tells nothing."""
+_POLL_S = 0.05
+"""Seconds between two checks on systems without subreapers, where orphans cause no SIGCHLD."""
 
-_KILLED_S = 2.0  # seconds that a killed process is given to be gone: freeing much memory takes a while
-_SEARCH_S = 0.05  # seconds for which to look for what starts others and ends as fast as one can look
+_KILLED_S = 2.0  # seconds after SIGKILL until a process counts as unkillable; freeing memory takes time
+_SEARCH_S = 0.05  # seconds to search for processes that fork and exit faster than /proc can be read
 _EXECUTED_S = 0.02
-"""Seconds that a process is given to have variables: none are there for the moment of executing a command."""
+"""Seconds to wait for the environment of a process, which is empty for a moment during `execve`."""
 
-_NOBODY = -1  # the owner of processes that cannot be told to be any rank's
+_UNATTRIBUTED = -1
+"""Stands for the rank of processes that cannot be attributed to a rank."""
 
 
 class OrphanTracker:
-    """What ended ranks have left; times are seconds of a monotonic clock.
+    """Orphans of exited ranks, and when they are killed; times are seconds of a monotonic clock.
 
-    With `groups_only` those that have left the group of their rank may live.
+    With `groups_only` orphans that have left the process group of their rank are not stopped.
     """
 
     def __init__(self, run_id: str, grace_s: float, *, groups_only: bool) -> None:
         self.run_id = run_id
         self.grace_s = grace_s
         self.groups_only = groups_only
-        self.adopts = False  # the kernel gives all orphans to this process
-        self.groups: dict[int, int] = {}  # the groups of ended ranks that were not empty, with these ranks
-        self.due: dict[int, float] = {}  # when what a rank left is to be, or was first, killed
-        self.late: Set[int] = frozenset()  # the ranks for which that time had come
-        self.asked: Collection[int] = ()  # the processes that have had SIGTERM
-        self.spared: set[int] = set()  # those that cannot be killed
-        self.nameless: set[int] = set()  # those that have no variables
+        self.is_subreaper = False
+        self.groups: dict[int, int] = {}  # process groups of exited ranks that were not empty → rank
+        self.kill_at: dict[int, float] = {}  # rank → when its orphans get SIGKILL, or first got it
+        self.overdue: Set[int] = frozenset()  # ranks whose orphans got SIGKILL at the last check
+        self.terminated: Collection[int] = ()  # processes that have had SIGTERM
+        self.unkillable: set[int] = set()
+        self.without_environment: set[int] = set()
 
-    def adopt(self) -> None:
-        """Have the kernel give all orphans of ranks to this process."""
-        self.adopts = adopt_orphans()
+    @property
+    def any_left(self) -> bool:
+        """Return whether the last check has found orphans."""
+        return bool(self.kill_at)
 
-    def note_end(self, pid: int, rank: int) -> None:
-        """Note that a rank has ended."""
+    def become_parent(self) -> None:
+        """Have the kernel make this process the parent of all orphans of ranks."""
+        self.is_subreaper = become_subreaper()
+
+    def note_exit(self, pid: int, rank: int) -> None:
+        """Note that a rank has exited."""
         if signal_group(pid, 0):
             self.groups[pid] = rank
 
-    def next_look_at(self, now: float) -> float | None:
-        """Return when to look without being told to; None when there is no need to."""
-        if not self.due:
+    def next_check_at(self, now: float) -> float | None:
+        """Return when `stop` is due even if no child exits; None if no orphan is left."""
+        if not self.kill_at:
             return None
-        kill_at = min(at if at > now else at + _KILLED_S for at in self.due.values())
-        return kill_at if self.adopts else min(kill_at, now + _STEP_S)
+        at = min(at if at > now else at + _KILLED_S for at in self.kill_at.values())
+        return at if self.is_subreaper else min(at, now + _POLL_S)
 
-    def look(self, live: Mapping[int, int], *, hurry: bool = False) -> str:
-        """Look at what is left and signal it; `live` are the ranks that run, by pid.
+    def stop(self, live: Mapping[int, int], *, kill: bool = False) -> str:
+        """Find orphans; send SIGTERM to new ones, SIGKILL after the grace period, or at once if `kill`.
 
-        With `hurry` it is killed at once. Returns what is worth telling, "" for nothing.
+        `live` are the running ranks, by pid. Returns a message to report, "" for none.
         """
         now = time.monotonic()
-        owners = self._find_owners(live) if self._is_any(live) else {}
-        if not owners:
-            self.groups = {}  # they are empty, and their numbers may become those of strangers
-        kill_at = now if hurry else now + self.grace_s
-        seen = set(owners.values())
-        # what is about to end has no variables any more: the next one it started waits no longer than itself
-        since = min([kill_at, *(at for owner, at in self.due.items() if owner not in seen)])
-        self.due = {owner: min(self.due.get(owner, since), kill_at) for owner in seen}
-        late = {owner for owner, at in self.due.items() if at <= now}
-        self.due |= dict.fromkeys(late - self.late, now)  # this process may have been stopped meanwhile
-        self.late = late
-        for pid, owner in owners.items():
-            if self.due[owner] <= now:
+        orphans = self._find_orphans(live) if self._may_exist(live) else {}
+        if not orphans:
+            self.groups = {}  # all are empty, and the kernel may reuse their numbers for other processes
+        self._update_deadlines(set(orphans.values()), now, now if kill else now + self.grace_s)
+        for pid, rank in orphans.items():
+            if self.kill_at[rank] <= now:
                 signal_process(pid, signal.SIGKILL)
-            elif pid not in self.asked:
+            elif pid not in self.terminated:
                 signal_process(pid, signal.SIGTERM)
                 signal_process(pid, signal.SIGCONT)
-        self.asked = owners.keys()
-        stuck = {pid for pid, owner in owners.items() if self.due[owner] + _KILLED_S <= now}
-        self.spared |= stuck
-        self.due = {owner: at for owner, at in self.due.items() if at + _KILLED_S > now}
-        return f"left behind, as it cannot be killed: {named('pid', stuck)}" if stuck else ""
+        self.terminated = orphans.keys()
+        surviving = {pid for pid, rank in orphans.items() if self.kill_at[rank] + _KILLED_S <= now}
+        self.unkillable |= surviving
+        self.kill_at = {rank: at for rank, at in self.kill_at.items() if at + _KILLED_S > now}
+        return f"cannot kill {named('pid', surviving)}, left behind by a rank" if surviving else ""
 
-    def _is_any(self, live: Mapping[int, int]) -> bool:
-        """Tell whether anything may be left, which mostly nothing is, at little cost."""
-        if not self.adopts:
+    def _update_deadlines(self, ranks: Set[int], now: float, latest: float) -> None:
+        """Set `kill_at` for the ranks of all orphans: as before, but not after `latest`."""
+        # An exiting orphan has no environment, so the child that it leaves may be attributed to another rank.
+        # That child inherits the deadline; otherwise a chain of short-lived processes would never be killed.
+        inherited = min([latest, *(at for rank, at in self.kill_at.items() if rank not in ranks)])
+        self.kill_at = {rank: min(self.kill_at.get(rank, inherited), latest) for rank in ranks}
+        overdue = {rank for rank, at in self.kill_at.items() if at <= now}
+        # SIGKILL is sent now, however long ago it was due: this process may have been stopped meanwhile.
+        self.kill_at |= dict.fromkeys(overdue - self.overdue, now)
+        self.overdue = overdue
+
+    def _may_exist(self, live: Mapping[int, int]) -> bool:
+        """Return whether orphans may exist, without reading all processes in the usual case of none."""
+        if not self.is_subreaper:
             return bool(self.groups)
         children = read_children()
         if children is None:
             return True
-        # Daemons of ranks that run may be there for days: all processes are read only where there is more.
-        others = children - live.keys() - self.spared
+        # Daemons of running ranks are children for days, so they are no reason to read all processes.
+        others = children - live.keys() - self.unkillable
         if not others:
-            return self._is_hidden(live)
-        return bool(self.groups or self._find_orphans(live, frozenset()))
+            return self._has_unlisted_child(live)
+        return bool(self.groups or self._find_children(live, frozenset()))
 
-    def _is_hidden(self, live: Mapping[int, int]) -> bool:
-        """Tell whether there are children although no rank runs and nobody may live on, listed or not."""
-        return self.adopts and not (live or self.spared or self.groups_only) and has_children()
+    def _has_unlisted_child(self, live: Mapping[int, int]) -> bool:
+        """Return whether there is a child, listed in /proc or not, although none should be left."""
+        return self.is_subreaper and not (live or self.unkillable or self.groups_only) and has_children()
 
-    def _find_owners(self, live: Mapping[int, int]) -> dict[int, int]:
-        """Return what is left, each process with the rank that it was left by.
-
-        Where the system does not tell of its processes these are groups, with negative numbers.
-        """
+    def _find_orphans(self, live: Mapping[int, int]) -> dict[int, int]:
+        """Return all orphans to be stopped, pid → rank; without /proc negative process groups → rank."""
         processes = read_processes()
         self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
         if not processes:
             return {-group: rank for group, rank in self.groups.items()}
-        me = os.getpid()
-        owners: dict[int, int] = {}
+        supervisor = os.getpid()
+        orphans: dict[int, int] = {}
         for pid, process in processes.items():
-            near = process.parent == me or process.group in self.groups
-            owner = self._find_owner(pid, process.group, live) if near else None
-            if owner is not None:
-                owners.update(dict.fromkeys(self._family(processes, pid), owner))
-        return self._find_orphans(live, owners.keys()) | owners
+            is_candidate = process.parent == supervisor or process.group in self.groups
+            rank = self._attribute(pid, process.group, live) if is_candidate else None
+            if rank is not None:
+                orphans.update(dict.fromkeys(self._with_descendants(processes, pid), rank))
+        return self._find_children(live, orphans.keys()) | orphans
 
-    def _find_owner(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
-        """Return which ended rank has left a process; None when it may live on."""
-        if pid in live or pid in self.spared:
+    def _attribute(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
+        """Return the exited rank that a process is attributed to; None if it is not to be stopped."""
+        if pid in live or pid in self.unkillable:
             return None
         if group in self.groups:
             return self.groups[group]
         if self.groups_only:
             return None
-        owner = self._read_owner(pid)
-        if owner == _NOBODY and (live or _is_over(pid)):  # what has ended has no variables any more
+        rank = self._read_rank(pid)
+        if rank == _UNATTRIBUTED and (live or _has_exited(pid)):  # a zombie has no environment
             return None
-        return None if owner in live.values() else owner
+        return None if rank in live.values() else rank
 
-    def _find_orphans(self, live: Mapping[int, int], known: Set[int]) -> dict[int, int]:
-        """Return what has lost its parent and is not known, such as what was born during a look at all.
+    def _find_children(self, live: Mapping[int, int], known: Set[int]) -> dict[int, int]:
+        """Return the orphans among the children of this process, pid → rank, that are not in `known`.
 
-        A process may start another one and end just now: nothing is left only if nothing is listed.
+        Processes were read earlier, and an orphan may have forked and exited since. So search again until an
+        orphan is found or no child is listed.
         """
         until = time.monotonic() + _SEARCH_S
         while time.monotonic() < until:
-            new = (read_children() or set()) - live.keys() - self.spared - known
-            owners = {pid: self._find_owner(pid, read_group(pid), live) for pid in new}
-            found = {pid: owner for pid, owner in owners.items() if not _is_over(pid)}
-            if found or not (new or self._is_hidden(live)):
-                return {pid: owner for pid, owner in found.items() if owner is not None}
+            new = (read_children() or set()) - live.keys() - self.unkillable - known
+            orphans = {pid: self._attribute(pid, read_group(pid), live) for pid in new}
+            found = {pid: rank for pid, rank in orphans.items() if not _has_exited(pid)}
+            if found or not (new or self._has_unlisted_child(live)):
+                return {pid: rank for pid, rank in found.items() if rank is not None}
         return {}
 
-    def _family(self, processes: Mapping[int, Stat], pid: int) -> Collection[int]:
-        return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.spared
+    def _with_descendants(self, processes: Mapping[int, Stat], pid: int) -> Collection[int]:
+        return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.unkillable
 
-    def _read_owner(self, pid: int) -> int:
+    def _read_rank(self, pid: int) -> int:
+        """Return the rank in the environment of a process of this run, else `_UNATTRIBUTED`."""
         give_up_at = time.monotonic() + _EXECUTED_S
-        while (found := read_variables(pid)) is None and pid not in self.nameless:
+        while (variables := read_environ(pid)) is None and pid not in self.without_environment:
             time.sleep(_EXECUTED_S / 20)
             if time.monotonic() > give_up_at:
-                self.nameless.add(pid)
-        rank = find_rank(found or {}, self.run_id)
-        return _NOBODY if rank is None else rank
+                self.without_environment.add(pid)
+        rank = find_rank(variables or {}, self.run_id)
+        return _UNATTRIBUTED if rank is None else rank
 
 
-def _is_over(child: int) -> bool:
-    """Tell whether a child that is no rank has ended, and have the kernel forget it."""
+def _has_exited(child: int) -> bool:
+    """Return whether a child that is no rank has exited, and reap it then."""
     try:
         return os.waitpid(child, os.WNOHANG)[0] == child
     except ChildProcessError:

@@ -1,6 +1,6 @@
-"""What happens to ranks, as values, and what the exit code of a run follows from.
+"""How ranks and runs exit, as values, and the exit code that follows.
 
-A supervisor only notes events; the functions here decide what they mean.
+The supervisor only records events; the functions here decide what they mean.
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
-if TYPE_CHECKING:  # values need no more than the names
+if TYPE_CHECKING:  # annotations only: most runs load neither
     from resource import struct_rusage
 
     from ompbind.inspection.verdict import Verified
 
 KIB = 1024
-"""Bytes in a unit of `ru_maxrss`, as Linux counts it."""
+"""Bytes per unit of `ru_maxrss` on Linux."""
 
 
 class Usage(Record):
-    """What one rank used, with all those of its descendants that it waited for, as the kernel counts.
+    """Resources used by a rank and the descendants that it has waited for; source: wait4.
 
-    Times are seconds. `max_rss_bytes` is the most memory that any one process of them had at once; None
-    where that is less than what the process had before it executed the command, and so is not known.
+    Times are seconds. `max_rss_bytes` is the peak memory of the largest process; None if unknown, because it
+    is no more than the peak that the rank inherited from ompbind.
     """
 
     wall_s: float = 0.0
@@ -34,28 +34,28 @@ class Usage(Record):
     involuntary_switches: int = 0
 
 
-def make_usage(used: "struct_rusage", wall_s: float, floor_bytes: int) -> Usage:
-    """Say what a rank used, by what the kernel counted and the time from its start to its end.
+def make_usage(used: "struct_rusage", wall_s: float, inherited_rss_bytes: int) -> Usage:
+    """Return what a rank used, from the kernel's counters and the seconds from its start to its exit.
 
-    `floor_bytes` is the most memory that the process which started the rank had at once until then: a
-    process takes this number along when it executes a command, so what is not more says nothing.
+    `inherited_rss_bytes` is the peak memory of the process that started the rank. `execve` does not reset the
+    peak of a process, so a peak that is not higher says nothing about the rank.
     """
     peak = used.ru_maxrss * KIB
     return Usage(
         wall_s=wall_s,
         user_s=used.ru_utime,
         system_s=used.ru_stime,
-        max_rss_bytes=peak if peak > floor_bytes else None,
+        max_rss_bytes=peak if peak > inherited_rss_bytes else None,
         voluntary_switches=used.ru_nvcsw,
         involuntary_switches=used.ru_nivcsw,
     )
 
 
-class Exited(Record):
-    """One rank has ended: with an exit code, or by a signal (then the code is None).
+class RankExit(Record):
+    """How one rank exited: with an exit code, or killed by a signal (then `code` is None).
 
-    `stopped` tells that ompbind had asked it to end before. `last_words` are the last lines of its
-    standard error, where these went through ompbind or to a file.
+    `stopped` is true if ompbind was already stopping the run. `last_words` are the last lines of its standard
+    error, empty unless that went through ompbind or to a file.
     """
 
     rank: int
@@ -68,30 +68,30 @@ class Exited(Record):
 
     @property
     def status(self) -> int:
-        """The exit code as shells tell it: 128 + signal for a rank that a signal ended."""
+        """The exit code as shells report it: 128 + signal for a rank that was killed by a signal."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
     @property
     def failed(self) -> bool:
-        """Tell whether it failed by itself: how a rank ends that was asked to says nothing of the run."""
+        """Return whether the rank failed by itself; the status of a stopped rank does not count."""
         return self.status != 0 and not self.stopped
 
 
 class Outcome(Record):
-    """How a run ended: the ends of its ranks in the order in which they came, and why it was stopped.
+    """How a run finished: the exits of its ranks in the order in which they came, and why it was stopped.
 
-    `cut_short` is the signal that ended the run before all ranks were started.
-    `oom_kills` is how many processes of its cgroup the kernel has killed meanwhile because memory ran out.
-    With `error` ompbind itself had to give up; `troubles` are what it could not do and went on without.
-    `verified` is what was seen of the threads of ranks, None where nobody asked for it.
+    `start_interrupted_by` is the signal that stopped the run before all ranks had started. `oom_kills` is the
+    number of processes in its cgroup that the kernel killed because memory ran out. `error` is the failure of
+    ompbind itself that stopped the run. `write_errors` say which output could not be written; they do not
+    stop the run. `verified` is the result of --verify, None without it.
     """
 
-    exits: tuple[Exited, ...]
+    exits: tuple[RankExit, ...]
     timed_out: bool = False
-    cut_short: int | None = None
+    start_interrupted_by: int | None = None
     oom_kills: int = 0
     error: OmpbindError | None = None
-    troubles: tuple[str, ...] = ()
+    write_errors: tuple[str, ...] = ()
     verified: "Verified | None" = None
 
 
@@ -99,48 +99,52 @@ TIMED_OUT = 124
 """The exit code of a run that took longer than --timeout."""
 
 
-def first_failure(exits: Sequence[Exited]) -> Exited | None:
-    """Return the end of the first rank that did not end well, None when all did."""
-    return next((one for one in exits if one.status != 0), None)
+def first_failure(exits: Sequence[RankExit]) -> RankExit | None:
+    """Return the exit of the first rank whose status is not 0, None if all ranks succeeded."""
+    return next((rank_exit for rank_exit in exits if rank_exit.status != 0), None)
 
 
 def exit_code(outcome: Outcome) -> int:
-    """Return the exit code of a whole run: 124 on timeout, else that of the first failing rank, else 0.
+    """Return the exit code of a run; the first that applies:
 
-    A run that a signal has ended before every rank was started ends as by that signal. What ompbind itself
-    could not do comes first where nothing could be started, and last where ranks ran without it.
+    1. `error`: the code of that error
+    2. timeout: 124
+    3. the status of the first failing rank
+    4. 128 + signal, if a signal came before all ranks were started
+    5. `write_errors`: 125
+    6. 0
     """
     if outcome.error:
         return outcome.error.launch_code
     if outcome.timed_out:
         return TIMED_OUT
     failure = first_failure(outcome.exits)
-    if failure is None and outcome.cut_short:
-        return 128 + outcome.cut_short
-    if failure is None and outcome.troubles:
+    if failure is None and outcome.start_interrupted_by:
+        return 128 + outcome.start_interrupted_by
+    if failure is None and outcome.write_errors:
         return OmpbindError.launch_code
     return failure.status if failure else 0
 
 
 def was_interrupted(outcome: Outcome) -> bool:
-    """Tell whether what ended the run is that its first failing rank died of SIGINT."""
+    """Return whether the run stopped because SIGINT killed its first failing rank."""
     failure = first_failure(outcome.exits)
     return failure is not None and failure.signal == Signals.SIGINT and not outcome.timed_out
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal, "signal 37" for one that has none."""
-    named = number in {one.value for one in Signals}
-    return Signals(number).name if named else f"signal {number}"
+    """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
+    has_name = number in {member.value for member in Signals}
+    return Signals(number).name if has_name else f"signal {number}"
 
 
-def describe_end(exited: Exited, *, several: bool = False) -> str:
-    """Say how a rank ended, or `several` that ended alike, as what follows their name in a sentence."""
-    if exited.signal is None:
-        return f"exited with {exited.code}"
-    return f"{'were' if several else 'was'} ended by {signal_name(exited.signal)}"
+def render_exit_status(rank_exit: RankExit, *, several: bool = False) -> str:
+    """Return the predicate of "rank 0 …" for one rank, or for `several` that exited in the same way."""
+    if rank_exit.signal is None:
+        return f"exited with code {rank_exit.code}"
+    return f"{'were' if several else 'was'} killed by {signal_name(rank_exit.signal)}"
 
 
-def describe(exited: Exited) -> str:
-    """Say in one line how a rank ended."""
-    return f"rank {exited.rank} (pid {exited.pid}) {describe_end(exited)}"
+def render_exit(rank_exit: RankExit) -> str:
+    """Return one line that says how a rank exited."""
+    return f"rank {rank_exit.rank} (pid {rank_exit.pid}) {render_exit_status(rank_exit)}"

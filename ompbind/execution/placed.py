@@ -1,7 +1,7 @@
 """Workers: processes that a Python program starts itself, each with the CPUs and variables of one rank.
 
-A process takes its CPUs from the thread that starts it, and its variables from the environment. So for the
-moment of a start both are made those of the rank, and put back.
+A process inherits the affinity mask and the memory policy of the thread that starts it, and the environment
+of the program. `placed` sets all three for a `with` block as a rank has them, and restores them afterwards.
 """
 
 import os
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import confine
-from ompbind.machine.model import CPUS
+from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import (
-    Job,
     RankIdentity,
+    RunSpec,
     make_command,
     make_local_identities,
     make_variables,
@@ -34,8 +34,8 @@ def make_environment(
 ) -> dict[str, str]:
     """Return the whole environment of one rank of a plan, as `ompbind run` gives it to a rank.
 
-    `base` is what it is made from: os.environ as it is now, when it is left out. The run is called
-    `run_id`, or "python-" and the number of this process. Raises RequestError when the plan has no such rank.
+    `base` is the environment to start from, by default os.environ as it is now. `run_id` is by default
+    "python-" and the pid of this process. Raises RequestError if the plan has no such rank.
 
     >>> from ompbind import Request, make_plan, read_machine
     >>> plan = make_plan(read_machine("synthetic:pack:2 core:4 pu:2"), Request(ranks=2))
@@ -43,41 +43,50 @@ def make_environment(
     >>> env["PATH"], env["OMP_NUM_THREADS"], env["OMP_PLACES"], env["RANK"]
     ('/bin', '4', '{8,10,12,14}', '1')
     """
-    job = _job(os.environ if base is None else base, run_id)
-    return dict(make_command(plan, _seat(plan, rank), job).env)
+    spec = _make_run_spec(os.environ if base is None else base, run_id)
+    return dict(make_command(plan, _find_identity(plan, rank), spec).env)
 
 
 @contextmanager
 def placed(plan: Plan, rank: int, *, run_id: str = "") -> Iterator[Placement]:
-    """Start processes as one rank of a plan: what the body of this `with` starts has its CPUs and variables.
+    """Start processes as one rank of a plan: what this `with` block starts has its CPUs and variables.
 
-    Inside, the calling thread is confined to the CPUs of the rank and has its memory policy, os.environ is
-    what `make_environment` makes of it, and the default start method of multiprocessing is spawn. However the
-    body ends, the thread may then run where it could before, with the memory policy that it had, and the
-    start method and every variable that ompbind decides are as they were; other variables stay as the body
-    leaves them. One thread at a time is inside, others wait.
+    Within the block
 
-    Raises RequestError when the plan has no such rank or is for a recorded machine, LaunchError when the CPUs
-    cannot be bound to, or memory cannot and the request is strict, or when the calling thread is inside
-    already. Warns (RuntimeWarning) of workers that multiprocessing did not spawn, of memory that does not
-    come from where it should, and when nothing is left of the CPUs that the thread had.
+    - the calling thread has the affinity mask and the memory policy of the rank
+    - os.environ has the variables that `make_environment` returns
+    - the default start method of multiprocessing is spawn
+
+    At the end, also after an exception, all of these are restored. Only variables that ompbind sets are
+    restored; other changes of os.environ stay. One thread at a time can be in such a block, others wait.
+
+    Raises RequestError if the plan has no such rank or is for another machine. Raises LaunchError if the
+    affinity mask cannot be set, if the memory policy cannot be set and the request is strict, or if the
+    calling thread is in such a block already. Warns (RuntimeWarning) of workers that multiprocessing did not
+    spawn, of memory policies that cannot be set, and of an affinity mask that cannot be restored.
     """
-    identity = _seat(plan, rank)
+    identity = _find_identity(plan, rank)
     if plan.machine.source != LIVE:
         raise RequestError(
-            f"workers run on this machine, the plan is for {plan.machine.source!r}",
-            hint="make the plan from read_machine(), without a topology source",
+            f"the plan is not for this machine, but for {plan.machine.source!r}",
+            hint="make the plan from read_machine() without a topology source",
         )
     placement = plan.placements[rank]
-    variables = make_variables(plan, identity, _job({}, run_id))
+    variables = make_variables(plan, identity, _make_run_spec({}, run_id))
     cpus = placement.cpuset if plan.machine.bindable else None
-    with _taking_turns(), _spawning(), _having(variables), _confined(cpus), _remembering(plan, placement):
+    with (
+        _one_thread_at_a_time(),
+        _spawn_by_default(),
+        _environment(variables),
+        _affinity(cpus),
+        _memory_policy(plan, placement),
+    ):
         yield placement
 
 
-def _seat(plan: Plan, rank: int) -> RankIdentity:
+def _find_identity(plan: Plan, rank: int) -> RankIdentity:
     identities = make_local_identities(plan)
-    if type(rank) is int and 0 <= rank < len(identities):  # True is one, too
+    if type(rank) is int and 0 <= rank < len(identities):  # isinstance would accept True
         return identities[rank]
     raise RequestError(
         f"there is no rank {rank!r}",
@@ -85,55 +94,53 @@ def _seat(plan: Plan, rank: int) -> RankIdentity:
     )
 
 
-def _job(base: Mapping[str, str], run_id: str) -> Job:
-    return Job(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
+def _make_run_spec(base: Mapping[str, str], run_id: str) -> RunSpec:
+    return RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
 
 
-class _Turn:
-    """Whose turn it is to be inside: the environment is one for all threads."""
+class _Lock:
+    """Serialises `placed`, as os.environ is shared by all threads; `holder` is a thread identifier."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.holder: int | None = None
 
 
-_turn = _Turn()
+_lock = _Lock()
 
 
-def _forget_turn() -> None:
-    """Begin anew in a forked child: the thread that held the turn may not be there to give it back."""
-    global _turn
-    _turn = _Turn()
+def _replace_lock() -> None:
+    """Use a new lock in a forked child, which has no thread that could release the old one."""
+    global _lock
+    _lock = _Lock()
 
 
-os.register_at_fork(after_in_child=_forget_turn)
+os.register_at_fork(after_in_child=_replace_lock)
 
 
 @contextmanager
-def _taking_turns() -> Iterator[None]:
-    turn, me = _turn, threading.get_ident()
-    if turn.holder == me:
+def _one_thread_at_a_time() -> Iterator[None]:
+    lock, this_thread = _lock, threading.get_ident()
+    if lock.holder == this_thread:
         raise LaunchError(
-            "this thread is placing a worker already",
-            hint="start the worker, leave 'with placed(...)', then place the next one",
+            "'with placed(...)' blocks cannot be nested",
+            hint="start the worker, leave the block, then enter the next block",
         )
-    with turn.lock:
-        turn.holder = me
+    with lock.lock:
+        lock.holder = this_thread
         try:
             yield
         finally:
-            turn.holder = None
+            lock.holder = None
 
 
 @contextmanager
-def _spawning() -> Iterator[None]:
-    """Have multiprocessing spawn for a while: what is forked has its libraries, and their threads, already.
-
-    Its resource tracker serves the whole program to its end; started inside, it would stay narrowed.
-    """
-    import multiprocessing  # late: making an environment needs none of it
+def _spawn_by_default() -> Iterator[None]:
+    """Make spawn the default start method: a forked worker inherits loaded libraries, sized for all CPUs."""
+    import multiprocessing  # late: `make_environment` does not need it
     from multiprocessing import resource_tracker
 
+    # The resource tracker runs until the program exits, so it must not inherit the CPUs of the rank.
     resource_tracker.ensure_running()
     before = multiprocessing.get_start_method(allow_none=True)
     known = set(multiprocessing.active_children())
@@ -142,38 +149,38 @@ def _spawning() -> Iterator[None]:
         yield
     finally:
         multiprocessing.set_start_method(before, force=True)
-    _warn_of_others(set(multiprocessing.active_children()) - known)
+    _warn_of_unspawned(set(multiprocessing.active_children()) - known)
 
 
-def _warn_of_others(workers: "set[BaseProcess]") -> None:
-    """Warn of those workers that a start method other than spawn has made, as far as they still run."""
+def _warn_of_unspawned(workers: "set[BaseProcess]") -> None:
+    """Warn of running workers that were started with another start method than spawn."""
     from multiprocessing import get_context
 
     for worker in workers:
         if isinstance(worker, get_context("forkserver").Process):
-            why = "the fork server started it, with that one's CPUs and variables"
+            why = "it was started by the fork server, with the CPUs and variables of that process"
         elif isinstance(worker, get_context("fork").Process):
-            why = "it was forked, so libraries loaded before keep the threads they have"
+            why = "it was forked, so libraries that are already loaded keep their number of threads"
         else:
             continue
         warnings.warn(f"{worker.name}: {why}; use get_context('spawn')", RuntimeWarning, _CALLER)
 
 
 _CALLER = 6
-"""Frames from a warning to the `with placed(...)`: a helper, its caller, contextlib, `placed`, contextlib."""
+"""Frames from a warning to `with placed(...)`: a helper, its caller, contextlib, `placed`, contextlib."""
 
 
 @contextmanager
-def _having(variables: Mapping[str, str | None]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    saved = {name: os.environ.get(name) for name in variables}
     try:
-        _set(variables)
+        _set_variables(variables)
         yield
     finally:
-        _set(before)
+        _set_variables(saved)
 
 
-def _set(variables: Mapping[str, str | None]) -> None:
+def _set_variables(variables: Mapping[str, str | None]) -> None:
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)
@@ -182,55 +189,55 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 @contextmanager
-def _confined(cpus: CpuSet | None) -> Iterator[None]:
+def _affinity(cpus: CpuSet | None) -> Iterator[None]:
     if cpus is None:
         yield
         return
-    before = os.sched_getaffinity(0)
-    ident, number = threading.get_ident(), threading.get_native_id()
+    saved = os.sched_getaffinity(0)
+    ident, tid = threading.get_ident(), threading.get_native_id()
     try:
         confine(cpus)
         yield
     finally:
-        # An ExitStack may be closed by another thread; 0 is right even in a process that the body forked.
-        _give_back(0 if threading.get_ident() == ident else number, before)
+        # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
+        _restore_affinity(0 if threading.get_ident() == ident else tid, saved)
 
 
 @contextmanager
-def _remembering(plan: Plan, placement: Placement) -> Iterator[None]:
-    """Have the memory policy of a rank for a while; a thread can only be given one by itself."""
+def _memory_policy(plan: Plan, placement: Placement) -> Iterator[None]:
+    """Set the memory policy of a rank for a while; a thread can only set its own policy."""
     if placement.memory is None:
         yield
         return
-    from ompbind.execution import mempolicy  # late: as few need it
+    from ompbind.execution import mempolicy  # late: few plans have memory policies
 
-    settled = mempolicy.settle_memory(plan.replace(placements=(placement,), notes=()))
-    for note in settled.notes:
+    supported = mempolicy.replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
+    for note in supported.notes:
         warnings.warn(note.text, RuntimeWarning, _CALLER - 1)
-    policy = settled.placements[0].memory
+    policy = supported.placements[0].memory
     if policy is None:
         yield
         return
-    ident, before = threading.get_ident(), mempolicy.read_policy()
+    ident, saved = threading.get_ident(), mempolicy.read_policy()
     try:
-        mempolicy.take_policy(policy)
+        mempolicy.set_policy(policy)
         yield
     finally:
         if threading.get_ident() == ident:
-            mempolicy.put_back(before)
+            mempolicy.restore_policy(saved)
         else:
-            kept = f"the thread that began to place a worker keeps its memory policy, {policy}"
-            warnings.warn(f"{kept}: another one has ended that", RuntimeWarning, _CALLER)
+            text = f"another thread left 'with placed(...)': the thread that entered it keeps policy {policy}"
+            warnings.warn(text, RuntimeWarning, _CALLER)
 
 
-def _give_back(thread: int, before: set[int]) -> None:
-    """Let a thread run where it could before, or everywhere when nothing of that is left."""
+def _restore_affinity(tid: int, saved: set[int]) -> None:
+    """Restore the affinity mask of a thread (0: the caller); if no CPU of it is usable, allow all CPUs."""
     try:
-        os.sched_setaffinity(thread, before)
+        os.sched_setaffinity(tid, saved)
     except ProcessLookupError:
-        pass  # the thread has ended: there is nobody to give them to
+        pass  # the thread has exited
     except OSError:
         # The kernel does the same with threads whose last CPU goes offline.
-        os.sched_setaffinity(thread, range(CPUS))
-        gone = f"{named('CPU', before)} cannot be used any more: the thread may run on all that can"
-        warnings.warn(gone, RuntimeWarning, _CALLER)
+        os.sched_setaffinity(tid, range(MAX_CPUS))
+        text = f"{named('CPU', saved)} can no longer be used: the thread is allowed on all usable CPUs"
+        warnings.warn(text, RuntimeWarning, _CALLER)

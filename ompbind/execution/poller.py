@@ -1,4 +1,4 @@
-"""What a loop listens to: files that become readable, in their order where the system can tell."""
+"""Poll files: an epoll, which reports them in the order in which they became readable, or a `select.poll`."""
 
 import errno
 import math
@@ -8,8 +8,8 @@ import stat
 from typing import TYPE_CHECKING
 
 
-def keep_path(number: int) -> int:
-    """Return a file that only names a pipe which is open here, without writing to it; -1 for other files."""
+def open_pipe_path(number: int) -> int:
+    """Return an O_PATH descriptor of a pipe, which does not keep it open; -1 if `number` is no pipe."""
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
         return os.open(f"/proc/self/fd/{number}", os.O_PATH | os.O_CLOEXEC) if is_pipe else -1
@@ -17,35 +17,35 @@ def keep_path(number: int) -> int:
         return -1
 
 
-def has_reader(path: int) -> bool:
-    """Tell whether anybody can still read a pipe that was kept; True where that cannot be told."""
+def has_reader(path_fd: int) -> bool:
+    """Return whether a pipe has a reader, given a result of `open_pipe_path`; True if that is unknown."""
     try:
-        file = os.open(f"/proc/self/fd/{path}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.open(f"/proc/self/fd/{path_fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return error.errno != errno.ENXIO
     poller = select.poll()
     poller.register(file, 0)
-    heard = poller.poll(0)
+    events = poller.poll(0)  # POLLERR if the pipe has no reader
     os.close(file)
-    return not heard
+    return not events
 
 
 READABLE = select.POLLIN
-"""The event of files that can be read, or have ended."""
+"""The event of files that can be read, or are at end of file."""
 
 
-def is_epoll_there() -> bool:
-    """Tell whether this system has epoll; Linux has."""
+def has_epoll() -> bool:
+    """Return whether this system has epoll, as Linux does."""
     return hasattr(select, "epoll")
 
 
 def make_poller() -> "Poller":
-    """Return an epoll, which keeps the order in which files become ready, or what there is instead."""
-    return select.epoll() if is_epoll_there() else _Poll()
+    """Return an epoll if the system has it, or a `select.poll` with the same methods."""
+    return select.epoll() if has_epoll() else _Poll()
 
 
 class _Poll:
-    """A `select.poll` that is called as an epoll is."""
+    """A `select.poll` with the methods of an epoll."""
 
     def __init__(self) -> None:
         self._poll = select.poll()

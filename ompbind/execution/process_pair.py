@@ -1,10 +1,14 @@
-"""The front and the keeper: two processes that look after each other, so that no rank outlives either.
+"""The foreground process and the supervisor: two processes, so that no rank outlives ompbind.
 
-The *front* is the process that was started: users, shells and batch systems know its number. It passes
-every signal on and ends as the run ends. The *keeper* is its child, in a process group of its own, and the
-parent of all ranks: it starts them and sees them through. When the front is killed without a chance to do
-anything, a pipe ends and the keeper kills all ranks; when the keeper is, the front inherits the ranks and
-does the same.
+    shell
+      └─ foreground process   started by the user; forwards signals, exits with the supervisor's status
+           │ pipe             signal numbers as bytes; end of file: the foreground process is dead
+           └─ supervisor      a process group of its own, comm `rank-supervisor`; starts and reaps ranks
+                ├─ rank 0
+                └─ rank 1
+
+The foreground process is killed: the supervisor reads the end of the pipe and kills all ranks.
+The supervisor is killed: the foreground process, a subreaper, becomes the parent of the ranks and kills them.
 """
 
 import os
@@ -13,11 +17,17 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
-from ompbind.execution.job_control import Terminal, die_of_interrupt
+from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
-from ompbind.execution.processes import adopt_orphans, end_children, signal_process
-from ompbind.execution.rlimits import WHAT_HELPS
-from ompbind.execution.signal_pipe import BACKGROUND, STOPPING, block_signals, find_unignored, hold_signals
+from ompbind.execution.processes import become_subreaper, kill_children, signal_process
+from ompbind.execution.rlimits import LIMIT_HINTS
+from ompbind.execution.signal_pipe import (
+    TERMINATION_SIGNALS,
+    TTY_SIGNALS,
+    block_for_sigwait,
+    block_signals,
+    find_unignored,
+)
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
@@ -26,55 +36,60 @@ from ompbind.record import Record
 class Foreground(Record):
     """The process that the user started: its pid, its process group, and the pipe with its signals.
 
-    The pipe ends with the foreground process. Once the supervisor has closed it, that process ends the
-    supervisor when it is asked to stop. `mask` are the signals that were blocked when ompbind was started,
-    `unchanged` those of `BACKGROUND` that were not ignored then.
+    `pipe` is the read end; the supervisor reads end of file there when the foreground process exits.
+    Once the supervisor has closed it, the foreground process sends termination signals to the supervisor
+    directly. `mask` contains the signals that were blocked when ompbind was started. `default_tty_signals`
+    are those `TTY_SIGNALS` that were not ignored at that time.
     """
 
     pid: int
     group: int
     pipe: int
     mask: frozenset[int]
-    unchanged: tuple[int, ...]
+    default_tty_signals: tuple[int, ...]
 
     @property
-    def may_ask(self) -> bool:
-        """Tell whether ranks are stopped, as is usual, when they want the terminal in the background."""
-        return set(self.unchanged) == set(BACKGROUND) and self.mask.isdisjoint(BACKGROUND)
+    def can_request_terminal(self) -> bool:
+        """Return whether the kernel stops a background rank that uses the terminal, which is its default."""
+        return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.mask.isdisjoint(TTY_SIGNALS)
 
 
 def become_supervisor(release: Callable[[], None]) -> Foreground:
-    """Fork: returns in the keeper, with all signals blocked; the process that called it becomes the front.
+    """Fork the supervisor and return in it, with all signals blocked; the caller is the foreground process.
 
-    The claim of the run is held by both, and so for as long as one of them lives. The front calls `release`,
-    which takes the claim back, when the keeper is killed and cannot do so. Raises LaunchError.
+    Both processes hold the claim of the run, so it lasts until both have exited. The foreground process calls
+    `release`, which withdraws the claim, if the supervisor is killed. Raises LaunchError if the fork fails.
     """
     _open_standard_files()
     mask = block_signals()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it cannot wait for anybody
-    adopt_orphans()  # before there is a keeper, which may be killed as soon as it has started a rank
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
+    become_subreaper()  # before the fork: the supervisor may be killed right after it has started a rank
     try:
         read_end, write_end = os.pipe()
-        unchanged = find_unignored(BACKGROUND)
+        default_tty_signals = find_unignored(TTY_SIGNALS)
         foreground = Foreground(
-            pid=os.getpid(), group=os.getpgrp(), pipe=read_end, mask=mask, unchanged=unchanged
+            pid=os.getpid(),
+            group=os.getpgrp(),
+            pipe=read_end,
+            mask=mask,
+            default_tty_signals=default_tty_signals,
         )
         supervisor = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        hint = WHAT_HELPS.get(error.errno or 0, "")
-        raise LaunchError(f"the run could not be started: {error.strerror}", hint=hint) from error
+        hint = LIMIT_HINTS.get(error.errno or 0, "")
+        raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
     if supervisor:
         os.close(read_end)
-        _stand(supervisor, write_end, foreground.mask, release)
+        _run_foreground(supervisor, write_end, foreground.mask, release)
     os.setpgid(0, 0)
     os.close(write_end)
-    _take_name()
+    _set_process_name()
     return foreground
 
 
 def _open_standard_files() -> None:
-    """Open what is closed of the standard files, so that no pipe takes their place."""
+    """Open /dev/null for each closed standard file, so that no pipe gets the number 0, 1 or 2."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -82,75 +97,81 @@ def _open_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def let_go_of_files(*numbers: int) -> None:
-    """Leave standard files to the ranks: whoever is at the other end waits for them alone."""
-    null = os.open(os.devnull, os.O_RDWR)
+def redirect_to_null(*numbers: int) -> None:
+    """Redirect standard files to /dev/null, so that only ranks keep the files of the user open."""
+    null_fd = os.open(os.devnull, os.O_RDWR)
     for number in numbers:
-        os.dup2(null, number)
-    os.close(null)
+        os.dup2(null_fd, number)
+    os.close(null_fd)
 
 
-def _stand(supervisor: int, pipe: int, mask: frozenset[int], release: Callable[[], None]) -> NoReturn:
-    """Be the front: stand there until the keeper ends, then end as it did."""
+def _run_foreground(
+    supervisor: int, pipe: int, mask: frozenset[int], release: Callable[[], None]
+) -> NoReturn:
+    """Forward signals until the supervisor exits, then exit with its status."""
     code = LaunchError.launch_code
     try:
-        let_go_of_files(0, 1)
+        redirect_to_null(0, 1)
         os.set_blocking(pipe, False)
-        status = _wait_for(supervisor, pipe, hold_signals(mask))
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else _mourn(supervisor, status, release)
+        status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(mask))
+        if os.WIFEXITED(status):
+            code = os.WEXITSTATUS(status)
+        else:
+            code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), release)
     finally:
         os._exit(code)
 
 
-def _pass_on(number: int, supervisor: int, pipe: int) -> None:
-    """Pass a signal on to the keeper, or end it when it listens no more: all it may still do is to write.
+def _forward_signal(number: int, supervisor: int, pipe: int) -> None:
+    """Write a signal to the pipe, or send it to a supervisor that has closed the pipe.
 
-    A keeper that somebody has just killed listens no more either; what it leaves is dealt with afterwards.
+    A supervisor with a closed pipe has no ranks left and only writes output, or it was just killed.
     """
     try:
         os.write(pipe, bytes((number,)))
     except BlockingIOError:
-        pass  # thousands have come that it had no time for
+        pass  # the pipe is full of signals that the supervisor has not read yet
     except BrokenPipeError:
-        if number in STOPPING:
+        if number in TERMINATION_SIGNALS:
             signal_process(supervisor, number)
 
 
-def _wait_for(supervisor: int, pipe: int, heard: frozenset[int]) -> int:
-    """Pass signals on until the keeper ends, and return its status."""
+def _wait_for_supervisor(supervisor: int, pipe: int, signals: frozenset[int]) -> int:
+    """Forward `signals` until the supervisor exits, and return its wait status."""
     while True:
-        number = signal.sigwait(heard)
+        number = signal.sigwait(signals)
         if number != signal.SIGCHLD:
-            _pass_on(number, supervisor, pipe)
+            _forward_signal(number, supervisor, pipe)
             continue
         pid, status = -1, 0
-        while pid not in (0, supervisor):  # what else ends here was nobody's child any more
+        while pid not in (0, supervisor):  # other children are orphans that a subreaper has to reap
             pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
             return status
 
 
-def _mourn(supervisor: int, status: int, release: Callable[[], None]) -> int:
-    """Return the exit code after a keeper that a signal has ended: by its own will, or somebody's."""
-    number = os.WTERMSIG(status)
+def _handle_killed_supervisor(supervisor: int, number: int, release: Callable[[], None]) -> int:
+    """Kill all ranks of a supervisor that signal `number` has killed, and return the exit code.
+
+    SIGINT and, once no rank is left, all termination signals are its normal way to exit.
+    """
     if number == signal.SIGINT:
-        die_of_interrupt()
-    if number in STOPPING:  # it catches them as long as it has ranks
+        exit_by_interrupt()
+    if number in TERMINATION_SIGNALS:  # the supervisor catches them while it has ranks
         return 128 + number
     terminal = Terminal(os.getpgrp())
     ranks = read_children() or ()
-    end_children()
+    kill_children()
     for group in ranks:
         terminal.take_back(group)
     release()
-    by = signal_name(number)
-    text = f"process {supervisor}, which held the ranks, was ended by {by}:\n  all of them were killed"
+    text = f"the supervisor (pid {supervisor}) was killed by {signal_name(number)}; all ranks were killed"
     os.write(2, f"ompbind: error: {text}\n".encode())
     return LaunchError.launch_code
 
 
-def _take_name() -> None:
-    """Take a name of its own, in both places where others look for one; a name is all that can be lost."""
+def _set_process_name() -> None:
+    """Set the supervisor's name in comm and in its command line, as `ps` shows them; ignores errors."""
     name = SUPERVISOR_NAME.encode()
     stat = read_stat("self")
     if stat is None:
@@ -158,10 +179,10 @@ def _take_name() -> None:
     try:
         with open("/proc/self/comm", "wb") as file:
             file.write(name)
-        start, end = stat.arguments  # none on kernels that do not tell
+        start, end = stat.arguments  # not a pair on kernels that hide the addresses
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
-            # A last byte that is not zero tells the kernel that the first zero ends it.
+            # If the last byte is not zero, the kernel shows the command line only up to the first zero byte.
             memory.write(name.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
     except (OSError, ValueError):
         pass

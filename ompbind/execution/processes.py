@@ -1,6 +1,6 @@
-"""Acting on processes: signals to ranks and their groups, and the adoption of orphans.
+"""Signals to ranks and their process groups; and the subreaper, so that no daemon escapes.
 
-A *subreaper* becomes the parent of every descendant that loses its own: no daemon gets out of its sight.
+When a process exits, the kernel gives its children a new parent: the nearest ancestor that is a *subreaper*.
 """
 
 import os
@@ -11,10 +11,10 @@ from ompbind.procfs.reader import read_children, read_processes
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def adopt_orphans() -> bool:
-    """Become a subreaper; tells whether this system can do that."""
+def become_subreaper() -> bool:
+    """Become a subreaper; returns whether the system supports that."""
     try:
-        # What ctypes is made of: to import all of it takes a tenth of the time that a rank needs to start.
+        # A part of ctypes: importing all of it takes a tenth of the time that a rank needs to start.
         from _ctypes import call_function, dlopen, dlsym
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
@@ -24,7 +24,7 @@ def adopt_orphans() -> bool:
 
 
 def read_group(pid: int) -> int:
-    """Return the process group of a process; 0 when it is gone."""
+    """Return the process group of a process; 0 if the process does not exist."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
@@ -32,7 +32,7 @@ def read_group(pid: int) -> int:
 
 
 def signal_process(pid: int, number: int) -> bool:
-    """Signal a process; False when it is gone, or not ours to signal."""
+    """Signal a process; False if it does not exist, or may not be signalled."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -41,19 +41,19 @@ def signal_process(pid: int, number: int) -> bool:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False when nobody is left in it, or nobody that may be signalled."""
+    """Signal a process group; False if it is empty, or no member may be signalled."""
     return signal_process(-group, number)
 
 
 def signal_rank(pid: int, number: int) -> None:
-    """Signal a rank and its process group, once each: a rank may have gone into another group."""
-    if read_group(pid) not in (pid, 0):  # of one that has ended the group may live on
+    """Signal a rank and its process group, each process once: the rank may have moved to another group."""
+    if read_group(pid) not in (pid, 0):  # 0: the rank has exited, but its group may have members
         signal_process(pid, number)
     signal_group(pid, number)
 
 
 def has_children() -> bool:
-    """Tell whether this process has any child, also one that has ended; lists may miss some for a moment."""
+    """Return whether this process has any child, zombies included; /proc may miss some for a moment."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -61,15 +61,15 @@ def has_children() -> bool:
     return True
 
 
-def end_children() -> None:
-    """Kill every child of this process, and every one that it is given meanwhile, until there is none."""
+def kill_children() -> None:
+    """Kill every child of this process, orphans that it is given meanwhile included, until none is left."""
     while has_children():
         children = read_children()
         if children is None:
             me = os.getpid()
             children = {pid for pid, process in read_processes().items() if process.parent == me}
             if not children:
-                return  # this system lists none: there is nobody that could be named
+                return  # without /proc, children cannot be found
         for pid in children:
             signal_process(pid, signal.SIGKILL)
         try:

@@ -1,91 +1,105 @@
-"""The end of a rank, and its being stopped, as the kernel tells its parent."""
+"""Reap ranks: what follows when the kernel reports that a rank exited or was stopped."""
 
 import os
 import signal
 import time
 from resource import struct_rusage
 
-from ompbind.execution.job_control import ASKING
-from ompbind.execution.outcome import Exited, describe, make_usage
+from ompbind.execution.outcome import RankExit, make_usage, render_exit
 from ompbind.execution.processes import signal_group, signal_process, signal_rank
-from ompbind.execution.run_state import Run
-from ompbind.execution.signal_pipe import STOPPING
+from ompbind.execution.run_state import RunState
+from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
 from ompbind.procfs.reader import read_caught_signals
 
 
-def reap(run: Run, pid: int) -> bool:
-    """Note how a child, any one with -1, has ended or was stopped; False when there is none."""
+def reap(run: RunState, pid: int) -> bool:
+    """Reap a child, -1 for any, and handle its exit or stop; returns False if no child has changed state.
+
+    A child that is no rank is an orphan: only its zombie is removed.
+    """
     try:
         found, status, used = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
     except ChildProcessError:
         return False
     if found in run.children.live and os.WIFSTOPPED(status):
-        _note_stop(run, found, signal.Signals(os.WSTOPSIG(status)))
+        _handle_stop(run, found, signal.Signals(os.WSTOPSIG(status)))
     elif found in run.children.live:
-        _note_end(run, _make_exited(run, found, status, used))
+        _handle_exit(run, _make_rank_exit(run, found, status, used))
     return found != 0
 
 
-def reap_ended(run: Run, pid: int) -> bool:
-    """Note how a rank has ended whose pidfd says so; whoever traces it may still keep that to himself."""
+def reap_exited(run: RunState, pid: int) -> bool:
+    """Reap a rank whose pidfd is readable; False if a debugger that traces it has yet to reap it."""
     if reap(run, pid):
         return True
-    run.children.close_pidfd(pid)  # it would say so all the time, and SIGCHLD comes when it is told
+    run.children.close_pidfd(pid)  # it stays readable; SIGCHLD comes when the debugger has reaped the rank
     return False
 
 
-def _note_stop(run: Run, pid: int, number: signal.Signals) -> None:
-    """Give the only rank the terminal when it asks, or stop with it, as the shell expects."""
-    asks = number in ASKING or (number in _BY_ITSELF and read_caught_signals(pid) & set(ASKING))
+def _handle_stop(run: RunState, pid: int, number: signal.Signals) -> None:
+    """Handle that signal `number` has stopped a rank: give it the terminal, or stop the whole job.
+
+    - several ranks: none can have the terminal; report a rank that requests it
+    - the rank requests the terminal, and the job has it: give it the terminal and continue the rank
+    - the rank requests it while the job is in the background, or Ctrl-Z has stopped it in the foreground:
+      stop the job too, so that the shell notices; if no shell can continue the job, continue the rank
+    - the rank requests it and no shell can continue it: SIGHUP, as the kernel does with orphaned groups
+    """
+    caught = read_caught_signals(pid) if number in _STOP_SIGNALS else set()
+    requests = number in TTY_SIGNALS or bool(caught & set(TTY_SIGNALS))
     if not run.children.is_single:
-        if number in ASKING:
-            who = f"rank {run.children.live[pid].rank} (pid {pid})"
-            run.output.message(f"{who} is stopped: only a single rank can have the terminal ({number.name})")
-    elif asks and run.terminal.is_ours():
+        if number in TTY_SIGNALS:
+            rank = f"rank {run.children.live[pid].rank} (pid {pid})"
+            run.output.message(f"{rank} is stopped by {number.name}: only a single rank can use the terminal")
+    elif requests and run.terminal.is_ours():
         run.terminal.give(pid)
         signal_rank(pid, signal.SIGCONT)
-    elif (asks and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
+    elif (requests and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
-            # Those of the job that must not be stopped for the terminal's sake, as `timeout`, ignore SIGTTIN.
-            signal_group(run.terminal.job, signal.SIGTTIN if asks else signal.SIGSTOP)
-            signal_process(run.foreground.pid, signal.SIGSTOP)  # what continues it continues the rank
+            # SIGTTIN and not SIGSTOP: programs of the job that must go on, such as `timeout`, ignore it.
+            signal_group(run.terminal.job, signal.SIGTTIN if requests else signal.SIGSTOP)
+            signal_process(run.foreground.pid, signal.SIGSTOP)  # the SIGCONT that continues it is forwarded
         else:
             signal_rank(pid, signal.SIGCONT)
-    elif asks:
-        signal_rank(pid, signal.SIGHUP)  # as the kernel does with what nobody is left to continue
+    elif requests:
+        signal_rank(pid, signal.SIGHUP)
         signal_rank(pid, signal.SIGCONT)
 
 
-_BY_ITSELF = (signal.SIGSTOP, signal.SIGTSTP)
-"""How programs stop that catch the signals of `ASKING`, to put the screen in order before."""
+_STOP_SIGNALS = (signal.SIGSTOP, signal.SIGTSTP)
+"""Signals with which programs that catch `TTY_SIGNALS` stop themselves after restoring the screen."""
 
 
-def _make_exited(run: Run, pid: int, status: int, used: struct_rusage) -> Exited:
+def _make_rank_exit(run: RunState, pid: int, status: int, used: struct_rusage) -> RankExit:
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     child = run.children.live[pid]
-    return Exited(
+    return RankExit(
         rank=child.rank,
         pid=pid,
         code=code,
         signal=None if code is not None else os.WTERMSIG(status),
-        usage=make_usage(used, time.monotonic() - child.began_at, run.accounting.floor_bytes),
+        usage=make_usage(used, time.monotonic() - child.started_at, run.accounting.inherited_rss_bytes),
         stopped=run.shutdown.begun,
     )
 
 
-def _note_end(run: Run, exited: Exited) -> None:
-    run.children.note_end(exited)
-    had_terminal = run.terminal.take_back(exited.pid)
-    if had_terminal and exited.signal == signal.SIGINT:
-        signal_group(run.foreground.group, signal.SIGINT)  # Ctrl-C is for the whole job, loops around it too
-    run.orphans.note_end(exited.pid, exited.rank)
-    if exited.status == 0 or run.shutdown.error or run.shutdown.foreground_is_gone:
+def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
+    """Handle the exit of a rank: take the terminal back, report a failure, then stop the other ranks."""
+    run.children.note_exit(rank_exit)
+    had_terminal = run.terminal.take_back(rank_exit.pid)
+    if had_terminal and rank_exit.signal == signal.SIGINT:
+        signal_group(
+            run.foreground.group, signal.SIGINT
+        )  # Ctrl-C is for the whole job, as a loop in a script
+    run.orphans.note_exit(rank_exit.pid, rank_exit.rank)
+    if rank_exit.status == 0 or run.shutdown.error or run.shutdown.foreground_exited:
         return
-    if exited.signal == signal.SIGPIPE:
+    if rank_exit.signal == signal.SIGPIPE:
         run.output.note_broken_pipe()
-    several = len(run.children.exits) > 1 or run.children.are_left
-    as_told = exited.stopped and exited.signal in (*STOPPING, signal.SIGKILL)  # which was said already
-    if several and not (run.output.is_unread or as_told):
-        run.output.message(describe(exited))
-    if run.options.stop_on_failure and run.children.are_left and not run.shutdown.begun:
+    has_several_ranks = len(run.children.exits) > 1 or run.children.has_unfinished
+    # "stopping rank … with SIGTERM" was reported before, so an exit by that signal is no news.
+    is_expected = rank_exit.stopped and rank_exit.signal in (*TERMINATION_SIGNALS, signal.SIGKILL)
+    if has_several_ranks and not (run.output.reader_closed or is_expected):
+        run.output.message(render_exit(rank_exit))
+    if run.options.stop_on_failure and run.children.has_unfinished and not run.shutdown.begun:
         run.stop(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What the supervisor needs of whoever words what a run says."""
+"""The interface through which the supervisor gets the texts of its messages."""
 
 from typing import Protocol
 
@@ -7,16 +7,16 @@ from ompbind.inspection.verdict import Verified
 
 
 class Reporter(Protocol):
-    """Words what a run has to say; every method returns the text to write, "" for nothing."""
+    """Renders events of a run; every method returns the text to write, "" for no text."""
 
     def message(self, line: str) -> str:
-        """Word one event of the run."""
+        """Render one event of the run."""
 
     def error(self, line: str) -> str:
-        """Word what ompbind cannot do; quiet runs say it as well."""
+        """Render an error; it is written with --quiet too."""
 
     def verified(self, verified: Verified) -> str:
-        """Word what was seen of the threads of ranks."""
+        """Render the result of --verify."""
 
     def summary(self, outcome: Outcome) -> str:
-        """Word the end of the whole run."""
+        """Render the summary of the finished run."""

@@ -1,6 +1,6 @@
-"""Limits of the system: what helps who meets one, and the one on open files.
+"""Limits of the system: a hint for each, and the limit on open files.
 
-That one is raised for ompbind itself, while ranks are born with the one that was there.
+ompbind raises its own limit on open files; ranks start with the original limit.
 """
 
 import errno
@@ -11,20 +11,20 @@ from contextlib import contextmanager
 
 from ompbind.errors import LaunchError
 
-WHAT_HELPS = {
-    errno.EAGAIN: "the system allows no more processes: look at 'ulimit -u' and the pids limit of the cgroup",
-    errno.ENOMEM: "there is no memory for another process: start fewer ranks",
-    errno.ENFILE: "the system has too many open files",
-    errno.EMFILE: "too many files are open: 'ulimit -n' may allow more",
+LIMIT_HINTS = {
+    errno.EAGAIN: "no more processes are allowed: check 'ulimit -u' and the pids limit of the cgroup",
+    errno.ENOMEM: "not enough memory for another process: start fewer ranks",
+    errno.ENFILE: "too many files are open on the whole system: check /proc/sys/fs/file-max",
+    errno.EMFILE: "too many files are open: raise 'ulimit -n'",
 }
-"""Errors that tell of a limit of the system, and what helps."""
+"""A hint for each error number that means a limit of the system."""
 
-_SPARE = 40  # open files besides those that grow with the number of ranks
-_ROOM = 5  # open files that it takes at least to look for processes and to say something of them
+_SPARE = 40  # open files in addition to those per rank
+_NEEDED = 5  # open files that are needed at least to find processes and to write messages
 
 
 class FileLimit:
-    """The limit on open files, raised to what some files of ranks need as far as the hard limit allows."""
+    """The limit on open files, raised for `needed` files of ranks as far as the hard limit allows."""
 
     def __init__(self, needed: int) -> None:
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -33,23 +33,23 @@ class FileLimit:
         self._now = self._before if self._before == unlimited else max(self._before, wanted)
         self._set(self._now)
 
-    def check_room(self) -> None:
-        """Raise OSError unless some more files can be opened: who cannot look leaves processes behind."""
+    def check_free_files(self) -> None:
+        """Raise OSError unless a few more files can be opened, without which processes cannot be found."""
         files: list[int] = []
         try:
-            while len(files) < _ROOM:
+            while len(files) < _NEEDED:
                 files.append(os.dup(0))
         finally:
             for file in files:
                 os.close(file)
 
-    def is_scarce(self, number: int) -> bool:
-        """Tell whether a file is among the last that can be had: numbers are given from below."""
+    def is_near_limit(self, number: int) -> bool:
+        """Return whether few numbers above `number` are left; a new file gets the lowest free number."""
         return self._now != resource.RLIM_INFINITY and number >= self._now - _SPARE
 
     @contextmanager
-    def as_before(self) -> Iterator[None]:
-        """Have the limit that was there for a while: what is started then inherits it."""
+    def original_limit(self) -> Iterator[None]:
+        """Restore the original limit for a while: processes that are started meanwhile inherit it."""
         self._set(self._before)
         try:
             yield
@@ -61,11 +61,11 @@ class FileLimit:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
 
 
-def check_files(count: int) -> None:
-    """Raise LaunchError unless so many files of ranks may be open here, with the limit raised already."""
+def check_file_limit(count: int) -> None:
+    """Raise LaunchError unless `count` files of ranks may be open here; the limit was raised before."""
     needed = count + _SPARE
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and needed > limit:
-        message = f"carrying the output of all ranks takes {needed} open files, and {limit} are allowed"
-        hint = "'ulimit -Hn' is that limit; with --log-dir alone, ranks write to their files themselves"
+        message = f"forwarding the output of all ranks needs {needed} open files, {limit} are allowed"
+        hint = "raise 'ulimit -Hn', or use --log-dir alone: ranks then write their files directly"
         raise LaunchError(message, hint=hint)

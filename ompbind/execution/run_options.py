@@ -1,4 +1,4 @@
-"""The options of a run: how its ranks are started, watched and stopped, as plain values."""
+"""The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,15 +7,18 @@ from ompbind.record import Record
 
 if TYPE_CHECKING:  # most runs inherit their output, few are verified
     from ompbind.execution.output.options import Output
-    from ompbind.inspection.expectation import Expected
+    from ompbind.inspection.expectation import ExpectedBinding
 
 
 class RunOptions(Record):
     """How to run the ranks; times are seconds, None for no limit.
 
-    `run_id` is what ranks find as OMPBIND_RUN_ID. Without `output` ranks inherit standard output and error.
-    With `keep_descendants` processes that leave a rank's process group may live on. `expected` is what
-    --verify expects of each rank, with its number of threads; with `strict` a problem ends the run.
+    - `run_id`: the value of OMPBIND_RUN_ID in ranks
+    - `output`: None if ranks inherit standard output and error
+    - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
+    - `keep_descendants`: processes that have left the process group of their rank are not stopped
+    - `expected`: for --verify, the expected binding of each rank with its number of threads
+    - `strict`: a binding that is not as expected stops the run
     """
 
     run_id: str
@@ -25,15 +28,15 @@ class RunOptions(Record):
     stop_on_failure: bool = True
     stdin_first: bool = True
     keep_descendants: bool = False
-    expected: "Mapping[int, tuple[Expected, int]] | None" = None
+    expected: "Mapping[int, tuple[ExpectedBinding, int]] | None" = None
     strict: bool = False
 
     @property
     def is_tagged(self) -> bool:
-        """Tell whether every line of ranks goes through ompbind."""
+        """Return whether ompbind prefixes every line of ranks, so that it forwards their output."""
         return self.output is not None and self.output.tag
 
     @property
-    def files_of_a_rank(self) -> int:
-        """The files that ompbind has open for each rank while it runs, one of them for its end."""
-        return self.output.files_of_a_rank if self.output else 1
+    def files_per_rank(self) -> int:
+        """The number of files that ompbind has open for each running rank, its pidfd included."""
+        return self.output.files_per_rank if self.output else 1

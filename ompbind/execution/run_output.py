@@ -1,13 +1,13 @@
-"""What a run writes: messages of ompbind, and the output of ranks where they do not inherit it."""
+"""The output of a run: messages of ompbind, and the output of ranks unless they inherit standard output."""
 
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ompbind.errors import LaunchError
-from ompbind.execution.poller import READABLE, has_reader, is_epoll_there, keep_path
+from ompbind.execution.poller import READABLE, has_epoll, has_reader, open_pipe_path
 
-if TYPE_CHECKING:  # most runs have nothing to say
+if TYPE_CHECKING:  # most runs write nothing
     from ompbind.execution.output.multiplexer import OutputMultiplexer
     from ompbind.execution.output.options import Output
     from ompbind.execution.poller import Poller
@@ -15,77 +15,75 @@ if TYPE_CHECKING:  # most runs have nothing to say
 
 
 class RunOutput:
-    """The output of one run, opened when there is something to write.
+    """The output of one run, opened at the first write.
 
-    `multiplexer` is what everything goes through, None as long as nothing does. `is_unread` tells that a rank
-    ended because the reader of its output had gone.
+    Everything goes through `multiplexer`, None until then. `reader_closed` is true after SIGPIPE has killed a
+    rank because the reader of its output has closed the pipe.
     """
 
     def __init__(
         self, output: "Output | None", ranks: Sequence[int], poller: "Poller", reporter: "Reporter"
     ) -> None:
         self.multiplexer: OutputMultiplexer | None = None
-        self.is_unread = False
+        self.reader_closed = False
         self._output = output
         self._ranks = ranks
         self._poller = poller
         self._reporter = reporter
-        self._stdout = -1 if output and output.tag else keep_path(1)
-        self._reported = 0  # how many troubles of the outlet were told
+        self._stdout = -1 if output and output.tag else open_pipe_path(1)
+        self._reported = 0  # how many of `write_errors` were reported
 
     @property
     def goes_to_pipe(self) -> bool:
-        """Tell whether ranks inherit a pipe as standard output."""
+        """Return whether ranks inherit a pipe as standard output."""
         return self._stdout >= 0
 
     @property
-    def troubles(self) -> tuple[str, ...]:
-        """What could not be written, and why."""
-        return self.multiplexer.troubles if self.multiplexer else ()
+    def write_errors(self) -> tuple[str, ...]:
+        """Sentences that say which output could not be written, and why."""
+        return self.multiplexer.write_errors if self.multiplexer else ()
 
     def open(self) -> "OutputMultiplexer":
-        """Open what everything goes through, unless it is open already; raises LaunchError."""
-        from ompbind.execution.output.multiplexer import (
-            OutputMultiplexer,  # late: most runs have nothing to say
-        )
+        """Open the multiplexer, unless it is open already; raises LaunchError on systems without epoll."""
+        # late: most runs write nothing
+        from ompbind.execution.output.multiplexer import OutputMultiplexer
 
-        if not is_epoll_there():
-            raise LaunchError("output can go through ompbind on Linux only", hint="leave --output out")
+        if not has_epoll():
+            raise LaunchError("only Linux can forward the output of ranks", hint="leave out --output")
         if self.multiplexer is None:
             self.multiplexer = OutputMultiplexer(self._output, self._ranks)
             self._poller.register(self.multiplexer.fileno(), READABLE)
         return self.multiplexer
 
     def message(self, line: str) -> None:
-        """Tell one event on standard error, in its turn."""
+        """Write a message about one event to standard error, after what was written before."""
         self.write(self._reporter.message(line))
 
     def write(self, text: str) -> None:
-        """Write text on standard error, in its turn."""
-        if text and is_epoll_there():
-            self.open().say(text)
+        """Write text to standard error, after what was written before."""
+        if text and has_epoll():
+            self.open().write_message(text)
         elif text:
             os.write(2, f"{text}\n".encode())
 
-    def work(self) -> tuple[int, ...]:
-        """Pass on what can be; returns ranks to get SIGPIPE: nobody reads the pseudo-terminal of these."""
+    def forward(self) -> tuple[int, ...]:
+        """Forward output without waiting; returns ranks whose pseudo-terminal has no reader any more."""
         if self.multiplexer is None:
             return ()
-        self.multiplexer.work()
-        self.report_troubles()
-        return self.multiplexer.broken_pty_ranks()
+        self.multiplexer.forward_ready()
+        self.report_write_errors()
+        return self.multiplexer.take_broken_pty_ranks()
 
-    def report_troubles(self) -> None:
-        """Tell what could not be written and was not told yet."""
-        for trouble in self.troubles[self._reported :]:
+    def report_write_errors(self) -> None:
+        """Report the write errors that were not reported before."""
+        for write_error in self.write_errors[self._reported :]:
             self._reported += 1
-            self.write(self._reporter.error(trouble))
+            self.write(self._reporter.error(write_error))
 
     def note_broken_pipe(self) -> None:
-        """Note that SIGPIPE has ended a rank: who closes a pipe wants to hear no more."""
-        gone = (
-            self.multiplexer.broken
-            if self.multiplexer
-            else self.goes_to_pipe and not has_reader(self._stdout)
-        )
-        self.is_unread = self.is_unread or gone
+        """Note that SIGPIPE has killed a rank; a reader that has closed the pipe wants no messages either."""
+        if self.multiplexer:
+            is_closed = self.multiplexer.broken
+        else:
+            is_closed = self.goes_to_pipe and not has_reader(self._stdout)
+        self.reader_closed = self.reader_closed or is_closed

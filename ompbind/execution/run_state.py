@@ -1,4 +1,4 @@
-"""The state of a run that is supervised: one object for each part of it, which alone changes that part."""
+"""The state of a supervised run: one object per part, such as children, shutdown and output."""
 
 import os
 import signal
@@ -20,13 +20,14 @@ from ompbind.execution.shutdown import Shutdown
 
 if TYPE_CHECKING:  # no run needs the interface, few are verified
     from ompbind.execution.reporter import Reporter
-    from ompbind.execution.verify.sampler import Sampler
+    from ompbind.execution.verify.sampler import AffinitySampler
 
 
-class Run:
-    """The parts of one run; none of them is ever replaced.
+class RunState:
+    """The parts of one run; no part is replaced while the run lasts.
 
-    `ranks` are in the order of their start; `cpus` is where ompbind itself may run.
+    `ranks` are in the order of their start. `cpus` is the affinity mask that ompbind was started with, None
+    on systems without affinity masks. `null_fd` is /dev/null, for ranks without standard input.
     """
 
     def __init__(
@@ -37,8 +38,8 @@ class Run:
         self.reporter = reporter
         self.terminal = Terminal(foreground.group)
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        self.limit = FileLimit(len(ranks) * options.files_of_a_rank)
-        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.limit = FileLimit(len(ranks) * options.files_per_rank)
+        self.null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.poller = make_poller()
 
         self.children = Children(ranks, self.poller, self.limit)
@@ -49,38 +50,38 @@ class Run:
         self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
-    def is_heard(self) -> bool:
-        """Tell whether anybody still wants to hear what there is to say of ranks."""
-        return not (self.output.is_unread or self.shutdown.foreground_is_gone)
+    def can_report(self) -> bool:
+        """Return whether messages about ranks still have a reader."""
+        return not (self.output.reader_closed or self.shutdown.foreground_exited)
 
     def stop(self, first: signal.Signals) -> None:
-        """Begin the ladder with a signal, or take its next rung."""
-        left_out = self.children.leave_out()
-        if left_out:
-            self.shutdown.note_cut(first)
+        """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
+        cancelled = self.children.cancel_waiting()
+        if cancelled:
+            self.shutdown.note_start_interrupted(first)
             if not self.shutdown.error:
-                self.output.message(f"not starting {named('rank', left_out)}")
-        self.send_rung(self.shutdown.escalation.ask(first, time.monotonic()))
+                self.output.message(f"not starting {named('rank', cancelled)}")
+        self.send(self.shutdown.escalation.request(first, time.monotonic()))
 
-    def send_rung(self, rung: signal.Signals | None) -> None:
-        """Send a rung of the ladder to all that is left, then say so."""
+    def send(self, number: signal.Signals | None) -> None:
+        """Send a signal of the escalation, if any, to all ranks and report it."""
         live = self.children.ranks
-        if rung is None or not (live or self.orphans.due):
+        if number is None or not (live or self.orphans.any_left):
             return
         if not live:
-            rung = signal.SIGKILL  # what ranks left has had SIGTERM already, and is killed at the next look
-        self.children.signal(rung)
-        self.children.signal(signal.SIGCONT)
-        self.shutdown.note_sent(rung)
-        who = named("rank", live.values()) if live else "what ranks left behind"
-        if not (self.shutdown.error or self.output.is_unread):
-            self.output.message(f"stopping {who} with {rung.name}")
+            number = signal.SIGKILL  # orphans have had SIGTERM already; the next check kills them
+        self.children.signal(number)
+        self.children.signal(signal.SIGCONT)  # a stopped process acts on no signal but SIGKILL
+        self.shutdown.note_sent(number)
+        targets = named("rank", live.values()) if live else "processes left by ranks"
+        if not (self.shutdown.error or self.output.reader_closed):
+            self.output.message(f"stopping {targets} with {number.name}")
 
 
-def _make_sampler(options: RunOptions) -> "Sampler | None":
+def _make_sampler(options: RunOptions) -> "AffinitySampler | None":
     if options.expected is None:
         return None
-    from ompbind.execution.verify.sampler import Sampler  # late: few runs are verified
+    from ompbind.execution.verify.sampler import AffinitySampler  # late: few runs are verified
 
     planned = {rank: (expected.cpus, threads) for rank, (expected, threads) in options.expected.items()}
-    return Sampler(planned, options.run_id)
+    return AffinitySampler(planned, options.run_id)

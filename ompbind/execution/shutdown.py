@@ -1,4 +1,8 @@
-"""How a run is stopped: by a ladder of signals with waits between them, and when nobody waits any longer."""
+"""How a run is stopped: signals of increasing force with waits between them.
+
+`Escalation` decides which signal is next and when. `Shutdown` adds why the run stops: a request by signal, a
+timeout, an error, or a foreground process that exited; and how long the run still waits for a slow reader.
+"""
 
 import signal
 import time
@@ -6,112 +10,120 @@ import time
 from ompbind.errors import LaunchError
 
 _REPEAT_S = 0.5
-"""Seconds within which a second request to stop is the same one: some signal a child, then its group."""
+"""Seconds within which two requests count as one: some programs signal a child, then its process group."""
 
-LEAST_PATIENCE_S = 1.0
-"""Seconds that a reader has to take something in before it is given up, however short `--grace` is."""
+MIN_READER_TIMEOUT_S = 1.0
+"""Seconds that a reader of output always has for its next read, however short `--grace` is."""
 
 
 class Escalation:
-    """A signal, wait, SIGTERM, wait, SIGKILL; each rung once.
+    """The signals that stop a run, each sent once.
 
-    `due_at` is when the next rung is to be taken, None if never. Times are seconds of a monotonic clock,
-    which the caller reads.
+        request → first signal → wait grace_s → SIGTERM → wait grace_s → SIGKILL
+
+    A second request skips a wait. `due_at` is when the next signal is to be sent, None if never. Times are
+    seconds of a monotonic clock, which the caller reads.
     """
 
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
         self.begun = False
         self.due_at: float | None = None
-        self.taken_at = 0.0
-        self.rungs: list[signal.Signals] = []
+        self.sent_at = 0.0
+        self.remaining: list[signal.Signals] = []
 
-    def ask(self, first: signal.Signals, now: float) -> signal.Signals | None:
-        """Return what to send when somebody asks to stop: `first` at the beginning, then the next rung.
+    def request(self, first: signal.Signals, now: float) -> signal.Signals | None:
+        """Return the signal to send after a request to stop: `first`, later the next signal.
 
-        None at the end, and when the last rung is so fresh that this is the same request.
+        None if all were sent, or if the last was sent so recently that this is the same request.
         """
         if not self.begun:
             self.begun = True
-            self.rungs = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
-        elif now - self.taken_at < _REPEAT_S:
+            self.remaining = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
+        elif now - self.sent_at < _REPEAT_S:
             return None
-        return self.step(now)
+        return self.take_next(now)
 
-    def step(self, now: float) -> signal.Signals | None:
-        """Take the next rung, None at the end."""
-        taken = self.rungs.pop(0) if self.rungs else None
-        self.taken_at = now
-        self.due_at = now + self.grace_s if self.rungs else None
-        return taken
+    def take_next(self, now: float) -> signal.Signals | None:
+        """Return the next signal and start the wait after it; None when all were sent."""
+        number = self.remaining.pop(0) if self.remaining else None
+        self.sent_at = now
+        self.due_at = now + self.grace_s if self.remaining else None
+        return number
 
 
 class Shutdown:
-    """Why and how far a run is being stopped; times are seconds of a monotonic clock.
+    """Why a run stops, and how far that is; times are seconds of a monotonic clock.
 
-    `error` is why ompbind itself gives up. `cut_short` is the signal that kept ranks from being started.
-    `hurries` tells that SIGKILL was sent, `foreground_is_gone` that nobody is left to tell anything: all that
-    remains is to end everything. With `given_up` nobody waits for output that is still to be written.
+    `error` is the failure of ompbind itself that stops the run. `start_interrupted_by` is the signal that
+    came before all ranks were started. After `kill_sent` or `foreground_exited` orphans are killed without
+    a grace period; without a foreground process nothing is reported either. With `output_abandoned` the run
+    does not wait until its remaining output is written.
     """
 
     def __init__(self, grace_s: float, timeout_s: float | None) -> None:
         self.escalation = Escalation(grace_s)
         self.error: LaunchError | None = None
-        self.cut_short: int | None = None
-        self.timed_out = self.hurries = self.foreground_is_gone = self.given_up = False
+        self.start_interrupted_by: int | None = None
+        self.timed_out = self.kill_sent = self.foreground_exited = self.output_abandoned = False
         self._timeout_at = None if timeout_s is None else time.monotonic() + timeout_s
-        self._asked_at: float | None = None  # when somebody asked the run to end, or time was up
-        self._patience: tuple[int, float] | None = None  # bytes written, and when there have to be more
+        self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
+        self._reader_timeout: tuple[int, float] | None = None  # bytes written, and when there must be more
 
     @property
     def begun(self) -> bool:
-        """Tell whether ranks were asked to end."""
+        """Return whether ranks were sent a signal to stop."""
         return self.escalation.begun
 
     @property
     def deadlines(self) -> tuple[float | None, ...]:
-        """When to look at the clock; None where there is no need to."""
-        return self.escalation.due_at, self._timeout_at, self._patience[1] if self._patience else None
+        """The times at which the loop must check deadlines; None for a deadline that does not exist."""
+        return self.escalation.due_at, self._timeout_at, self._reader_timeout and self._reader_timeout[1]
 
-    def fail(self, error: LaunchError) -> None:
-        """Note why ompbind gives up; the first reason stays."""
+    def note_error(self, error: LaunchError) -> None:
+        """Note why ompbind itself stops the run; the first error stays."""
         self.error = self.error or error
 
     def note_request(self, now: float, *, idle: bool) -> None:
-        """Note that a signal asks the run to end; without any process left, nobody waits for output."""
-        repeated = self._asked_at is not None and now - self._asked_at < _REPEAT_S
-        self._asked_at = now
-        self.given_up = self.given_up or (idle and not repeated)
+        """Note that a signal requests the end; if `idle`, no rank and no orphan is left, abandon output."""
+        is_repeated = self._requested_at is not None and now - self._requested_at < _REPEAT_S
+        self._requested_at = now
+        self.output_abandoned = self.output_abandoned or (idle and not is_repeated)
 
-    def note_cut(self, number: int) -> None:
-        """Note which signal keeps ranks from being started."""
-        self.cut_short = self.cut_short or number
+    def note_start_interrupted(self, number: int) -> None:
+        """Note which signal came before all ranks were started; the first one stays."""
+        self.start_interrupted_by = self.start_interrupted_by or number
 
-    def note_sent(self, rung: signal.Signals) -> None:
-        """Note which rung all ranks have got."""
-        self.hurries = rung is signal.SIGKILL
+    def note_sent(self, number: signal.Signals) -> None:
+        """Note which signal was sent to all ranks."""
+        self.kill_sent = number is signal.SIGKILL
 
-    def note_foreground_end(self) -> None:
-        """Note that the foreground process has ended."""
-        self.foreground_is_gone = True
+    def note_foreground_exit(self) -> None:
+        """Note that the foreground process has exited."""
+        self.foreground_exited = True
 
-    def begin_timeout(self, now: float) -> bool:
-        """Tell, once, that time is up for a run that was not asked to end before."""
+    def note_timeout(self, now: float) -> bool:
+        """Return True once, when the timeout is over and nothing has stopped the run before."""
         if self._timeout_at is None or now < self._timeout_at:
             return False
         self._timeout_at = None
-        self._asked_at = now
+        self._requested_at = now
         self.timed_out = not self.begun
         return self.timed_out
 
-    def take_due_rung(self, now: float) -> signal.Signals | None:
-        """Take the next rung if its time has come."""
+    def take_due_signal(self, now: float) -> signal.Signals | None:
+        """Return the next signal of the escalation if its time has come."""
         due_at = self.escalation.due_at
-        return self.escalation.step(now) if due_at is not None and now >= due_at else None
+        return self.escalation.take_next(now) if due_at is not None and now >= due_at else None
 
-    def watch_reader(self, written: int, now: float) -> None:
-        """Give up a reader that takes nothing any more, once the run was asked to end."""
-        if self._asked_at is not None and (self._patience is None or self._patience[0] != written):
-            self._patience = (written, now + max(self.escalation.grace_s, LEAST_PATIENCE_S))
-        elif self._patience and now >= self._patience[1]:
-            self.given_up = True
+    def check_reader(self, written: int, now: float) -> None:
+        """Abandon output whose reader has read nothing for too long after a request to stop.
+
+        `written` is the number of bytes written so far.
+        """
+        if self._requested_at is not None and (
+            self._reader_timeout is None or self._reader_timeout[0] != written
+        ):
+            self._reader_timeout = (written, now + max(self.escalation.grace_s, MIN_READER_TIMEOUT_S))
+        elif self._reader_timeout and now >= self._reader_timeout[1]:
+            self.output_abandoned = True

@@ -1,80 +1,87 @@
-"""Signals without handlers that do anything: they wait, or are bytes in a pipe, until a loop decides."""
+"""Signals for a loop: they stay pending for `sigwait`, or become bytes in a pipe; handlers do nothing."""
 
 import os
 import signal
 from collections.abc import Iterable
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-"""Signals that ask a run to end: they are passed on, and begin the ladder."""
+TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+"""Signals that request the end of a run: they are forwarded, and start the escalation to SIGKILL."""
 
-_OWN = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS XFSZ"
-"""Signals that nobody can catch, or that tell a process of itself."""
+_NOT_FORWARDED = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS XFSZ"
+"""Signals that cannot be caught, or that are about the process that gets them."""
 
-PASSED_ON = tuple(
-    sorted(signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in _OWN.split()} - set(STOPPING))
+FORWARDED_SIGNALS = tuple(
+    sorted(
+        signal.valid_signals()
+        - {signal.Signals[f"SIG{name}"] for name in _NOT_FORWARDED.split()}
+        - set(TERMINATION_SIGNALS)
+    )
 )
-"""All other signals that can be caught are only passed on to every rank: HUP, USR1, WINCH and so on."""
+"""All other signals are forwarded to every rank and have no other effect: HUP, USR1, WINCH and so on."""
 
-BACKGROUND = (signal.SIGTTIN, signal.SIGTTOU)
-"""Signals that must not stop the one who has to see all others through."""
+TTY_SIGNALS = (signal.SIGTTIN, signal.SIGTTOU)
+"""Signals by which the kernel stops a background process that reads the terminal, or changes its settings.
+
+Both processes of ompbind ignore them: a stopped process forwards no signal and reaps no rank.
+"""
 
 
 def block_signals() -> frozenset[int]:
-    """Block all signals, so that processes can be forked before any is handled; returns the mask before."""
+    """Block all signals, so that a fork comes before any is handled; returns the mask before."""
     return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
 
 
-def hold_signals(mask: frozenset[int]) -> frozenset[int]:
-    """Keep signals that can be caught, ends of children among them, for `sigwait`, and return which.
+def block_for_sigwait(mask: frozenset[int]) -> frozenset[int]:
+    """Block the signals that ompbind handles, SIGCHLD included, for `sigwait`, and return them.
 
-    None gets lost so between a look and a sleep. Those that the caller had ignored stay so; `mask` is what
-    the caller had blocked.
+    Blocked signals stay pending, so none gets lost between two calls of `sigwait`. Signals that the caller
+    ignored stay ignored; `mask` contains the signals that the caller had blocked.
     """
-    heard = _find_heard()
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask | heard)
-    return heard
+    handled = _find_handled_signals()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask | handled)
+    return handled
 
 
-def note_signals(pipe: int, mask: frozenset[int]) -> None:
-    """Note the same signals as bytes in a pipe from now on, and let them in; its end must not block."""
+def start_signal_pipe(pipe: int, mask: frozenset[int]) -> None:
+    """Unblock the same signals, and have Python write each as a byte to `pipe`, a non-blocking write end."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    heard = _find_heard()
-    for number in heard:
-        signal.signal(number, _note)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - heard)
+    handled = _find_handled_signals()
+    for number in handled:
+        signal.signal(number, _do_nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - handled)
 
 
-def _find_heard() -> frozenset[int]:
-    """Ignore what would stop this process in the background, and return the signals that are heard."""
-    for number in BACKGROUND:
+def _find_handled_signals() -> frozenset[int]:
+    """Ignore `TTY_SIGNALS`, and return the signals that ompbind handles."""
+    for number in TTY_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    return frozenset((*find_unignored((*STOPPING, *PASSED_ON)), signal.SIGCHLD))
+    return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
-def end_noting(mask: frozenset[int]) -> None:
-    """Give all signals their usual effect again: there is nothing left to see through.
+def stop_signal_pipe(mask: frozenset[int]) -> None:
+    """Restore the default action of all signals, as no rank is left that needs a supervisor.
 
-    `mask` is what the caller had blocked; what asks to end is let in.
+    `mask` contains the signals that the caller had blocked; termination signals are unblocked nevertheless.
     """
-    for number in (*STOPPING, *PASSED_ON):
-        if signal.getsignal(number) is _note:
+    for number in (*TERMINATION_SIGNALS, *FORWARDED_SIGNALS):
+        if signal.getsignal(number) is _do_nothing:
             signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*STOPPING})
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*TERMINATION_SIGNALS})
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Return those of some signals that are not ignored."""
+    """Return the signals among `numbers` that are not ignored."""
     return tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
 
 
-def read_noted(pipe: int) -> list[int] | None:
-    """Return the signals noted since the last call, each once, in the order of their last coming.
+def read_signals(pipe: int) -> list[int] | None:
+    """Return the signals in a pipe, each once, ordered by their last occurrence.
 
-    None when the pipe has ended: whoever noted them is gone.
+    None at end of file: the process that writes to the pipe has exited.
     """
     data = os.read(pipe, 1 << 16)
     return list(dict.fromkeys(reversed(data)))[::-1] if data else None
 
 
-def _note(number: int, frame: object) -> None:
-    """Do nothing: the pipe has noted the signal."""
+def _do_nothing(number: int, frame: object) -> None:
+    """Handle a signal by doing nothing: Python has written its number to the pipe."""

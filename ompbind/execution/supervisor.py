@@ -1,7 +1,15 @@
-"""Running all ranks to their end: signals on, one short ladder to stop, nothing left behind.
+"""The supervisor's main loop: start all ranks, forward signals, stop ranks, leave no process behind.
 
-Everything happens in one loop that sleeps until a signal comes, a rank ends or a deadline passes.
-A second signal that asks to stop takes the next rung of the ladder at once.
+    open the signal pipe
+    for each rank:  start it, handle events without waiting
+    while a rank runs or an orphan is left:
+        sleep until a file is readable (signal pipe, pidfd of a rank, output) or a deadline passes
+        handle events:  reap ranks, forward output and signals
+        check deadlines:  --timeout, the next signal of the escalation, the next sample of --verify
+        signal orphans of ranks that have exited
+    write the rest of the output and the summary
+
+A second termination signal sends the next signal of the escalation without waiting.
 """
 
 import os
@@ -16,13 +24,19 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
-from ompbind.execution.process_pair import Foreground, let_go_of_files
-from ompbind.execution.processes import end_children, signal_process, signal_rank
-from ompbind.execution.reaper import reap, reap_ended
-from ompbind.execution.rlimits import WHAT_HELPS
+from ompbind.execution.process_pair import Foreground, redirect_to_null
+from ompbind.execution.processes import kill_children, signal_process, signal_rank
+from ompbind.execution.reaper import reap, reap_exited
+from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import Run
-from ompbind.execution.signal_pipe import PASSED_ON, STOPPING, end_noting, note_signals, read_noted
+from ompbind.execution.run_state import RunState
+from ompbind.execution.signal_pipe import (
+    FORWARDED_SIGNALS,
+    TERMINATION_SIGNALS,
+    read_signals,
+    start_signal_pipe,
+    stop_signal_pipe,
+)
 from ompbind.execution.spawn import start_rank
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
@@ -31,240 +45,254 @@ if TYPE_CHECKING:  # it is an interface only
     from ompbind.execution.reporter import Reporter
 
 LONGEST_SLEEP_S = 86400.0
-"""Seconds after which the loop looks at its deadlines again, since `epoll` cannot sleep for ever long."""
+"""Seconds that a call of `epoll` waits at most, as its argument is limited."""
 
-Starts = Mapping[int, tuple[RankCommand, str]]
-"""The command of each rank, by number, and its path."""
+StartCommands = Mapping[int, tuple[RankCommand, str]]
+"""For each rank number the command and the path of its executable; in the order of start."""
 
 
 def run_ranks(
     commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: "Reporter"
 ) -> Outcome:
-    """Start all commands, stay until all have ended, and return how they did.
+    """Start all commands, wait until all have exited, and return how they exited.
 
-    The outcome has an error when a rank could not be started or bound; nothing is left running then.
+    The outcome has an `error` if a rank could not be started or bound; no rank is left running then.
     """
     try:
-        starts = {one.rank: (one, find_command(one.argv[0], one.env)) for one in _in_turns(commands)}
-        return _see_through(Run(tuple(starts), options, foreground, reporter), starts)
+        ordered = _order_starts(commands)
+        starts = {command.rank: (command, find_command(command.argv[0], command.env)) for command in ordered}
+        return _supervise_ranks(RunState(tuple(starts), options, foreground, reporter), starts)
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
-        why, hint = f"the run could not be watched: {error.strerror}", WHAT_HELPS.get(error.errno or 0, "")
-        return Outcome(exits=(), error=LaunchError(why, hint=hint))
+        hint = LIMIT_HINTS.get(error.errno or 0, "")
+        return Outcome(exits=(), error=LaunchError(f"cannot supervise the run: {error.strerror}", hint=hint))
     finally:
-        end_noting(foreground.mask)
+        stop_signal_pipe(foreground.mask)
         os.close(foreground.pipe)
 
 
-def _in_turns(commands: Sequence[RankCommand]) -> list[RankCommand]:
-    """Order ranks such that those on the same CPUs do not start one after the other, but while others run."""
+def _order_starts(commands: Sequence[RankCommand]) -> list[RankCommand]:
+    """Order ranks such that ranks with the same CPUs do not start directly after each other."""
     turns = defaultdict[CpuSet | None, Iterator[int]](count)
-    return sorted(commands, key=lambda one: next(turns[one.cpus]))
+    return sorted(commands, key=lambda command: next(turns[command.cpus]))
 
 
-def _see_through(run: Run, starts: Starts) -> Outcome:
+def _supervise_ranks(run: RunState, starts: StartCommands) -> Outcome:
+    """Start all ranks and run the loop until no rank and no orphan is left."""
     try:
-        _listen(run)
-        _start(run, starts)
-        while run.children.live or run.orphans.due:
-            _turn(run, _patience_s(run))
-        return _close(run)
+        _open_signal_pipe(run)
+        _start_ranks(run, starts)
+        while run.children.live or run.orphans.any_left:
+            _handle_events(run, _find_sleep_s(run))
+        return _finish(run)
     except BaseException:
-        end_children()  # whatever it is, nobody watches over the ranks any more
+        kill_children()  # after any error, ranks would have no supervisor
         raise
 
 
-def _listen(run: Run) -> None:
-    """Begin to hear of signals, and of the end of the foreground process."""
+def _open_signal_pipe(run: RunState) -> None:
+    """Receive signals as readable bytes, and the exit of the foreground process as end of file."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for pipe in (read_end, run.foreground.pipe):
         run.poller.register(pipe, READABLE)
-    note_signals(write_end, run.foreground.mask)
+    start_signal_pipe(write_end, run.foreground.mask)
 
 
-def _start(run: Run, starts: Starts) -> None:
-    """Start every rank, looking after those that run already; a start that fails begins the ladder."""
-    run.orphans.adopt()  # before any rank can end
+def _start_ranks(run: RunState, starts: StartCommands) -> None:
+    """Start every rank, and handle events of running ranks in between; a failed start stops the run."""
+    run.orphans.become_parent()  # before any rank can exit
     if run.options.output:
         run.output.open()
-    run.limit.check_room()
+    run.limit.check_free_files()
     while run.children.waiting:
         command, path = starts[run.children.take_next()]
         try:
             _start_rank(run, command, path)
         except LaunchError as error:
-            run.shutdown.fail(error)
+            run.shutdown.note_error(error)
             run.stop(signal.SIGTERM)
-        _turn(run, 0)
-    _let_ranks_be(run)
+        _handle_events(run, 0)
+    _release_resources(run)
 
 
-def _start_rank(run: Run, command: RankCommand, path: str) -> None:
+def _start_rank(run: RunState, command: RankCommand, path: str) -> None:
     multiplexer = run.output.multiplexer
     out, err = multiplexer.open_streams(command.rank) if multiplexer else (-1, -1)
-    files = (-1 if _reads_stdin(run) else run.null, out, err)
+    files = (-1 if _reads_stdin(run) else run.null_fd, out, err)
     terminal = run.terminal if _is_interactive(run) else None
-    began_at = time.monotonic()
+    started_at = time.monotonic()
     try:
-        with run.limit.as_before():
+        with run.limit.original_limit():
             pid = start_rank(command, path, run.foreground, files=files, terminal=terminal)
     finally:
         if multiplexer:
             multiplexer.close_streams(out, err)
     run.accounting.note_start()
-    run.children.add(pid, command.rank, began_at)
+    run.children.add(pid, command.rank, started_at)
 
 
-def _reads_stdin(run: Run) -> bool:
-    """Tell whether the rank to be started is the one that has standard input; several have no terminal."""
+def _reads_stdin(run: RunState) -> bool:
+    """Return whether the rank to be started gets standard input: the first one, a terminal only if single."""
     is_first = not (run.children.live or run.children.exits)
     return run.options.stdin_first and is_first and (run.children.is_single or not os.isatty(0))
 
 
-def _is_interactive(run: Run) -> bool:
-    """Tell whether the only rank reads the terminal, and writes to no pipe: nobody else of the job wants it.
+def _is_interactive(run: RunState) -> bool:
+    """Return whether the only rank gets the terminal from its start.
 
-    One that is not to be stopped in the background could not ask for it later: what is in `$(...)` of an
-    interactive shell.
+    It does if it reads the terminal and writes to no pipe, so that no other process of the job needs it. It
+    also does if it could not request the terminal later, as within `$(...)` of an interactive shell.
     """
     if not (run.children.is_single and run.options.stdin_first and run.terminal.is_ours()):
         return False
     inherits = run.options.output is None and not run.output.goes_to_pipe
-    return not run.foreground.may_ask or (os.isatty(0) and inherits)
+    return not run.foreground.can_request_terminal or (os.isatty(0) and inherits)
 
 
-def _let_ranks_be(run: Run) -> None:
-    """All ranks run: leave their CPUs and files to them."""
-    run.accounting.begin()
+def _release_resources(run: RunState) -> None:
+    """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use."""
+    run.accounting.start_oom_count()
     if run.cpus is not None:
         try:
             os.sched_setaffinity(0, run.cpus)
         except OSError:
-            pass  # none of them is left: any other CPU is as good
-    let_go_of_files(*((0,) if run.options.is_tagged else (0, 1)))
+            pass  # all of them went offline: the supervisor stays on the CPUs of the last rank
+    redirect_to_null(*((0,) if run.options.is_tagged else (0, 1)))
     if run.sampler:
         run.sampler.begin(time.monotonic())
 
 
-def _turn(run: Run, patience_s: float | None) -> None:
-    noted: list[int] = []
-    ended = 0
-    for file, _ in run.poller.poll(patience_s, 64):
-        pid = run.children.find(file)
+def _handle_events(run: RunState, timeout_s: float | None) -> None:
+    """Wait for events for up to `timeout_s` seconds, None for ever, and handle them; then check deadlines."""
+    signals: list[int] = []
+    exits = 0
+    for file, _ in run.poller.poll(timeout_s, 64):
+        pid = run.children.find_by_pidfd(file)
         if pid is not None:
-            ended += reap_ended(run, pid)
+            exits += reap_exited(run, pid)
         elif run.output.multiplexer and file == run.output.multiplexer.fileno():
-            _pass_output_on(run)
+            _forward_output(run)
         else:
-            noted += _hear(run, file)
-    for number in noted:
+            signals += _read_signals(run, file)
+    for number in signals:
         _handle_signal(run, number)
-    if signal.SIGCHLD in noted:
+    if signal.SIGCHLD in signals:
         while reap(run, -1):
-            ended += 1
-    _look_at_clock(run)
-    if ended or run.orphans.due:
-        gone = run.shutdown.foreground_is_gone
-        told = run.orphans.look(run.children.ranks, hurry=run.shutdown.hurries or gone)
-        if told and not gone:
-            run.output.message(told)
+            exits += 1
+    _check_deadlines(run)
+    if exits or run.orphans.any_left:
+        _stop_orphans(run)
 
 
-def _patience_s(run: Run) -> float | None:
-    """Return how long the loop may sleep: to the next deadline, or until something happens."""
+def _stop_orphans(run: RunState) -> None:
+    foreground_exited = run.shutdown.foreground_exited
+    message = run.orphans.stop(run.children.ranks, kill=run.shutdown.kill_sent or foreground_exited)
+    if message and not foreground_exited:
+        run.output.message(message)
+
+
+def _find_sleep_s(run: RunState) -> float | None:
+    """Return the seconds until the next deadline; None if there is no deadline."""
     now = time.monotonic()
-    threads = run.sampler.due_at if run.sampler else None
-    times = (*run.shutdown.deadlines, run.orphans.next_look_at(now), threads)
+    sample_at = run.sampler.due_at if run.sampler else None
+    times = (*run.shutdown.deadlines, run.orphans.next_check_at(now), sample_at)
     until = min((at for at in times if at is not None), default=None)
     return None if until is None else min(max(0.0, until - now), LONGEST_SLEEP_S)
 
 
-def _pass_output_on(run: Run) -> None:
-    """Pass output on; a rank that writes to a pseudo-terminal has to be told that nobody reads it."""
-    unread = run.output.work()
-    for pid, rank in run.children.ranks.items() if unread else ():
-        if rank in unread:
+def _forward_output(run: RunState) -> None:
+    """Forward output of ranks; send SIGPIPE to ranks whose pseudo-terminal no longer has a reader.
+
+    Writing to a pseudo-terminal never raises SIGPIPE by itself.
+    """
+    unread_ranks = run.output.forward()
+    for pid, rank in run.children.ranks.items() if unread_ranks else ():
+        if rank in unread_ranks:
             signal_rank(pid, signal.SIGPIPE)
 
 
-def _hear(run: Run, pipe: int) -> list[int]:
-    """Return the signals that have come; without a foreground process everything is to end at once."""
-    noted = read_noted(pipe)
-    if noted is not None:
-        return noted
-    run.poller.unregister(pipe)  # what has ended is heard all the time
-    run.shutdown.note_foreground_end()
-    run.children.leave_out()
+def _read_signals(run: RunState, pipe: int) -> list[int]:
+    """Return the signals from a pipe; at end of file the foreground process is dead: kill all ranks."""
+    signals = read_signals(pipe)
+    if signals is not None:
+        return signals
+    run.poller.unregister(pipe)  # a pipe at end of file is always readable
+    run.shutdown.note_foreground_exit()
+    run.children.cancel_waiting()
     for pid in run.children.live:
         run.terminal.take_back(pid)
         signal_rank(pid, signal.SIGKILL)
     return []
 
 
-def _handle_signal(run: Run, number: int) -> None:
-    if number in STOPPING:
-        idle = not (run.children.are_left or run.orphans.due)
+def _handle_signal(run: RunState, number: int) -> None:
+    """Stop the run at a termination signal; forward other signals; at SIGTSTP stop ompbind too."""
+    if number in TERMINATION_SIGNALS:
+        idle = not (run.children.has_unfinished or run.orphans.any_left)
         run.shutdown.note_request(time.monotonic(), idle=idle)
         run.stop(signal.Signals(number))
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
-        return  # nobody could continue what is stopped here, so nothing is, as with a direct start
-    elif number in PASSED_ON:
+        return  # no process could continue the job; the kernel does not stop it either without ompbind
+    elif number in FORWARDED_SIGNALS:
         if number == signal.SIGWINCH and run.output.multiplexer:
             run.output.multiplexer.set_size()
         run.children.signal(number)
         if number == signal.SIGHUP:
-            run.children.signal(signal.SIGCONT)  # the kernel does so too: what is stopped must hear it
+            run.children.signal(signal.SIGCONT)  # as the kernel does: a stopped process ignores SIGHUP
         if number == signal.SIGTSTP:
             signal_process(run.foreground.pid, signal.SIGSTOP)
 
 
-def _look_at_clock(run: Run) -> None:
+def _check_deadlines(run: RunState) -> None:
+    """Stop the run after its timeout, send the next signal of the escalation, sample threads; each if due."""
     now = time.monotonic()
-    if run.shutdown.begin_timeout(now):
-        run.output.message(f"time is up after {run.options.timeout_s:g} s")
+    if run.shutdown.note_timeout(now):
+        run.output.message(f"timeout after {run.options.timeout_s:g} s")
         run.stop(signal.SIGTERM)
-    run.send_rung(run.shutdown.take_due_rung(now))
+    run.send(run.shutdown.take_due_signal(now))
     if run.sampler and run.sampler.is_due(now):
-        from ompbind.execution.verify.evaluate import look_at_threads  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import sample_affinities  # late: few runs are verified
 
-        look_at_threads(run, run.sampler)
+        sample_affinities(run, run.sampler)
 
 
-def _close(run: Run) -> Outcome:
-    """All ranks have ended: write what is left to be written, and what there is to say of the whole run."""
-    _drain(run)
+def _finish(run: RunState) -> Outcome:
+    """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
+    _drain_output(run)
     if run.sampler:
-        from ompbind.execution.verify.evaluate import conclude  # late: few runs are verified
+        from ompbind.execution.verify.evaluate import finish_verification  # late: few runs are verified
 
-        conclude(run, run.sampler)
+        finish_verification(run, run.sampler)
     multiplexer = run.output.multiplexer
     outcome = Outcome(
         exits=tuple(
-            one.replace(last_words=multiplexer.last_words(one.rank)) if multiplexer and one.failed else one
-            for one in run.children.exits
+            rank_exit.replace(last_words=multiplexer.read_last_lines(rank_exit.rank))
+            if multiplexer and rank_exit.failed
+            else rank_exit
+            for rank_exit in run.children.exits
         ),
         timed_out=run.shutdown.timed_out,
-        cut_short=run.shutdown.cut_short,
-        oom_kills=run.accounting.count_oom_kills() if run.children.have_failed else 0,
+        start_interrupted_by=run.shutdown.start_interrupted_by,
+        oom_kills=run.accounting.count_oom_kills() if run.children.has_failed_rank else 0,
         error=run.shutdown.error or (run.sampler.error if run.sampler else None),
-        troubles=run.output.troubles,
+        write_errors=run.output.write_errors,
         verified=run.sampler.verified if run.sampler else None,
     )
-    if run.is_heard:
+    if run.can_report:
         run.output.write(run.reporter.summary(outcome))
-        _drain(run)
+        _drain_output(run)
     return outcome
 
 
-def _drain(run: Run) -> None:
-    """Write what ranks have written before they ended, unless nobody is there to wait for it."""
+def _drain_output(run: RunState) -> None:
+    """Write the remaining output of ranks, unless it is abandoned."""
     multiplexer, shutdown = run.output.multiplexer, run.shutdown
-    if multiplexer is None or shutdown.foreground_is_gone:
+    if multiplexer is None or shutdown.foreground_exited:
         return
     multiplexer.finish()
-    run.output.report_troubles()
-    while not (multiplexer.idle or shutdown.given_up or shutdown.foreground_is_gone):
-        shutdown.watch_reader(multiplexer.written, time.monotonic())
-        _turn(run, _patience_s(run))
+    run.output.report_write_errors()
+    while not (multiplexer.idle or shutdown.output_abandoned or shutdown.foreground_exited):
+        shutdown.check_reader(multiplexer.written, time.monotonic())
+        _handle_events(run, _find_sleep_s(run))

@@ -1,5 +1,5 @@
-"""What runs inside the Python of a rank: nothing of ompbind is imported here.
+"""Modules that run inside the Python of a rank; they import nothing of ompbind.
 
-This folder is put first in PYTHONPATH, so it holds only modules that Python itself looks for.
-To add a shim: a module that Python loads by its name at start.
+This directory is put first in PYTHONPATH, so it contains only modules that Python itself imports at start.
+To add a shim: a module with such a name.
 """

@@ -1,36 +1,40 @@
-"""What --freeze-threads puts into Pythons of a rank: changes of torch's thread counts are told, not made.
+"""--freeze-threads: replace torch.set_num_threads and set_num_interop_threads by functions that only warn.
 
-No part of ompbind imports this file. Pythons run it at their start, because its folder is put first in
-PYTHONPATH, and they are whatever a rank and its children are: it needs Python 3.6 and nothing but `os` and
-`sys`, which are loaded by then. It stands before a sitecustomize that there may be, and gives way to that.
+1. Every Python in a rank imports this file at its start, because its directory is first in PYTHONPATH.
+2. `install` adds a `TorchFinder` to sys.meta_path, then imports the user's own sitecustomize if it exists.
+3. When torch is imported, `TorchFinder` changes its loader, so that `freeze` runs after torch is executed.
+4. `freeze` replaces the two functions.
+
+The Python can be of any version from 3.6 on. So this file imports nothing of ompbind, and only `os` and
+`sys`, which are loaded already.
 """
 
 import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # what knows types is not there, and too slow to load
+if TYPE_CHECKING:  # importing typing is slow
     from typing import Any
 
 FUNCTIONS = {"set_num_threads": "get_num_threads", "set_num_interop_threads": "get_num_interop_threads"}
-"""What torch does not do any more, and what tells the number that stays."""
+"""Functions of torch that are replaced, and the functions that return the current number."""
 
 MARK = "frozen_by_ompbind"
 
-TOLD: "dict[tuple[int, str], object]" = {}
-"""Which process has told of which function; a fork has its parent's, with its parent's number."""
+WARNED: "dict[tuple[int, str], object]" = {}
+"""The pid and the function of every warning so far; a forked child has entries with the pid of its parent."""
 
 
-class Finder:
-    """Finds torch as the finders behind it do, and has it frozen once it has been executed."""
+class TorchFinder:
+    """A finder on sys.meta_path that finds torch with the finders after it, and freezes torch when loaded."""
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """Find torch, and nothing else."""
+        """Find torch, and no other module."""
         if name != "torch":
             return None
         finders: list[Any] = sys.meta_path
-        behind = finders[finders.index(self) + 1 :] if self in finders else finders
-        for finder in behind:
+        others = finders[finders.index(self) + 1 :] if self in finders else finders
+        for finder in others:
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 freeze_when_loaded(spec.loader)
@@ -39,27 +43,27 @@ class Finder:
 
 
 def freeze_when_loaded(loader: "Any") -> None:
-    """Have a loader freeze torch when it executes it: most are made for one import, and then as they were."""
+    """Make a loader freeze torch after it has executed it; the change of the loader is for one import."""
     execute: Any = getattr(loader, "exec_module", None)
     if execute is None or isinstance(loader, type) or "exec_module" in getattr(loader, "__dict__", ()):
-        return  # none of Python's usual kind, or it does that already
+        return  # an unusual loader, or one that was changed already
 
     def execute_and_freeze(module: "Any") -> "Any":
         if module.__name__ != "torch":
             return execute(module)
         del loader.exec_module
-        made = execute(module)
+        result = execute(module)
         freeze(module)
-        return made
+        return result
 
     try:
         loader.exec_module = execute_and_freeze
     except AttributeError:
-        pass  # it cannot be changed
+        pass  # the loader does not allow new attributes
 
 
 def freeze(torch: "Any") -> None:
-    """Replace the functions in torch, and in the module that it has them from."""
+    """Replace the functions in torch, and in torch._C, where they are defined."""
     for name in FUNCTIONS:
         original = getattr(torch, name, None)
         if original is None or hasattr(original, MARK):
@@ -71,9 +75,9 @@ def freeze(torch: "Any") -> None:
 
 
 def make_frozen(torch: "Any", name: str, original: "Any") -> "Any":
-    """Make a function that tells of what the original would do; what that refuses it still refuses itself.
+    """Return a function that warns instead of changing the number; wrong arguments go to the original.
 
-    Torch's own calls go through: workers of its DataLoader, and what pins memory, have one thread each.
+    Calls from torch itself have their usual effect: its DataLoader workers and the pin-memory thread set 1.
     """
 
     def frozen(*args: "Any", **named: "Any") -> "Any":
@@ -81,59 +85,62 @@ def make_frozen(torch: "Any", name: str, original: "Any") -> "Any":
         is_own = str(caller.f_globals.get("__name__")).partition(".")[0] == "torch"
         if is_own or named or len(args) != 1 or not is_count(args[0]):
             return original(*args, **named)
-        stays = getattr(torch, FUNCTIONS[name])()
-        if args[0] != stays:
-            tell((name, args[0], stays), caller)
+        current = getattr(torch, FUNCTIONS[name])()
+        if args[0] != current:
+            warn((name, args[0], current), caller)
         return None
 
     frozen.__name__ = frozen.__qualname__ = name
     frozen.__doc__ = original.__doc__
     frozen.__module__ = original.__module__
     frozen.__wrapped__ = original  # type: ignore[attr-defined]
-    frozen._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the original, it is never compiled
+    frozen._torchdynamo_disable = True  # type: ignore[attr-defined]  # never compiled, as the original
     setattr(frozen, MARK, True)
     return frozen
 
 
 def is_count(value: "Any") -> bool:
-    """Tell whether torch takes a value for a number of threads: an int of C from 1 on, or one of numpy's."""
+    """Return whether torch accepts a value as a number of threads: a positive C int, of Python or numpy."""
     kind = type(value)
     is_whole = issubclass(kind, int) or (kind.__module__ == "numpy" and hasattr(value, "__index__"))
     return is_whole and kind is not bool and 1 <= value < 1 << 31
 
 
-def tell(what: "tuple[str, Any, int]", caller: "Any") -> None:
-    """Say, once in each process for each function, what was asked for and what stays, and who asked."""
-    me = object()
-    if TOLD.setdefault((os.getpid(), what[0]), me) is not me:
+def warn(call: "tuple[str, Any, int]", caller: "Any") -> None:
+    """Write a warning to standard error, once per process and function.
+
+    `call` is the function, its argument and the current number; `caller` the frame that has called it.
+    """
+    entry = object()
+    if WARNED.setdefault((os.getpid(), call[0]), entry) is not entry:  # atomic among threads
         return
     rank = os.environ.get("OMPBIND_RANK")
-    who = f"rank {rank}, {caller.f_code.co_name}" if rank else caller.f_code.co_name
-    where = f"  {who} in {caller.f_code.co_filename}, line {caller.f_lineno} (--freeze-threads)\n"
-    text = "ompbind: warning: torch.{}({}) changes nothing: {} stays\n".format(*what)
+    function = f"rank {rank}, {caller.f_code.co_name}" if rank else caller.f_code.co_name
+    where = f"  {function} in {caller.f_code.co_filename}, line {caller.f_lineno} (--freeze-threads)\n"
+    text = "ompbind: warning: torch.{}({}) is ignored: thread count stays {}\n".format(*call)
     try:
         sys.stderr.write(text + where)
         sys.stderr.flush()
     except (AttributeError, OSError, RuntimeError, ValueError):
-        pass  # nobody is there to read it
+        pass  # standard error is closed or replaced
 
 
-def begin() -> None:
-    """Wait for torch, and let the sitecustomize that would be there without this one take its place.
+def install() -> None:
+    """Freeze torch when it is imported, and import the sitecustomize that this file hides.
 
-    Where there is none the error says so, as Python expects; what goes wrong in that other one is its own.
+    Without such a file the ImportError is what Python expects of a missing sitecustomize.
     """
-    folder = os.path.dirname(os.path.abspath(__file__))
-    while folder in sys.path:
-        sys.path.remove(folder)
-    sys.path_importer_cache.pop(folder, None)
-    if "torch" in sys.modules:  # a .pth file was faster
+    directory = os.path.dirname(os.path.abspath(__file__))
+    while directory in sys.path:
+        sys.path.remove(directory)
+    sys.path_importer_cache.pop(directory, None)
+    if "torch" in sys.modules:  # a .pth file has imported it
         freeze(sys.modules["torch"])
     finders: list[Any] = sys.meta_path
-    finders.insert(0, Finder())
+    finders.insert(0, TorchFinder())
     del sys.modules[__name__]
     __import__(__name__)
 
 
 if __name__ == "sitecustomize":
-    begin()
+    install()

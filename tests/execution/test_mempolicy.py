@@ -1,4 +1,4 @@
-"""How the kernel is told of memory policies: numbers of system calls, and masks of nodes."""
+"""The binary interface of memory policies: numbers of system calls, and node masks."""
 
 import re
 from pathlib import Path
@@ -40,24 +40,25 @@ def test_numbers_of_system_calls(machine, word_bytes, triplet, numbers):
 
 
 @pytest.mark.parametrize(("machine", "word_bytes"), [("m68k", 4), ("x86_64", 16), ("alpha", 8), ("", 8)])
-def test_nothing_is_called_by_a_number_that_is_not_known(machine, word_bytes):
+def test_unknown_architectures_have_no_numbers(machine, word_bytes):
     assert find_abi(machine, word_bytes) is None
 
 
 @pytest.mark.parametrize(
-    ("pattern", "dialect"),
+    ("pattern", "program"),
     [
         ("*/asm/unistd_64.h", ("x86_64", 8)),
         ("*/asm/unistd_32.h", ("x86_64", 4)),
         ("asm-generic/unistd.h", ("riscv64", 8)),
     ],
 )
-def test_numbers_are_those_of_the_headers(pattern, dialect):
-    header = next((one for one in HEADERS.glob(pattern) if "x86" in str(one) or "generic" in str(one)), None)
+def test_numbers_are_equal_to_the_kernel_headers(pattern, program):
+    paths = (path for path in HEADERS.glob(pattern) if "x86" in str(path) or "generic" in str(path))
+    header = next(paths, None)
     if header is None:
         pytest.skip(f"no {pattern} here")
     found = dict(re.findall(r"#define __NR_([gs]et)_mempolicy\s+(\d+)", header.read_text()))
-    abi = find_abi(*dialect)
+    abi = find_abi(*program)
     assert found == {"get": str(abi.get), "set": str(abi.set)}
 
 
@@ -81,7 +82,7 @@ def abi(word_bytes, *, is_big_endian):
 def test_masks_are_words_of_bits(nodes, word_bytes, is_big_endian, expected):
     mask = make_nodemask(CpuSet(nodes), abi(word_bytes, is_big_endian=is_big_endian))
     assert len(mask) == 128
-    assert {place: byte for place, byte in enumerate(mask) if byte} == expected
+    assert {position: byte for position, byte in enumerate(mask) if byte} == expected
 
 
 @given(st.frozensets(st.integers(0, 1023)), st.sampled_from((4, 8)), st.booleans())

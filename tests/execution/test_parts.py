@@ -1,4 +1,4 @@
-"""The parts of launching that need no process: the ladder, finding commands, failures."""
+"""Parts of starting and stopping that need no process: escalation, finding commands, errors of exec."""
 
 import signal
 
@@ -10,29 +10,29 @@ from ompbind.execution.shutdown import Escalation
 from ompbind.programs.which import find_command
 
 
-def climb(first):
+def send_all(first):
     escalation, sent = Escalation(grace_s=5), []
     for now in range(4):
-        number = escalation.ask(first, now)
+        number = escalation.request(first, now)
         sent.append((number and number.name, escalation.due_at))
     return sent
 
 
-def test_the_same_request_twice_is_one():
+def test_two_requests_at_once_are_one():
     escalation = Escalation(grace_s=5)
-    assert escalation.ask(signal.SIGTERM, 10.0) is signal.SIGTERM
-    assert escalation.ask(signal.SIGTERM, 10.1) is None
+    assert escalation.request(signal.SIGTERM, 10.0) is signal.SIGTERM
+    assert escalation.request(signal.SIGTERM, 10.1) is None
     assert escalation.due_at == 15.0
-    assert escalation.ask(signal.SIGTERM, 11.0) is signal.SIGKILL
+    assert escalation.request(signal.SIGTERM, 11.0) is signal.SIGKILL
 
 
-def test_each_rung_is_taken_once_and_the_last_is_kill():
-    assert climb(signal.SIGINT) == [("SIGINT", 5), ("SIGTERM", 6), ("SIGKILL", None), (None, None)]
-    assert climb(signal.SIGTERM) == [("SIGTERM", 5), ("SIGKILL", None), (None, None), (None, None)]
+def test_each_signal_is_sent_once_and_the_last_is_sigkill():
+    assert send_all(signal.SIGINT) == [("SIGINT", 5), ("SIGTERM", 6), ("SIGKILL", None), (None, None)]
+    assert send_all(signal.SIGTERM) == [("SIGTERM", 5), ("SIGKILL", None), (None, None), (None, None)]
 
 
 @pytest.fixture
-def folder(tmp_path):
+def directory(tmp_path):
     for name, mode in (("good", 0o755), ("plain", 0o644)):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(mode)
@@ -40,10 +40,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_commands_are_found_by_path(folder):
-    env = {"PATH": f"/nowhere:{folder}"}
-    assert find_command("good", env) == str(folder / "good")
-    assert find_command(str(folder / "good"), {}) == str(folder / "good")
+def test_commands_are_found_by_path(directory):
+    env = {"PATH": f"/nowhere:{directory}"}
+    assert find_command("good", env) == str(directory / "good")
+    assert find_command(str(directory / "good"), {}) == str(directory / "good")
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,20 @@ def test_commands_are_found_by_path(folder):
     [
         ("nosuch", CommandNotFoundError, 127),
         ("", CommandNotFoundError, 127),
-        ("{folder}/nosuch", CommandNotFoundError, 127),
-        ("{folder}/sub", CommandNotExecutableError, 126),
+        ("{directory}/nosuch", CommandNotFoundError, 127),
+        ("{directory}/sub", CommandNotExecutableError, 126),
     ],
 )
-def test_commands_that_are_not_there(folder, name, error, code):
+def test_missing_commands(directory, name, error, code):
     with pytest.raises(error) as caught:
-        find_command(name.format(folder=folder), {"PATH": str(folder)})
+        find_command(name.format(directory=directory), {"PATH": str(directory)})
     assert caught.value.launch_code == code
 
 
-def test_files_without_permission_are_told_apart(folder):
-    for name in ("plain", str(folder / "plain")):
+def test_a_file_without_execute_permission_is_another_error(directory):
+    for name in ("plain", str(directory / "plain")):
         with pytest.raises(CommandNotExecutableError, match="permission denied"):
-            find_command(name, {"PATH": str(folder)})
+            find_command(name, {"PATH": str(directory)})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_files_without_permission_are_told_apart(folder):
         (13, 126, "Permission denied"),
     ],
 )
-def test_exec_errors_mean_something(number, code, message):
+def test_exec_errors_say_what_is_wrong(number, code, message):
     error = exec_error("/etc/passwd", number)
     assert error.launch_code == code
     assert message in error.message

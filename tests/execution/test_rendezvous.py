@@ -1,17 +1,23 @@
-"""Which ports ranks may meet at, and what they are told."""
+"""Ports for a rendezvous, and the variables that ranks get."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.execution.rendezvous import Rendezvous, find_replaced, invite, make_pools, read_pools
+from ompbind.execution.rendezvous import (
+    Rendezvous,
+    add_rendezvous,
+    find_replaced_variables,
+    make_port_pools,
+    read_port_pools,
+)
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, make_command, make_local_identities
+from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.long import examples
 from tests.machines import Shape, make_machine
 
-PLACE = Rendezvous(port=61000, ident="abc")
+RENDEZVOUS = Rendezvous(port=61000, ident="abc")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +33,7 @@ PLACE = Rendezvous(port=61000, ident="abc")
     ],
 )
 def test_pools(outgoing, reserved, first, above, below):
-    pools = make_pools(outgoing, reserved, first)
+    pools = make_port_pools(outgoing, reserved, first)
     assert [(pool[0], pool[-1], len(pool)) if pool else None for pool in pools] == [above, below]
 
 
@@ -36,44 +42,44 @@ PORTS = st.integers(1, 65535)
 
 @examples(0.2)
 @given(st.tuples(PORTS, PORTS).map(sorted), st.lists(st.tuples(PORTS, PORTS).map(sorted), max_size=4), PORTS)
-def test_no_pool_has_ports_of_others(outgoing, reserved, first):
+def test_pools_contain_no_other_ports(outgoing, reserved, first):
     text = ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in reserved)
-    drawn = {port for pool in make_pools("{}\t{}".format(*outgoing), text, first) for port in pool}
+    ports = {port for pool in make_port_pools("{}\t{}".format(*outgoing), text, first) for port in pool}
     others = [range(low, high + 1) for low, high in [outgoing, *reserved]] + [range(max(first, 1024))]
-    assert drawn == set(range(65536)) - {port for ports in others for port in ports}
+    assert ports == set(range(65536)) - {port for ports in others for port in ports}
 
 
-def test_kernels_that_say_nothing_leave_the_choice_to_themselves(tmp_path):
-    assert read_pools(str(tmp_path)) == ()
+def test_missing_kernel_files_give_no_pools(tmp_path):
+    assert read_port_pools(str(tmp_path)) == ()
     (tmp_path / "ip_local_port_range").write_text("2000\t65000\n")
-    assert [len(pool) for pool in read_pools(str(tmp_path))] == [535, 976]
+    assert [len(pool) for pool in read_port_pools(str(tmp_path))] == [535, 976]
     (tmp_path / "ip_local_reserved_ports").write_text("65001,65003-65004\n")
     (tmp_path / "ip_unprivileged_port_start").write_text("1100\n")
-    assert [len(pool) for pool in read_pools(str(tmp_path))] == [532, 900]
+    assert [len(pool) for pool in read_port_pools(str(tmp_path))] == [532, 900]
 
 
-def environment(job):
+def environment(spec):
     plan = make_plan(make_machine(Shape(cores=2)), Request(ranks=2))
-    envs = [make_command(plan, identity, job).env for identity in make_local_identities(plan)]
+    envs = [make_command(plan, identity, spec).env for identity in make_local_identities(plan)]
     names = ("MASTER_ADDR", "MASTER_PORT", "VLLM_DIST_IDENT", "TORCHELASTIC_USE_AGENT_STORE")
     return [[env.get(name) for name in names] for env in envs]
 
 
-def make_job(base=None, **fields):
-    return Job(argv=("x",), run_id="r", base=base or {}, **fields)
+def make_run_spec(base=None, **fields):
+    return RunSpec(argv=("x",), run_id="r", base=base or {}, **fields)
 
 
-def test_all_ranks_are_told_the_same():
+def test_all_ranks_get_equal_variables():
     inherited = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for keep in (False, True):
-        told = environment(invite(make_job(inherited, keep=keep), PLACE))
-        assert told == [["127.0.0.1", "61000", "abc", None]] * 2
+        variables = environment(add_rendezvous(make_run_spec(inherited, keep=keep), RENDEZVOUS))
+        assert variables == [["127.0.0.1", "61000", "abc", None]] * 2
 
 
 def test_assignments_of_the_user_have_precedence():
     extra = (("MASTER_PORT", "500{rank}"), ("TORCHELASTIC_USE_AGENT_STORE", "1"))
-    told = environment(invite(make_job(extra=extra), PLACE))
-    assert told == [["127.0.0.1", "5000", "abc", "1"], ["127.0.0.1", "5001", "abc", "1"]]
+    variables = environment(add_rendezvous(make_run_spec(extra=extra), RENDEZVOUS))
+    assert variables == [["127.0.0.1", "5000", "abc", "1"], ["127.0.0.1", "5001", "abc", "1"]]
 
 
 @pytest.mark.parametrize(
@@ -89,5 +95,7 @@ def test_assignments_of_the_user_have_precedence():
     ],
 )
 def test_inherited_variables_that_are_replaced(base, extra, names):
-    job = make_job(base, extra=extra)
-    assert find_replaced(job, invite(job, PLACE)) == tuple((name, base[name]) for name in names)
+    spec = make_run_spec(base, extra=extra)
+    assert find_replaced_variables(spec, add_rendezvous(spec, RENDEZVOUS)) == tuple(
+        (name, base[name]) for name in names
+    )

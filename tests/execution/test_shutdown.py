@@ -1,4 +1,4 @@
-"""How a run is stopped, with a clock of our own."""
+"""How a run is stopped; tests pass the time as an argument."""
 
 import signal
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ompbind.errors import LaunchError
-from ompbind.execution.shutdown import LEAST_PATIENCE_S, Shutdown
+from ompbind.execution.shutdown import MIN_READER_TIMEOUT_S, Shutdown
 
 GRACE_S = 5.0
 
@@ -16,30 +16,30 @@ def shutdown():
     return Shutdown(GRACE_S, 60.0)
 
 
-def test_time_is_up_once(shutdown):
+def test_the_timeout_is_reported_once(shutdown):
     now = time.monotonic()
-    assert not shutdown.begin_timeout(now)
-    assert shutdown.begin_timeout(now + 61)
+    assert not shutdown.note_timeout(now)
+    assert shutdown.note_timeout(now + 61)
     assert shutdown.timed_out
-    assert not shutdown.begin_timeout(now + 62)
+    assert not shutdown.note_timeout(now + 62)
 
 
-def test_a_run_that_was_asked_to_end_before_has_not_timed_out(shutdown):
+def test_a_run_that_was_stopped_before_does_not_time_out(shutdown):
     now = time.monotonic()
-    shutdown.escalation.ask(signal.SIGINT, now)
-    assert not shutdown.begin_timeout(now + 61)
+    shutdown.escalation.request(signal.SIGINT, now)
+    assert not shutdown.note_timeout(now + 61)
     assert not shutdown.timed_out
 
 
-def test_rungs_are_taken_when_they_are_due(shutdown):
-    assert shutdown.escalation.ask(signal.SIGTERM, 0.0) is signal.SIGTERM
-    assert shutdown.take_due_rung(GRACE_S - 1) is None
-    assert shutdown.take_due_rung(GRACE_S) is signal.SIGKILL
-    assert shutdown.take_due_rung(GRACE_S * 9) is None
+def test_signals_are_due_after_the_grace_period(shutdown):
+    assert shutdown.escalation.request(signal.SIGTERM, 0.0) is signal.SIGTERM
+    assert shutdown.take_due_signal(GRACE_S - 1) is None
+    assert shutdown.take_due_signal(GRACE_S) is signal.SIGKILL
+    assert shutdown.take_due_signal(GRACE_S * 9) is None
 
 
 @pytest.mark.parametrize(
-    ("requests", "given_up"),
+    ("requests", "output_abandoned"),
     [
         ([(0.0, False)], False),
         ([(0.0, True)], True),
@@ -47,39 +47,39 @@ def test_rungs_are_taken_when_they_are_due(shutdown):
         ([(0.0, False), (9.0, True)], True),
     ],
 )
-def test_a_request_that_finds_nothing_left_gives_up_the_output(shutdown, requests, given_up):
-    """Unless it is the same request again: some signal a child, then its group."""
+def test_a_request_with_no_process_left_abandons_output(shutdown, requests, output_abandoned):
+    """Two signals within a short time are one request: some programs signal a child, then its group."""
     for now, idle in requests:
         shutdown.note_request(now, idle=idle)
-    assert shutdown.given_up is given_up
+    assert shutdown.output_abandoned is output_abandoned
 
 
-def test_only_a_reader_that_takes_nothing_is_given_up(shutdown):
-    shutdown.watch_reader(0, 0.0)
-    shutdown.watch_reader(0, 99.0)
-    assert not shutdown.given_up, "nobody has asked the run to end"
+def test_output_is_abandoned_only_if_the_reader_reads_nothing(shutdown):
+    shutdown.check_reader(0, 0.0)
+    shutdown.check_reader(0, 99.0)
+    assert not shutdown.output_abandoned, "no request to stop"
     shutdown.note_request(100.0, idle=False)
-    shutdown.watch_reader(10, 100.0)
-    shutdown.watch_reader(20, 100.0 + GRACE_S)  # it has taken some
-    shutdown.watch_reader(20, 100.0 + GRACE_S + 1)
-    assert not shutdown.given_up
-    shutdown.watch_reader(20, 100.0 + GRACE_S * 2)
-    assert shutdown.given_up
+    shutdown.check_reader(10, 100.0)
+    shutdown.check_reader(20, 100.0 + GRACE_S)  # it has read some bytes
+    shutdown.check_reader(20, 100.0 + GRACE_S + 1)
+    assert not shutdown.output_abandoned
+    shutdown.check_reader(20, 100.0 + GRACE_S * 2)
+    assert shutdown.output_abandoned
 
 
-def test_a_reader_has_some_time_however_short_the_grace_is():
+def test_a_reader_has_a_minimum_time():
     shutdown = Shutdown(0.0, None)
     shutdown.note_request(0.0, idle=False)
-    shutdown.watch_reader(0, 0.0)
-    shutdown.watch_reader(0, LEAST_PATIENCE_S / 2)
-    assert not shutdown.given_up
-    assert LEAST_PATIENCE_S in shutdown.deadlines
+    shutdown.check_reader(0, 0.0)
+    shutdown.check_reader(0, MIN_READER_TIMEOUT_S / 2)
+    assert not shutdown.output_abandoned
+    assert MIN_READER_TIMEOUT_S in shutdown.deadlines
 
 
-def test_the_first_reason_stays(shutdown):
+def test_the_first_error_and_signal_stay(shutdown):
     first = LaunchError("first")
     for error in (first, LaunchError("second")):
-        shutdown.fail(error)
-    shutdown.note_cut(signal.SIGINT)
-    shutdown.note_cut(signal.SIGTERM)
-    assert (shutdown.error, shutdown.cut_short) == (first, signal.SIGINT)
+        shutdown.note_error(error)
+    shutdown.note_start_interrupted(signal.SIGINT)
+    shutdown.note_start_interrupted(signal.SIGTERM)
+    assert (shutdown.error, shutdown.start_interrupted_by) == (first, signal.SIGINT)

@@ -22,14 +22,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def claims(tmp_path_factory, monkeypatch):
-    """A folder of claims for each test: what an earlier one left running is none of its business."""
-    folder = tmp_path_factory.mktemp("claims")
-    monkeypatch.setenv(RUNTIME_DIR, str(folder))
-    return folder
+    """A directory of claims for each test, so that runs left by earlier tests do not count."""
+    directory = tmp_path_factory.mktemp("claims")
+    monkeypatch.setenv(RUNTIME_DIR, str(directory))
+    return directory
 
 
 def clean_environment(**extra):
-    """The environment without anything that this test run, or a run around it, decided."""
+    """Return the environment without variables of this test run, or of a run around it."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -44,7 +44,7 @@ def clean_environment(**extra):
 
 @pytest.fixture
 def ompbind():
-    """Run ompbind to its end."""
+    """Run ompbind and wait until it exits."""
 
     def run(*args, env=None, before=(), **options):
         settings = {
@@ -61,7 +61,7 @@ def ompbind():
 
 @pytest.fixture
 def start():
-    """Start ompbind and leave it running; what is left of it is killed after the test."""
+    """Start ompbind and leave it running; if it still runs after the test, it is killed."""
     started = []
 
     def begin(*args, env=None, **options):
@@ -88,7 +88,7 @@ def start():
 
 
 def wait_until(holds, what, timeout_s=20.0):
-    """Wait until a condition holds; fail with `what` when it does not in time."""
+    """Wait until a condition holds; fail with the text `what` after the timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         result = holds()
@@ -99,12 +99,12 @@ def wait_until(holds, what, timeout_s=20.0):
 
 
 def state_of(pid):
-    """The state of a process as the kernel writes it, "T" for one that is stopped."""
+    """Return the state of a process as a letter, such as "T" for stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def is_alive(pid):
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -113,38 +113,38 @@ def is_alive(pid):
 
 
 def children_of(pid):
-    """The children of a process with one thread."""
+    """Return the children of a process with one thread."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
 
 
-def keeper_of(process):
-    """The process that is the parent of all ranks of a run, once there is one."""
-    return wait_until(lambda: children_of(process.pid), "the keeper")[0]
+def supervisor_of(process):
+    """Wait for the supervisor of a run, the parent of all ranks, and return its pid."""
+    return wait_until(lambda: children_of(process.pid), "the supervisor")[0]
 
 
 def ranks_of(process):
-    """The processes of the ranks of a run, as far as they have been started."""
-    return [pid for pid in children_of(keeper_of(process)) if is_alive(pid)]
+    """Return the pids of the ranks of a run that were started so far."""
+    return [pid for pid in children_of(supervisor_of(process)) if is_alive(pid)]
 
 
 def allowed_list(pid, task=None):
-    """The CPUs that a process, or one of its threads, may run on, as the kernel tells."""
+    """Return the affinity mask of a process, or of one of its threads, as kernel list text."""
     status = Path(f"/proc/{pid}/task/{task or pid}/status").read_text()
     return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list"))
 
 
 def two_cpus():
-    """The first two CPUs of this process, for tests that need two."""
+    """Return the first two allowed CPUs."""
     cpus = sorted(os.sched_getaffinity(0))
     assert len(cpus) >= 2, "these tests need two CPUs"
     return cpus[:2]
 
 
 def required(*names):
-    """The first of some programs; without any the test is skipped, or fails where CI promises them."""
+    """Return the first installed program of some; without any, the test is skipped, or fails in CI."""
     found = next((path for path in map(shutil.which, names) if path), None)
     if found is None and os.environ.get("OMPBIND_TEST_ALL"):
         raise AssertionError(f"CI must install {names[0]}")
@@ -154,10 +154,10 @@ def required(*names):
 
 
 def python_with_torch():
-    """A Python that has torch, this one or the system's; without any the test is skipped, or fails in CI."""
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    """Return a Python with torch, ours or the system's; without any, the test is skipped, or fails in CI."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     for path in (sys.executable, "/usr/bin/python3"):
-        if Path(path).exists() and subprocess.run([path, "-c", look], timeout=60).returncode == 0:
+        if Path(path).exists() and subprocess.run([path, "-c", code], timeout=60).returncode == 0:
             return path
     assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install torch"
     return pytest.skip("no Python here has torch")
@@ -169,12 +169,12 @@ __all__ = [
     "children_of",
     "clean_environment",
     "is_alive",
-    "keeper_of",
     "python_with_torch",
     "ranks_of",
     "required",
     "signal",
     "state_of",
+    "supervisor_of",
     "two_cpus",
     "wait_until",
 ]
@@ -182,7 +182,7 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    """A shared library that can be preloaded."""
+    """A shared library for --preload."""
     required("gcc")
     path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
     command = ["gcc", "-shared", "-o", str(path), "-x", "c", "-"]

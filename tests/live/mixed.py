@@ -1,7 +1,7 @@
-"""A Python program that imports libraries with threads of their own, in the order of its arguments.
+"""A Python program that imports and uses libraries with threads of their own, in the order of its arguments.
 
-After each import it has used the library, and tells what regions.c tells, in the same words: of plain
-threads, of children, and at last of all its tasks.
+After each library it writes the affinity masks of new threads and children, at the end of all its threads,
+as JSON lines with the keys that regions.c uses.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 import threading
 
 
-def tell(kind, thread, cpus, case):
+def write(kind, thread, cpus, case):
     line = {
         "rank": int(os.environ["OMPBIND_RANK"]),
         "case": case,
@@ -52,18 +52,18 @@ def run_in_thread(function):
     thread.join()
 
 
-def look(case):
-    tell("initial", 0, allowed(), case)
+def write_masks(case):
+    write("initial", 0, allowed(), case)
     for number in range(2):
-        run_in_thread(lambda number=number: tell("plain", number, allowed(), case))
+        run_in_thread(lambda number=number: write("plain", number, allowed(), case))
     show = ["grep", "Cpus_allowed_list", "/proc/self/status"]
     done = subprocess.run(show, capture_output=True, text=True, check=True)
-    tell("spawned", 0, done.stdout.split()[1], case)
+    write("spawned", 0, done.stdout.split()[1], case)
 
 
-look("start")
+write_masks("start")
 for last in sys.argv[1:]:
     use(last)
-    look(last)
+    write_masks(last)
 for number, task in enumerate(os.listdir("/proc/self/task")):
-    tell("task", number, allowed(f"self/task/{task}"), "end")
+    write("task", number, allowed(f"self/task/{task}"), "end")

@@ -1,6 +1,6 @@
-"""Run a command under a seccomp filter that answers one system call with an error, as containers do.
+"""Run a command under a seccomp filter that makes a system call fail, as in containers.
 
-`python sandboxed.py ERRNO NUMBER[=MODE] -- COMMAND…`: with MODE only where the first argument is that.
+`python sandboxed.py ERRNO NUMBER[=MODE] -- COMMAND…`: with MODE only calls with this first argument fail.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ def instruction(code, value, if_true=0, if_false=0):
 
 
 def make_filter(error, number, mode):
-    """Instructions that compare the number, and the first argument if there is a mode, and answer."""
+    """Return BPF instructions that compare the number, and with a mode the first argument."""
     program = [instruction(LOAD, 0), instruction(EQUAL, number, 0, 1 if mode is None else 3)]
     if mode is not None:
         program += [instruction(LOAD, 16), instruction(EQUAL, mode, 0, 1)]
@@ -34,8 +34,8 @@ def main():
     libc = ctypes.CDLL(None, use_errno=True)
     word = ctypes.c_ulong
     for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, FILTER, header, 0, 0)):
-        if libc.prctl(*(one if isinstance(one, bytes) else word(one) for one in arguments)):
-            sys.exit(f"no filter can be set here: {os.strerror(ctypes.get_errno())}")
+        if libc.prctl(*(value if isinstance(value, bytes) else word(value) for value in arguments)):
+            sys.exit(f"cannot install a seccomp filter: {os.strerror(ctypes.get_errno())}")
     os.execvp(command[0], command)
 
 

@@ -1,4 +1,4 @@
-"""A server as people write them: a thread for each request, and numpy's own threads behind it."""
+"""A typical Python server: a thread per connection, and numpy's own threads."""
 
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +9,7 @@ MATRIX = np.random.default_rng(0).random((400, 400))
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Multiplies a matrix for every request, and says which rank did it."""
+    """Multiplies a matrix for every request; answers with the rank and the trace."""
 
     protocol_version = "HTTP/1.1"
 
@@ -21,7 +21,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args):
-        """Keep quiet."""
+        """Write no log."""
 
 
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()

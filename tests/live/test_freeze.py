@@ -1,6 +1,6 @@
-"""`--freeze-threads`: what Pythons of a rank do of it, with a torch made of a few lines and with a real one.
+"""`--freeze-threads` in the Pythons of a rank, with a torch of a few lines and with the real torch.
 
-Pythons are started with and without the folder in PYTHONPATH; there must be no other difference.
+Pythons are started with and without the directory of the shim in PYTHONPATH; nothing else may differ.
 """
 
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.conftest import OMPBIND, clean_environment, python_with_torch
 
-FOLDER = str(Path(__file__).parents[2] / "ompbind" / "shims")
+SHIMS = str(Path(__file__).parents[2] / "ompbind" / "shims")
 
 TORCH = {
     "torch/__init__.py": "from torch._C import *\n",
@@ -39,24 +39,28 @@ seen = (list(sys.path), __file__, __name__)
 """An ordinary sitecustomize."""
 
 
-def write(folder, files):
+def write(directory, files):
     for name, text in files.items():
-        path = folder / name
+        path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return str(folder)
+    return str(directory)
 
 
 @pytest.fixture
 def site(tmp_path):
-    """A folder of PYTHONPATH with torch in it."""
+    """A directory for PYTHONPATH that contains torch."""
     return write(tmp_path / "site", TORCH)
 
 
 def python(*args, path=(), frozen=True, env=None):
-    """Run a Python with folders in PYTHONPATH."""
-    folders = [FOLDER, *path] if frozen else list(path)
-    base = {**clean_environment(), **({"PYTHONPATH": ":".join(folders)} if folders else {}), **(env or {})}
+    """Run a Python with directories in PYTHONPATH."""
+    directories = [SHIMS, *path] if frozen else list(path)
+    base = {
+        **clean_environment(),
+        **({"PYTHONPATH": ":".join(directories)} if directories else {}),
+        **(env or {}),
+    }
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=base, timeout=60)
 
 
@@ -66,7 +70,7 @@ def work():
     import torch
     torch.set_num_threads(8)
 threads = [threading.Thread(target=work) for _ in range(4)]
-[one.start() for one in threads]; [one.join() for one in threads]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
 """
 LAZY = """
 import importlib.util, sys
@@ -97,18 +101,18 @@ torch.set_num_threads(8)
         (LAZY, "<module> in"),
     ],
 )
-def test_a_change_of_threads_is_a_warning_and_nothing_else(site, code, who):
+def test_a_change_of_the_thread_count_is_only_a_warning(site, code, who):
     done = python("-c", code + "\nimport torch; print(torch.get_num_threads())", path=[site])
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
     first, second = done.stderr.splitlines()
-    assert first == "ompbind: warning: torch.set_num_threads(8) changes nothing: 2 stays"
+    assert first == "ompbind: warning: torch.set_num_threads(8) is ignored: thread count stays 2"
     assert second.startswith(f"  {who}")
     assert second.endswith("(--freeze-threads)")
     done = python("-c", code + "\nimport torch; print(torch.get_num_threads())", path=[site], frozen=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "8\n", "")
 
 
-def test_each_function_is_told_of_once_in_each_process(site):
+def test_each_function_is_warned_of_once_per_process(site):
     code = """
 import os, subprocess, sys, torch
 for count in (8, 9):
@@ -131,26 +135,26 @@ subprocess.run([sys.executable, "-c", "import torch; torch.set_num_threads(6)"])
     assert done.stderr.count("\n  rank 5, <module> in <string>, line") == 4
 
 
-def test_what_changes_nothing_anyway_is_not_told(site):
+def test_setting_the_same_number_is_no_warning(site):
     done = python("-c", "import torch; torch.set_num_threads(2)", path=[site])
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nobody_has_to_read_the_warning(site):
+def test_standard_error_may_be_unusable(site):
     code = "import sys, torch\nsys.stderr = {}\ntorch.set_num_threads(8); print(torch.get_num_threads())"
     for stream in ("None", "open('/dev/full', 'w')", "type('Closed', (), {})()"):
         assert python("-c", code.format(stream), path=[site]).stdout == "2\n"
 
 
 @pytest.mark.parametrize("before", ["", "import importlib, torch; importlib.reload(torch); "])
-def test_calls_of_torch_itself_go_through(site, before):
+def test_calls_by_torch_itself_have_their_effect(site, before):
     code = f"{before}import torch.loader as loader; loader.work(); print(loader.torch.get_num_threads())"
     done = python("-c", code, path=[site])
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 @pytest.mark.parametrize("args", ["", "'2'", "True", "0", "-1", "1.5", "1, 2", "number=2", "None"])
-def test_what_torch_refuses_it_refuses_itself(site, args):
+def test_torch_rejects_wrong_arguments_as_before(site, args):
     code = f"""
 import torch
 try: torch.set_num_threads({args})
@@ -161,19 +165,19 @@ except Exception as error: print(type(error), error)
     assert done.stderr == plain.stderr == ""
 
 
-def test_functions_are_what_they_were_for_whoever_looks(site):
+def test_functions_look_as_before(site):
     code = """
 import inspect, pickle, torch
-for one in (torch.set_num_threads, torch.set_num_interop_threads):
-    assert pickle.loads(pickle.dumps(one)) is one
-    assert getattr(torch._C, one.__name__) is one
-    print(one.__name__, one.__qualname__, one.__module__, one.__doc__, inspect.signature(one))
+for f in (torch.set_num_threads, torch.set_num_interop_threads):
+    assert pickle.loads(pickle.dumps(f)) is f
+    assert getattr(torch._C, f.__name__) is f
+    print(f.__name__, f.__qualname__, f.__module__, f.__doc__, inspect.signature(f))
 print(type(torch.__loader__), vars(torch.__loader__), torch.__loader__ is torch.__spec__.loader)
 """
     assert python("-c", code, path=[site]).stdout == python("-c", code, path=[site], frozen=False).stdout
 
 
-LOOK = """
+SHOW_MODULES = """
 import os, sys
 print(sys.path, sorted(sys.path_importer_cache))
 print(sorted(set(sys.modules)))
@@ -205,37 +209,37 @@ except Exception as error:
     ids=lambda files: "+".join(files) or "none",
 )
 @pytest.mark.parametrize("flags", [[], ["-s"], ["-B"]], ids=lambda flags: "".join(flags) or "plain")
-def test_customizing_goes_on_as_without_it(tmp_path, files, flags):
+def test_other_customizing_modules_run_as_without_it(tmp_path, files, flags):
     path = write(tmp_path / "site", files) if files else str(tmp_path)
-    done, plain = (python(*flags, "-c", LOOK, path=[path], frozen=frozen) for frozen in (True, False))
+    done, plain = (python(*flags, "-c", SHOW_MODULES, path=[path], frozen=frozen) for frozen in (True, False))
     assert (done.stdout, done.stderr, done.returncode) == (plain.stdout, plain.stderr, plain.returncode)
     assert done.stdout
 
 
-def test_whoever_exits_while_customizing_exits(tmp_path):
+def test_a_customizing_module_may_exit(tmp_path):
     path = write(tmp_path / "site", {"sitecustomize.py": "raise SystemExit(7)"})
     codes = [python("-c", "", path=[path], frozen=frozen).returncode for frozen in (True, False)]
     assert codes[0] == codes[1] != 0
 
 
-def test_torch_may_be_there_before_the_program(site):
+def test_sitecustomize_may_import_torch(site):
     code = "import torch; torch.set_num_threads(8); print(torch.get_num_threads())"
     write(Path(site), {"sitecustomize.py": "import torch\nassert torch.get_num_threads() == 2"})
     done = python("-c", code, path=[site])
-    assert (done.stdout, done.stderr.count("changes nothing")) == ("2\n", 1)
+    assert (done.stdout, done.stderr.count("is ignored")) == ("2\n", 1)
 
 
-def test_torch_may_be_there_before_customizing(site):
-    """As where a .pth file imports it."""
+def test_torch_may_be_imported_before_sitecustomize(site):
+    """As a .pth file can do."""
     code = f"""
 import sys
-sys.path[:0] = {[FOLDER, site]!r}
+sys.path[:0] = {[SHIMS, site]!r}
 import torch, site
 site.main()
 torch.set_num_threads(8); print(torch.get_num_threads())
 """
     done = python("-S", "-c", code, frozen=False)
-    assert (done.stdout, done.stderr.count("changes nothing")) == ("2\n", 1)
+    assert (done.stdout, done.stderr.count("is ignored")) == ("2\n", 1)
 
 
 SHARED_LOADER = """
@@ -266,11 +270,11 @@ print(torchlight.get_num_threads(), torch.get_num_threads(), vars(Finder.loader)
 def test_a_loader_of_several_modules_freezes_torch_alone(site):
     write(Path(site), {"torchlight.py": TORCH["torch/_C.py"]})
     done = python("-c", SHARED_LOADER, path=[site])
-    assert (done.stdout, done.stderr.count("changes nothing")) == ("8 2 {}\n", 1), done.stderr
+    assert (done.stdout, done.stderr.count("is ignored")) == ("8 2 {}\n", 1), done.stderr
 
 
-def test_two_installations_tell_once(site, tmp_path):
-    text = (Path(FOLDER) / "sitecustomize.py").read_text()
+def test_two_installations_warn_once(site, tmp_path):
+    text = (Path(SHIMS) / "sitecustomize.py").read_text()
     other = write(tmp_path / "other", {"sitecustomize.py": text})
     code = """
 import sys, torch.loader
@@ -278,7 +282,7 @@ torch.set_num_threads(8); print(torch.get_num_threads(), sys.path[1])
 torch.loader.work(); print(torch.get_num_threads())
 """
     done = python("-c", code, path=[other, site])
-    assert (done.stdout, done.stderr.count("changes nothing")) == (f"2 {site}\n1\n", 1)
+    assert (done.stdout, done.stderr.count("is ignored")) == (f"2 {site}\n1\n", 1)
 
 
 @pytest.mark.parametrize(
@@ -289,24 +293,24 @@ torch.loader.work(); print(torch.get_num_threads())
         "sys.meta_path[:] = sys.meta_path[-1:]; import torch",
     ],
 )
-def test_a_missing_torch_is_missing(code):
+def test_a_missing_torch_is_the_usual_error(code):
     code = "import sys; from importlib.util import find_spec as look; sys.path.clear()\n" + code
     done, plain = (python("-c", code, frozen=frozen) for frozen in (True, False))
     assert done.stderr == plain.stderr
     assert "No module named 'torch'" in done.stderr
 
 
-def test_a_module_that_is_not_torch_is_left_alone(tmp_path):
+def test_other_modules_are_not_changed(tmp_path):
     path = write(tmp_path / "site", {"torch.py": "light = 'on'", "torchlight.py": TORCH["torch/_C.py"]})
     code = "import torch, torchlight as t; t.set_num_threads(8); print(torch.light, t.get_num_threads())"
     assert python("-c", code, path=[path]).stdout == "on 8\n"
 
 
-@pytest.mark.parametrize(("flag", "says"), [("-I", "no"), ("-E", "no"), ("-S", "no"), ("-s", "yes")])
-def test_isolated_pythons_do_not_hear_of_it(site, flag, says):
+@pytest.mark.parametrize(("flag", "is_warned"), [("-I", False), ("-E", False), ("-S", False), ("-s", True)])
+def test_isolated_pythons_are_not_frozen(site, flag, is_warned):
     code = f"import sys; sys.path.insert(0, {site!r}); import torch; torch.set_num_threads(8)"
     done = python(flag, "-c", code)
-    assert ("changes nothing" in done.stderr) == (says == "yes"), done.stderr
+    assert ("is ignored" in done.stderr) == is_warned, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -315,19 +319,19 @@ def test_isolated_pythons_do_not_hear_of_it(site, flag, says):
         ([], None, []),
         ([], "/a:/b", ["/a", "/b"]),
         (["--env", "PYTHONPATH=/c{rank}"], "/a", ["/c0"]),
-        ([], f"/a:{FOLDER}", ["/a"]),
+        ([], f"/a:{SHIMS}", ["/a"]),
         ([], "", []),
     ],
 )
 @pytest.mark.parametrize("verb", ["run", "exec"])
-def test_ranks_find_the_folder_before_theirs(ompbind, verb, given, before, seen):
+def test_the_directory_is_first_in_pythonpath_of_ranks(ompbind, verb, given, before, seen):
     env = {} if before is None else {"PYTHONPATH": before}
     args = [verb, *given, "--freeze-threads", "--", "sh", "-c", 'echo "$PYTHONPATH"']
     done = ompbind(*args, env=env)
-    assert (done.returncode, done.stdout, done.stderr) == (0, ":".join([FOLDER, *seen]) + "\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, ":".join([SHIMS, *seen]) + "\n", "")
 
 
-def test_a_rank_and_what_it_starts_are_frozen(ompbind, site):
+def test_a_rank_and_its_children_are_frozen(ompbind, site):
     code = "import torch; torch.set_num_threads(8); print(torch.get_num_threads())"
     both = f'"{sys.executable}" -c "{code}"; env -u OMPBIND_RANK "{sys.executable}" -c "{code}"'
     done = ompbind("run", "--freeze-threads", "--", "sh", "-c", both, env={"PYTHONPATH": site})
@@ -338,20 +342,20 @@ def test_a_rank_and_what_it_starts_are_frozen(ompbind, site):
     ]
 
 
-def test_a_command_that_is_not_python_does_not_notice(ompbind):
+def test_other_commands_are_not_affected(ompbind):
     done = ompbind("run", "-n", "2", "--freeze-threads", "--", "true")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_folder_that_no_list_of_folders_can_name_is_refused(tmp_path):
+def test_a_directory_with_a_colon_is_an_error(tmp_path):
     parent = tmp_path / "a:b"
     parent.mkdir()
-    (parent / "ompbind").symlink_to(Path(FOLDER).parent)
+    (parent / "ompbind").symlink_to(Path(SHIMS).parent)
     code = f"import sys; sys.path.insert(0, {str(parent)!r}); from ompbind.__main__ import start; start()"
     args = [sys.executable, "-c", code, "run", "--freeze-threads", "--", "true"]
     done = subprocess.run(args, capture_output=True, text=True, env=clean_environment(), timeout=60)
     assert done.returncode == 125
-    assert "PYTHONPATH cannot name" in done.stderr
+    assert "PYTHONPATH cannot contain" in done.stderr
 
 
 WORKERS = """
@@ -372,7 +376,7 @@ if __name__ == "__main__":
     assert "set_num_threads(int)" in torch.set_num_threads.__doc__
     for how in ("fork", "spawn"):
         loader = DataLoader(Counts(), num_workers=1, multiprocessing_context=how, worker_init_fn=begin)
-        print(how, [int(count) for one in loader for count in one])
+        print(how, [int(count) for batch in loader for count in batch])
     if hasattr(torch, "compile") and sys.version_info < (3, 14):
         def double(x):
             torch.set_num_threads(9)
@@ -383,7 +387,7 @@ if __name__ == "__main__":
 """
 
 
-def test_real_torch_keeps_its_threads_and_one_for_each_worker(tmp_path):
+def test_real_torch_keeps_its_threads_and_workers_have_one(tmp_path):
     program = Path(write(tmp_path, {"program.py": WORKERS})) / "program.py"
     args = [
         OMPBIND,
@@ -400,11 +404,11 @@ def test_real_torch_keeps_its_threads_and_one_for_each_worker(tmp_path):
     ]
     done = subprocess.run(args, capture_output=True, text=True, env=clean_environment(), timeout=300)
     assert (done.returncode, done.stdout) == (0, "fork [1, 1]\nspawn [1, 1]\n2\n"), done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("ompbind: warning: torch")]
-    assert told == [
-        "ompbind: warning: torch.set_num_threads(8) changes nothing: 2 stays",
-        told[1],
-        "ompbind: warning: torch.set_num_threads(5) changes nothing: 1 stays",
-        "ompbind: warning: torch.set_num_threads(5) changes nothing: 1 stays",
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("ompbind: warning: torch")]
+    assert warnings == [
+        "ompbind: warning: torch.set_num_threads(8) is ignored: thread count stays 2",
+        warnings[1],
+        "ompbind: warning: torch.set_num_threads(5) is ignored: thread count stays 1",
+        "ompbind: warning: torch.set_num_threads(5) is ignored: thread count stays 1",
     ]
-    assert "set_num_interop_threads(8)" in told[1]
+    assert "set_num_interop_threads(8)" in warnings[1]

@@ -1,7 +1,7 @@
-"""Kills and signals at any moment: nothing of any rank is left, and no code tells of a success that was none.
+"""Kills and signals at any moment: no process of any rank is left, and the exit code is never a false 0.
 
-Moments are spread evenly from the start of ompbind to some time after all ranks run; how long that takes is
-measured first. OMPBIND_FAULT_ROUNDS=10 hits upon ten times as many.
+The moments are spread evenly from the start of ompbind to some time after all ranks run; how long that takes
+is measured first. OMPBIND_FAULT_ROUNDS=10 tests ten times as many moments.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.live.conftest import children_of, is_alive, keeper_of, state_of, wait_until
+from tests.live.conftest import children_of, is_alive, state_of, supervisor_of, wait_until
 from tests.live.scenes import PYTHON, Scene
 from tests.long import rounds
 
@@ -25,9 +25,9 @@ BARE = "exec sleep 300"
 
 @pytest.fixture
 def scene(tmp_path):
-    one = Scene(tmp_path)
-    yield one
-    one.close()
+    new = Scene(tmp_path)
+    yield new
+    new.close()
 
 
 def options(ranks):
@@ -39,10 +39,10 @@ def begin(scene, ranks, script, more=(), **extra):
 
 
 def measure(scene, ranks):
-    """Seconds from the start of ompbind until all ranks run."""
+    """Return the seconds from the start of ompbind until all ranks run."""
     begun = time.monotonic()
     process = begin(scene, ranks, "exec sleep 300")
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
     wait_until(lambda: len(children_of(supervisor)) >= ranks, "all ranks started")
     took = time.monotonic() - begun
     process.kill()
@@ -52,7 +52,7 @@ def measure(scene, ranks):
 
 
 def moments(scene, ranks, times):
-    """Seconds after the start at which to strike, from none to half as long again as all takes to start."""
+    """Return seconds after the start at which to send a signal: from 0 to 1.5 times the time to start."""
     longest = measure(scene, ranks) * 1.5 + 0.03
     return [longest * step / times for step in range(times)]
 
@@ -62,9 +62,9 @@ def sleep_from(begun, moment_s):
 
 
 def finish(process):
-    """Close the files of a process that has ended or will at once; returns its code and what was said."""
-    _, said = process.communicate(timeout=20)
-    return process.returncode, said
+    """Wait for a process that is about to exit; returns its exit code and its messages."""
+    _, messages = process.communicate(timeout=20)
+    return process.returncode, messages
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def finish(process):
     [(1, FAMILY, 60), (1, BARE, 60), (2, BARE, 40), (8, FAMILY, 30), (64, FAMILY, 6), (64, BARE, 8)],
     ids=["1 family", "1", "2", "8 families", "64 families", "64"],
 )
-def test_front_killed(scene, ranks, script, times):
+def test_foreground_killed(scene, ranks, script, times):
     for moment in moments(scene, ranks, rounds(times)):
         begun = time.monotonic()
         process = begin(scene, ranks, script, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -87,61 +87,61 @@ def test_front_killed(scene, ranks, script, times):
     [(1, FAMILY, 12), (2, BARE, 12), (8, FAMILY, 6), (64, BARE, 4)],
     ids=["1 family", "2", "8 families", "64"],
 )
-def test_keeper_killed(scene, ranks, script, times):
+def test_supervisor_killed(scene, ranks, script, times):
     longest = measure(scene, ranks) + 0.02
     for step in range(rounds(times)):
         moment = longest * step / rounds(times)
         process = begin(scene, ranks, script)
-        supervisor = wait_for_keeper(process)
+        supervisor = wait_for_supervisor(process)
         begun = time.monotonic()
         sleep_from(begun, moment)
         os.kill(supervisor, signal.SIGKILL)
-        code, said, _ = scene.end(process)
-        assert code == 125, said
-        assert f"process {supervisor}, which held the ranks, was ended by SIGKILL" in said
+        code, messages, _ = scene.end(process)
+        assert code == 125, messages
+        assert f"the supervisor (pid {supervisor}) was killed by SIGKILL" in messages
 
 
-def wait_for_keeper(process):
-    """The keeper as soon as it is there: its first moments count here, so nobody sleeps meanwhile."""
+def wait_for_supervisor(process):
+    """Return the supervisor as soon as it exists, without sleeping: its first moments are tested."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if children := children_of(process.pid):
             return children[0]
-    raise AssertionError("no keeper in 20 s")
+    raise AssertionError("no supervisor in 20 s")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_front_asked_to_end_when_it_has_not_heard_yet_that_its_keeper_was_killed(scene, number):
+def test_a_signal_to_the_foreground_before_it_notices_that_the_supervisor_was_killed(scene, number):
     process = begin(scene, 2, FAMILY)
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
     wait_until(lambda: len(children_of(supervisor)) >= 2, "all ranks started")
     process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: state_of(process.pid) == "T", "the front stopped")
+    wait_until(lambda: state_of(process.pid) == "T", "the foreground process stopped")
     os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: not is_alive(supervisor), "the keeper ended")
+    wait_until(lambda: not is_alive(supervisor), "the supervisor exited")
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
-    code, said, _ = scene.end(process)
-    assert code == 125, said
-    scene.check_gone(f"SIGKILL of the keeper and {number.name}")
+    code, messages, _ = scene.end(process)
+    assert code == 125, messages
+    scene.check_gone(f"SIGKILL of the supervisor and {number.name}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_front_asked_to_end_while_it_kills_what_a_killed_keeper_left(scene, number):
+def test_a_signal_to_the_foreground_while_it_kills_the_ranks_of_a_killed_supervisor(scene, number):
     for step in range(rounds(6)):
         process = begin(scene, 32, FAMILY)
-        supervisor = keeper_of(process)
+        supervisor = supervisor_of(process)
         wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) >= 32, "all ranks started")
         os.kill(supervisor, signal.SIGKILL)
         time.sleep(step * 0.001)
         process.send_signal(number)
-        code, said, _ = scene.end(process)
-        assert code == 125, said
-        scene.check_gone(f"SIGKILL of the keeper and {number.name}")
+        code, messages, _ = scene.end(process)
+        assert code == 125, messages
+        scene.check_gone(f"SIGKILL of the supervisor and {number.name}")
 
 
 OURS = re.compile(r"""File "[^"]*/ompbind/([a-z]+/)*[a-z]\w*[.]py\"""")
-"""What a traceback has in it that comes from ompbind or what it imports, not from how Python gets there."""
+"""A line of a traceback from a module of ompbind, not from the start of Python before its import."""
 
 CODES = {
     signal.SIGTERM: (143, -15),
@@ -152,31 +152,31 @@ CODES = {
 
 
 def check_signalled(number, process):
-    """The run ends by a signal that it gets, and at once.
+    """Check that a signal ends the run at once.
 
-    Until ompbind runs, it is Python that deals with an interrupt: it fails with code 1, or loses it.
+    Before ompbind runs, Python handles an interrupt: it exits with code 1, or loses the interrupt.
     """
     try:
         code = process.wait(8)
     except subprocess.TimeoutExpired:
         process.terminate()
-        _, said = finish(process)
+        _, messages = finish(process)
         assert number == signal.SIGINT
-        assert "KeyboardInterrupt" in said, f"{number.name} was lost: {said}"
-        assert not OURS.search(said), said
+        assert "KeyboardInterrupt" in messages, f"{number.name} was lost: {messages}"
+        assert not OURS.search(messages), messages
         return
-    _, said = finish(process)
-    if number == signal.SIGINT and "Fatal Python error" in said:
-        assert code == 1, said
+    _, messages = finish(process)
+    if number == signal.SIGINT and "Fatal Python error" in messages:
+        assert code == 1, messages
         return
-    assert not OURS.search(said), said
-    assert code in CODES[number], (code, said)
+    assert not OURS.search(messages), messages
+    assert code in CODES[number], (code, messages)
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 @pytest.mark.parametrize(("ranks", "times"), [(1, 20), (8, 6)])
 def test_signals_during_the_start(scene, number, ranks, times):
-    """The code is that of the signal: ranks that were not started are no success."""
+    """The exit code is that of the signal, even if no rank was started."""
     for moment in moments(scene, ranks, rounds(times)):
         begun = time.monotonic()
         process = begin(scene, ranks, BARE)
@@ -188,7 +188,7 @@ def test_signals_during_the_start(scene, number, ranks, times):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_to_all_of_a_group_during_the_start(scene, number):
-    """As a terminal does it, and `timeout`."""
+    """As a terminal and `timeout` send them."""
     for moment in moments(scene, 2, rounds(12)):
         begun = time.monotonic()
         process = begin(scene, 2, BARE, process_group=0)
@@ -199,7 +199,7 @@ def test_signals_to_all_of_a_group_during_the_start(scene, number):
 
 
 def test_signals_around_the_end(scene):
-    """A run that is about to end on its own ends well or by the signal, and whole either way."""
+    """A run that is about to finish succeeds or is stopped by the signal; no process is left either way."""
     begun = time.monotonic()
     scene.run("-n", "2", *scene.command("true"))
     longest = (time.monotonic() - begun) * 1.2
@@ -208,12 +208,12 @@ def test_signals_around_the_end(scene):
         process = scene.begin("-n", "2", *scene.command("true"))
         time.sleep(longest * step / times)
         process.terminate()
-        code, said, _ = scene.end(process)
-        assert code in (0, 143, -15), said
+        code, messages, _ = scene.end(process)
+        assert code in (0, 143, -15), messages
 
 
-def test_front_stopped_for_a_moment(scene):
-    """Whatever changes while it stands still, it goes on."""
+def test_foreground_stopped_for_a_moment(scene):
+    """It handles all events that came while it was stopped."""
     for moment in moments(scene, 2, rounds(8)):
         begun = time.monotonic()
         process = scene.begin(*options(2), *scene.command("sh", "-c", "sleep 0.05; exit 3"))
@@ -224,8 +224,8 @@ def test_front_stopped_for_a_moment(scene):
         assert scene.end(process)[0] == 3
 
 
-def test_front_killed_while_it_stops_deaf_ranks(scene):
-    """The grace is nobody's any more."""
+def test_foreground_killed_while_ranks_that_ignore_sigterm_are_stopped(scene):
+    """Ranks are killed at once, without a grace period."""
     script = "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done"
     process = begin(scene, 2, script)
     scene.wait_for("0", "1")
@@ -233,10 +233,10 @@ def test_front_killed_while_it_stops_deaf_ranks(scene):
     time.sleep(0.1)
     process.kill()
     process.wait()
-    scene.check_gone("SIGKILL during the ladder")
+    scene.check_gone("SIGKILL during the escalation")
 
 
-def test_front_killed_while_stopped_ranks_and_daemons_are_there(scene):
+def test_foreground_killed_with_stopped_ranks_and_daemons(scene):
     script = "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$"
     process = begin(scene, 4, script)
     scene.wait_for(*"0123")
@@ -245,7 +245,7 @@ def test_front_killed_while_stopped_ranks_and_daemons_are_there(scene):
     scene.check_gone("SIGKILL of ompbind with all ranks stopped")
 
 
-def test_front_killed_with_daemons_of_clean_environments(scene):
+def test_foreground_killed_with_daemons_that_cleared_their_environment(scene):
     script = "env -i setsid sh -c 'touch $1/$2; sleep 300; :' $0 $1 $RANK & sleep 300"
     process = begin(scene, 4, script)
     scene.wait_for(*"0123")
@@ -254,27 +254,27 @@ def test_front_killed_with_daemons_of_clean_environments(scene):
     scene.check_gone("SIGKILL of ompbind")
 
 
-TALK = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
-"""A rank that writes without end and has a daemon."""
+WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
+"""A rank that writes all the time and has a daemon."""
 
 
-@pytest.mark.parametrize("victim", ["front", "keeper"])
+@pytest.mark.parametrize("victim", ["foreground", "supervisor"])
 @pytest.mark.parametrize("mode", [("--output", "tag"), ("--log-dir", "logs"), ("--output", "tag", "--pty")])
-def test_killed_while_output_goes_through_it(scene, victim, mode):
+def test_killed_while_it_forwards_output(scene, victim, mode):
     for step in range(rounds(2)):
         more = [word.replace("logs", f"{scene.folder}/logs{step}") for word in mode]
-        process = begin(scene, 2, TALK, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        supervisor = keeper_of(process)
+        process = begin(scene, 2, WRITES, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        supervisor = supervisor_of(process)
         wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) == 2, "all ranks started")
         time.sleep(0.02 * step)
-        os.kill(process.pid if victim == "front" else supervisor, signal.SIGKILL)
-        assert process.wait(5) == (-9 if victim == "front" else 125)
+        os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+        assert process.wait(5) == (-9 if victim == "foreground" else 125)
         scene.check_gone(f"SIGKILL of the {victim}")
 
 
 @pytest.fixture
 def full():
-    """A pipe that is full, and that nobody reads."""
+    """A full pipe that no process reads."""
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
     yield writer
@@ -287,12 +287,12 @@ MODES = pytest.mark.parametrize("mode", [(), ("--output", "tag")], ids=["inherit
 
 @MODES
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_readers_that_stand_still(scene, full, number, mode):
-    """Who does not read what ompbind says holds up that alone, until it is asked to end."""
+def test_readers_that_do_not_read(scene, full, number, mode):
+    """ompbind waits for a reader of its messages after all ranks have exited, until it gets a signal."""
     script = f"""setsid sleep 300 & touch "$1/$RANK"; [ $RANK = 0 ] && {BARE}
         while [ ! -e "$1/0" ]; do sleep 0.02; done; exit 3"""
     process = begin(scene, 2, script, mode, stdout=full, stderr=full)
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
     scene.wait_for("0", "1")
     wait_until(lambda: set(scene.find()) == {process.pid, supervisor}, "only ompbind is left")
     time.sleep(0.1)
@@ -308,18 +308,18 @@ def test_readers_that_stand_still(scene, full, number, mode):
     [((), signal.SIGTERM, 143), ((), signal.SIGINT, 130), (("--timeout", "0.3"), 0, 124)],
     ids=["SIGTERM", "SIGINT", "timeout"],
 )
-def test_one_request_to_end_is_enough_when_nobody_reads(scene, full, mode, options, number, code):
+def test_one_request_to_stop_is_enough_without_a_reader(scene, full, mode, options, number, code):
     options = (*mode, "--grace", "0.3", *options)
     process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}', options, stdout=full, stderr=full)
     scene.wait_for("0", "1")
     process.send_signal(number)
     assert process.wait(5) == code
-    scene.check_gone("a request to end, with a full pipe")
+    scene.check_gone("a request to stop, with a full pipe")
 
 
-@pytest.mark.parametrize("first", ["front", "keeper"])
-def test_front_killed_with_a_chain_of_daemons(scene, first):
-    """What is never there for long is caught also when one of both has been killed."""
+@pytest.mark.parametrize("first", ["foreground", "supervisor"])
+def test_killed_with_a_chain_of_daemons(scene, first):
+    """Daemons that fork and exit all the time are killed too after either process was killed."""
     script = """
 import os, sys, time
 over = time.monotonic() + 8
@@ -331,15 +331,15 @@ while time.monotonic() < over and not os.fork():
 os._exit(0)
 """
     process = scene.begin(*options(2), *scene.command(*PYTHON, script), stderr=subprocess.DEVNULL)
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
     scene.wait_for("0", "1")
-    os.kill(process.pid if first == "front" else supervisor, signal.SIGKILL)
-    assert process.wait(5) == (-9 if first == "front" else 125)
+    os.kill(process.pid if first == "foreground" else supervisor, signal.SIGKILL)
+    assert process.wait(5) == (-9 if first == "foreground" else 125)
     scene.check_gone(f"SIGKILL of the {first}")
 
 
-def test_a_run_in_a_run_ends_with_it(scene):
-    """Fronts and keepers inside ranks are descendants as all others are."""
+def test_a_run_within_a_run_is_killed_with_it(scene):
+    """The foreground process and supervisor of a run inside a rank are descendants as all others."""
     inner = 'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'
     process = begin(scene, 2, inner)
     scene.wait_for("0-0", "0-1", "1-0", "1-1")
@@ -348,9 +348,9 @@ def test_a_run_in_a_run_ends_with_it(scene):
     scene.check_gone("SIGKILL of the outer run")
 
 
-def test_keepers_have_a_name_that_no_killall_of_ompbind_means(scene):
+def test_killall_ompbind_does_not_match_the_supervisor(scene):
     process = begin(scene, 1, BARE)
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
     wait_until(lambda: is_alive(supervisor) and len(children_of(supervisor)) == 1, "the rank")
     for path in ("comm", "cmdline"):
         with open(f"/proc/{supervisor}/{path}", "rb") as file:

@@ -1,4 +1,4 @@
-"""`--memory`: what the kernel says of the memory of real ranks, also where a container forbids policies."""
+"""`--memory`: what the kernel reports for real ranks, also if a container forbids memory policies."""
 
 import errno
 import json
@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 import ompbind as package
-from ompbind.execution.mempolicy import having_policy, put_back, read_policy, settle_memory
+from ompbind.execution.mempolicy import (
+    read_policy,
+    replace_unsupported_policies,
+    restore_policy,
+    temporary_policy,
+)
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.numa_maps import parse_numa_maps
-from ompbind.procfs.reader import read_memory
-from tests.live.conftest import OMPBIND, keeper_of, ranks_of, required, two_cpus, wait_until
+from ompbind.procfs.reader import read_memory_map
+from tests.live.conftest import OMPBIND, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
     pytest.skip("this kernel knows no NUMA nodes", allow_module_level=True)
@@ -48,7 +53,7 @@ def test_the_memory_of_a_rank_has_its_policy(ompbind, verb, mode, expected):
     assert policy_of(done) == f"{expected}:{NUMBER}"
     memory = parse_numa_maps(done.stdout)
     assert memory.policies == (f"{expected}:{NUMBER}",)
-    assert [node for node, _ in memory.own_nodes] == [NUMBER]
+    assert [node for node, _ in memory.anonymous_nodes] == [NUMBER]
 
 
 @pytest.mark.parametrize("verb", ["run", "exec"])
@@ -60,13 +65,13 @@ def test_by_default_nothing_is_set(ompbind, verb):
 
 
 @SINGLE
-def test_the_variable_says_the_same(ompbind):
+def test_the_variable_sets_the_same_policy(ompbind):
     assert policy_of(ompbind("run", "--", *SHOW, env={"OMPBIND_MEMORY": "bind"})) == f"bind:{NUMBER}"
 
 
 @SINGLE
 @pytest.mark.parametrize("before", [None, "interleave"])
-def test_ompbind_itself_keeps_what_it_had(start, before):
+def test_ompbind_itself_keeps_its_policy(start, before):
     options = {}
     if before:
         required("numactl")
@@ -74,14 +79,14 @@ def test_ompbind_itself_keeps_what_it_had(start, before):
     process = start("run", "-n", "2", "--memory", "bind", "--", "sleep", "60", **options)
     wait_until(lambda: len(ranks_of(process)) == 2, "two ranks")
     own = f"{before}:{NUMBER}" if before else "default"
-    seen = [read_memory(pid).policy for pid in (process.pid, keeper_of(process), *ranks_of(process))]
+    seen = [read_memory_map(pid).policy for pid in (process.pid, supervisor_of(process), *ranks_of(process))]
     assert seen == [own, own, f"bind:{NUMBER}", f"bind:{NUMBER}"]
 
 
 def set_by_hand(mode):
-    from ompbind.execution.mempolicy import take_policy
+    from ompbind.execution.mempolicy import set_policy
 
-    take_policy(MemoryPolicy(mode=MemoryMode(mode), nodes=(NUMBER,), first=NUMBER))
+    set_policy(MemoryPolicy(mode=MemoryMode(mode), nodes=(NUMBER,), first=NUMBER))
 
 
 @SINGLE
@@ -100,7 +105,7 @@ def test_a_rank_with_the_terminal_has_its_policy_too(tmp_path):
 
 
 def filtered(error, call):
-    """What goes before a command so that a system call fails in it; skipped where no filter can be set."""
+    """Return the words before a command that make a system call fail; skip if no filter can be set."""
     before = (sys.executable, SANDBOX, str(error), call, "--")
     done = subprocess.run([*before, "true"], capture_output=True, text=True, timeout=60)
     if done.returncode and not os.environ.get("OMPBIND_TEST_ALL"):
@@ -114,13 +119,13 @@ def filtered(error, call):
     [(errno.EPERM, "Operation not permitted"), (errno.ENOSYS, "Function not implemented")],
 )
 @pytest.mark.parametrize("verb", ["run", "exec"])
-def test_where_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why):
+def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why):
     before = filtered(error, "238")
     done = ompbind(verb, "--memory", "bind", "--", *SHOW, before=before)
     said = " ".join(done.stderr.split())
     assert policy_of(done) == "default"
     assert said.count(f"forbidden here (set_mempolicy: {why})") == 1
-    assert "no --memory bind for rank" in said
+    assert "--memory bind will not be set for rank" in said
     assert "--cap-add SYS_NICE" in said
     strict = ompbind(verb, "--strict", "--memory", "bind", "--", "echo", "started", before=before)
     assert (strict.returncode, strict.stdout) == (125, "")
@@ -128,7 +133,7 @@ def test_where_policies_are_forbidden_ranks_start_without(ompbind, verb, error, 
 
 
 @FILTERED
-def test_the_report_tells_what_ranks_really_had(ompbind, tmp_path):
+def test_the_report_has_the_policy_that_was_really_set(ompbind, tmp_path):
     file = tmp_path / "run.json"
     options = ("--memory", "bind", "--report", str(file))
     ompbind("run", *options, "--", "true", before=filtered(errno.EPERM, "238"))
@@ -141,27 +146,27 @@ def test_the_report_tells_what_ranks_really_had(ompbind, tmp_path):
 
 @SINGLE
 @FILTERED
-def test_policies_that_cannot_be_read_are_set_nevertheless(ompbind):
+def test_policies_are_set_even_if_they_cannot_be_read(ompbind):
     before = filtered(errno.EPERM, "239")
     assert policy_of(ompbind("run", "--memory", "bind", "--", *SHOW, before=before)) == f"bind:{NUMBER}"
 
 
 NARROW = """
 import ompbind
-from ompbind.execution.mempolicy import settle_memory
+from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode, Request
 policy = MemoryPolicy(mode=MemoryMode.PREFERRED, nodes=({node}, {node} + 1), first={node})
 plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=MemoryMode.PREFERRED, strict={strict}))
 plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
-settled = settle_memory(plan)
-print(settled.placements[0].memory.kernel_text, *(note.code for note in settled.notes))
+adapted = replace_unsupported_policies(plan)
+print(adapted.placements[0].memory.kernel_text, *(note.code for note in adapted.notes))
 """
 
 
 @SINGLE
 @FILTERED
-def test_kernels_that_prefer_one_node_only_prefer_the_first():
+def test_kernels_that_prefer_one_node_only_get_the_first():
     before = filtered(errno.EINVAL, "238=5")
     for strict in (False, True):
         code = NARROW.format(node=NUMBER, strict=strict)
@@ -179,33 +184,33 @@ def test_kernels_that_prefer_one_node_only_prefer_the_first():
     ("nodes", "message"),
     [((NUMBER, NUMBER + 1), "the kernel gave only"), ((NUMBER + 1,), "no memory can be had of NUMA node")],
 )
-def test_less_than_asked_is_told_and_leaves_nothing_set(nodes, message):
+def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
     before = read_policy()
     plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
     policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, first=nodes[0])
     plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
-    settled = settle_memory(plan)
-    assert settled.placements[0].memory is None
-    assert message in settled.notes[0].text
-    assert "allowed here: NUMA node" in settled.notes[0].text
+    adapted = replace_unsupported_policies(plan)
+    assert adapted.placements[0].memory is None
+    assert message in adapted.notes[0].text
+    assert "allowed here: NUMA node" in adapted.notes[0].text
     assert read_policy() == before
     with pytest.raises(package.LaunchError, match=message):
-        settle_memory(plan.replace(request=plan.request.replace(strict=True)))
+        replace_unsupported_policies(plan.replace(request=plan.request.replace(strict=True)))
 
 
 @SINGLE
 @pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
-def test_whatever_policy_there_was_is_put_back(mode):
+def test_the_previous_policy_is_restored(mode):
     first = read_policy()
     outer = MemoryPolicy(mode=mode, nodes=(NUMBER,), first=NUMBER)
-    with having_policy(outer):
-        mine = read_policy()
-        assert mine.mode == outer.kernel_mode
-        with having_policy(outer.replace(mode=MemoryMode.BIND)):
+    with temporary_policy(outer):
+        outer_policy = read_policy()
+        assert outer_policy.mode == outer.kernel_mode
+        with temporary_policy(outer.replace(mode=MemoryMode.BIND)):
             assert read_policy().mode == 2
-        assert read_policy() == mine
+        assert read_policy() == outer_policy
     assert read_policy() == first
-    put_back(None)
+    restore_policy(None)
     assert read_policy().mode == 0
 
 
@@ -227,17 +232,17 @@ def test_workers_of_python_programs_have_the_policy():
 
 
 @SINGLE
-def test_workers_without_the_policy_are_warned_of():
+def test_workers_without_the_policy_are_warned_about():
     plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
     policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=(NUMBER + 1,), first=NUMBER + 1)
     plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),))
-    with pytest.warns(RuntimeWarning, match="no --memory bind for rank 0") as caught, package.placed(plan, 0):
+    with pytest.warns(RuntimeWarning, match="--memory bind will not be set for rank 0") as caught, package.placed(plan, 0):
         assert spawned_policy() == "default"
-    assert {Path(one.filename).name for one in caught} == {Path(__file__).name}
+    assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
 
 
 @SINGLE
-def test_a_thread_that_did_not_begin_it_cannot_give_the_policy_back():
+def test_another_thread_cannot_restore_the_policy():
     plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
     assert two_cpus()
     left = []
@@ -251,6 +256,6 @@ def test_a_thread_that_did_not_begin_it_cannot_give_the_policy_back():
     thread.start()
     thread.join()
     before = read_policy()
-    with pytest.warns(RuntimeWarning, match="keeps its memory policy, bind"):
+    with pytest.warns(RuntimeWarning, match="keeps policy bind"):
         left[0].__exit__(None, None, None)
     assert read_policy() == before

@@ -23,7 +23,7 @@ from ompbind import (
     placed,
     read_machine,
 )
-from ompbind.execution.placed import _give_back
+from ompbind.execution.placed import _restore_affinity
 from ompbind.machine.sources.other_systems import make_counted_machine
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
 
@@ -241,8 +241,8 @@ def test_a_thread_whose_cpus_are_all_gone_may_run_everywhere():
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        with pytest.warns(RuntimeWarning, match="CPU 8191 cannot be used any more"):
-            _give_back(0, {8191})
+        with pytest.warns(RuntimeWarning, match="CPU 8191 can no longer be used"):
+            _restore_affinity(0, {8191})
         assert before <= os.sched_getaffinity(0)
     finally:
         os.sched_setaffinity(0, before)
@@ -251,7 +251,7 @@ def test_a_thread_whose_cpus_are_all_gone_may_run_everywhere():
 def test_a_thread_that_has_ended_needs_nothing_back():
     ended = subprocess.Popen(["true"])
     ended.wait()
-    _give_back(ended.pid, os.sched_getaffinity(0))
+    _restore_affinity(ended.pid, os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("bind", list(Bind))
@@ -332,7 +332,7 @@ OTHERWISE = """
     [
         ("spawn", ""),
         ("fork", "program.py:10: RuntimeWarning: W: it was forked"),
-        ("forkserver", "program.py:10: RuntimeWarning: W: the fork server started it"),
+        ("forkserver", "program.py:10: RuntimeWarning: W: it was started by the fork server"),
     ],
 )
 def test_workers_that_are_not_spawned_are_told_of(tmp_path, method, said):

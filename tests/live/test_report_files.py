@@ -1,4 +1,4 @@
-"""Reports in real files: replaced whole or left alone, and refused early where they cannot be written."""
+"""Reports in real files: replaced atomically or unchanged; most errors are found before the start."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_file_has_the_mode_that_umask_leaves(tmp_path):
+def test_a_new_file_has_the_mode_of_umask(tmp_path):
     old = os.umask(0o027)
     try:
         write(tmp_path / "run.json", "{}")
@@ -35,24 +35,24 @@ def test_a_new_file_has_the_mode_that_umask_leaves(tmp_path):
     assert os.listdir(tmp_path) == ["run.json"]
 
 
-def test_nothing_is_there_before_the_report_is(tmp_path):
+def test_no_file_is_created_before_the_report_is_written(tmp_path):
     prepare_report(str(tmp_path / "run.json"))
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_is_there_is_replaced_and_keeps_its_mode(tmp_path):
+def test_an_existing_file_is_replaced_and_keeps_its_mode(tmp_path):
     path = tmp_path / "run.json"
     path.write_text("before")
     path.chmod(0o604)
     with path.open() as before:
         write(path, "after")
-        assert before.read() == "before"  # whoever reads the old one reads it to its end
+        assert before.read() == "before"  # a process that reads the old file is not disturbed
     assert (path.read_text(), mode(path)) == ("after\n", 0o604)
     assert os.listdir(tmp_path) == ["run.json"]
 
 
-@pytest.mark.skipif(not ROOT, reason="only root gives files away")
-def test_a_file_of_somebody_else_stays_theirs(tmp_path):
+@pytest.mark.skipif(not ROOT, reason="only root can change owners")
+def test_a_file_of_another_user_keeps_its_owner(tmp_path):
     path = tmp_path / "run.json"
     path.touch()
     os.chown(path, NOBODY, NOBODY)
@@ -73,7 +73,7 @@ def test_symbolic_links_are_followed(tmp_path, exists):
     assert (tmp_path / "real/run.json").read_text() == "after\n"
 
 
-def test_the_path_is_that_of_the_folder_at_the_start(tmp_path, monkeypatch):
+def test_a_relative_path_is_relative_to_the_directory_at_the_start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = prepare_report("run.json")
     monkeypatch.chdir("/")
@@ -84,22 +84,22 @@ def test_the_path_is_that_of_the_folder_at_the_start(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "why", "hint"),
     [
-        ("", "''", "name a file"),
-        ("folder", "it is a folder", "folder/run.json"),
-        ("folder/", "it is a folder", "run.json"),
-        ("new/", "not a file", "name a file"),
-        ("nowhere/run.json", "there is no folder {}/nowhere", "mkdir -p {}/nowhere"),
-        ("file/run.json", "Not a directory", "folder"),
+        ("", "''", "choose a file"),
+        ("directory", "it is a directory", "directory/run.json"),
+        ("directory/", "it is a directory", "run.json"),
+        ("new/", "it is not the name of a file", "choose a file"),
+        ("nowhere/run.json", "directory {}/nowhere does not exist", "mkdir -p {}/nowhere"),
+        ("file/run.json", "Not a directory", "directory"),
         ("loop", "symbolic links", ""),
         ("n" * 300, "too long", ""),
-        ("socket", "neither a file nor a pipe", "name a file"),
+        ("socket", "it is a socket or block device", "choose a file"),
         ("/dev/fd/77", "Bad file descriptor", "N>FILE"),
         ("a\0b", "null", ""),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_anything_starts(tmp_path, monkeypatch, name, why, hint):
+def test_a_file_that_cannot_be_written_is_an_error_before_the_start(tmp_path, monkeypatch, name, why, hint):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "directory").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -124,9 +124,9 @@ except OmpbindError as error:
 """
 
 
-@pytest.mark.skipif(not ROOT, reason="only root becomes somebody else")
+@pytest.mark.skipif(not ROOT, reason="only root can become another user")
 @pytest.mark.parametrize(
-    ("folder", "file", "said", "text"),
+    ("directory_mode", "file_mode", "reason", "text"),
     [
         (0o755, None, "no permission to write in", None),
         (0o755, 0o644, "no permission to write to it", "before"),
@@ -136,43 +136,43 @@ except OmpbindError as error:
         (0o700, 0o666, "Permission denied", "before"),
     ],
 )
-def test_permissions_are_those_of_the_one_who_runs(open_folder, folder, file, said, text):
-    inside = open_folder / "inside"
+def test_permissions_of_the_user_count(open_directory, directory_mode, file_mode, reason, text):
+    inside = open_directory / "inside"
     inside.mkdir()
     path = inside / "run.json"
-    if file is not None:
+    if file_mode is not None:
         path.write_text("before")
-        path.chmod(file)
-    inside.chmod(folder)
+        path.chmod(file_mode)
+    inside.chmod(directory_mode)
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(path)], capture_output=True, text=True, cwd="/", timeout=60
     )
     assert done.stderr == ""
-    assert done.stdout.startswith(said and f"RequestError the report cannot be written to {path}: {said}")
-    assert bool(done.stdout) == bool(said)
+    assert done.stdout.startswith(reason and f"RequestError the report cannot be written to {path}: {reason}")
+    assert bool(done.stdout) == bool(reason)
     assert (path.read_text() if path.exists() else None) == text
     assert os.listdir(inside) == ([] if text is None else ["run.json"])
 
 
 @pytest.fixture
-def open_folder(tmp_path):
-    """A folder that everybody can get to."""
-    for folder in (tmp_path, *tmp_path.parents[:4]):
-        if folder.name.startswith(("pytest-", "popen-", "test_")):
-            folder.chmod(0o755)
+def open_directory(tmp_path):
+    """A directory that all users can enter."""
+    for directory in (tmp_path, *tmp_path.parents[:4]):
+        if directory.name.startswith(("pytest-", "popen-", "test_")):
+            directory.chmod(0o755)
     return tmp_path
 
 
 def test_a_pipe_is_written_to_and_stays(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    got = []
-    file = prepare_report(str(path))  # nobody has to read it yet
-    reader = threading.Thread(target=lambda: got.append(path.read_text()))
+    received = []
+    file = prepare_report(str(path))  # the pipe needs no reader yet
+    reader = threading.Thread(target=lambda: received.append(path.read_text()))
     reader.start()
     write_report(file, "x" * 200_000)
     reader.join(20)
-    assert got == ["x" * 200_000 + "\n"]
+    assert received == ["x" * 200_000 + "\n"]
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
@@ -181,7 +181,7 @@ def test_devices_are_written_to():
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     with pytest.raises(LaunchError, match="could not be written to /dev/full: No space left") as caught:
         write("/dev/full", "{}")
-    assert "make room" in caught.value.hint
+    assert "free some disk space" in caught.value.hint
 
 
 STANDARD = """
@@ -190,14 +190,14 @@ from ompbind.execution.report_file import prepare_report, write_report
 file = prepare_report(sys.argv[1])
 print("from a rank", flush=True)
 for number in (0, 1):
-    os.dup2(os.open("/dev/null", os.O_RDWR), number)  # as the supervisor lets go of them
+    os.dup2(os.open("/dev/null", os.O_RDWR), number)  # as both processes of ompbind do
 write_report(file, "{}")
 """
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
 @pytest.mark.parametrize("where", ["file", "pipe"])
-def test_standard_output_goes_on_where_ranks_left_it(tmp_path, name, where):
+def test_the_report_follows_the_output_of_ranks(tmp_path, name, where):
     (tmp_path / "link").symlink_to("/dev/stdout")
     path = tmp_path / "out"
     with path.open("w") as file:
@@ -214,34 +214,34 @@ def test_a_descriptor_of_the_shell_is_written_to(tmp_path):
     assert (tmp_path / "out").read_text() == "{}\n"
 
 
-def test_a_descriptor_that_is_for_reading_is_refused():
+def test_a_descriptor_for_reading_is_an_error():
     with open("/dev/null") as file, pytest.raises(RequestError, match="open for reading only"):
         prepare_report(f"/dev/fd/{file.fileno()}")
 
 
-def test_a_full_pipe_that_does_not_wait_is_waited_for():
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    file = prepare_report(f"/dev/fd/{writing}")
-    os.close(writing)
-    got = []
-    reader = threading.Timer(0.2, lambda: got.append(read_all(reading)))
+def test_a_full_non_blocking_pipe_is_waited_for():
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    file = prepare_report(f"/dev/fd/{write_end}")
+    os.close(write_end)
+    received = []
+    reader = threading.Timer(0.2, lambda: received.append(read_all(read_end)))
     reader.start()
     write_report(file, "x" * 300_000)
     reader.join(20)
-    assert got == [b"x" * 300_000 + b"\n"]
+    assert received == [b"x" * 300_000 + b"\n"]
 
 
-def read_all(handle):
-    with open(handle, "rb") as file:
+def read_all(descriptor):
+    with open(descriptor, "rb") as file:
         return file.read()
 
 
-def test_a_reader_that_has_gone_is_an_error():
-    reading, writing = os.pipe()
-    file = prepare_report(f"/dev/fd/{writing}")
-    os.close(writing)
-    os.close(reading)
+def test_a_closed_pipe_is_an_error():
+    read_end, write_end = os.pipe()
+    file = prepare_report(f"/dev/fd/{write_end}")
+    os.close(write_end)
+    os.close(read_end)
     with pytest.raises(LaunchError, match="Broken pipe"):
         write_report(file, "{}")
 
@@ -258,21 +258,21 @@ def small_disk(tmp_path):
 
 def mount(point, *args):
     if not ROOT:
-        pytest.skip("only root mounts")
+        pytest.skip("only root can mount")
     done = subprocess.run(["mount", *map(str, args)], capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"cannot mount here: {done.stderr.strip()}")
 
 
 @pytest.mark.parametrize("before", [None, "before"])
-def test_a_full_disk_leaves_what_was_there(small_disk, before):
+def test_a_full_disk_leaves_the_file_unchanged(small_disk, before):
     path = small_disk / "run.json"
     if before:
         path.write_text(before)
     file = prepare_report(str(path))
     with pytest.raises(LaunchError, match="No space left") as caught:
         write_report(file, "x" * 100_000)
-    assert "make room" in caught.value.hint
+    assert "free some disk space" in caught.value.hint
     assert os.listdir(small_disk) == (["run.json"] if before else [])
     assert not before or path.read_text() == before
     write_report(file, "short")
@@ -281,7 +281,7 @@ def test_a_full_disk_leaves_what_was_there(small_disk, before):
 
 def test_a_file_that_is_a_mount_point_is_written_in_place(tmp_path, small_disk):
     inside, outside = small_disk / "run.json", tmp_path / "run.json"
-    inside.write_text("a long text of before")
+    inside.write_text("a long text before")
     outside.touch()
     mount(outside, "--bind", inside, outside)
     try:
@@ -289,13 +289,13 @@ def test_a_file_that_is_a_mount_point_is_written_in_place(tmp_path, small_disk):
         assert inside.read_text() == "after\n"
         with pytest.raises(LaunchError, match="No space left"):
             write(outside, "x" * 100_000)
-        assert inside.read_text() == ""  # nothing half-written stays
+        assert inside.read_text() == ""  # not half of a report
     finally:
         subprocess.run(["umount", str(outside)], check=True)
     assert sorted(os.listdir(tmp_path)) == ["run.json", "small"]
 
 
-def test_a_folder_that_goes_away_meanwhile_is_an_error(tmp_path):
+def test_a_directory_that_is_deleted_meanwhile_is_an_error(tmp_path):
     (tmp_path / "gone").mkdir()
     file = prepare_report(str(tmp_path / "gone/run.json"))
     (tmp_path / "gone").rmdir()
@@ -303,7 +303,7 @@ def test_a_folder_that_goes_away_meanwhile_is_an_error(tmp_path):
         write_report(file, "{}")
 
 
-def test_others_temporary_files_are_left_alone(tmp_path):
+def test_temporary_files_of_other_runs_are_not_changed(tmp_path):
     other = tmp_path / f".ompbind-{os.getpid()}-0.tmp"
     other.write_text("other")
     write(tmp_path / "run.json", "{}")

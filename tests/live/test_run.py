@@ -1,4 +1,4 @@
-"""`ompbind run` with real children: binding, codes, signals, and what is left behind."""
+"""`ompbind run` with real children: binding, exit codes, signals, orphans."""
 
 import json
 import os
@@ -8,14 +8,22 @@ import sys
 
 import pytest
 
-from tests.live.conftest import allowed_list, is_alive, keeper_of, ranks_of, state_of, two_cpus, wait_until
+from tests.live.conftest import (
+    allowed_list,
+    is_alive,
+    ranks_of,
+    state_of,
+    supervisor_of,
+    two_cpus,
+    wait_until,
+)
 
 SHOW = (
     "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
 )
 
 
-def test_ranks_are_confined_to_cpus_of_their_own(ompbind):
+def test_each_rank_is_bound_to_its_own_cpus(ompbind):
     first, second = two_cpus()
     done = ompbind("run", "-n", "2", "-m", f"{first}|{second}", "--", sys.executable, "-c", SHOW)
     assert done.returncode == 0, done.stderr
@@ -23,21 +31,21 @@ def test_ranks_are_confined_to_cpus_of_their_own(ompbind):
     assert done.stderr == ""
 
 
-def test_what_a_rank_starts_is_confined_as_well(ompbind):
+def test_children_of_a_rank_are_bound_too(ompbind):
     _, second = two_cpus()
     script = "grep Cpus_allowed_list /proc/self/status; sh -c 'grep Cpus_allowed_list /proc/self/status'"
     done = ompbind("run", "-m", str(second), "--", "sh", "-c", script)
     assert done.stdout.split() == ["Cpus_allowed_list:", str(second)] * 2
 
 
-def test_a_mask_that_is_already_there_is_respected(ompbind):
+def test_an_inherited_affinity_mask_is_respected(ompbind):
     first, second = two_cpus()
     before = ("taskset", "-c", str(second))
     done = ompbind("run", "--", sys.executable, "-c", SHOW, before=before)
     assert done.stdout == f"0 [{second}]\n"
     done = ompbind("run", "-n", "2", "--", "true", before=before)
     assert done.returncode == 125
-    assert f"allowed here: CPU {second}" in done.stderr
+    assert f"allowed: CPU {second}" in done.stderr
     assert "at most 1 rank" in done.stderr
     done = ompbind("run", "-m", str(first), "--", "true", before=before)
     assert done.returncode == 125
@@ -47,21 +55,21 @@ def test_a_mask_that_is_already_there_is_respected(ompbind):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["-n", "2", "--", "sh", "-c", "exit $((OMPBIND_RANK * 3))"], 3, "exited with 3"),
+        (["-n", "2", "--", "sh", "-c", "exit $((OMPBIND_RANK * 3))"], 3, "exited with code 3"),
         (["--", "true"], 0, ""),
         (["--", "sh", "-c", "kill -9 $$"], 137, ""),
         (["-n", "2", "--", "sh", "-c", "[ $RANK = 0 ] || kill -11 $$; sleep 30"], 139, "SIGSEGV"),
         (["--", "nosuch-command"], 127, "command not found: nosuch-command"),
         (["--", "/etc/passwd"], 126, "cannot execute /etc/passwd"),
-        (["--", "/"], 126, "it is a folder"),
+        (["--", "/"], 126, "it is a directory"),
         (["-m", "0,,1", "--", "true"], 125, "    0,,1\n      ^\n"),
         (["-n", "2", "-m", "0|9999", "--", "true"], 125, "CPU 9999 does not exist"),
-        (["--no-such-option", "--", "true"], 125, "No such option"),
-        (["-n", "x", "--", "true"], 125, "number from 1 on"),
-        (["-n", "2"], 125, "Missing argument"),
+        (["--no-such-option", "--", "true"], 125, "no such option"),
+        (["-n", "x", "--", "true"], 125, "-n/--ranks: 'x' is not auto or a whole number of at least 1"),
+        (["-n", "2"], 125, "the command to start is missing"),
         (["--env", "A", "--", "true"], 125, "NAME=VALUE"),
         (["--topology", "/", "--", "true"], 125, "--dry-run"),
-        (["--timeout", "0.2", "--", "sleep", "30"], 124, "time is up"),
+        (["--timeout", "0.2", "--", "sleep", "30"], 124, "timeout after"),
         (["--timeout", "30d", "--", "sh", "-c", "exit 4"], 4, ""),
         (["--timeout", "inf", "--", "true"], 125, "'inf' is not a time"),
         (["--grace", "nan", "--", "true"], 125, "'nan' is not a time"),
@@ -86,10 +94,10 @@ def test_scripts_without_an_interpreter_line_and_missing_interpreters(ompbind, t
 
 
 WHEN_READY = "while [ ! -e {0}/ready ]; do sleep 0.02; done"
-"""What a rank does that must not fail before the other one is where the test wants it."""
+"""What a rank runs before it fails: it waits until the other rank is ready."""
 
 
-def test_exit_code_comes_after_all_have_gone(ompbind, tmp_path):
+def test_the_run_exits_after_all_ranks(ompbind, tmp_path):
     script = (
         f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.5; exit 0' TERM; sleep 30 & wait"
     )
@@ -104,7 +112,7 @@ def test_on_failure_continue_lets_the_others_finish(ompbind, tmp_path):
     assert (tmp_path / "done").exists()
 
 
-def test_a_rank_that_ignores_everything_is_killed_after_the_grace(ompbind, tmp_path):
+def test_a_rank_that_ignores_signals_is_killed_after_the_grace_period(ompbind, tmp_path):
     last = f"{WHEN_READY}; exit 5".format(tmp_path)
     stubborn = f"trap '' TERM INT; touch {tmp_path}/ready; while :; do sleep 0.1; done"
     script = f"if [ $RANK = 1 ]; then {last}; else {stubborn}; fi"
@@ -127,16 +135,16 @@ def test_variables_are_set_filled_and_cleared(ompbind):
     assert env["OMP_NUM_THREADS"] == "3"
     assert env["OMPBIND_WORKER_NAME"] == "my run-rank-0"
     assert "GOMP_CPU_AFFINITY" not in env
-    said = " ".join(done.stderr.split())
-    assert "cleared GOMP_CPU_AFFINITY=0-99; replaced OMP_NUM_THREADS=64 (now 3)" in said
+    messages = " ".join(done.stderr.split())
+    assert "cleared GOMP_CPU_AFFINITY=0-99; replaced OMP_NUM_THREADS=64 (now 3)" in messages
     kept = ompbind("run", "--keep-env", "--", sys.executable, "-c", code, env=inherited)
     assert json.loads(kept.stdout)["OMP_NUM_THREADS"] == "64"
-    said = " ".join(kept.stderr.split())
-    assert said.startswith("ompbind: warning: GOMP_CPU_AFFINITY=0-99, which --env or --keep-env gives")
-    assert "cleared" not in said
+    messages = " ".join(kept.stderr.split())
+    assert messages.startswith("ompbind: warning: GOMP_CPU_AFFINITY=0-99 (from --env or --keep-env) may move")
+    assert "cleared" not in messages
 
 
-def test_arguments_arrive_as_they_are(ompbind):
+def test_arguments_are_not_changed(ompbind):
     args = ["a b", "*", "$HOME", "", "--help", "-n", "'\"\n"]
     code = "import sys, json; print(json.dumps(sys.argv[1:]))"
     done = ompbind("run", "--", sys.executable, "-c", code, *args)
@@ -152,7 +160,7 @@ def test_standard_input_goes_to_the_first_rank(ompbind):
         assert sorted(done.stdout.splitlines()) == expected
 
 
-def test_closed_standard_files_do_no_harm(ompbind):
+def test_closed_standard_files(ompbind):
     done = ompbind(
         "run",
         "-n",
@@ -179,29 +187,29 @@ def test_signals_that_were_ignored_stay_ignored(ompbind):
     assert done.returncode == 0
 
 
-TELL = """
+WRITE_SIGNALS = """
 import os, signal, sys, time
-def tell(number, frame):
+def write(number, frame):
     os.write(1, signal.Signals(number).name.encode() + b'\\n')
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         sys.exit(int(os.environ['RANK']) + 40)
 for name in sys.argv[1:]:
-    signal.signal(getattr(signal, name), tell)
+    signal.signal(getattr(signal, name), write)
 os.write(1, b'ready\\n')
-while True:  # short sleeps: Python may begin one without having seen a signal that has just come
+while True:  # short sleeps: Python may start a sleep just before it handles a signal
     time.sleep(0.05)
 """
 
 
 def begin(start, *args, ranks=2, **options):
-    process = start("run", "-n", str(ranks), "--", sys.executable, "-uc", TELL, *args, **options)
+    process = start("run", "-n", str(ranks), "--", sys.executable, "-uc", WRITE_SIGNALS, *args, **options)
     for _ in range(ranks):
         assert process.stdout.readline() == "ready\n"
     return process
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT"])
-def test_signals_are_passed_on_to_every_rank(start, name):
+def test_signals_are_forwarded_to_every_rank(start, name):
     process = begin(start, name)
     process.send_signal(getattr(signal, name))
     assert [process.stdout.readline() for _ in range(2)] == [f"{name}\n"] * 2
@@ -210,16 +218,16 @@ def test_signals_are_passed_on_to_every_rank(start, name):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT"])
-def test_asking_to_stop_reaches_every_rank_and_its_code_comes_back(start, name):
+def test_a_request_to_stop_reaches_every_rank_and_its_code_is_returned(start, name):
     process = begin(start, name)
     process.send_signal(getattr(signal, name))
-    told, said = process.communicate(timeout=20)
-    assert told == f"{name}\n" * 2, said
+    stdout, messages = process.communicate(timeout=20)
+    assert stdout == f"{name}\n" * 2, messages
     assert process.returncode in (40, 41)
 
 
-def test_a_second_request_to_stop_takes_the_next_rung(start):
-    process = start("run", "--grace", "60", "--", sys.executable, "-uc", TELL, "SIGUSR1")
+def test_a_second_request_to_stop_sends_the_next_signal(start):
+    process = start("run", "--grace", "60", "--", sys.executable, "-uc", WRITE_SIGNALS, "SIGUSR1")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
     assert process.stdout.readline() == "SIGUSR1\n"
@@ -236,27 +244,25 @@ def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
     wait_until(lambda: all(state_of(pid) == "S" for pid in children), "ranks continued")
 
 
-def test_where_nobody_could_continue_it_the_run_is_not_stopped(start):
+def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
     process = begin(start, "SIGUSR1", start_new_session=True)
     process.send_signal(signal.SIGTSTP)
     process.send_signal(signal.SIGUSR1)
     assert [process.stdout.readline() for _ in range(2)] == ["SIGUSR1\n"] * 2
 
 
-@pytest.mark.parametrize("victim", ["front", "keeper"])
+@pytest.mark.parametrize("victim", ["foreground", "supervisor"])
 @pytest.mark.parametrize("moment", ["running", "stopped"])
 def test_nothing_is_left_when_ompbind_is_killed(start, moment, victim):
     process = start("run", "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait")
     pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
     if moment == "stopped":
         for pid in pids[::2]:
             os.killpg(pid, signal.SIGSTOP)
-    os.kill(process.pid if victim == "front" else supervisor, signal.SIGKILL)
-    assert process.wait(2) == (-9 if victim == "front" else 125)
-    wait_until(
-        lambda: not [pid for pid in (*pids, supervisor) if is_alive(pid)], "all ranks and the keeper gone", 2
-    )
+    os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+    assert process.wait(2) == (-9 if victim == "foreground" else 125)
+    wait_until(lambda: not [pid for pid in (*pids, supervisor) if is_alive(pid)], "all processes exited", 2)
 
 
 def test_nothing_is_left_when_ompbind_is_killed_while_it_starts(start):
@@ -284,13 +290,13 @@ def processes_with(word):
     return found
 
 
-def test_what_a_rank_leaves_in_its_group_goes_with_it(ompbind):
+def test_processes_left_in_the_group_of_a_rank_are_stopped(ompbind):
     done = ompbind("run", "--", "sh", "-c", "trap '' HUP; sleep 300 & echo $!")
     assert done.returncode == 0
     assert not is_alive(done.stdout.strip())
 
 
-def test_the_launcher_is_not_narrowed_and_ranks_have_groups_of_their_own(start):
+def test_ompbind_keeps_its_affinity_mask_and_each_rank_has_its_own_group(start):
     process = begin(start)
     ranks = ranks_of(process)
     assert allowed_list(process.pid) == allowed_list(os.getpid())
@@ -313,7 +319,7 @@ def test_quiet_and_verbose(ompbind):
     assert "OpenMP places" in ompbind("run", "-v", *args).stderr
 
 
-def test_a_run_inside_a_rank_divides_what_the_rank_has(ompbind):
+def test_a_run_inside_a_rank_divides_the_cpus_of_that_rank(ompbind):
     done = ompbind("run", "-n", "2", "--", "ompbind", "run", "--", sys.executable, "-c", SHOW)
     first, second = (line.split(" ", 1)[1] for line in done.stdout.splitlines())
     assert first != second
@@ -325,7 +331,7 @@ def test_many_short_ranks(ompbind):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_reader_of_messages_that_goes_away_leaves_no_rank_behind(start, tmp_path):
+def test_no_rank_is_left_when_the_reader_of_messages_exits(start, tmp_path):
     read_end, write_end = os.pipe()
     failing = f"{WHEN_READY}; exit 3".format(tmp_path)
     script = f"echo $$; if [ $RANK = 1 ]; then {failing}; fi; exec sleep 300"
@@ -356,12 +362,12 @@ def test_two_signals_at_once_are_one_request(start):
 
 
 @pytest.mark.parametrize("trap", ["trap '' CHLD", "trap '' USR1"])
-def test_signals_ignored_by_the_caller_do_not_blind_it(ompbind, trap):
+def test_signals_ignored_by_the_caller_change_no_exit_code(ompbind, trap):
     before = ("bash", "-c", f'{trap}; exec "$@"', "bash")
     assert ompbind("run", "-n", "2", "--", "sh", "-c", "sleep 0.1; exit 3", before=before).returncode == 3
 
 
-def test_what_python_and_ompbind_were_told_is_not_for_ranks(ompbind):
+def test_ranks_do_not_inherit_variables_of_ompbind_and_python(ompbind):
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     before = ("env", "-u", "LC_CTYPE", "-u", "LC_ALL", "LANG=C", "OMPBIND_RANKS=1", "OMPBIND_MASK=all")
     env = json.loads(
@@ -369,11 +375,11 @@ def test_what_python_and_ompbind_were_told_is_not_for_ranks(ompbind):
     )
     assert "OMPBIND_RANKS" not in env
     assert "OMPBIND_MASK" not in env
-    told = ompbind("run", "--", "env", before=before).stdout
-    assert "LC_CTYPE" not in told
+    stdout = ompbind("run", "--", "env", before=before).stdout
+    assert "LC_CTYPE" not in stdout
 
 
-def test_ranks_alone_hold_their_output(start):
+def test_only_ranks_keep_standard_output_open(start):
     process = start("run", "--", "sh", "-c", "exec >&-; exec sleep 300")
     assert process.stdout.read() == ""
     assert process.poll() is None

@@ -1,4 +1,4 @@
-"""A Python server, two ranks on two ports: every thread of each, OpenMP or not, has the rank's CPUs."""
+"""A Python server, two ranks on two ports: every thread, OpenMP or not, is allowed on the rank's CPUs."""
 
 import http.client
 import os
@@ -16,12 +16,12 @@ SERVER = str(Path(__file__).with_name("server.py"))
 
 
 def free_ports():
-    """A port that nobody has, and the next one neither; it ends with a zero."""
+    """Return a free port that is divisible by 10, with the next port free too."""
     for low in range(18080 + os.getpid() % 1000 * 10, 32000, 10):
-        with socket.socket() as one, socket.socket() as other:
+        with socket.socket() as first, socket.socket() as second:
             try:
-                one.bind(("127.0.0.1", low))
-                other.bind(("127.0.0.1", low + 1))
+                first.bind(("127.0.0.1", low))
+                second.bind(("127.0.0.1", low + 1))
             except OSError:
                 continue
             return low
@@ -60,7 +60,7 @@ def test_every_thread_of_a_server_has_the_cpus_of_its_rank(start, mask):
     ranks = {rank_of(pid): pid for pid in ranks_of(process)}
     for rank, pid in ranks.items():
         tasks = os.listdir(f"/proc/{pid}/task")
-        assert len(tasks) >= 5, "the main thread and one for each connection"
+        assert len(tasks) >= 5, "the main thread and a thread per connection"
         assert {allowed_list(pid, task) for task in tasks} == {expected[rank]}
     for _, connection in open_:
         connection.close()
@@ -69,6 +69,6 @@ def test_every_thread_of_a_server_has_the_cpus_of_its_rank(start, mask):
 
 
 def rank_of(pid):
-    """The rank that a process was started as."""
+    """Return the rank of a process, from its environment."""
     pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return next(int(pair[5:]) for pair in pairs if pair.startswith(b"RANK="))

@@ -1,4 +1,4 @@
-"""A single rank has the terminal as if the shell had started it directly."""
+"""A single rank uses the terminal as if the shell had started it directly."""
 
 import fcntl
 import os
@@ -22,24 +22,24 @@ class Terminal:
         self.pid, self.screen = pty.fork()
         if self.pid == 0:
             os.execve(command[0], command, clean_environment(TERM="dumb"))
-        self.seen = b""
+        self.output = b""
 
     def read_until(self, words, timeout_s=20.0):
         deadline = time.monotonic() + timeout_s
-        while words not in self.seen:
+        while words not in self.output:
             left = deadline - time.monotonic()
-            assert left > 0, f"{words!r} not seen in {self.seen!r}"
+            assert left > 0, f"{words!r} not in {self.output!r}"
             if select.select([self.screen], [], [], left)[0]:
                 try:
                     data = os.read(self.screen, 4096)
                 except OSError:
                     data = b""
-                assert data, f"the terminal closed after {self.seen!r}"
-                self.seen += data
-        self.seen = self.seen.partition(words)[2]
+                assert data, f"the terminal closed after {self.output!r}"
+                self.output += data
+        self.output = self.output.partition(words)[2]
 
     def foreground(self):
-        """The arguments of the process whose group has the terminal."""
+        """Return the arguments of the process whose group has the terminal."""
         try:
             with open(f"/proc/{os.tcgetpgrp(self.screen)}/cmdline") as file:
                 return file.read().split("\0")[:-1]
@@ -56,7 +56,7 @@ class Terminal:
             if pid:
                 return status
             time.sleep(0.02)
-        raise AssertionError("it did not end or stop")
+        raise AssertionError("it did not exit or stop")
 
 
 @pytest.fixture
@@ -68,18 +68,18 @@ def terminal():
         return opened[-1]
 
     yield open_
-    for one in opened:
+    for terminal in opened:
         try:
-            os.kill(one.pid, signal.SIGKILL)
-            os.waitpid(one.pid, 0)
+            os.kill(terminal.pid, signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
         except (ProcessLookupError, ChildProcessError):
             pass
-        os.close(one.screen)
+        os.close(terminal.screen)
 
 
 @pytest.fixture
 def shell(terminal):
-    """An interactive shell with a prompt that nothing else prints."""
+    """Start an interactive shell with a prompt that no other text contains."""
     screen = terminal("/bin/bash", "--norc", "-i")
     screen.type("PS1='pro''mpt> '\n")
     screen.read_until(b"prompt> ")
@@ -112,11 +112,11 @@ draw()
 while os.read(0, 1) != b"q":
     draw()
 """
-"""What `top` does: it catches what would stop it, puts the screen in order and stops by itself."""
+"""What `top` does: it catches the signals that stop it, restores the screen and stops itself."""
 
 
 @pytest.mark.parametrize("pipe", ["", " | cat"], ids=["from-the-start", "on-demand"])
-def test_a_program_that_stops_itself_for_the_terminal_gets_it(shell, tmp_path, pipe):
+def test_a_program_that_catches_sigttin_and_stops_itself_gets_the_terminal(shell, tmp_path, pipe):
     (tmp_path / "top.py").write_text(SCREENFUL)
     shell.type(f"{OMPBIND} run -- {sys.executable} {tmp_path}/top.py{pipe}\n")
     shell.read_until(b"[drawn]")
@@ -131,7 +131,7 @@ def test_a_program_that_stops_itself_for_the_terminal_gets_it(shell, tmp_path, p
     shell.read_until(b"code 0.")
 
 
-DESERTED = """
+WITHOUT_SHELL = """
 import os, sys, time
 if os.fork() == 0:
     if os.fork() == 0:
@@ -142,19 +142,19 @@ if os.fork() == 0:
 os.wait()
 time.sleep(60)
 """
-"""Start a command as a job whose shell has gone, in a session that lives on."""
+"""Start a command as a job whose shell has exited, in a session that goes on."""
 
 
 def test_a_job_without_a_shell_is_not_stopped(terminal):
-    rank = ("sh", "-c", "echo keeper-$PPID-; exec sleep 60")
-    screen = terminal(sys.executable, "-c", DESERTED, OMPBIND, "run", "--", *rank)
-    screen.read_until(b"keeper-")
-    supervisor = int(screen.seen.partition(b"-")[0])
-    front = parent_of(supervisor)
-    os.kill(front, signal.SIGTSTP)
+    rank = ("sh", "-c", "echo parent-$PPID-; exec sleep 60")
+    screen = terminal(sys.executable, "-c", WITHOUT_SHELL, OMPBIND, "run", "--", *rank)
+    screen.read_until(b"parent-")
+    supervisor = int(screen.output.partition(b"-")[0])
+    foreground = parent_of(supervisor)
+    os.kill(foreground, signal.SIGTSTP)
     time.sleep(0.3)
-    assert [state_of(pid) for pid in (front, supervisor)] == ["S", "S"]
-    os.kill(front, signal.SIGTERM)
+    assert [state_of(pid) for pid in (foreground, supervisor)] == ["S", "S"]
+    os.kill(foreground, signal.SIGTERM)
 
 
 def parent_of(pid):
@@ -162,18 +162,18 @@ def parent_of(pid):
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_who_stops_a_rank_from_outside_keeps_it_stopped(shell, tmp_path):
+def test_a_rank_that_is_stopped_by_sigstop_stays_stopped(shell, tmp_path):
     (tmp_path / "script").write_text("echo pid-$$-; kill -STOP $$; echo went on\n")
     shell.type(f"{OMPBIND} run -- sh {tmp_path}/script\n")
     shell.read_until(b"pid-")
     shell.read_until(b"-\r\n")
     time.sleep(0.3)
-    assert b"went" not in shell.seen
+    assert b"went" not in shell.output
     shell.type("\x03")
     shell.read_until(b"prompt> ")
 
 
-def test_the_size_of_the_window_arrives(terminal):
+def test_the_rank_gets_the_size_of_the_window(terminal):
     code = "import os, signal\nsignal.signal(signal.SIGWINCH, lambda *_: print(*os.get_terminal_size()))\n"
     screen = terminal(
         OMPBIND, "run", "--", sys.executable, "-uc", f"{code}print('up')\nwhile True: signal.pause()"
@@ -216,7 +216,7 @@ def test_ctrl_z_stops_and_the_shell_continues(terminal):
     screen.read_until(b"code 0")
 
 
-def test_ctrl_c_ends_several_ranks_and_nobody_reads_the_terminal(terminal):
+def test_ctrl_c_stops_several_ranks_and_none_reads_the_terminal(terminal):
     code = "import os, sys, time; sys.stdin.read(); os.write(1, b'up '); time.sleep(60)"
     screen = terminal(OMPBIND, "run", "-n", "2", "--", sys.executable, "-c", code)
     screen.read_until(b"up ")
@@ -225,14 +225,14 @@ def test_ctrl_c_ends_several_ranks_and_nobody_reads_the_terminal(terminal):
     assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
 
 
-def test_a_rank_that_does_not_ask_leaves_the_terminal_to_the_pager(shell):
+def test_a_rank_that_does_not_use_the_terminal_leaves_it_to_the_pager(shell):
     shell.type(f"{OMPBIND} run -- seq 41 42 | (sleep 0.3; stty -a </dev/tty >/dev/null; cat)\n")
     shell.read_until(b"42\r\n")
     shell.read_until(b"prompt> ")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ctrl_c_ends_a_loop_around_it(shell, ranks):
+def test_ctrl_c_stops_a_loop_around_it(shell, ranks):
     shell.type(f"for i in 1 2 3; do {OMPBIND} run -n {ranks} -- sh -c 'echo up$RANK-; exec sleep 60'; done\n")
     for _ in range(ranks):
         shell.read_until(b"-\r\n")
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_a_loop_around_it(shell, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ctrl_c_ends_a_script_around_it(shell, tmp_path, ranks):
+def test_ctrl_c_stops_a_script_around_it(shell, tmp_path, ranks):
     run = f"{OMPBIND} run -n {ranks} -- sh -c 'echo up$RANK-; exec sleep 60'"
     (tmp_path / "script").write_text(f"for i in 1 2 3; do {run}; done; echo went on\n")
     shell.type(f"bash {tmp_path}/script\n")
@@ -264,14 +264,14 @@ def test_ctrl_z_stops_the_whole_job_of_a_pipe(shell):
     shell.read_until(b"prompt> ")
 
 
-def test_a_rank_that_asks_in_the_background_does_not_stop_who_limits_its_time(shell):
+def test_a_rank_that_requests_the_terminal_does_not_stop_timeout(shell):
     shell.type(f"sh -c 'timeout 1 {OMPBIND} run -- cat; echo code $?.'\n")
     shell.read_until(b"code 124.")
 
 
 @pytest.mark.parametrize("command", ["{} cat", "echo x | {} sh -c 'cat; cat /dev/tty'"])
-def test_a_rank_reads_the_terminal_while_a_shell_takes_in_what_it_writes(shell, command):
-    """Shells let nothing be stopped there, so that nobody can ask."""
+def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
+    """Interactive shells ignore SIGTTIN there, so a rank cannot request the terminal by being stopped."""
     shell.type(f'it=$({command.format(f"{OMPBIND} run --")}); echo "[$it]"\n')
     wait_until(lambda: shell.foreground()[:1] in (["cat"], ["sh"]), "the rank has the terminal")
     shell.type("typed\n\x04")
@@ -280,9 +280,9 @@ def test_a_rank_reads_the_terminal_while_a_shell_takes_in_what_it_writes(shell, 
     shell.read_until(b"still here\r\n")
 
 
-def test_several_ranks_are_told_that_they_cannot_have_the_terminal(terminal):
+def test_a_message_says_that_several_ranks_cannot_use_the_terminal(terminal):
     screen = terminal(OMPBIND, "run", "-n", "2", "--", "sh", "-c", "read line </dev/tty")
-    screen.read_until(b"only a single rank can have the")
+    screen.read_until(b"is stopped by SIGTTIN")
     screen.type("\x03")
     assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
 

@@ -1,9 +1,8 @@
-"""A server with torch and plain threads: all of them have their rank's CPUs, and no speed is lost.
+"""A server with torch and plain threads: all are allowed on their rank's CPUs, and no speed is lost.
 
-As many copies without ompbind are asked for the same work in turns with the ranks, window by window.
-Others that run on these CPUs take more from one thread that never sleeps than from many that do, so speed
-is compared in pairs of windows without others; on a machine that has too few of them, products are counted
-per second of CPU time instead.
+An equal number of copies runs without ompbind. Ranks and copies do the same work in turns, window by window.
+Other processes on these CPUs slow down a thread that never sleeps more than many threads that do. So speed
+is compared in quiet pairs of windows. If too few are quiet, products per second of CPU time are compared.
 """
 
 import os
@@ -24,19 +23,19 @@ pytestmark = pytest.mark.alone
 COMMAND = [sys.executable, str(Path(__file__).with_name("torch_server.py"))]
 PLAIN_THREADS = 20
 PAIRS, MOST_PAIRS = 5, 12
-"""How many pairs of windows are compared, and how many are tried for that."""
+"""The number of pairs of windows that are compared, and that are tried at most."""
 
 TOLERANCE = 0.9
-"""What noise may cost: the least ratio of medians."""
+"""The smallest ratio of medians that counts as noise."""
 
 QUIET = 0.1
-"""The part of the CPUs' time that others may use in a window."""
+"""The share of the CPUs' time that other processes may use in a quiet window."""
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Window(NamedTuple):
-    """What copies did in a window: products, per second of wall time and of CPU time; nobody else ran?"""
+    """Products of all copies in a window, per second of wall time and of CPU time; whether it was quiet."""
 
     per_s: float
     per_cpu_s: float
@@ -44,7 +43,7 @@ class Window(NamedTuple):
 
 
 class Servers:
-    """Copies of torch_server.py, with the stream that each one answers on."""
+    """Copies of torch_server.py, with the stream on which each copy answers."""
 
     def __init__(self, streams):
         self.streams = streams
@@ -57,7 +56,7 @@ class Servers:
         return line[1:]
 
     def work(self, cpus):
-        """One window of work in all copies at once."""
+        """Run one window of work in all copies at once."""
         began, used, busy = time.monotonic(), sum(map(cpu_time_s, self.pids)), busy_s(cpus)
         for pid in self.pids:
             os.kill(pid, signal.SIGUSR1)
@@ -73,7 +72,7 @@ def cpu_time_s(pid):
 
 
 def busy_s(cpus):
-    """CPU time of everybody on these CPUs: user, nice, system."""
+    """Return the CPU time of all processes on these CPUs: user, nice, system."""
     lines = map(str.split, Path("/proc/stat").read_text().splitlines())
     return sum(
         sum(map(int, line[1:4])) * TICK_S for line in lines if line[0] in {f"cpu{cpu}" for cpu in cpus}
@@ -101,7 +100,7 @@ def test_every_thread_has_its_ranks_cpus_and_no_speed_is_lost(start, ranks):
 
 
 def start_free(cpus):
-    """A copy without ompbind, on the CPUs of all ranks together."""
+    """Start a copy without ompbind, on the CPUs of all ranks together."""
     return subprocess.Popen(
         COMMAND, env=clean_environment(), stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
         preexec_fn=lambda: os.sched_setaffinity(0, cpus),
@@ -109,7 +108,7 @@ def start_free(cpus):
 
 
 def check_threads(servers, shares):
-    """Every thread of a rank may use all CPUs of the rank, and none of another rank's."""
+    """Check that every thread of a rank is allowed on all CPUs of the rank, and on no other CPU."""
     seen = []
     for pid in servers.pids:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -121,7 +120,7 @@ def check_threads(servers, shares):
 
 
 def check_speed(bound, free, cpus):
-    """The first pair does not count; turns change, so that neither side always comes first."""
+    """Compare pairs of windows without the first; sides take turns at being first."""
     pairs = [(bound.work(cpus), free.work(cpus))]
     while len(pairs) < MOST_PAIRS and sum(map(is_quiet, pairs[1:])) < PAIRS:
         pairs.append(measure_pair(bound, free, cpus, swapped=len(pairs) % 2))
@@ -144,8 +143,10 @@ def is_quiet(pair):
 
 
 def ratio(pairs, unit):
-    """Median of the ranks over that of the others; 0 without any pair."""
+    """Return the median of the ranks divided by the median of the copies; 0 without any pair."""
     ours, theirs = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
     if not ours:
         return 0.0
-    return median(getattr(one, unit) for one in ours) / median(getattr(one, unit) for one in theirs)
+    return median(getattr(window, unit) for window in ours) / median(
+        getattr(window, unit) for window in theirs
+    )

@@ -1,7 +1,7 @@
-"""A server that multiplies with torch, and is asked by signals: SIGUSR1 asks for one window of work.
+"""A server that multiplies with torch for one window of time when it gets SIGUSR1.
 
-Twenty plain threads wait; some of them have multiplied before, as request threads do. A line on standard
-output says "ready PID", and "done PID COUNT" how many products the initial thread made in a window.
+Twenty plain threads wait; some have multiplied before, as request threads do. It writes the lines
+"ready PID", and "done PID COUNT" with the number of products that the initial thread made in a window.
 """
 
 import os
@@ -10,13 +10,13 @@ import threading
 import time
 
 PLAIN, MULTIPLYING, WINDOW_S, SIZE, PATIENCE_S = 20, 3, 0.25, 256, 120
-ASKED = {signal.SIGUSR1, signal.SIGTERM}
+REQUESTS = {signal.SIGUSR1, signal.SIGTERM}
 
 
 def main():
     signal.alarm(PATIENCE_S)
-    # before any library starts a thread that would be ended by them
-    signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
+    # before any library starts a thread, which inherits this mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     import torch
 
     matrix, over, begun = torch.rand(SIZE, SIZE), threading.Event(), threading.Semaphore(0)
@@ -35,7 +35,7 @@ def main():
         threading.Thread(target=serve, args=(number,)).start()
         begun.acquire()
     os.write(1, f"ready {os.getpid()}\n".encode())
-    while signal.sigwait(ASKED) == signal.SIGUSR1:
+    while signal.sigwait(REQUESTS) == signal.SIGUSR1:
         os.write(1, f"done {os.getpid()} {count_calls(multiply)}\n".encode())
     over.set()
 
