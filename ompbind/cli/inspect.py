@@ -1,4 +1,4 @@
-"""`ompbind inspect`: where the threads of running processes may run, and do."""
+"""`ompbind inspect`: the affinity masks and last CPUs of the threads of running processes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,51 +6,55 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb, option
+from ompbind.cli.console import read_screen
 from ompbind.errors import InspectError
 from ompbind.severity import Severity
 
 if TYPE_CHECKING:
     from ompbind.inspection.targets import Target
 
-EVERY_S = "2"  # seconds between two looks
+INTERVAL_S = "2"  # default seconds between two samples of --watch
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
-    ("One run, by its name or how that begins, each thread on a line", "ompbind inspect 2026 -v"),
-    ("A process that anybody has started, and what it has started", "ompbind inspect 4711"),
-    ("Who uses which CPU, every 2 seconds", "ompbind inspect --all --watch"),
-    ("The same once, for a program", "ompbind inspect --all --format json"),
+    ("One run, by how its name begins, with a line for each thread", "ompbind inspect 2026 -v"),
+    ("Any process, with its descendants", "ompbind inspect 4711"),
+    ("CPU use of all runs, refreshed every 2 seconds", "ompbind inspect --all --watch"),
+    ("All runs as JSON", "ompbind inspect --all --format json"),
 )
 
 
 def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    from ompbind.inspection.targets import read_runs_here
+    from ompbind.inspection.targets import read_visible_runs
 
-    return sorted({run.run_id for run in read_runs_here() if run.run_id.startswith(text)})
+    return sorted({run.run_id for run in read_visible_runs() if run.run_id.startswith(text)})
 
 
 @click.command(
-    "inspect", cls=Verb, examples=EXAMPLES, short_help="Show where running threads may run, and do."
+    "inspect",
+    cls=Verb,
+    examples=EXAMPLES,
+    short_help="Show each running thread's affinity mask and last CPU.",
 )
 @click.argument("what", nargs=-1, metavar="[PID|RUN]...", shell_complete=_complete)
-@option("Options", "--all", "all_", is_flag=True, help="Every live run on this machine.")
-@option("Options", "-v", "--verbose", "each", is_flag=True, help="Each thread on a line, and all variables.")
+@option("Options", "--all", "all_", is_flag=True, help="All live runs on this machine")
+@option("Options", "-v", "--verbose", "each", is_flag=True, help="A line for each thread, and all variables")
 @TABLE_OR_JSON
 @option(
-    "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=EVERY_S,
-    help=f"Look again and again, and show how busy CPUs and threads are.  [default: {EVERY_S}]",
+    "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=INTERVAL_S,
+    help=f"Show CPU use and migrations, refreshed every SECONDS ({INTERVAL_S} if no number is given)",
 )  # fmt: skip
 def inspect(what: tuple[str, ...], **options: Any) -> int:
-    """Show where the threads of running processes may run, and ran last, and say whether that is well.
+    """Show the affinity mask and last CPU of each thread of running processes, and issues with them.
 
-    A process is shown with all that it has started, a run with all its ranks. Ranks are held against
-    their plan; of other processes it is told whether their threads are in each other's way. Nothing is
-    stopped or changed. The exit code is 1 when there is a problem.
+    A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
+    plan; other processes are checked for contention. Nothing is stopped or changed. The exit code is 1 if
+    there is an error.
     """
     from ompbind.inspection.targets import find_target  # late, as all below: for this verb alone
 
     interval_s, what = _read_interval(options["watch"], what)
-    _refuse(what, {**options, "watch": interval_s})
+    _check_options(what, {**options, "watch": interval_s})
     target = None if options["all_"] else find_target(what)
     if interval_s:
         from ompbind.cli.inspect_watch import watch_target
@@ -60,43 +64,44 @@ def inspect(what: tuple[str, ...], **options: Any) -> int:
 
 
 def _read_interval(text: str | None, what: tuple[str, ...]) -> tuple[float | None, tuple[str, ...]]:
-    """Return the seconds of --watch, and what to look at: a word after --watch that is no number is a run."""
+    """Return the seconds of --watch, and what to inspect; a word after --watch may be the name of a run."""
     if text is None:
         return None, what
     try:
         seconds = float(text)
     except ValueError:
-        return float(EVERY_S), (text, *what)
+        return float(INTERVAL_S), (text, *what)
     if 0.1 <= seconds <= 3600:
         return seconds, what
-    hint = "the number of a process goes before it, as in 'ompbind inspect 4711 --watch'"
-    raise InspectError(f"--watch {text}: every 0.1 to 3600 seconds can be looked", hint=hint)
+    hint = "write a process before --watch, as in 'ompbind inspect 4711 --watch'"
+    raise InspectError(f"--watch {text}: the interval must be 0.1 to 3600 seconds", hint=hint)
 
 
-def _refuse(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Refuse words that make no sense together."""
+def _check_options(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Raise InspectError for options that contradict each other."""
     if options["all_"] == bool(what):
-        text = "--all already means every run" if what else "name processes or runs, or give --all"
-        raise InspectError(text, hint="as in 'ompbind inspect 4711', or 'ompbind inspect --all'")
+        text = "--all excludes names of processes and runs" if what else "no process or run is given"
+        raise InspectError(text, hint="use 'ompbind inspect 4711', or 'ompbind inspect --all'")
     if options["watch"] and options["format_"] == "json":
-        hint = "call 'ompbind inspect --format json' again and again"
-        raise InspectError("--watch is for people", hint=hint)
+        hint = "run 'ompbind inspect --format json' repeatedly instead"
+        raise InspectError("--watch cannot print JSON", hint=hint)
     if options["watch"] and options["each"]:
-        hint = "it shows the busiest threads anyway; without --watch -v shows all of them once"
-        raise InspectError("--watch has no room for each thread: leave -v out", hint=hint)
+        hint = "--watch shows the busiest threads; use -v without --watch to show all threads"
+        raise InspectError("--watch excludes -v", hint=hint)
 
 
 def _show(target: "Target | None", format_: str, *, each: bool) -> int:
-    from ompbind.inspection.targets import find_all, inspect
+    from ompbind.inspection.targets import find_all_runs
+    from ompbind.inspection.targets import inspect as read_target
     from ompbind.report.inspect import render_inspection, render_inspection_json
     from ompbind.report.ps import NONE_LIVE
 
-    target = target or find_all()
-    seen = inspect(target)
+    target = target or find_all_runs()
+    inspection = read_target(target)
     if format_ == "json":
-        click.echo(render_inspection_json(seen))
+        click.echo(render_inspection_json(inspection))
     elif not target.pids and not target.runs:
         click.echo(NONE_LIVE)
     else:
-        click.echo(render_inspection(seen, each=each))
-    return 1 if seen.severity is Severity.ERROR else 0
+        click.echo(render_inspection(inspection, each=each, screen=read_screen()))
+    return 1 if inspection.severity is Severity.ERROR else 0

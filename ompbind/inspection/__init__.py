@@ -1,6 +1,6 @@
-"""Whether the threads of running processes are where the plan wants them, and if not, why.
+"""Compare the threads of running processes with the plan, and explain differences.
 
-Imports the base, procfs, `openmp`, `programs`, `planning` and `registry`; reads processes and
-runs, and changes nothing.
-What a plan expects is in `expectation`. To add a finding: a case in `judge`, and its cause in `diagnosis`.
+Imports the base, procfs, `openmp`, `programs`, `planning` and `registry`; reads processes and live runs, and
+changes nothing.
+`expectation` says what a plan expects. To add an issue: a case in `judge`, and its cause in `diagnosis`.
 """

@@ -1,15 +1,20 @@
-"""Why threads are not where a plan has them, as far as masks, libraries and variables of a process tell.
+"""Explain why threads are not where the plan expects them.
 
-The causes are measured: an OpenMP runtime narrows the thread that begins with it to its first place (libgomp
-when it is loaded, the others when they are first used), and all that this thread makes inherits that; a
-second runtime in the process then sees that one place only. With one place for the whole rank, or with
-OMP_PROC_BIND=false, none narrows anything.
+The causes are measured facts. An OpenMP runtime that binds narrows the initial thread to its first place:
+libgomp when it is loaded, other runtimes when they are first used.
+
+    initial thread: CPUs 0-3 --> runtime binds it --> CPU 0
+                                                        |--> threads and processes that it creates: CPU 0
+                                                        `--> a second runtime in the process sees CPU 0 only
+
+With one place for the whole rank (--bind rank), or with OMP_PROC_BIND=false, no runtime narrows anything.
+So the cause is looked for in the mask, the loaded libraries and the environment of each process.
 """
 
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
-from ompbind.inspection.expectation import Expected
+from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.processes import find_runtimes, has_runtime
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
@@ -27,50 +32,51 @@ from ompbind.procfs.process_state import ProcessState
 
 
 def explain_escape(process: ProcessState) -> str:
-    """Say what lets threads leave the CPUs of their rank."""
+    """Return why threads are allowed on CPUs outside their rank's."""
     env = process.env
-    for one in OmpRuntime:
-        name = one.facts.cpu_list
-        if name in env and has_runtime(process, one) and not env.keys() & STANDARD:
-            return f"{one.label} obeys {name}={env[name]}, whatever the process itself may use"
+    for runtime in OmpRuntime:
+        name = runtime.facts.cpu_list
+        if name in env and has_runtime(process, runtime) and not env.keys() & STANDARD:
+            return f"{runtime.label} applies {name}={env[name]} even outside the process's affinity mask"
     kmp = env.get(KMP_AFFINITY, "")
     if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
-        return f"KMP_AFFINITY={kmp} tells an OpenMP runtime not to respect what the process may use"
-    changed = "the program, or somebody else, changed that (sched_setaffinity, as taskset does)"
-    return f"{changed}{_blind(process)}"
+        return f"KMP_AFFINITY={kmp} makes an OpenMP runtime ignore the process's affinity mask"
+    return (
+        f"the program or another process changed the mask (sched_setaffinity, taskset){_unreadable(process)}"
+    )
 
 
 def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
-    """Say which variables let an OpenMP runtime of a process narrow threads to these masks; "" if none."""
-    return next(_explain(process, masks), "")
+    """Return which variables make an OpenMP runtime narrow threads to these masks; "" if none do."""
+    return next(_find_causes(process, masks), "")
 
 
-def _explain(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
+def _find_causes(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str]:
     env = process.env
-    obeyed = "an OpenMP runtime obeys {}={} of the process"
+    applies = "an OpenMP runtime applies {}={}"
     if has_runtime(process, *KMP_READERS):
         kmp = env.get(KMP_AFFINITY, "")
         if any(word in kmp for word in KMP_BINDS):
-            yield obeyed.format(KMP_AFFINITY, kmp)
-        yield from (obeyed.format(name, env[name]) for name in SUBSETS if env.get(name))
-    # In libgomp the variables of OpenMP win over its own.
-    only_gomp_is_told_else = not has_runtime(process, *KMP_READERS) and bool(env.keys() & STANDARD)
-    if find_runtimes(process) and not only_gomp_is_told_else:
-        yield from (obeyed.format(name, env[name]) for name in CPU_LISTS if name in env)
-    if _binds(process, masks):
-        told = " ".join(f"{name}={env[name]}" for name in STANDARD if name in env)
+            yield applies.format(KMP_AFFINITY, kmp)
+        yield from (applies.format(name, env[name]) for name in SUBSETS if env.get(name))
+    # In libgomp the standard variables of OpenMP have precedence over its own.
+    only_gomp_with_standard = not has_runtime(process, *KMP_READERS) and bool(env.keys() & STANDARD)
+    if find_runtimes(process) and not only_gomp_with_standard:
+        yield from (applies.format(name, env[name]) for name in CPU_LISTS if name in env)
+    if _binds_to(process, masks):
+        variables = " ".join(f"{name}={env[name]}" for name in STANDARD if name in env)
         if process.main and process.main.cpus in masks:
-            bound = f"{_runtime(process)} bound the initial thread to its first place"
-            yield f"{bound}, and what it starts inherits that ({told})"
+            bound = f"{_name_runtime(process)} bound the initial thread to its first place"
+            yield f"{bound}, and all that it creates inherits this mask ({variables})"
         else:
-            yield f"{_runtime(process)} bound its own threads to places ({told})"
+            yield f"{_name_runtime(process)} bound its own threads to places ({variables})"
 
 
-def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
-    """Tell whether OMP_PLACES and OMP_PROC_BIND make a runtime bind threads to such masks.
+def _binds_to(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
+    """Return whether OMP_PLACES and OMP_PROC_BIND make a runtime bind threads to such masks.
 
-    Where places are named in words, or not at all, a runtime must be seen; one that is built into the
-    program is not, but only it would make masks of just these places.
+    If OMP_PLACES has no explicit list of places, a runtime must be among the loaded libraries. A statically
+    linked runtime is not; then a mask must be equal to one of the explicit places.
     """
     env = process.env
     if not env.keys() & STANDARD or env.get("OMP_PROC_BIND", "").lower() == "false":
@@ -81,70 +87,75 @@ def _binds(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
     return any(mask in places for mask in masks)
 
 
-def _runtime(process: ProcessState) -> str:
-    names = list(dict.fromkeys(one.kind.label for one in find_runtimes(process)))
+def _name_runtime(process: ProcessState) -> str:
+    names = list(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
     return names[0] if len(names) == 1 else "an OpenMP runtime"
 
 
-def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], kin: Sequence[ProcessState]) -> str:
-    """Say from which other process, whose initial thread a runtime narrowed, masks come; "" if from none."""
-    by_pid = {one.pid: one for one in kin}
-    parent, seen = by_pid.get(process.parent), {process.pid}
-    while parent and parent.pid not in seen:
-        seen.add(parent.pid)
+def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Sequence[ProcessState]) -> str:
+    """Return from which ancestor in the group a process inherited its masks; "" if from none.
+
+    The ancestor must have exactly this mask on its initial thread, set by an OpenMP runtime.
+    """
+    by_pid = {member.pid: member for member in group}
+    parent, visited = by_pid.get(process.parent), {process.pid}
+    while parent and parent.pid not in visited:
+        visited.add(parent.pid)
         main = parent.main
         if main and set(masks) == {main.cpus} and explain_narrowing(parent, [main.cpus]):
-            return f"inherited from {parent.name}, whose initial thread {_runtime(parent)} had bound"
+            runtime = _name_runtime(parent)
+            return f"inherited from {parent.name}, whose initial thread {runtime} bound to a place"
         parent = by_pid.get(parent.parent)
     return ""
 
 
 def explain_own(process: ProcessState, masks: Sequence[CpuSet]) -> str:
-    """Say who narrowed threads where no variable tells an OpenMP runtime to."""
+    """Return who narrowed threads, if no variable makes an OpenMP runtime do it."""
     if len(masks) == len(process.threads) and len(set(masks)) == 1:
-        return f"the process has confined itself, or what started it has, as taskset does{_blind(process)}"
+        return f"the process or its parent set this mask (sched_setaffinity, taskset){_unreadable(process)}"
     if find_runtimes(process):
-        return f"the program did, or an OpenMP runtime that it told to once it ran{_blind(process)}"
-    return f"the program did that itself{_blind(process)}"
+        who = "the program, or an OpenMP runtime that the program configured after its start,"
+        return f"{who} set this{_unreadable(process)}"
+    return f"the program set this itself{_unreadable(process)}"
 
 
-def _blind(process: ProcessState) -> str:
-    return "; its environment may not be read" if "environment" in process.unread else ""
+def _unreadable(process: ProcessState) -> str:
+    return "; its environment is not readable" if "environment" in process.unread else ""
 
 
-def advise(plan: Expected) -> str:
-    """Say what would leave threads alone, after what narrowed them."""
+def explain_remedy(plan: ExpectedBinding) -> str:
+    """Return how to avoid that an OpenMP runtime narrows threads."""
     if plan.rank is not None and plan.bind in (Bind.RANK, Bind.NONE):
-        return "these variables are not of ompbind: the command sets them, or --env or --keep-env does"
+        return "ompbind did not set these variables: the command, --env or --keep-env did"
     if plan.rank is not None and plan.bind is Bind.EXACT:
-        return "use --bind thread, or --bind rank"
+        return "use --bind thread or --bind rank"
     return "use --bind rank"
 
 
-def guess_expected(processes: Sequence[ProcessState], around: CpuSet = EMPTY) -> Expected:
-    """Return what to expect of processes of which no plan is known: that all may use all CPUs of all.
+def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPTY) -> ExpectedBinding:
+    """Return what to expect of processes without a plan: that each thread is allowed on all their CPUs.
 
-    Masks that are parts of these, and places that a process was told, are taken for places, and the mode
-    for "exact"; without any it is "none". `around` is what their parent may use: where an OpenMP runtime
-    has narrowed whole processes, they could have had that.
+    Masks that are subsets of these, and places that a runtime applied, are taken for places; the mode is then
+    "exact", else "none". `parent_mask` is the mask of their parent: if an OpenMP runtime has narrowed a whole
+    process to one CPU, all CPUs of the parent are expected.
     """
     masks = {thread.cpus for process in processes for thread in process.threads}
-    told = [place for one in processes for place in _told_places(one, masks)]
-    cpus = union([*masks, *told])
-    if len(cpus) == 1 and any(_is_put_first(one, masks) for one in processes):
-        cpus |= around
+    applied = [place for process in processes for place in _find_applied_places(process, masks)]
+    cpus = union([*masks, *applied])
+    if len(cpus) == 1 and any(_has_cpu_chosen_by_runtime(process, masks) for process in processes):
+        cpus |= parent_mask
     parts = sorted(masks - {cpus}, key=lambda mask: (mask.bits & -mask.bits, mask.bits))
-    places = tuple(place for place in dict.fromkeys([*told, *parts]) if place != cpus) if parts else ()
-    return Expected(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
+    places = tuple(place for place in dict.fromkeys([*applied, *parts]) if place != cpus) if parts else ()
+    return ExpectedBinding(rank=None, cpus=cpus, places=places, bind=Bind.EXACT if places else Bind.NONE)
 
 
-def _is_put_first(process: ProcessState, masks: set[CpuSet]) -> bool:
-    """Tell whether a runtime chose the only CPU of a process: no single place, made for it, names it."""
+def _has_cpu_chosen_by_runtime(process: ProcessState, masks: set[CpuSet]) -> bool:
+    """Return whether a runtime chose the only CPU of a process, not a single explicit place in OMP_PLACES."""
     places = parse_places(process.env.get("OMP_PLACES", "")) or ()
     return len(places) != 1 and bool(explain_narrowing(process, list(masks)))
 
 
-def _told_places(process: ProcessState, masks: set[CpuSet]) -> tuple[CpuSet, ...]:
-    """Return the places that a process was told, if its threads have some of them."""
+def _find_applied_places(process: ProcessState, masks: set[CpuSet]) -> tuple[CpuSet, ...]:
+    """Return the places in OMP_PLACES of a process if a runtime has bound some of its threads to them."""
     places = parse_places(process.env.get("OMP_PLACES", "")) or ()
     return places if explain_narrowing(process, list(masks)) and masks & set(places) else ()

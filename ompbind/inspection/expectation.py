@@ -1,6 +1,7 @@
-"""What a plan says of the threads of a rank, as far as masks, places and memory can be compared with it.
+"""What a plan expects of the threads of a rank: affinity masks, places and the memory policy.
 
-A thread is *narrowed* when its mask is less than what its rank has, and *outside* when it is something else.
+A thread is *narrowed* when its affinity mask is a proper subset of the rank's CPUs, and *outside* when its
+mask has CPUs that are not the rank's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,14 @@ _FAMILIES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_", "TBB_", "OMPBIND_", "LD_PRELOAD",
 )  # fmt: skip
 _KNOWN = {*THREAD_COUNTS, *DEFEATING, *(name for name, _ in SPINS)}
-"""Variables that decide where threads run and how many there are: what their names begin with, and others."""
+"""Variables that decide where threads run and how many there are: prefixes of names, and whole names."""
 
 
-class Expected(Record):
-    """What a plan says of the threads of one rank; `rank` is None where no plan does, and it is guessed.
+class ExpectedBinding(Record):
+    """What is expected of the threads of one rank; `rank` is None if there is no plan and this is a guess.
 
-    Processes of the rank that belong to another run than `run_id`, one inside it, have a plan of their own.
-    `memory` is the policy that its memory is to have, as the kernel writes it; "" is any.
+    `run_id` is the run of the rank. Processes of the rank with another run ID belong to a nested run, which
+    has its own plan. `memory` is the expected memory policy as the kernel writes it; "" for any policy.
     """
 
     rank: int | None
@@ -36,17 +37,17 @@ class Expected(Record):
 
     @property
     def masks(self) -> frozenset[CpuSet]:
-        """The masks that threads of the rank may have: all of it, or one of its places."""
+        """The masks that threads of the rank may have: all its CPUs, or one of its places."""
         return frozenset((self.cpus, *self.places))
 
 
 def is_relevant(name: str) -> bool:
-    """Tell whether a variable decides where threads run or how many there are."""
+    """Return whether a variable decides where threads run or how many there are."""
     return name.startswith(_FAMILIES) or name.endswith("_NUM_THREADS") or name in _KNOWN
 
 
-def expect_variables(env: Mapping[str, str]) -> Expected | None:
-    """Return what ompbind's own variables say is expected of a process; None when it has not started it."""
+def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:
+    """Return what is expected of a process by ompbind's variables; None if ompbind has not started it."""
     try:
         rank, cpus = int(env[OMPBIND_RANK]), CpuSet.from_list(env[OMPBIND_CPUS])
     except (KeyError, ValueError):
@@ -59,10 +60,11 @@ def expect_variables(env: Mapping[str, str]) -> Expected | None:
     if not cpus:
         return None
     run_id = env.get(OMPBIND_RUN_ID, "")
-    return Expected(rank=rank, cpus=cpus, places=places, bind=_mode(places, cpus), run_id=run_id)
+    return ExpectedBinding(rank=rank, cpus=cpus, places=places, bind=_guess_bind(places, cpus), run_id=run_id)
 
 
-def _mode(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
+def _guess_bind(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
+    """Return the binding mode that has such places."""
     if not places:
         return Bind.NONE
     if places[0] != cpus:

@@ -1,7 +1,20 @@
-"""Whether the threads of a rank, or of any other processes, may run where they should, in words.
+"""Compare the affinity masks of running threads with the plan of their rank.
 
-A *finding* is one thing that is not as the plan has it, with its cause as far as that can be told. A
-*verdict* is all findings on one rank, worst first.
+The mask M of each thread is compared with the rank's CPUs R and its places P (`expectation`):
+
+    M = R, or M is in P            as planned; M in P counts as bound
+    M has CPUs outside R           issue "outside", an error
+    M is a part of R, not in P     issue "narrowed", an error, if an OpenMP runtime narrowed the thread
+                                   issue "confined", a note, if the program, taskset or numactl did
+
+With places (--bind thread, core, exact) the threads on each place are counted. A place may have one thread
+on each of its CPUs for each OpenMP runtime; the initial thread's place may have only that thread:
+
+    too many threads on a place    issue "stacked", an error, if another place has no thread
+                                   issue "crowded", a note, if all places have threads
+
+The memory policy is compared too: issue "memory". The cause of each issue comes from `diagnosis`; issues of
+several processes with the same code, cause and masks become one. A *verdict* is all issues of one rank.
 """
 
 from collections import Counter
@@ -9,14 +22,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.diagnosis import (
-    advise,
     explain_escape,
     explain_inheriting,
     explain_narrowing,
     explain_own,
+    explain_remedy,
     guess_expected,
 )
-from ompbind.inspection.expectation import Expected
+from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.processes import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
@@ -26,8 +39,8 @@ from ompbind.record import Record
 from ompbind.severity import Severity
 
 
-class _Part(Record):
-    """What is found in one process; the same in several processes is told once."""
+class _ProcessIssue(Record):
+    """An issue of one process: its code, its severity, the masks of the threads concerned, and the cause."""
 
     code: str
     severity: Severity
@@ -36,103 +49,118 @@ class _Part(Record):
     cause: str
 
 
-_SHOWN = 3  # different masks that a text names
+_MASKS_SHOWN = 3  # different masks that a text names
 
 
-def judge(processes: Iterable[ProcessState], expected: Expected | None = None) -> Verdict:
-    """Judge the processes of one rank against its plan; without one, whether they are in their own way.
+def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = None) -> Verdict:
+    """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 
-    Those that belong to a run inside the rank are left out: they have plans of their own.
+    Processes of a run nested in the rank are skipped: that run has its own plan.
     """
     run_id = expected.run_id if expected else ""
-    kin = tuple(one for one in processes if run_id in ("", one.env.get(OMPBIND_RUN_ID, run_id)))
-    plan = expected or guess_expected(kin)
-    masks = [thread.cpus for process in kin for thread in process.threads]
-    parts = [part for process in kin for part in _look_at(process, plan, kin)]
-    runtimes = max(map(find_runtimes, kin), key=len, default=())
+    group = tuple(process for process in processes if run_id in ("", process.env.get(OMPBIND_RUN_ID, run_id)))
+    plan = expected or guess_expected(group)
+    masks = [thread.cpus for process in group for thread in process.threads]
+    found = [issue for process in group for issue in _find_issues(process, plan, group)]
+    runtimes = max(map(find_runtimes, group), key=len, default=())
     many = len(plan.cpus) > 1
     return Verdict(
-        issues=_tell_all(parts, kin, plan),
+        issues=_merge_issues(found, group, plan),
         summary=_summarize(masks, plan),
-        processes=len(kin),
+        processes=len(group),
         threads=len(masks),
         outside=sum(not mask <= plan.cpus for mask in masks),
         narrowed=sum(mask < plan.cpus and mask not in plan.masks for mask in masks),
         bound=sum(mask < plan.cpus and mask in plan.masks for mask in masks),
-        stacked=sum(sum(_stacks(process).values()) for process in kin) if many else 0,
-        runtimes=tuple(one.kind.label for one in runtimes),
+        stacked=sum(sum(_count_stacked(process).values()) for process in group) if many else 0,
+        runtimes=tuple(runtime.kind.label for runtime in runtimes),
     )
 
 
-def judge_memory(verdict: Verdict, seen: str | None, expected: Expected) -> Verdict:
-    """Add to a verdict what is wrong where a rank has another memory policy than planned, if that is told."""
-    if seen is None or expected.memory in ("", seen):
+def judge_memory_policy(verdict: Verdict, policy: str | None, expected: ExpectedBinding) -> Verdict:
+    """Add an issue to a verdict if the memory policy is not the planned one; None is an unknown policy."""
+    if policy is None or expected.memory in ("", policy):
         return verdict
     text = (
-        f"memory is had by the policy {seen!r}, not by {expected.memory!r}: the command or what started it "
-        "has set another one (set_mempolicy, as numactl does)"
+        f"the memory policy is {policy!r} instead of {expected.memory!r}: the command or a program that "
+        "started it changed it (set_mempolicy, numactl)"
     )
     issue = ThreadIssue(code="memory", severity=Severity.ERROR, threads=verdict.threads, text=text)
     return verdict.replace(issues=(issue, *verdict.issues))
 
 
-def _stacks(process: ProcessState) -> Mapping[CpuSet, int]:
-    """Count the threads on each single CPU that several threads of a process have for their own."""
+def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
+    """Count the threads of a process on each single CPU to which several of its threads are bound."""
     masks = Counter(thread.cpus for thread in process.threads)
     return {mask: number for mask, number in masks.items() if len(mask) == 1 and number > 1}
 
 
-def _look_at(process: ProcessState, plan: Expected, kin: Sequence[ProcessState]) -> Iterator[_Part]:
+def _find_issues(
+    process: ProcessState, plan: ExpectedBinding, group: Sequence[ProcessState]
+) -> Iterator[_ProcessIssue]:
     masks = [thread.cpus for thread in process.threads]
     outside = tuple(mask for mask in masks if not mask <= plan.cpus)
     narrowed = tuple(mask for mask in masks if mask < plan.cpus and mask not in plan.masks)
     if outside:
         cause = explain_escape(process)
-        yield _Part(code="outside", severity=Severity.ERROR, process=process, masks=outside, cause=cause)
+        yield _ProcessIssue(
+            code="outside", severity=Severity.ERROR, process=process, masks=outside, cause=cause
+        )
     if narrowed:
-        inherited = explain_inheriting(process, narrowed, kin)  # what is to be done is said of the parent
-        told = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
-        if told or inherited or _looks_trapped(process, plan):
-            cause = f"{told}; {advise(plan)}" if told else inherited or explain_own(process, narrowed)
-            yield _Part(
-                code="narrowed", severity=Severity.ERROR, process=process, masks=narrowed, cause=cause
-            )
-        else:
-            cause = explain_own(process, narrowed)
-            yield _Part(code="confined", severity=Severity.NOTE, process=process, masks=narrowed, cause=cause)
+        yield _explain_narrowed(process, plan, group, narrowed)
     if plan.bind not in (Bind.RANK, Bind.NONE):
-        yield from _look_at_places(process, plan)
+        yield from _find_place_issues(process, plan)
 
 
-def _looks_trapped(process: ProcessState, plan: Expected) -> bool:
-    """Tell whether a runtime seems to have narrowed the initial thread and some others, but not all."""
+def _explain_narrowed(
+    process: ProcessState, plan: ExpectedBinding, group: Sequence[ProcessState], masks: tuple[CpuSet, ...]
+) -> _ProcessIssue:
+    """Return the issue of narrowed threads: "narrowed" if a runtime did it, else "confined"."""
+    inherited = explain_inheriting(process, masks, group)
+    # A process that only inherited its mask needs no advice: its parent gets it.
+    by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, masks)
+    code, severity, cause = "narrowed", Severity.ERROR, inherited
+    if by_runtime:
+        cause = f"{by_runtime}; {explain_remedy(plan)}"
+    elif not inherited:
+        cause = explain_own(process, masks)
+        if not _shares_initial_cpu(process, plan):
+            code, severity = "confined", Severity.NOTE
+    return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
+
+
+def _shares_initial_cpu(process: ProcessState, plan: ExpectedBinding) -> bool:
+    """Return whether the initial thread has one CPU, which some threads share and others do not.
+
+    If a runtime is loaded too, it has probably narrowed the initial thread.
+    """
     main = process.main
-    trapped = main is not None and main.cpus < plan.cpus and _stacks(process).get(main.cpus, 0) > 1
-    return bool(trapped and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
+    shared = main is not None and main.cpus < plan.cpus and _count_stacked(process).get(main.cpus, 0) > 1
+    return bool(shared and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
 
 
-def _look_at_places(process: ProcessState, plan: Expected) -> Iterator[_Part]:
-    """Find places with too many threads: one on each CPU for each runtime, on the first the initial one."""
-    first = _first_place(process, plan)
+def _find_place_issues(process: ProcessState, plan: ExpectedBinding) -> Iterator[_ProcessIssue]:
+    """Find places with too many threads."""
+    first = _find_first_place(process, plan)
     places = [place for place in dict.fromkeys(plan.places) if place != plan.cpus]
-    here = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
-    room = max(1, len(find_runtimes(process)))
-    crowds = [place for place in places if here[place] > (1 if place == first else room * len(place))]
-    if not crowds:
+    counts = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
+    per_cpu = max(1, len(find_runtimes(process)))
+    crowded = [place for place in places if counts[place] > (1 if place == first else per_cpu * len(place))]
+    if not crowded:
         return
-    masks = tuple(place for place in crowds for _ in range(here[place]))
-    free = [place for place in places if not here[place]]
-    trapped = first if first in crowds and (plan.rank is not None or find_runtimes(process)) else None
-    severity = Severity.ERROR if free or (trapped and plan.rank is None) else Severity.NOTE
-    cause = _explain_crowd(process, plan, trapped)
+    masks = tuple(place for place in crowded for _ in range(counts[place]))
+    free = [place for place in places if not counts[place]]
+    shared = first if first in crowded and (plan.rank is not None or find_runtimes(process)) else None
+    severity = Severity.ERROR if free or (shared and plan.rank is None) else Severity.NOTE
+    cause = _explain_crowding(process, plan, shared)
     if free:
-        cause = f"{cause}; no thread is bound to {_names(free)}"
+        cause = f"{cause}; no thread is bound to {_name_masks(free)}"
     code = "stacked" if severity is Severity.ERROR else "crowded"
-    yield _Part(code=code, severity=severity, process=process, masks=masks, cause=cause)
+    yield _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
-def _first_place(process: ProcessState, plan: Expected) -> CpuSet | None:
-    """Return the place of the initial thread, where it is not all of the rank."""
+def _find_first_place(process: ProcessState, plan: ExpectedBinding) -> CpuSet | None:
+    """Return the place of the initial thread, None if that is the whole rank."""
     if plan.bind is not Bind.EXACT:
         return None
     if plan.rank is None:
@@ -140,68 +168,79 @@ def _first_place(process: ProcessState, plan: Expected) -> CpuSet | None:
     return plan.places[0]
 
 
-def _explain_crowd(process: ProcessState, plan: Expected, trapped: CpuSet | None) -> str:
-    """Say why places have many threads; `trapped` is the initial thread's, where it is one of them."""
-    if trapped:
-        cause = explain_narrowing(process, [trapped]) or "they inherit the place of the initial thread"
+def _explain_crowding(process: ProcessState, plan: ExpectedBinding, shared: CpuSet | None) -> str:
+    """Return why places have many threads; `shared` is the initial thread's place if it is among them."""
+    if shared:
+        cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
         if len(find_runtimes(process)) > 1:
-            cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees that place only"
-        return f"{cause}; {advise(plan)}"
+            cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees only that place"
+        return f"{cause}; {explain_remedy(plan)}"
     if not find_runtimes(process):
         return explain_own(process, ())
-    return "there are more threads than places, or several threads open parallel regions; use --bind rank"
+    return "more threads than places, or several threads start parallel regions; use --bind rank"
 
 
-def _tell_all(parts: Iterable[_Part], kin: Sequence[ProcessState], plan: Expected) -> tuple[ThreadIssue, ...]:
-    groups: dict[tuple[str, str, frozenset[CpuSet]], list[_Part]] = {}
-    for part in parts:
-        groups.setdefault((part.code, part.cause, frozenset(part.masks)), []).append(part)
-    found = [_tell(group, kin, plan) for group in groups.values()]
-    return tuple(sorted(found, key=lambda one: (-list(Severity).index(one.severity), -one.threads)))
+def _merge_issues(
+    found: Iterable[_ProcessIssue], group: Sequence[ProcessState], plan: ExpectedBinding
+) -> tuple[ThreadIssue, ...]:
+    """Merge issues with the same code, cause and masks; worst first, then by the number of threads."""
+    merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
+    for issue in found:
+        merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
+    issues = [_make_issue(alike, group, plan) for alike in merged.values()]
+    return tuple(sorted(issues, key=lambda issue: (list(Severity).index(issue.severity), -issue.threads)))
 
 
-def _tell(parts: Sequence[_Part], kin: Sequence[ProcessState], plan: Expected) -> ThreadIssue:
-    masks = [mask for part in parts for mask in part.masks]
-    part, process = parts[0], parts[0].process
-    total = sum(len(part.process.threads) for part in parts)
-    alone = f" of {process.name} ({process.pid})" if len(kin) > 1 else ""
-    whose = f" of {len(parts)} processes" if len(parts) > 1 else alone
+def _make_issue(
+    alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], plan: ExpectedBinding
+) -> ThreadIssue:
+    masks = [mask for issue in alike for mask in issue.masks]
+    first, process = alike[0], alike[0].process
+    total = sum(len(issue.process.threads) for issue in alike)
+    single = f" of {process.name} ({process.pid})" if len(group) > 1 else ""
+    whose = f" of {len(alike)} processes" if len(alike) > 1 else single
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
-    if part.code == "outside":
-        away = _names([mask - plan.cpus for mask in masks])
-        text = f"{who} may run on {away}, outside the rank's {named('CPU', plan.cpus)}: {part.cause}"
+    verb = "are" if len(masks) > 1 else "is"
+    if first.code == "outside":
+        extra = _name_masks([mask - plan.cpus for mask in masks])
+        text = f"{who} {verb} allowed on {extra}, outside the rank's {named('CPU', plan.cpus)}: {first.cause}"
     elif len(set(masks)) == 1:
-        text = f"{who} may only run on {named('CPU', masks[0])} of {plan.cpus}: {part.cause}"
+        text = f"{who} {verb} restricted to {named('CPU', masks[0])} of {plan.cpus}: {first.cause}"
     else:
-        text = f"{who} may only run on parts of {named('CPU', plan.cpus)} ({_shares(masks)}): {part.cause}"
-    return ThreadIssue(code=part.code, severity=part.severity, threads=len(masks), text=text)
+        parts = f"parts of {named('CPU', plan.cpus)} ({_count_by_mask(masks)})"
+        text = f"{who} {verb} restricted to {parts}: {first.cause}"
+    return ThreadIssue(code=first.code, severity=first.severity, threads=len(masks), text=text)
 
 
-def _names(masks: Iterable[CpuSet]) -> str:
-    """Name masks, those that most threads have first: "CPU 0", "CPUs 0-1, or CPU 3"."""
+def _name_masks(masks: Iterable[CpuSet]) -> str:
+    """Name masks, the most frequent first: "CPU 0", "CPUs 0-1 or CPU 3"."""
     found = [mask for mask, _ in Counter(masks).most_common()]
-    shown = [named("CPU", mask) for mask in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        shown.append(f"{len(found) - _SHOWN} others")
-    return ", or ".join(shown)
+    shown = [named("CPU", mask) for mask in found[:_MASKS_SHOWN]]
+    if len(found) > _MASKS_SHOWN:
+        shown.append(count(len(found) - _MASKS_SHOWN, "other"))
+    return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-def _shares(masks: Iterable[CpuSet]) -> str:
-    """Say how many threads have which mask: "6 on CPU 0, 1 on CPU 1"."""
+def _count_by_mask(masks: Iterable[CpuSet]) -> str:
+    """Name the number of threads with each mask: "6 on CPU 0, 1 on CPU 1"."""
     found = Counter(masks).most_common()
-    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_SHOWN]]
-    if rest := sum(number for _, number in found[_SHOWN:]):
+    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_MASKS_SHOWN]]
+    if rest := sum(number for _, number in found[_MASKS_SHOWN:]):
         shown.append(f"{rest} on others")
     return ", ".join(shown)
 
 
-def _summarize(masks: Sequence[CpuSet], plan: Expected) -> str:
-    """Say how threads are bound where nothing is wrong."""
+def _summarize(masks: Sequence[CpuSet], plan: ExpectedBinding) -> str:
+    """Describe the binding of threads without issues."""
     if not masks:
-        return "no thread is left"
+        return "no threads left"
     whole = sum(mask == plan.cpus for mask in masks)
     where = named("CPU", plan.cpus)
     if whole == len(masks):
-        return f"{f'all {whole} threads' if whole > 1 else 'the only thread'} may run on {where}"
+        return (
+            f"all {whole} threads are allowed on {where}"
+            if whole > 1
+            else f"the only thread is allowed on {where}"
+        )
     bound = f"{count(len(masks) - whole, 'thread')} bound to places"
-    return f"{bound}, {whole} free on {where}" if whole else f"{bound} of {where}"
+    return f"{bound}, {whole} allowed on all of {where}" if whole else f"{bound} of {where}"

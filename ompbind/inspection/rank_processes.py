@@ -1,20 +1,30 @@
-"""Crews: processes that are looked at together, which are those of one rank, or one process of no rank.
+"""Group processes by rank, and compare each group with its plan.
 
-A process belongs to the rank whose number it has in its environment, or, where it shows none, to that of its
-parent. The processes of ompbind itself, a run's front and its keeper, belong to none.
+A *group* is all processes of one rank, or one process without a rank. To find the group of a process, walk
+from it up its parents to the first process that has OMPBIND_RUN_ID and OMPBIND_RANK in its environment:
+
+    ompbind                      foreground process of run "job": in no group
+     `- ompbind supervisor       in no group
+         |- python  RANK=0       group of rank 0 of "job"
+         |   `- loader           no variables (env -i): group of its parent
+         `- python  RANK=1       group of rank 1 of "job"
+             `- ...  RUN_ID=b    a nested run: groups of its own
+
+If the walk reaches a supervisor first, the environment is not readable or was cleared. Then the processes
+below that child of the supervisor are one group, and its rank is found by its CPUs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import explain_narrowing, guess_expected
-from ompbind.inspection.expectation import Expected, expect_variables
+from ompbind.inspection.expectation import ExpectedBinding, expect_variables
 from ompbind.inspection.judge import judge
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_rank
-from ompbind.procfs.numa_maps import MemorySight
+from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.severity import Severity, worst
@@ -22,145 +32,163 @@ from ompbind.text import tidy
 
 
 class RankProcesses(Record):
-    """The processes of one rank, first its own and then what it started, or one process of no rank.
+    """A group: the processes of one rank, parents before children, or one process without a rank.
 
-    `rank` and `run_id` are None where the processes are of none; `expected` is None where no plan is known.
-    `memory` has what is known of the memory of some processes, by their numbers.
+    `run_id` and `rank` are None if unknown or if there is none; `expected` is None without a known plan.
+    `memory` has the memory map of processes, by PID, as far as it was read.
     """
 
     run_id: str | None
     rank: int | None
     processes: tuple[ProcessState, ...]
-    expected: Expected | None
+    expected: ExpectedBinding | None
     verdict: Verdict
-    memory: tuple[tuple[int, MemorySight], ...] = ()
+    memory: tuple[tuple[int, MemoryMap], ...] = ()
 
     @property
     def first(self) -> ProcessState:
-        """The process that the others descend from."""
+        """The process from which the others descend."""
         return self.processes[0]
 
     @property
     def cpus(self) -> CpuSet:
-        """All CPUs that any of its threads may run on."""
+        """The union of the affinity masks of all threads."""
         return union(thread.cpus for process in self.processes for thread in process.threads)
 
 
 class Inspection(Record):
-    """All crews that were looked at, and what is to be said of several of them together."""
+    """All groups with their verdicts, and the issues that concern several groups."""
 
-    crews: tuple[RankProcesses, ...]
-    together: tuple[ThreadIssue, ...] = ()
+    groups: tuple[RankProcesses, ...]
+    shared_issues: tuple[ThreadIssue, ...] = ()
 
     @property
     def severity(self) -> Severity:
-        """The worst level of all."""
+        """The worst severity of all issues."""
         return worst(
-            [*(one.verdict.severity for one in self.crews), *(one.severity for one in self.together)]
+            [
+                *(group.verdict.severity for group in self.groups),
+                *(issue.severity for issue in self.shared_issues),
+            ]
         )
 
 
-class Seen(Record):
-    """What there is to make crews of: processes by their numbers, live runs, and the masks of parents."""
+class ObservedProcesses(Record):
+    """What was read of a target: processes by PID, live runs, and the affinity mask of each parent by PID."""
 
     processes: Mapping[int, ProcessState]
     runs: tuple[LiveRun, ...] = ()
-    around: Mapping[int, CpuSet] = {}
+    parent_masks: Mapping[int, CpuSet] = {}
 
 
-_Home = tuple[str | None, int | None, int]
-"""The run and the rank of a process, and the keeper of the run, since two runs may have one name; 0 for none.
+_GroupKey = tuple[str | None, int | None, int]
+"""The run ID and the rank of a process, and the PID of the run's supervisor, since run IDs may repeat.
 
-Where the rank is not known, it is the first process of the rank instead.
+If the rank is unknown, the last number is the PID of the first process of the group. 0 for no supervisor.
 """
 
 
-def make_inspection(seen: Seen) -> Inspection:
-    """Make and judge the crews of all processes that were seen, ranks first and in their order."""
-    crews: dict[_Home, list[ProcessState]] = {}
-    supervisors = [one for one in seen.processes.values() if one.name == SUPERVISOR_NAME]
-    own = {
-        pid for one in supervisors for pid in (one.pid, one.parent)
-    }  # and the fronts that these descend from
-    others = [process for pid, process in seen.processes.items() if pid not in own]
-    for process in sorted(others, key=lambda one: (sum(1 for _ in _ancestors(one, seen)), one.pid)):
-        crews.setdefault(_find_home(process, seen), []).append(process)
-    made = sorted((_make_crew(home, tuple(kin), seen) for home, kin in crews.items()), key=_in_order)
-    return Inspection(crews=tuple(made), together=tuple(_judge_together(made, seen)))
+def make_inspection(observed: ObservedProcesses) -> Inspection:
+    """Group all observed processes and compare each group with its plan; ranks come first, in order."""
+    members: dict[_GroupKey, list[ProcessState]] = {}
+    supervisors = [process for process in observed.processes.values() if process.name == SUPERVISOR_NAME]
+    own_pids = {pid for process in supervisors for pid in (process.pid, process.parent)}
+    others = [process for pid, process in observed.processes.items() if pid not in own_pids]
+    by_depth = sorted(
+        others, key=lambda process: (sum(1 for _ in _ancestors(process, observed)), process.pid)
+    )
+    for process in by_depth:
+        members.setdefault(_find_group_key(process, observed), []).append(process)
+    groups = [_make_group(key, tuple(processes), observed) for key, processes in members.items()]
+    groups.sort(key=_sort_key)
+    return Inspection(groups=tuple(groups), shared_issues=tuple(_find_shared_issues(groups, observed)))
 
 
-def _in_order(one: RankProcesses) -> tuple[bool, str, bool, int, int]:
-    return one.run_id is None, one.run_id or "", one.rank is None, one.rank or 0, one.first.pid
+def _sort_key(group: RankProcesses) -> tuple[bool, str, bool, int, int]:
+    return group.run_id is None, group.run_id or "", group.rank is None, group.rank or 0, group.first.pid
 
 
-def _ancestors(process: ProcessState, seen: Seen) -> Iterator[ProcessState]:
-    """Yield the parent of a process, its parent and so on, as far as they were seen, each once."""
+def _ancestors(process: ProcessState, observed: ObservedProcesses) -> Iterator[ProcessState]:
+    """Yield the parent of a process, its parent and so on, as far as they were observed, each once."""
     visited = {process.pid}
-    while (parent := seen.processes.get(process.parent)) and parent.pid not in visited:
+    while (parent := observed.processes.get(process.parent)) and parent.pid not in visited:
         visited.add(parent.pid)
         yield (process := parent)
 
 
-def _find_home(process: ProcessState, seen: Seen) -> _Home:
-    """Return the crew of a process: its own words, or its parent's where it has none."""
-    first = process
-    for one in (process, *_ancestors(process, seen)):
-        if one.name == SUPERVISOR_NAME:
-            run = next((run for run in seen.runs if run.pid == one.parent), None)
-            return (run.run_id if run else None), None, first.pid
-        rank = find_rank(one.env)
-        if OMPBIND_RUN_ID in one.env and rank is not None:
-            supervisors = (
-                supervisor.pid for supervisor in _ancestors(one, seen) if supervisor.name == SUPERVISOR_NAME
-            )
-            return one.env[OMPBIND_RUN_ID], rank, next(supervisors, 0)
-        first = one
+def _find_group_key(process: ProcessState, observed: ObservedProcesses) -> _GroupKey:
+    """Return the group of a process, from its own environment or that of its nearest ancestor with a rank."""
+    below = process
+    for candidate in (process, *_ancestors(process, observed)):
+        if candidate.name == SUPERVISOR_NAME:
+            run = next((run for run in observed.runs if run.pid == candidate.parent), None)
+            return (run.run_id if run else None), None, below.pid
+        rank = find_rank(candidate.env)
+        if OMPBIND_RUN_ID in candidate.env and rank is not None:
+            ancestors = _ancestors(candidate, observed)
+            supervisor = next((parent.pid for parent in ancestors if parent.name == SUPERVISOR_NAME), 0)
+            return candidate.env[OMPBIND_RUN_ID], rank, supervisor
+        below = candidate
     return None, None, process.pid
 
 
-def _make_crew(home: _Home, kin: tuple[ProcessState, ...], seen: Seen) -> RankProcesses:
-    run_id, rank, _ = home
-    told = expect_variables(kin[0].env)
-    expected = _as_planned(told, seen.runs) if told else _expect_run(run_id, kin, seen)
-    plan = expected or guess_expected(kin, seen.around.get(kin[0].pid, EMPTY))
+def _make_group(
+    key: _GroupKey, processes: tuple[ProcessState, ...], observed: ObservedProcesses
+) -> RankProcesses:
+    run_id, rank, _ = key
+    first = processes[0]
+    from_variables = expect_variables(first.env)
+    if from_variables:
+        expected: ExpectedBinding | None = _use_bind_of_run(from_variables, observed.runs)
+    else:
+        expected = _expect_by_cpus(run_id, processes, observed)
+    plan = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
     if expected and rank is None:
         rank = expected.rank
-    return RankProcesses(run_id=run_id, rank=rank, processes=kin, expected=expected, verdict=judge(kin, plan))
+    verdict = judge(processes, plan)
+    return RankProcesses(run_id=run_id, rank=rank, processes=processes, expected=expected, verdict=verdict)
 
 
-def _as_planned(told: Expected, runs: Sequence[LiveRun]) -> Expected:
-    """Put the binding mode of a rank's run in place of what the variables of its process make of it.
+def _use_bind_of_run(expected: ExpectedBinding, runs: Sequence[LiveRun]) -> ExpectedBinding:
+    """Replace the binding mode that follows from variables with the mode of the live run.
 
-    A command may have changed these before it began, as `env` does; a single CPU looks alike in all modes.
+    The command may have changed the variables before the process was executed, as `env` does. With a single
+    CPU the variables are the same in all modes.
     """
-    own = ((run.bind, rank) for run in runs if run.run_id == tidy(told.run_id) for rank in run.ranks)
-    bind = next((bind for bind, rank in own if rank == (told.rank, told.cpus)), told.bind)
+    ranks = ((run.bind, rank) for run in runs if run.run_id == tidy(expected.run_id) for rank in run.ranks)
+    bind = next((bind for bind, rank in ranks if rank == (expected.rank, expected.cpus)), expected.bind)
     if bind in (Bind.RANK, Bind.NONE):
-        return told.replace(bind=Bind(bind), places=(told.cpus,))
-    if bind == Bind.THREAD and bind != told.bind and len(told.cpus) > 1:
-        return told.replace(bind=Bind.THREAD, places=(told.cpus, *(CpuSet((cpu,)) for cpu in told.cpus)))
-    return told.replace(bind=Bind(bind)) if len(told.cpus) == 1 and bind in set(Bind) else told
+        return expected.replace(bind=Bind(bind), places=(expected.cpus,))
+    if bind == Bind.THREAD and bind != expected.bind and len(expected.cpus) > 1:
+        singles = (CpuSet((cpu,)) for cpu in expected.cpus)
+        return expected.replace(bind=Bind.THREAD, places=(expected.cpus, *singles))
+    if len(expected.cpus) == 1 and bind in set(Bind):
+        return expected.replace(bind=Bind(bind))
+    return expected
 
 
-def _expect_run(run_id: str | None, kin: tuple[ProcessState, ...], seen: Seen) -> Expected | None:
-    """Return what a live run tells of the rank whose CPUs these processes have; None unless one fits.
+def _expect_by_cpus(
+    run_id: str | None, processes: tuple[ProcessState, ...], observed: ObservedProcesses
+) -> ExpectedBinding | None:
+    """Return what the live run expects of the rank whose CPUs include all masks of these processes.
 
-    Of a rank whose environment may not be read this is all that is known: its CPUs and the mode.
+    This is all that is known of ranks whose environment is not readable. None unless exactly one rank fits.
     """
-    told = [(run.bind, *rank) for run in seen.runs if run.run_id == run_id for rank in run.ranks]
-    whole = union(thread.cpus for process in kin for thread in process.threads)
-    fitting = [(bind, rank, cpus) for bind, rank, cpus in told if whole <= cpus]
+    ranks = [(run.bind, *rank) for run in observed.runs if run.run_id == run_id for rank in run.ranks]
+    whole = union(thread.cpus for process in processes for thread in process.threads)
+    fitting = [(bind, rank, cpus) for bind, rank, cpus in ranks if whole <= cpus]
     if len(fitting) != 1:
         return None
     bind, rank, cpus = fitting[0]
-    guess = guess_expected(kin).replace(rank=rank, cpus=cpus, run_id=run_id or "")
-    return _in_mode(guess, bind, kin[0].main)
+    guess = guess_expected(processes).replace(rank=rank, cpus=cpus, run_id=run_id or "")
+    return _set_bind(guess, bind, processes[0].main)
 
 
-def _in_mode(guess: Expected, bind: str, main: ThreadState | None) -> Expected:
-    """Put the mode of a run in place of a guess, and places that its threads have in that mode.
+def _set_bind(guess: ExpectedBinding, bind: str, main: ThreadState | None) -> ExpectedBinding:
+    """Replace the binding mode of a guess, and its places by the places of that mode.
 
-    Whole cores are not known: these are the masks that were seen. With "exact" the initial thread's is first.
+    For "core" the places stay the observed masks: which CPUs are whole cores is not known here. For "exact"
+    the place of the initial thread comes first.
     """
     singles = [CpuSet((cpu,)) for cpu in guess.cpus]
     if main and main.cpus in singles:
@@ -175,42 +203,50 @@ def _in_mode(guess: Expected, bind: str, main: ThreadState | None) -> Expected:
     return guess.replace(bind=Bind(bind), places=places[Bind(bind)]) if bind in set(Bind) else guess
 
 
-def _judge_together(crews: Sequence[RankProcesses], seen: Seen) -> Iterator[ThreadIssue]:
-    """Find ranks that may run where only another one should, and processes that share a single CPU."""
-    escaped = [one for one in crews if one.expected and one.verdict.outside]
-    others = [one for one in crews if one.expected and not one.verdict.outside]
-    for place, one in enumerate(escaped):
-        for other in (*others, *escaped[place + 1 :]):
-            yield from _tell_both(one, other)
-    alone: dict[CpuSet, list[RankProcesses]] = {}
-    for one in crews:
-        cpus = one.cpus
-        alike = one.expected is None and not one.first.kernel
-        if alike and len(cpus) == 1 and cpus < seen.around.get(one.first.pid, EMPTY):
-            alone.setdefault(cpus, []).append(one)
-    yield from (_tell_alone(cpus, group) for cpus, group in alone.items() if len(group) > 1)
+def _find_shared_issues(
+    groups: Sequence[RankProcesses], observed: ObservedProcesses
+) -> Iterator[ThreadIssue]:
+    """Find ranks allowed on CPUs of other ranks, and processes without a plan restricted to the same CPU."""
+    escaped = [group for group in groups if group.expected and group.verdict.outside]
+    others = [group for group in groups if group.expected and not group.verdict.outside]
+    for position, group in enumerate(escaped):
+        for other in (*others, *escaped[position + 1 :]):
+            yield from _find_overlap(group, other)
+    by_single_cpu: dict[CpuSet, list[RankProcesses]] = {}
+    for group in groups:
+        cpus = group.cpus
+        unplanned = group.expected is None and not group.first.kernel
+        if unplanned and len(cpus) == 1 and cpus < observed.parent_masks.get(group.first.pid, EMPTY):
+            by_single_cpu.setdefault(cpus, []).append(group)
+    for cpus, sharing in by_single_cpu.items():
+        if len(sharing) > 1:
+            yield _make_single_cpu_issue(cpus, sharing)
 
 
-def _tell_both(one: RankProcesses, other: RankProcesses) -> Iterator[ThreadIssue]:
-    """Tell on which CPUs two ranks of one run may both run, against the plan."""
-    if not one.expected or not other.expected or one.run_id != other.run_id:
+def _find_overlap(group: RankProcesses, other: RankProcesses) -> Iterator[ThreadIssue]:
+    """Yield an issue if two ranks of a run are both allowed on CPUs that the plan does not let them share."""
+    if not group.expected or not other.expected or group.run_id != other.run_id:
         return
-    both = (one.cpus & other.cpus) - (one.expected.cpus & other.expected.cpus)
+    both = (group.cpus & other.cpus) - (group.expected.cpus & other.expected.cpus)
     if both:
-        ranks = " and ".join(map(str, sorted((one.rank or 0, other.rank or 0))))
-        text = f"ranks {ranks} may both run on {named('CPU', both)}, against the plan"
-        yield ThreadIssue(code="shared", severity=Severity.ERROR, threads=one.verdict.threads, text=text)
+        ranks = " and ".join(map(str, sorted((group.rank or 0, other.rank or 0))))
+        text = f"ranks {ranks} are both allowed on {named('CPU', both)}, contrary to the plan"
+        threads = group.verdict.threads
+        yield ThreadIssue(code="shared", severity=Severity.ERROR, threads=threads, text=text)
 
 
-def _tell_alone(cpus: CpuSet, crews: Sequence[RankProcesses]) -> ThreadIssue:
-    """Say which processes share a single CPU although more are around."""
-    shown = ", ".join(f"{one.first.name} ({one.first.pid})" for one in crews[:4])
-    if len(crews) > 4:
-        shown += f" and {len(crews) - 4} more"
-    causes = (explain_narrowing(one.first, [cpus]) for one in crews)
+def _make_single_cpu_issue(cpus: CpuSet, groups: Sequence[RankProcesses]) -> ThreadIssue:
+    """Return the issue of processes restricted to one CPU although their parents have more."""
+    shown = ", ".join(f"{group.first.name} ({group.first.pid})" for group in groups[:4])
+    if len(groups) > 4:
+        shown += f" and {len(groups) - 4} more"
+    causes = (explain_narrowing(group.first, [cpus]) for group in groups)
     cause = next(filter(None, causes), "")
-    text = f"{len(crews)} processes may run on {named('CPU', cpus)} alone: {shown}"
+    text = f"{len(groups)} processes are restricted to {named('CPU', cpus)}: {shown}"
     if cause:
-        text += f"; {cause}; give each one CPUs of its own"
-    severity, threads = Severity.ERROR if cause else Severity.NOTE, sum(one.verdict.threads for one in crews)
+        text += f"; {cause}; give each process its own CPUs"
+    severity, threads = (
+        Severity.ERROR if cause else Severity.NOTE,
+        sum(group.verdict.threads for group in groups),
+    )
     return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)

@@ -1,7 +1,7 @@
-"""Two looks at the same processes, one after the other: how busy CPUs and threads were in between.
+"""Compare two samples of the same processes: CPU use and migrations in between.
 
-A *share* is CPU time by wall time: 1.0 is one CPU that was busy all the time. A thread *moves* when it
-goes on on another CPU.
+A *share* is CPU time divided by wall time: 1.0 is one CPU that was busy all the time. A *migration* is
+counted when a thread resumes on another CPU.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from ompbind.record import Record
 
 
 class Sample(Record):
-    """What was seen at one moment, in seconds of a clock that only goes on.
+    """One sample; `at_s` is in seconds of a monotonic clock.
 
-    `cpus` are (CPU, seconds that it was busy, seconds in all) since the system started; `migrations` are how
-    often each thread has moved since it started, by its number, where the kernel counts that.
+    `cpus` are (CPU, busy seconds, all seconds) since boot. `migrations` are (TID, migrations since its
+    start) of threads, as far as the kernel reports them.
     """
 
     at_s: float
@@ -26,56 +26,56 @@ class Sample(Record):
 
 
 class CpuUse(Record):
-    """How busy one CPU was, by whatever processes."""
+    """The share of time that a CPU was busy, with any processes."""
 
     cpu: int
     share: float
 
 
 class RankUse(Record):
-    """How busy all threads of a crew were together, and how often they moved in a second."""
+    """The share and the migrations per second of all threads of a group together."""
 
-    crew: RankProcesses
+    group: RankProcesses
     share: float
     migrations_per_s: float
 
 
 class ThreadUse(Record):
-    """The same for one thread."""
+    """The share and the migrations per second of one thread."""
 
-    crew: RankProcesses
+    group: RankProcesses
     thread: ThreadState
     share: float
     migrations_per_s: float
 
 
 class SampleDelta(Record):
-    """What happened between two looks: CPUs and crews in their order, threads with the busiest first.
+    """The difference of two samples: CPUs and groups in order, threads with the busiest first.
 
-    `together` is what was found on several crews at the last one.
+    `shared_issues` are from the second sample.
     """
 
     span_s: float
     cpus: tuple[CpuUse, ...]
-    crews: tuple[RankUse, ...]
+    groups: tuple[RankUse, ...]
     threads: tuple[ThreadUse, ...]
-    together: tuple[ThreadIssue, ...] = ()
+    shared_issues: tuple[ThreadIssue, ...] = ()
 
 
 def compare_samples(before: Sample, after: Sample) -> SampleDelta:
-    """Tell what happened between two looks; of new threads only what they did since they began."""
+    """Return the difference of two samples; a thread that has started in between counts from its start."""
     span_s = max(after.at_s - before.at_s, 1e-3)
-    threads = tuple(_use_threads(before, after, span_s))
+    threads = tuple(_compare_threads(before, after, span_s))
     return SampleDelta(
         span_s=span_s,
-        cpus=tuple(_use_cpus(before, after)),
-        crews=tuple(_sum_crew(crew, threads) for crew in after.inspection.crews),
-        threads=tuple(sorted(threads, key=lambda one: (-one.share, -one.migrations_per_s, one.thread.tid))),
-        together=after.inspection.together,
+        cpus=tuple(_compare_cpus(before, after)),
+        groups=tuple(_sum_group(group, threads) for group in after.inspection.groups),
+        threads=tuple(sorted(threads, key=lambda use: (-use.share, -use.migrations_per_s, use.thread.tid))),
+        shared_issues=after.inspection.shared_issues,
     )
 
 
-def _use_cpus(before: Sample, after: Sample) -> Iterator[CpuUse]:
+def _compare_cpus(before: Sample, after: Sample) -> Iterator[CpuUse]:
     earlier = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in before.cpus}
     for cpu, busy_s, all_s in after.cpus:
         old_busy_s, old_all_s = earlier.get(cpu, (busy_s, all_s))
@@ -84,28 +84,28 @@ def _use_cpus(before: Sample, after: Sample) -> Iterator[CpuUse]:
         yield CpuUse(cpu=cpu, share=min(max(share, 0.0), 1.0))
 
 
-def _use_threads(before: Sample, after: Sample, span_s: float) -> Iterator[ThreadUse]:
-    earlier = {thread.tid: thread for _, thread in _threads(before)}
-    then, now = dict(before.migrations), dict(after.migrations)
-    for crew, thread in _threads(after):
+def _compare_threads(before: Sample, after: Sample, span_s: float) -> Iterator[ThreadUse]:
+    earlier = {thread.tid: thread for _, thread in _list_threads(before)}
+    old_counts, counts = dict(before.migrations), dict(after.migrations)
+    for group, thread in _list_threads(after):
         tid, old = thread.tid, earlier.get(thread.tid)
         used_s = (thread.busy_s or 0.0) - (old.busy_s or 0.0 if old else 0.0)
-        # Where the kernel does not count moves, it can only be told whether a thread did.
-        migrations = (
-            now[tid] - then.get(tid, 0) if tid in now else int(old is not None and old.cpu != thread.cpu)
-        )
+        if tid in counts:
+            migrations = counts[tid] - old_counts.get(tid, 0)
+        else:  # the kernel does not count them: at least one if the last CPU has changed
+            migrations = int(old is not None and old.cpu != thread.cpu)
         share, migrations_per_s = max(used_s, 0.0) / span_s, max(migrations, 0) / span_s
-        yield ThreadUse(crew=crew, thread=thread, share=share, migrations_per_s=migrations_per_s)
+        yield ThreadUse(group=group, thread=thread, share=share, migrations_per_s=migrations_per_s)
 
 
-def _threads(look: Sample) -> Iterator[tuple[RankProcesses, ThreadState]]:
-    for crew in look.inspection.crews:
-        for process in crew.processes:
+def _list_threads(sample: Sample) -> Iterator[tuple[RankProcesses, ThreadState]]:
+    for group in sample.inspection.groups:
+        for process in group.processes:
             for thread in process.threads:
-                yield crew, thread
+                yield group, thread
 
 
-def _sum_crew(crew: RankProcesses, threads: tuple[ThreadUse, ...]) -> RankUse:
-    own = [one for one in threads if one.crew is crew]
-    share, migrations_per_s = sum(one.share for one in own), sum(one.migrations_per_s for one in own)
-    return RankUse(crew=crew, share=share, migrations_per_s=migrations_per_s)
+def _sum_group(group: RankProcesses, threads: tuple[ThreadUse, ...]) -> RankUse:
+    own = [use for use in threads if use.group is group]
+    share, migrations_per_s = sum(use.share for use in own), sum(use.migrations_per_s for use in own)
+    return RankUse(group=group, share=share, migrations_per_s=migrations_per_s)

@@ -1,4 +1,4 @@
-"""Finding and reading the processes that somebody asks for: by number, by run, or all runs there are."""
+"""Find and read the processes to inspect: by PID, by run, or all live runs."""
 
 import os
 from collections.abc import Sequence
@@ -7,94 +7,96 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import is_library
-from ompbind.inspection.rank_processes import Inspection, RankProcesses, Seen, make_inspection
+from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, RankProcesses, make_inspection
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
-from ompbind.procfs.process import GONE, Stat, find_descendants, status_value
+from ompbind.procfs.process import EXITED_STATES, Stat, find_descendants, status_value
 from ompbind.procfs.process_state import read_process
 from ompbind.procfs.reader import (
-    read_mask,
-    read_memory,
-    read_pid_space,
+    read_affinity,
+    read_environ,
+    read_memory_map,
+    read_pid_namespace,
     read_processes,
     read_status,
-    read_variables,
 )
 from ompbind.record import Record
-from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
+from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
 from ompbind.text import tidy
 
 _NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
 class Target(Record):
-    """What to look at: processes with all that descends from them, and runs with all their ranks."""
+    """What to inspect: processes with all their descendants, and runs with all their ranks."""
 
     pids: tuple[int, ...] = ()
     runs: tuple[LiveRun, ...] = ()
 
 
 def find_target(words: Sequence[str]) -> Target:
-    """Find the processes and runs that words name: numbers of processes, names of runs or their beginnings.
+    """Find the processes and runs that words name: PIDs, or names of runs or how they begin.
 
-    Raises InspectError for a word that names nothing, or several runs.
+    Raises InspectError for a word that matches nothing, or several runs.
     """
-    live = read_runs_here()
+    live = read_visible_runs()
     pids: list[int] = []
     runs: list[LiveRun] = []
     for word in words:
-        found = find_runs(word, live)
+        found = match_runs(word, live)
         pid = _find_process(word, named_run=bool(found))
         if pid:
             pids.append(pid)
         elif found:
             runs.extend(found)
         elif word and any(run.run_id.startswith(word) for run in _read_runs()):
-            raise InspectError(f"run {word} is in another container: its processes have no numbers here")
+            raise InspectError(f"run {word} is in another container: its processes have no PIDs here")
         else:
-            raise InspectError(f"no live run is called {word!r}", hint=_NO_SUCH)
+            raise InspectError(f"no live run is named {word!r}", hint=_NO_SUCH)
     return Target(pids=tuple(pids), runs=tuple(runs))
 
 
-def read_runs_here() -> tuple[LiveRun, ...]:
-    """Read the live runs whose processes have numbers that mean something here; none where that fails."""
-    here = read_pid_space()
+def read_visible_runs() -> tuple[LiveRun, ...]:
+    """Read the live runs whose PIDs are valid in this PID namespace; none if the registry is not readable."""
+    own_namespace = read_pid_namespace()
     try:
-        return tuple(run for run in _read_runs() if run.pid_space in (0, here))
+        return tuple(run for run in _read_runs() if run.pid_space in (0, own_namespace))
     except InspectError:
         return ()
 
 
-def find_all() -> Target:
-    """Find all live runs whose processes can be told; raises InspectError when none can."""
+def find_all_runs() -> Target:
+    """Find all live runs of this PID namespace; raises InspectError if the registry is not readable."""
     _read_runs()
-    return Target(runs=read_runs_here())
+    return Target(runs=read_visible_runs())
 
 
 def _read_runs() -> tuple[LiveRun, ...]:
-    folder = find_folder(os.environ)
+    directory = find_claims_directory(os.environ)
     try:
-        return read_live_runs(folder)
+        return read_live_runs(directory)
     except OSError as error:
-        hint = f"it is where runs register; {VARIABLE} names another one"
-        raise InspectError(f"cannot read {folder}: {error.strerror}", hint=hint) from error
+        hint = f"live runs are registered there; {DIRECTORY_VARIABLE} selects another directory"
+        raise InspectError(f"cannot read {directory}: {error.strerror}", hint=hint) from error
 
 
-def find_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
-    """Return the run of a name, or the only one whose name begins so; an engine's job has several ranks.
+def match_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
+    """Return the run with this name, or the only run whose name begins with the word; () if there is none.
 
-    Raises InspectError when several runs have names that begin so.
+    A job of a launcher is several live runs with one name. Raises InspectError if the names of several runs
+    begin with the word.
     """
     exact = tuple(run for run in live if run.run_id == word)
-    begun = exact or tuple(run for run in live if word and run.run_id.startswith(word))
-    names = dict.fromkeys(run.run_id for run in begun)
+    matching = exact or tuple(run for run in live if word and run.run_id.startswith(word))
+    names = dict.fromkeys(run.run_id for run in matching)
     if len(names) > 1:
-        raise InspectError(f"several runs begin with {word!r}", hint=f"one of {', '.join(names)}")
-    return begun
+        text = f"the names of several live runs begin with {word!r}"
+        raise InspectError(text, hint=f"use one of {', '.join(names)}")
+    return matching
 
 
 def _find_process(word: str, *, named_run: bool) -> int | None:
-    """Return the process of a number, also of one of its threads; None where only a run can be meant."""
+    """Return the PID for the ID of a process or thread; None if the word can only be the name of a run."""
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         return None
     try:
@@ -102,41 +104,49 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
     except FileNotFoundError as error:
         if named_run:
             return None
-        raise InspectError(f"there is no process {word}, or it is hidden from you", hint=_NO_SUCH) from error
+        raise InspectError(f"process {word} does not exist or is hidden from you", hint=_NO_SUCH) from error
     except OSError as error:
-        raise InspectError(f"process {word} cannot be read: {error.strerror}") from error
+        raise InspectError(f"cannot read process {word}: {error.strerror}") from error
     keys = ("State", "Threads", "PPid", "Tgid")
     state, threads, parent, pid = (status_value(status, key) or "" for key in keys)
-    if state.startswith(GONE) and threads == "1":
-        raise InspectError(f"process {word} has ended, and waits for its parent ({parent}) to take notice")
+    if state.startswith(EXITED_STATES) and threads == "1":
+        raise InspectError(f"process {word} has exited, and its parent ({parent}) has not reaped it yet")
     return int(pid)
 
 
 def inspect(target: Target, *, memory: bool = True) -> Inspection:
-    """Read and judge all processes of a target, as far as they still live; `memory` adds where theirs lies.
+    """Read all processes of a target that have not exited, and compare them with their plans.
 
-    The kernel looks at every page for that, so it is read only where there are several NUMA nodes.
+    `memory` also reads the NUMA nodes of their memory, on machines with several nodes. That is slow: the
+    kernel visits every page.
     """
-    everybody = read_processes()
-    pids = find_descendants(everybody, [*target.pids, *(run.pid for run in target.runs)])
-    pids |= find_descendants(everybody, _find_strays(everybody, {run.run_id for run in target.runs}))
+    stats = read_processes()
+    pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
+    pids |= find_descendants(stats, _find_orphans(stats, {run.run_id for run in target.runs}))
     found = {pid: state for pid in sorted(pids) if (state := read_process(pid, is_library, is_relevant))}
-    around = {pid: read_mask(state.parent) if state.parent else EMPTY for pid, state in found.items()}
-    inspection = make_inspection(Seen(processes=found, runs=read_runs_here(), around=around))
-    if not (memory and _has_nodes()):
+    parent_masks = {
+        pid: read_affinity(state.parent) if state.parent else EMPTY for pid, state in found.items()
+    }
+    inspection = make_inspection(
+        ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=parent_masks)
+    )
+    if not (memory and _has_several_nodes()):
         return inspection
-    return inspection.replace(crews=tuple(map(_with_memory, inspection.crews)))
+    return inspection.replace(groups=tuple(map(_add_memory, inspection.groups)))
 
 
-def _find_strays(everybody: dict[int, Stat], run_ids: set[str]) -> list[int]:
-    """Find processes of runs that descend from them no more, as far as their variables may be read."""
+def _find_orphans(stats: dict[int, Stat], run_ids: set[str]) -> list[int]:
+    """Return the PIDs whose environment names one of these runs, as far as it is readable.
+
+    Among them are processes of a run that are no longer its descendants.
+    """
     if not run_ids:
         return []
-    told = ((pid, (read_variables(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in everybody)
-    return [pid for pid, run_id in told if tidy(run_id) in run_ids]
+    named = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in stats)
+    return [pid for pid, run_id in named if tidy(run_id) in run_ids]
 
 
-def _has_nodes() -> bool:
+def _has_several_nodes() -> bool:
     try:
         with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:
             return len(CpuSet.from_list(file.read())) > 1
@@ -144,6 +154,6 @@ def _has_nodes() -> bool:
         return False
 
 
-def _with_memory(crew: RankProcesses) -> RankProcesses:
-    read = ((process.pid, read_memory(process.pid)) for process in crew.processes)
-    return crew.replace(memory=tuple((pid, memory) for pid, memory in read if memory))
+def _add_memory(group: RankProcesses) -> RankProcesses:
+    maps = ((process.pid, read_memory_map(process.pid)) for process in group.processes)
+    return group.replace(memory=tuple((pid, memory_map) for pid, memory_map in maps if memory_map))

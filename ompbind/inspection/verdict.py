@@ -1,15 +1,20 @@
-"""What is said of the threads of a rank, and of all ranks of a run, as values: findings and verdicts."""
+"""Verdicts on the threads of ranks, and the result of `--verify`, as values."""
 
 from ompbind.record import Record
 from ompbind.severity import Severity, worst
 
 
 class ThreadIssue(Record):
-    """One thing that is not as planned: what kind it is, how many threads it is about, and words.
+    """One difference from the plan: its code, its severity, the number of threads concerned, and its text.
 
-    `code` is "outside", "narrowed" (by an OpenMP runtime), "confined" (by the program itself), "stacked"
-    (on a place with others while places are free), "crowded" (there are more threads than places) or
-    "memory" (had by another policy).
+    `code` is
+    "outside" (allowed on CPUs that are not the rank's),
+    "narrowed" (restricted to a part of the rank's CPUs by an OpenMP runtime),
+    "confined" (the same by the program itself, taskset or numactl),
+    "stacked" (too many threads on a place while another place has none),
+    "crowded" (more threads than places),
+    "shared" (several ranks or processes on CPUs that they should not share) or
+    "memory" (another memory policy than planned).
     """
 
     code: str
@@ -19,11 +24,12 @@ class ThreadIssue(Record):
 
 
 class Verdict(Record):
-    """What is to be said of the threads of one rank, worst finding first, and how many there are.
+    """All issues of one rank, worst first, and numbers of threads.
 
-    `outside` may run on CPUs that are not the rank's, `narrowed` on some of its CPUs although no place says
-    so, `bound` on one of its places; `stacked` share a single CPU with another thread of their process.
-    `runtimes` are the OpenMP runtimes of the process that has most of them, by their usual names.
+    `outside` threads are allowed on CPUs that are not the rank's. `narrowed` threads are restricted to a part
+    of its CPUs that is not a place, `bound` threads to one of its places. `stacked` threads have a single CPU
+    that is also the mask of another thread of their process. `runtimes` are the OpenMP runtimes of the
+    process with the most runtimes. `summary` is the text if there are no issues.
     """
 
     issues: tuple[ThreadIssue, ...]
@@ -38,24 +44,25 @@ class Verdict(Record):
 
     @property
     def severity(self) -> Severity:
-        """The level of the worst finding."""
+        """The severity of the worst issue."""
         return self.issues[0].severity if self.issues else Severity.OK
 
     @property
     def text(self) -> str:
-        """All findings in words; what is right where there is none."""
-        return "; ".join(one.text for one in self.issues) or self.summary
+        """The texts of all issues, or the summary if there are none."""
+        return "; ".join(issue.text for issue in self.issues) or self.summary
 
 
 HIDDEN = "hidden"
-"""The code of the problem, with `strict`, of ranks that ran and could not be looked at."""
+"""The code of the error, with `strict`, of ranks that were running but not visible in /proc."""
 
 
 class RankVerified(Record):
-    """What was seen of one rank: a verdict, when, in seconds after the last rank was started, and its memory.
+    """The result of `--verify` for one rank, from its last sample.
 
-    These are None for a rank that ended before it could be looked at, or whose threads cannot be seen:
-    it was `hidden` then. The memory policy, as the kernel writes it, is None also where nobody tells it.
+    `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
+    policy as the kernel writes it, None if it is not reported. All three are None for a rank that exited
+    before the first sample. They are also None for a `hidden` rank, which was not visible in /proc.
     """
 
     rank: int
@@ -66,39 +73,38 @@ class RankVerified(Record):
 
     @property
     def severity(self) -> Severity:
-        """The level of the verdict."""
+        """The severity of the verdict."""
         return self.verdict.severity if self.verdict else Severity.OK
 
 
 class Verified(Record):
-    """What was seen of ranks, in their order, and how far they had come.
+    """The result of `--verify`, with ranks in order.
 
-    `settled` tells that they were looked at for as long as it took, else they ended before that, or threads
-    outside of their CPUs are told at once; `stable` that their threads were the same for a while at the end.
-    `seen_s` is when the last look was, in seconds after the last rank was started. `strict` tells that a
-    problem ends the run.
+    `complete` is whether sampling was complete; if not, the ranks exited before, or this is an early report
+    of threads outside their rank's CPUs. `stable` is whether the threads did not change any more. `seen_s` is
+    the time of the last sample in seconds after the start of the last rank. `strict`: an error stops the run.
     """
 
     ranks: tuple[RankVerified, ...]
-    settled: bool
+    complete: bool
     stable: bool
     seen_s: float
     strict: bool = False
 
     @property
     def severity(self) -> Severity:
-        """The worst level of a rank."""
-        return worst(one.severity for one in self.ranks)
+        """The worst severity of all ranks."""
+        return worst(rank.severity for rank in self.ranks)
 
     @property
-    def problems(self) -> frozenset[tuple[int, str]]:
-        """The ranks that have problems, each with the code of one; with `strict` it is one not to be seen."""
+    def errors(self) -> frozenset[tuple[int, str]]:
+        """(rank, code) of all errors; with `strict` a hidden rank is an error too."""
         found = {
-            (one.rank, issue.code)
-            for one in self.ranks
-            if one.verdict
-            for issue in one.verdict.issues
+            (rank.rank, issue.code)
+            for rank in self.ranks
+            if rank.verdict
+            for issue in rank.verdict.issues
             if issue.severity is Severity.ERROR
         }
-        unproven = {(one.rank, HIDDEN) for one in self.ranks if one.hidden and not one.verdict}
-        return frozenset(found | unproven if self.strict else found)
+        hidden = {(rank.rank, HIDDEN) for rank in self.ranks if rank.hidden and not rank.verdict}
+        return frozenset(found | hidden if self.strict else found)

@@ -1,8 +1,11 @@
-"""A built-in OpenMP program: runs a real parallel region in every OpenMP runtime of this machine.
+"""A built-in OpenMP program: run a real parallel region in every OpenMP runtime of this machine.
 
-Each runtime is loaded in a forked child of its own, since the first one in a process can narrow what
-the next one sees. `GOMP_parallel`, the entry point that gcc compiles a region to, exists in all of
-them. What is told of a thread is read from the kernel, in that thread.
+    for each candidate library:
+        fork --> child loads the library --> GOMP_parallel --> each thread reads its own mask and CPU
+                 child writes a JSON line for each thread to a pipe --> parent collects them
+
+Each runtime is loaded in its own child, since the first runtime in a process can narrow the mask that the
+next one sees. `GOMP_parallel`, to which gcc compiles a parallel region, exists in all of these runtimes.
 """
 
 import ctypes
@@ -15,42 +18,45 @@ from collections.abc import Iterator, Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import find_rank
-from ompbind.probe.libraries import find_candidates, identity, name_runtime
-from ompbind.probe.result import ProbeResult, ThreadSight
-from ompbind.procfs.reader import read_files
+from ompbind.probe.libraries import find_candidates, identify_runtime, name_runtime
+from ompbind.probe.result import ProbedThread, ProbeResult
+from ompbind.procfs.reader import read_mapped_files
 
-_PATIENCE_S = 20  # after which a runtime that hangs while it is loaded counts as failed; some do
+_TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded
 
 _NO_LIBRARY = b"no library"
-"""What a child tells when there is nothing to load; one that tells nothing has been ended by a runtime."""
+"""A child writes this if there is no such library. It writes nothing if the runtime has killed it."""
 
 
 def run_probe(env: Mapping[str, str]) -> ProbeResult:
     """Probe every OpenMP runtime that this process would find, one after the other."""
-    sights: list[ThreadSight] = []
+    threads: list[ProbedThread] = []
     failed: list[str] = []
-    seen: set[tuple[str, OmpRuntime | None]] = set()
+    probed: set[tuple[str, OmpRuntime | None]] = set()
     for candidate in find_candidates(env):
-        if identity(candidate) in seen:
+        if identify_runtime(candidate) in probed:
             continue
-        path, threads = _run_in_child(candidate)
-        if path is None or identity(path) in seen:
+        path, found = _run_in_child(candidate)
+        if path is None or identify_runtime(path) in probed:
             continue
-        seen.add(identity(path))
-        sights.extend(threads)
-        failed.extend(() if threads else (path,))
+        probed.add(identify_runtime(path))
+        threads.extend(found)
+        failed.extend(() if found else (path,))
     return ProbeResult(
         rank=find_rank(env),
         pid=os.getpid(),
-        cpus_allowed=_allowed(),
-        cpu=_current_cpu(),
-        threads=tuple(sights),
+        cpus_allowed=_read_own_mask(),
+        cpu=_read_own_cpu(),
+        threads=tuple(threads),
         failed=tuple(failed),
     )
 
 
-def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
-    """Run a region in a forked child; (None, []) when there is no such library, no threads if it failed."""
+def _run_in_child(candidate: str) -> tuple[str | None, list[ProbedThread]]:
+    """Run a region in a forked child; return the path of the loaded library and its threads.
+
+    Returns (None, []) if there is no such library, and no threads if the child crashed or hung.
+    """
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -58,84 +64,85 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ThreadSight]]:
             os.close(read_end)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-            signal.alarm(_PATIENCE_S)
-            _tell_region(candidate, write_end)
+            signal.alarm(_TIMEOUT_S)
+            _write_region(candidate, write_end)
         finally:
             os._exit(0)
     os.close(write_end)
     with open(read_end, encoding="utf-8") as pipe:
         lines = pipe.read().splitlines()
     os.waitpid(pid, 0)
-    _clear_away(pid)
+    _remove_leftover_files(pid)
     if not lines:
         return candidate, []
     if lines[0] == _NO_LIBRARY.decode():
         return None, []
-    threads = [json.loads(line) for line in lines[1:]]
-    made = [ThreadSight(**{**fields, "places": tuple(fields["places"])}) for fields in threads]
-    return lines[0], sorted(made, key=lambda sight: sight.thread)
+    records = [json.loads(line) for line in lines[1:]]
+    threads = [ProbedThread(**{**record, "places": tuple(record["places"])}) for record in records]
+    return lines[0], sorted(threads, key=lambda thread: thread.thread)
 
 
-def _clear_away(pid: int) -> None:
-    """Remove the files by which some runtimes register: they do when they end in order only."""
-    for file in {one.facts.leaves for one in OmpRuntime if one.facts.leaves}:
+def _remove_leftover_files(pid: int) -> None:
+    """Remove the files by which some runtimes register: they remove them only at a normal exit."""
+    for file in {runtime.facts.leftover_file for runtime in OmpRuntime if runtime.facts.leftover_file}:
         try:
             os.unlink(file.format(pid=pid, uid=os.getuid()))
         except OSError:
             pass  # most runtimes have none
 
 
-def _tell_region(candidate: str, pipe: int) -> None:
-    """Load a runtime, write the path it was loaded from, run a region, write a line for each thread."""
+def _write_region(candidate: str, pipe: int) -> None:
+    """Load a runtime, run a region, and write the path of the library and a line for each thread."""
     try:
         library = ctypes.CDLL(candidate)
-        loaded = read_files("self", lambda file: name_runtime(file) is not None)
+        loaded = read_mapped_files("self", lambda file: name_runtime(file) is not None)
         path = loaded[0] if loaded else candidate
     except OSError:
         os.write(pipe, _NO_LIBRARY)
         return
     os.write(pipe, path.encode("utf-8", "surrogateescape") + b"\n")
-    for sight in _run_region(library, path):
-        os.write(pipe, json.dumps(sight.as_dict()).encode() + b"\n")
+    for thread in _run_region(library, path):
+        os.write(pipe, json.dumps(thread.as_dict()).encode() + b"\n")
 
 
-def _run_region(library: ctypes.CDLL, path: str) -> list[ThreadSight]:
-    """Run one parallel region with as many threads as the runtime wants, and look at each of them.
+def _run_region(library: ctypes.CDLL, path: str) -> list[ProbedThread]:
+    """Run a parallel region with the default number of threads, and read the binding of each thread.
 
-    Threads wait for each other before they look, so that no two of them are one thread's two turns.
+    Threads wait for each other at a barrier; otherwise one thread might run the body twice.
     """
     count = int(library.omp_get_max_threads())
-    meet = threading.Barrier(count)
-    sights: list[ThreadSight] = []
+    barrier = threading.Barrier(count)
+    threads: list[ProbedThread] = []
 
-    def look(_: int | None) -> None:
+    def run_body(_: int | None) -> None:
         try:
-            meet.wait(timeout=5)
+            barrier.wait(timeout=5)
         except threading.BrokenBarrierError:
-            pass  # the runtime gave fewer threads than it said; each is still worth a look
-        sights.append(_look(library, path))
+            pass  # the runtime has started fewer threads than announced; these are still reported
+        threads.append(_read_thread(library, path))
 
-    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(look)
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run_body)
     library.GOMP_parallel(body, None, ctypes.c_uint(count), ctypes.c_uint(0))
-    return sights
+    return threads
 
 
-def _look(library: ctypes.CDLL, path: str) -> ThreadSight:
+def _read_thread(library: ctypes.CDLL, path: str) -> ProbedThread:
+    """Read the binding of the calling thread from its runtime and the kernel."""
     place = int(library.omp_get_place_num())
     runtime = name_runtime(path)
-    return ThreadSight(
+    return ProbedThread(
         runtime=runtime.label if runtime else os.path.basename(path),
         path=path,
         thread=int(library.omp_get_thread_num()),
         threads=int(library.omp_get_num_threads()),
         place=place if place >= 0 else None,
-        places=tuple(_places(library)),
-        cpus_allowed=_allowed(),
-        cpu=_current_cpu(),
+        places=tuple(_read_places(library)),
+        cpus_allowed=_read_own_mask(),
+        cpu=_read_own_cpu(),
     )
 
 
-def _places(library: ctypes.CDLL) -> Iterator[str]:
+def _read_places(library: ctypes.CDLL) -> Iterator[str]:
     for number in range(int(library.omp_get_num_places())):
         size = int(library.omp_get_place_num_procs(number))
         ids = (ctypes.c_int * max(size, 1))()
@@ -143,13 +150,13 @@ def _places(library: ctypes.CDLL) -> Iterator[str]:
         yield str(CpuSet(ids[:size]))
 
 
-def _allowed() -> str:
-    """Return the mask of the calling thread as a list; "" where the system has no such thing."""
+def _read_own_mask() -> str:
+    """Return the affinity mask of the calling thread as a list; "" on systems without affinity masks."""
     return str(CpuSet(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ""
 
 
-def _current_cpu() -> int:
-    """Return the CPU that the calling thread runs on, -1 where the C library does not tell."""
+def _read_own_cpu() -> int:
+    """Return the CPU that the calling thread runs on, -1 if the C library does not report it."""
     try:
         return int(ctypes.CDLL(None).sched_getcpu())
     except AttributeError:

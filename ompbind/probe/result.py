@@ -1,13 +1,15 @@
-"""What `ompbind probe` saw of threads and runtimes, as values."""
+"""The result of `ompbind probe`, as values."""
 
 from ompbind.record import Record
 
 
-class ThreadSight(Record):
-    """One thread of a parallel region: what the runtime says of it, and what the kernel does.
+class ProbedThread(Record):
+    """One thread of a parallel region: facts from its runtime and from the kernel.
 
-    `place` is its OpenMP place number, None when it has none, `places` the runtime's places as lists;
-    `cpus_allowed` is the thread's mask as a list, `cpu` the CPU that it ran on.
+    `runtime` and `path` are the name and the file of the runtime, `thread` the OpenMP thread number of
+    `threads`. `place` is the OpenMP place number, None without places; `places` are all places of the
+    runtime. `cpus_allowed` is the affinity mask of the thread, `cpu` the CPU that it runs on. All CPU sets
+    are kernel list text.
     """
 
     runtime: str
@@ -21,11 +23,15 @@ class ThreadSight(Record):
 
 
 class ProbeResult(Record):
-    """What a probe saw: this process, the threads of each runtime, and the runtimes that failed."""
+    """The result of a probe: this process, the threads of each runtime, and the paths of failed runtimes.
+
+    `rank` is None outside a run. `cpus_allowed` and `cpu` are as in `ProbedThread`, for this process;
+    `cpus_allowed` is "" on systems without affinity masks.
+    """
 
     rank: int | None
     pid: int
     cpus_allowed: str
     cpu: int
-    threads: tuple[ThreadSight, ...]
+    threads: tuple[ProbedThread, ...]
     failed: tuple[str, ...] = ()

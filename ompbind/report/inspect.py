@@ -1,4 +1,4 @@
-"""What was seen of running processes, for people (tables) and for programs (schema ompbind-inspect/1)."""
+"""Inspected processes as text (tables) and as JSON (schema ompbind-inspect/1)."""
 
 import json
 import shlex
@@ -8,10 +8,12 @@ from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.processes import find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import DEFEATING
-from ompbind.procfs.numa_maps import MemorySight
+from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (
+    PIPE,
     Column,
+    Screen,
     clip,
     render_bytes,
     render_cpus,
@@ -23,133 +25,149 @@ from ompbind.report.verification import COUNTS, issue_record
 from ompbind.severity import Severity
 from ompbind.text import plain
 
-NOBODY = "no process is left to look at"
-COMMAND_LIMIT = 64  # characters of a command line that people are shown
+NO_PROCESSES = "no processes left to inspect"
+COMMAND_LIMIT = 64  # characters of a command in text
 
-_SHOWN = {*DEFEATING, "OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
-"""Variables that people are always shown; most others only repeat the number of threads."""
+_VARIABLES_SHOWN = {*DEFEATING, "OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
+"""Variables that are always shown; most others only repeat the number of threads."""
 
 
-def render_inspection(inspection: Inspection, *, each: bool = False) -> str:
-    """Render all crews, each with its verdict and a table of its threads; `each` does not group them."""
-    if not inspection.crews:
-        return NOBODY
-    blocks = ["\n".join(_render_crew(crew, each=each)) for crew in inspection.crews]
-    if inspection.together:
-        blocks.append("\n".join(render_paragraph(str(one.severity), one.text) for one in inspection.together))
-    if len(inspection.crews) > 1:
-        blocks.append(_sum_up(inspection))
+def render_inspection(inspection: Inspection, *, each: bool = False, screen: Screen = PIPE) -> str:
+    """Render all groups, each with its verdict and tables of its threads.
+
+    Similar threads share a row, and similar processes a table, unless `each` is set.
+    """
+    if not inspection.groups:
+        return NO_PROCESSES
+    width = screen.text_width
+    blocks = ["\n".join(_render_group(group, width, each=each)) for group in inspection.groups]
+    if inspection.shared_issues:
+        issues = (
+            render_paragraph(str(issue.severity), issue.text, width) for issue in inspection.shared_issues
+        )
+        blocks.append("\n".join(issues))
+    if len(inspection.groups) > 1:
+        blocks.append(_render_summary(inspection))
     return "\n\n".join(blocks)
 
 
-def _sum_up(inspection: Inspection) -> str:
-    crews = inspection.crews
-    ranks = sum(one.rank is not None for one in crews)
-    others = sum(len(one.processes) for one in crews if one.rank is None)
+def _render_summary(inspection: Inspection) -> str:
+    groups = inspection.groups
+    ranks = sum(group.rank is not None for group in groups)
+    others = sum(len(group.processes) for group in groups if group.rank is None)
     who = [count(ranks, "rank")] if ranks else []
     who += [f"{others} {'process' if others == 1 else 'processes'}"] if others else []
-    threads = count(sum(one.verdict.threads for one in crews), "thread")
-    bad = [one.verdict.severity for one in crews] + [one.severity for one in inspection.together]
-    problems = bad.count(Severity.ERROR)
-    return f"{' and '.join(who)} with {threads}: {count(problems, 'error') if problems else 'no error'}"
+    threads = count(sum(group.verdict.threads for group in groups), "thread")
+    severities = [group.verdict.severity for group in groups]
+    severities += [issue.severity for issue in inspection.shared_issues]
+    errors = severities.count(Severity.ERROR)
+    return f"{' and '.join(who)} with {threads}: {count(errors, 'error') if errors else 'no errors'}"
 
 
-def _render_crew(crew: RankProcesses, *, each: bool) -> Iterator[str]:
-    yield wrap_indented(plain(make_title(crew)))
-    if crew.verdict.issues:
-        yield from (wrap_indented(plain(f"  {one.severity}: {one.text}")) for one in crew.verdict.issues)
+def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[str]:
+    yield wrap_indented(plain(make_title(group)), width)
+    if group.verdict.issues:
+        for issue in group.verdict.issues:
+            yield wrap_indented(plain(f"  {issue.severity}: {issue.text}"), width)
     else:
-        yield wrap_indented(plain(f"  ok: {crew.verdict.text}"))
-    memory = dict(crew.memory)
-    told: Mapping[str, str] = {}
-    for group in [(one,) for one in crew.processes] if each else _alike(crew.processes):
-        yield from _render_process(group, memory.get(group[0].pid), told, each=each)
-        told = told or group[0].env
+        yield wrap_indented(plain(f"  ok: {group.verdict.text}"), width)
+    memory = dict(group.memory)
+    shown_env: Mapping[str, str] = {}
+    for alike in [(process,) for process in group.processes] if each else _group_alike(group.processes):
+        yield from _render_process(alike, width, shown_env, each=each)
+        first = alike[0]
+        if memory_map := memory.get(first.pid):
+            yield from _render_memory(memory_map, width)
+        if first.unread:
+            yield f"    {' and '.join(first.unread)}: not readable by you"
+        shown_env = shown_env or first.env
 
 
-def make_title(crew: RankProcesses) -> str:
-    """Say what a crew is: "rank 0 of run NAME: CPUs 0-3, bind rank", "process 12"."""
-    if crew.rank is None or crew.expected is None:
-        run = f" of run {crew.run_id}" if crew.run_id else ""
-        return f"process {crew.first.pid}{run}"
-    plan = crew.expected
-    number = min(len(plan.places), len(plan.cpus))  # where they are not told, all that may be stand there
+def make_title(group: RankProcesses) -> str:
+    """Return the title of a group: "rank 0 of run NAME: CPUs 0-3, bind rank", "process 12"."""
+    if group.rank is None or group.expected is None:
+        run = f" of run {group.run_id}" if group.run_id else ""
+        return f"process {group.first.pid}{run}"
+    plan = group.expected
+    number = min(len(plan.places), len(plan.cpus))  # if places are unknown, all possible ones are listed
     places = f", {count(number, 'place')}" if number > 1 else ""
-    return f"rank {crew.rank} of run {crew.run_id}: {named('CPU', plan.cpus)}, bind {plan.bind}{places}"
+    return f"rank {group.rank} of run {group.run_id}: {named('CPU', plan.cpus)}, bind {plan.bind}{places}"
 
 
-def _alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
+def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
+    """Group processes with the same name, command, libraries and threads."""
     groups: dict[object, list[ProcessState]] = {}
-    for one in processes:
+    for process in processes:
         rows = frozenset(
-            (row[0].name, row[0].cpus, row[0].policy, len(row)) for row in _rows(one, each=False)
+            (row[0].name, row[0].cpus, row[0].policy, len(row)) for row in _make_rows(process, each=False)
         )
-        groups.setdefault((one.name, one.command[:2], rows, find_libraries(one), one.unread), []).append(one)
-    return [tuple(group) for group in groups.values()]
+        key = (process.name, process.command[:2], rows, find_libraries(process), process.unread)
+        groups.setdefault(key, []).append(process)
+    return [tuple(alike) for alike in groups.values()]
 
 
 def _render_process(
-    group: tuple[ProcessState, ...], memory: MemorySight | None, told: Mapping[str, str], *, each: bool
+    alike: tuple[ProcessState, ...], width: int, shown_env: Mapping[str, str], *, each: bool
 ) -> Iterator[str]:
-    process = group[0]
-    more = f" and {len(group) - 1} more like it" if len(group) > 1 else ""
-    yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"))
-    yield from (f"    {line}" for line in _render_threads(process, each=each).split("\n"))
-    for one in find_libraries(process):
-        path = "/".join(one.path.split("/")[-3:])  # the end of it tells copies in wheels apart
-        yield f"    {one.kind.role}: {clip(plain(path), 60)}"
-    variables = {name: value for name, value in process.variables if each or name in _SHOWN}
-    if variables and any(told.get(name) != value for name, value in variables.items()):
+    """Yield the lines of the first of some similar processes; variables only if not shown before."""
+    process = alike[0]
+    more = f" and {len(alike) - 1} similar" if len(alike) > 1 else ""
+    yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"), width)
+    yield from (f"    {line}" for line in _render_threads(process, width - 4, each=each).split("\n"))
+    for library in find_libraries(process):
+        path = "/".join(library.path.split("/")[-3:])  # enough to distinguish copies in wheels
+        yield f"    {library.kind.role}: {clip(plain(path), 60)}"
+    variables = {name: value for name, value in process.variables if each or name in _VARIABLES_SHOWN}
+    if variables and any(shown_env.get(name) != value for name, value in variables.items()):
         words = " ".join(f"{name}={_quote(value)}" for name, value in variables.items())
-        yield wrap_indented(plain(f"    environment: {words}"))
-    if memory is not None and (memory.own_nodes or memory.policy):
-        yield wrap_indented(f"    memory: {_memory(memory)}")
-    if process.unread:
-        yield f"    {' and '.join(process.unread)}: may not be read by you"
+        yield wrap_indented(plain(f"    environment: {words}"), width)
 
 
-def _render_threads(process: ProcessState, *, each: bool) -> str:
-    rows = _rows(process, each=each)
+def _render_threads(process: ProcessState, width: int, *, each: bool) -> str:
+    rows = _make_rows(process, each=each)
     firsts = [row[0] for row in rows]
     numbers = [str(row[0].tid if each else len(row)) for row in rows]
-    last = [CpuSet(one.cpu for one in row if one.cpu is not None) for row in rows]
-    busy_s = [sum(one.busy_s or 0 for one in row) for row in rows]
+    last = [CpuSet(thread.cpu for thread in row if thread.cpu is not None) for row in rows]
+    busy_s = [sum(thread.busy_s or 0 for thread in row) for row in rows]
     columns = [
         Column(title="thread" if each else "threads", cells=numbers, right=True),
-        Column(title="name", cells=[plain(one.name) for one in firsts]),
-        Column(title="may run on", cells=[render_cpus(one.cpus) for one in firsts], grows=True),
-        Column(title="ran on", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
-        Column(title="policy", cells=[one.policy or "-" for one in firsts]),
-        Column(title="state", cells=["".join(sorted({one.state for one in row})) for row in rows]),
+        Column(title="name", cells=[plain(thread.name) for thread in firsts]),
+        Column(title="affinity mask", cells=[render_cpus(thread.cpus) for thread in firsts], grows=True),
+        Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
+        Column(title="policy", cells=[thread.policy or "-" for thread in firsts]),
+        Column(title="state", cells=["".join(sorted({thread.state for thread in row})) for row in rows]),
         Column(title="CPU time", cells=[f"{seconds:.1f} s" for seconds in busy_s], right=True),
     ]
-    return render_table(columns)
+    return render_table(columns, width)
 
 
-def _rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
-    """Return the threads of a process, those that look alike together unless each is asked for."""
+def _make_rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
+    """Return the threads of each row of a table: same name, mask and policy, or `each` thread alone."""
     groups: dict[object, list[ThreadState]] = {}
-    for one in process.threads:
-        groups.setdefault(one.tid if each else (one.name, one.cpus, one.policy), []).append(one)
+    for thread in process.threads:
+        groups.setdefault(thread.tid if each else (thread.name, thread.cpus, thread.policy), []).append(
+            thread
+        )
     return list(groups.values())
 
 
 def make_command(process: ProcessState) -> str:
-    """Write the command line of a process on one line; its name for threads of the kernel."""
+    """Return the command of a process on one line; its name if it has none, as kernel threads."""
     if not process.command:
-        return f"[{process.name}], no command line" + (" (of the kernel)" if process.kernel else "")
+        return f"[{process.name}], {'kernel thread' if process.kernel else 'no command line'}"
     return clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
 
 
 def _quote(value: str) -> str:
-    """Quote a value where it would not be seen where it ends."""
+    """Quote a value if it is empty or has spaces."""
     return shlex.quote(value) if not value or value.split() != [value] else value
 
 
-def _memory(memory: MemorySight) -> str:
-    nodes = ", ".join(f"{render_bytes(size)} on node {node}" for node, size in memory.own_nodes)
-    policy = f"policy {memory.policy}" if memory.policy else ""
-    return ", ".join(filter(None, (nodes, policy)))
+def _render_memory(memory: MemoryMap, width: int) -> Iterator[str]:
+    parts = [f"{render_bytes(size)} on node {node}" for node, size in memory.anonymous_nodes]
+    parts += [f"policy {memory.policy}"] if memory.policy else []
+    if parts:
+        yield wrap_indented(f"    memory: {', '.join(parts)}", width)
 
 
 def render_inspection_json(inspection: Inspection) -> str:
@@ -157,31 +175,31 @@ def render_inspection_json(inspection: Inspection) -> str:
     record = {
         "schema": "ompbind-inspect/1",
         "level": inspection.severity.json_level,
-        "crews": [_crew_record(one) for one in inspection.crews],
-        "together": [issue_record(one) for one in inspection.together],
+        "crews": [_make_group_record(group) for group in inspection.groups],
+        "together": [issue_record(issue) for issue in inspection.shared_issues],
     }
     return json.dumps(record, indent=2)
 
 
-def _crew_record(crew: RankProcesses) -> dict[str, object]:
-    plan, verdict = crew.expected, crew.verdict
-    memory = dict(crew.memory)
+def _make_group_record(group: RankProcesses) -> dict[str, object]:
+    plan, verdict = group.expected, group.verdict
+    memory = dict(group.memory)
     return {
-        "run_id": crew.run_id,
-        "rank": crew.rank,
+        "run_id": group.run_id,
+        "rank": group.rank,
         "planned": plan
         and {"cpus": str(plan.cpus), "places": list(map(str, plan.places)), "bind": str(plan.bind)},
         "verdict": {
             "level": verdict.severity.json_level,
             "text": verdict.text,
-            "findings": [issue_record(one) for one in verdict.issues],
+            "findings": [issue_record(issue) for issue in verdict.issues],
             **{name: getattr(verdict, name) for name in COUNTS},
         },
-        "processes": [_process_record(one, memory.get(one.pid)) for one in crew.processes],
+        "processes": [_make_process_record(process, memory.get(process.pid)) for process in group.processes],
     }
 
 
-def _process_record(process: ProcessState, memory: MemorySight | None) -> dict[str, object]:
+def _make_process_record(process: ProcessState, memory: MemoryMap | None) -> dict[str, object]:
     return {
         "pid": process.pid,
         "parent": process.parent,
@@ -189,15 +207,15 @@ def _process_record(process: ProcessState, memory: MemorySight | None) -> dict[s
         "command": list(process.command),
         "kernel": process.kernel,
         "libraries": [
-            {"path": one.path, "kind": one.kind.name, "role": str(one.kind.role)}
-            for one in find_libraries(process)
+            {"path": library.path, "kind": library.kind.name, "role": str(library.kind.role)}
+            for library in find_libraries(process)
         ],
         "environment": dict(process.variables),
         "unread": list(process.unread),
         "memory": memory
         and {
             "policy": memory.policy,
-            "nodes": [{"node": node, "bytes": size} for node, size in memory.own_nodes],
+            "nodes": [{"node": node, "bytes": size} for node, size in memory.anonymous_nodes],
         },
-        "threads": [{**one.as_dict(), "cpus": str(one.cpus)} for one in process.threads],
+        "threads": [{**thread.as_dict(), "cpus": str(thread.cpus)} for thread in process.threads],
     }

@@ -1,46 +1,48 @@
-"""What a probe saw, for people and for programs (a JSON line for each thread)."""
+"""The result of a probe as text, and as JSON (a line for each thread)."""
 
 import json
 from collections.abc import Mapping
 from itertools import groupby
 from textwrap import indent
 
-from ompbind.cpuset import count
-from ompbind.probe.result import ProbeResult, ThreadSight
+from ompbind.cpuset import CpuSet, count, named
+from ompbind.probe.result import ProbedThread, ProbeResult
 from ompbind.report.text import Column, render_table
 
 
 def render_probe(result: ProbeResult, env: Mapping[str, str]) -> str:
-    """Render a probe for people: the process first, then the threads of every runtime."""
+    """Render a probe as text: the process, its OpenMP variables, and the threads of each runtime."""
     who = "this process" if result.rank is None else f"rank {result.rank}"
-    allowed = f"may run on CPUs {result.cpus_allowed}" if result.cpus_allowed else "may run anywhere"
-    lines = [f"{who} (pid {result.pid}) {allowed}"]
+    cpus = CpuSet.from_list(result.cpus_allowed)
+    lines = [f"{who} (pid {result.pid}): allowed on {named('CPU', cpus) if cpus else 'all CPUs'}"]
     if env.get("OMP_PLACES"):
         lines.append(f"  OMP_PLACES={env['OMP_PLACES']} OMP_PROC_BIND={env.get('OMP_PROC_BIND', '')}")
-    for path, run in groupby(result.threads, key=lambda sight: sight.path):
-        lines.append(_runtime(path, list(run)))
-    lines.extend(f"  {path}: gave no answer" for path in result.failed)
+    for path, threads in groupby(result.threads, key=lambda thread: thread.path):
+        lines.append(_render_runtime(path, list(threads)))
+    lines.extend(f"  {path}: no result, it crashed or hung" for path in result.failed)
     if not result.threads:
-        lines.append(f"  no OpenMP runtime found; the process ran on CPU {result.cpu}")
+        lines.append(f"  no OpenMP runtime found; this process runs on CPU {result.cpu}")
     return "\n".join(lines)
 
 
-def _runtime(path: str, sights: list[ThreadSight]) -> str:
-    places = ["-" if one.place is None else str(one.place) for one in sights]
+def _render_runtime(path: str, threads: list[ProbedThread]) -> str:
+    places = ["-" if thread.place is None else str(thread.place) for thread in threads]
     columns = [
-        Column(title="thread", cells=[str(one.thread) for one in sights], right=True),
+        Column(title="thread", cells=[str(thread.thread) for thread in threads], right=True),
         Column(title="place", cells=places, right=True),
-        Column(title="may run on", cells=[one.cpus_allowed for one in sights]),
-        Column(title="ran on CPU", cells=[str(one.cpu) for one in sights], right=True),
+        Column(title="affinity mask", cells=[thread.cpus_allowed for thread in threads]),
+        Column(title="CPU", cells=[str(thread.cpu) for thread in threads], right=True),
     ]
-    head = f"  {sights[0].runtime}: {count(len(sights), 'thread')} ({path})"
-    return f"{head}\n{indent(render_table(columns), '    ')}"
+    title = f"  {threads[0].runtime}: {count(len(threads), 'thread')} ({path})"
+    return f"{title}\n{indent(render_table(columns), '    ')}"
 
 
 def render_probe_json(result: ProbeResult) -> str:
-    """Render a probe as a JSON line for each thread; one with runtime null when there is no runtime."""
+    """Render a probe as a JSON line for each thread; without a runtime, one line with runtime null."""
     head = {"rank": result.rank, "pid": result.pid}
-    alone = {"runtime": None, "path": None, "thread": 0, "threads": 1, "place": None, "places": list[str]()}
-    own = {"cpus_allowed": result.cpus_allowed, "cpu": result.cpu}
-    lines = [one.as_dict() for one in result.threads] or [{**alone, **own}]
+    no_runtime = {
+        "runtime": None, "path": None, "thread": 0, "threads": 1, "place": None, "places": list[str](),
+        "cpus_allowed": result.cpus_allowed, "cpu": result.cpu,
+    }  # fmt: skip
+    lines = [thread.as_dict() for thread in result.threads] or [no_runtime]
     return "\n".join(json.dumps({**head, **line}) for line in lines)

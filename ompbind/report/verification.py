@@ -1,145 +1,155 @@
-"""What was seen of the threads of a run's ranks: one line when all is well, else a table and the reasons."""
+"""The result of --verify: one sentence if there are no errors, else a table of ranks and the reasons."""
 
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
 from ompbind.inspection.verdict import RankVerified, ThreadIssue, Verdict, Verified
 from ompbind.planning.plan import Plan
-from ompbind.report.text import Column, render_cpus, render_paragraph, render_table
+from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
 from ompbind.severity import Severity
 
-COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")  # the numbers of a verdict, as JSON has them
-MOST = 10  # rows of the table, and reasons, that are shown; the rest are counted
+COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
+"""The numbers of a verdict, as JSON names them."""
 
-_UNSEEN = (
-    "ended before it could be looked at; it was confined, and that read back, before it started",
-    "ended before they could be looked at; they were confined, and that read back, before they started",
+MOST = 10
+"""Rows of the table, and reasons, that are shown; the others are counted."""
+
+_NOT_SAMPLED = (
+    "exited before its threads were sampled; its affinity mask was set and checked before it started",
+    "exited before their threads were sampled; their affinity masks were set and checked before they started",
 )
-"""What is said of a rank that nobody has seen, and of several."""
+"""The text for a rank that exited before the first sample, and for several."""
 
 _HIDDEN = (
-    "could not be looked at: /proc does not show its threads here",
-    "could not be looked at: /proc does not show their threads here",
+    "could not be sampled: its threads are not visible in /proc",
+    "could not be sampled: their threads are not visible in /proc",
 )
-"""What is said of a rank that ran all the time, and of which nobody could see anything, and of several."""
+"""The text for a rank that was running but not visible in /proc, and for several."""
 
 
-def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False) -> str:
-    """Render what was seen of all ranks, or of those that were told of at once.
+def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False, width: int = WIDTH) -> str:
+    """Render the result for all its ranks, in lines of `width` characters.
 
-    With `quiet` that is "" unless there is a problem.
+    With `quiet` it is "" unless there is an error.
     """
-    bad = [one for one in verified.ranks if one.severity is Severity.ERROR]
+    bad = [rank for rank in verified.ranks if rank.severity is Severity.ERROR]
     if bad:
-        return "\n".join(_problems(verified, bad, plan))
+        return "\n".join(_render_errors(bad, plan, width))
     if quiet:
         return ""
-    notes = [one for one in verified.ranks if one.severity is Severity.NOTE]
-    line = _line(verified, planned=any(one.memory for one in plan.placements))
-    return "\n".join((render_paragraph("ompbind", line), *_reasons(notes, "note: ")))
+    notes = [rank for rank in verified.ranks if rank.severity is Severity.NOTE]
+    sentence = _make_sentence(verified, memory_planned=any(placement.memory for placement in plan.placements))
+    return "\n".join(
+        (render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width, label="note: "))
+    )
 
 
-def _line(verified: Verified, *, planned: bool) -> str:
-    """Say in one sentence that all is well; `planned` tells that memory is to be had by a policy."""
-    seen = [one.verdict for one in verified.ranks if one.verdict]
-    unseen = "; ".join(_unseen(verified))
-    if not seen:
-        return f"not verified: {unseen}"
-    bound = sum(one.bound for one in seen)
-    where = f"each on the CPUs of its rank{f', {bound} of them bound to places' if bound else ''}"
-    policies = sorted({one.memory for one in verified.ranks if one.memory})
-    memory = f", memory by {' and '.join(policies)}" if planned and policies else ""
-    return f"verified: {_counts(seen)}, {where}{memory}{_when(verified)}{f'; {unseen}' if unseen else ''}"
+def _make_sentence(verified: Verified, *, memory_planned: bool) -> str:
+    """Return the sentence for a result without errors; memory policies are in it if one is planned."""
+    verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
+    not_sampled = "; ".join(_explain_not_sampled(verified))
+    if not verdicts:
+        return f"not verified: {not_sampled}"
+    bound = sum(verdict.bound for verdict in verdicts)
+    places = f", {bound} of them bound to places" if bound else ""
+    policies = sorted({rank.memory for rank in verified.ranks if rank.memory})
+    memory = f", memory policy {' and '.join(policies)}" if memory_planned and policies else ""
+    where = f"each on the CPUs of its rank{places}{memory}{_explain_when(verified)}"
+    return f"verified: {_count_threads(verdicts)}, {where}{f'; {not_sampled}' if not_sampled else ''}"
 
 
-def _unseen(verified: Verified) -> Iterator[str]:
-    for words, hidden in ((_UNSEEN, False), (_HIDDEN, True)):
-        ranks = [one.rank for one in verified.ranks if not one.verdict and one.hidden == hidden]
+def _explain_not_sampled(verified: Verified) -> Iterator[str]:
+    for texts, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
+        ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
         if ranks:
-            yield f"{named('rank', ranks)} {words[len(ranks) > 1]}"
+            yield f"{named('rank', ranks)} {texts[len(ranks) > 1]}"
 
 
-def _when(verified: Verified) -> str:
-    """Say when that was: what a program does later is not seen."""
+def _explain_when(verified: Verified) -> str:
+    """Return when the last sample was: what threads do later is unknown."""
     if verified.stable:
-        return f" {verified.seen_s:.0f} s after the start"
-    if verified.settled:
-        return f"; after {verified.seen_s:.0f} s threads still come and go"
-    return " when last seen"
+        return f", {verified.seen_s:.0f} s after the start"
+    if verified.complete:
+        return f", but their number or masks still change after {verified.seen_s:.0f} s"
+    return ", in the last sample"
 
 
-def _counts(seen: Sequence[Verdict]) -> str:
-    runtimes = sorted({name for one in seen for name in one.runtimes})
-    told = f" ({', '.join(runtimes)})" if runtimes else ""
-    return f"{count(len(seen), 'rank')}, {count(sum(one.threads for one in seen), 'thread')}{told}"
+def _count_threads(verdicts: Sequence[Verdict]) -> str:
+    names = sorted({name for verdict in verdicts for name in verdict.runtimes})
+    runtimes = f" ({', '.join(names)})" if names else ""
+    threads = count(sum(verdict.threads for verdict in verdicts), "thread")
+    return f"{count(len(verdicts), 'rank')}, {threads}{runtimes}"
 
 
-def _problems(verified: Verified, bad: Sequence[RankVerified], plan: Plan) -> Iterator[str]:
-    ranks = named("rank", (one.rank for one in bad))
-    yield render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned")
-    yield render_table(_columns(bad[:MOST], plan))
-    yield from _reasons(bad)
+def _render_errors(bad: Sequence[RankVerified], plan: Plan, width: int) -> Iterator[str]:
+    ranks = named("rank", (rank.rank for rank in bad))
+    yield render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned", width)
+    yield render_table(_make_columns(bad[:MOST], plan), width)
+    yield from _render_reasons(bad, width)
 
 
-def _columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
-    cpus = {one.rank: render_cpus(one.cpuset) for one in plan.placements}
-    numbers = [one.rank for one in ranks if one.verdict]
-    seen = [one.verdict for one in ranks if one.verdict]
+def _make_columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
+    cpus = {placement.rank: render_cpus(placement.cpuset) for placement in plan.placements}
+    numbers = [rank.rank for rank in ranks if rank.verdict]
+    verdicts = [rank.verdict for rank in ranks if rank.verdict]
     return [
         Column(title="rank", cells=list(map(str, numbers)), right=True),
         Column(title="CPUs", cells=[cpus.get(rank, "") for rank in numbers], grows=True),
         *(
-            Column(title=title, cells=[str(getattr(one, title)) for one in seen], right=True)
+            Column(title=title, cells=[str(getattr(verdict, title)) for verdict in verdicts], right=True)
             for title in ("threads", "outside", "narrowed", "stacked")
         ),
-        Column(title="runtimes", cells=[", ".join(one.runtimes) or "-" for one in seen], grows=True),
+        Column(
+            title="runtimes", cells=[", ".join(verdict.runtimes) or "-" for verdict in verdicts], grows=True
+        ),
     ]
 
 
-def _reasons(ranks: Sequence[RankVerified], head: str = "") -> Iterator[str]:
-    """Yield what was found, ranks of which the same is to be said together."""
-    found: dict[str, list[int]] = {}
-    for one in ranks:
-        for issue in one.verdict.issues if one.verdict else ():
+def _render_reasons(ranks: Sequence[RankVerified], width: int, label: str = "") -> Iterator[str]:
+    """Yield each text of an issue once, with all ranks that have it."""
+    ranks_by_text: dict[str, list[int]] = {}
+    for rank in ranks:
+        for issue in rank.verdict.issues if rank.verdict else ():
             if issue.severity is not Severity.OK:
-                found.setdefault(issue.text, []).append(one.rank)
-    for text, numbers in list(found.items())[:MOST]:
-        yield render_paragraph("ompbind", f"{head}{named('rank', numbers)}: {text}")
-    if len(found) > MOST:
-        rest = named("rank", {number for numbers in list(found.values())[MOST:] for number in numbers})
-        yield render_paragraph("ompbind", f"{head}{rest}: {count(len(found) - MOST, 'other reason')}")
+                ranks_by_text.setdefault(issue.text, []).append(rank.rank)
+    for text, numbers in list(ranks_by_text.items())[:MOST]:
+        yield render_paragraph("ompbind", f"{label}{named('rank', numbers)}: {text}", width)
+    if len(ranks_by_text) > MOST:
+        others = list(ranks_by_text.values())[MOST:]
+        rest = named("rank", {number for numbers in others for number in numbers})
+        yield render_paragraph("ompbind", f"{label}{rest}: {count(len(others), 'other reason')}", width)
 
 
 def verified_record(verified: Verified | None) -> dict[str, object] | None:
-    """Return what was seen as it stands in the report of a run, None where nobody asked for it."""
+    """Return the JSON value of a result in the report of a run, None without --verify."""
     if verified is None:
         return None
     return {
         "level": verified.severity.json_level,
-        "settled": verified.settled,
+        "settled": verified.complete,
         "calm": verified.stable,
         "seen_s": round(verified.seen_s, 3),
         "strict": verified.strict,
-        "ranks": [_rank_record(one) for one in verified.ranks],
+        "ranks": [_make_rank_record(rank) for rank in verified.ranks],
     }
 
 
-def _rank_record(one: RankVerified) -> dict[str, object]:
-    verdict = one.verdict
+def _make_rank_record(rank: RankVerified) -> dict[str, object]:
+    verdict = rank.verdict
     return {
-        "rank": one.rank,
-        "seen_s": None if one.seen_s is None else round(one.seen_s, 3),
+        "rank": rank.rank,
+        "seen_s": None if rank.seen_s is None else round(rank.seen_s, 3),
         "level": None if verdict is None else verdict.severity.json_level,
         **{name: None if verdict is None else getattr(verdict, name) for name in ("processes", *COUNTS)},
         "runtimes": list(verdict.runtimes) if verdict else [],
-        "memory": one.memory,
-        "findings": [issue_record(one) for one in verdict.issues] if verdict else [],
-        "text": verdict.text if verdict else (_HIDDEN if one.hidden else _UNSEEN)[0],
+        "memory": rank.memory,
+        "findings": [issue_record(issue) for issue in verdict.issues] if verdict else [],
+        "text": verdict.text if verdict else (_HIDDEN if rank.hidden else _NOT_SAMPLED)[0],
     }
 
 
 def issue_record(issue: ThreadIssue) -> dict[str, object]:
-    """Return the JSON value of a finding on threads."""
+    """Return the JSON value of an issue."""
     return {
         "code": issue.code,
         "level": issue.severity.json_level,

@@ -1,4 +1,4 @@
-"""What is expected of the threads of a rank, by the variables that its process was executed with."""
+"""What is expected of the threads of a rank, from the variables of its process."""
 
 import pytest
 
@@ -18,7 +18,7 @@ RANKS = [
 
 
 @pytest.mark.parametrize(("env", "bind"), RANKS)
-def test_the_mode_of_a_rank_is_told_by_its_variables(env, bind):
+def test_the_mode_of_a_rank_follows_from_its_variables(env, bind):
     expected = expect_variables({"OMPBIND_RANK": "3", "OMPBIND_CPUS": "0-3", "OMPBIND_RUN_ID": "a", **env})
     assert (expected.rank, expected.cpus, expected.bind, expected.run_id) == (3, cpus("0-3"), bind, "a")
 
@@ -38,7 +38,7 @@ def test_the_places_of_a_list_for_kmp_are_single_cpus():
         {"OMPBIND_RANK": "0", "OMPBIND_CPUS": ""},
     ],
 )
-def test_without_variables_of_ompbind_nothing_is_expected(env):
+def test_nothing_is_expected_without_variables_of_ompbind(env):
     assert expect_variables(env) is None
 
 
@@ -54,5 +54,5 @@ def test_without_variables_of_ompbind_nothing_is_expected(env):
         ("", False),
     ],
 )
-def test_variables_of_threads_are_known_by_their_names(name, relevant):
+def test_is_relevant(name, relevant):
     assert is_relevant(name) is relevant

@@ -1,7 +1,7 @@
-"""Verdicts on threads: tables of what was seen of real programs, each under every plan that it may have had.
+"""Verdicts on threads: a table of processes of real programs, each with the plans that it may have had.
 
-A process is written as its masks, main thread first: "0*5 1 0-1*2" are five threads on CPU 0, one on CPU 1
-and two on both. All were seen with the libraries and variables that stand beside them.
+A process is written as the masks of its threads, initial thread first: "0*5 1 0-1*2" are five threads on
+CPU 0, one on CPU 1 and two on both. The libraries and variables are from the real processes.
 """
 
 import pytest
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import guess_expected
-from ompbind.inspection.expectation import Expected
-from ompbind.inspection.judge import judge, judge_memory
+from ompbind.inspection.expectation import ExpectedBinding
+from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -57,34 +57,46 @@ def plan(bind, text="0-1", rank=0):
         Bind.EXACT: singles,
         Bind.NONE: [],
     }
-    return Expected(rank=rank, cpus=whole, places=tuple(places[bind]), bind=bind)
+    return ExpectedBinding(rank=rank, cpus=whole, places=tuple(places[bind]), bind=bind)
 
 
-SEEN = [
-    # what was seen, the plan, level and code, words that the verdict has
-    (process("0-1*8", TORCH, BLAS, **WHOLE), plan(Bind.RANK), "ok", "", "all 8 threads may run on CPUs 0-1"),
-    (process("0-1*8", TORCH, BLAS), None, "ok", "", "all 8 threads may run on CPUs 0-1"),
+PROCESSES = [
+    # process, plan, severity and code, part of the text of the verdict
+    (
+        process("0-1*8", TORCH, BLAS, **WHOLE),
+        plan(Bind.RANK),
+        "ok",
+        "",
+        "all 8 threads are allowed on CPUs 0-1",
+    ),
+    (process("0-1*8", TORCH, BLAS), None, "ok", "", "all 8 threads are allowed on CPUs 0-1"),
     (
         process("0-1*2 1 0-1*5", TORCH, BLAS, **WORKERS),
         plan(Bind.THREAD),
         "ok",
         "",
-        "1 thread bound to places, 7 free",
+        "1 thread bound to places, 7 allowed on all",
     ),
-    (process("0-1*2 1 0-1*5", TORCH, BLAS, **WORKERS), None, "ok", "", "1 thread bound to places, 7 free"),
+    (
+        process("0-1*2 1 0-1*5", TORCH, BLAS, **WORKERS),
+        None,
+        "ok",
+        "",
+        "1 thread bound to places, 7 allowed on all",
+    ),
     (
         process("0 1 0*5", TORCH, BLAS, **ONE_EACH),
         plan(Bind.RANK),
         "error",
         "narrowed",
-        "7 of 7 threads may only run on parts of CPUs 0-1 (6 on CPU 0, 1 on CPU 1): libgomp",
+        "7 of 7 threads are restricted to parts of CPUs 0-1 (6 on CPU 0, 1 on CPU 1): libgomp",
     ),
     (
         process("0 1 0*5", TORCH, **ONE_EACH),
         None,
         "error",
         "stacked",
-        "6 of 7 threads may only run on CPU 0 of 0-1: libgomp bound",
+        "6 of 7 threads are restricted to CPU 0 of 0-1: libgomp bound",
     ),
     (
         process("0 1 0*5", TORCH, **WORDS),
@@ -98,7 +110,7 @@ SEEN = [
         plan(Bind.EXACT),
         "note",
         "crowded",
-        "use --bind thread, or --bind rank",
+        "use --bind thread or --bind rank",
     ),
     (
         process("0*6", TORCH, **ONE_EACH),
@@ -127,14 +139,14 @@ SEEN = [
         plan(Bind.EXACT),
         "ok",
         "",
-        "the only thread may run on CPUs 0-1",
+        "the only thread is allowed on CPUs 0-1",
     ),
     (
         process("0*7", BLAS, TORCH, INTEL, LD_PRELOAD=INTEL, **ONE_EACH),
         plan(Bind.EXACT),
         "error",
         "stacked",
-        "the second of 2 OpenMP runtimes sees that place only",
+        "the second of 2 OpenMP runtimes sees only that place",
     ),
     (
         process("0 1 0*5", SKLEARN, TORCH, **ONE_EACH),
@@ -150,37 +162,38 @@ SEEN = [
         plan(Bind.THREAD),
         "note",
         "crowded",
-        "several threads open parallel regions",
+        "several threads start parallel regions",
     ),
     (
         process("0-3 1*3", GOMP, **WORKERS),
         plan(Bind.THREAD, "0-3"),
         "error",
         "stacked",
-        "no thread is bound to CPU 2, or CPU 3",
+        "no thread is bound to CPU 2 or CPU 3",
     ),
     (
         process("0 1 0*3", GOMP, GOMP_CPU_AFFINITY="0 1"),
         plan(Bind.RANK, "1"),
         "error",
         "outside",
-        "4 of 5 threads may run on CPU 0, outside the rank's CPU 1: libgomp obeys GOMP_CPU_AFFINITY=0 1",
+        "4 of 5 threads are allowed on CPU 0, outside the rank's CPU 1: "
+        "libgomp applies GOMP_CPU_AFFINITY=0 1",
     ),
     (
         process("0*2", GOMP, GOMP_CPU_AFFINITY="0 1", OMP_PLACES="{1}", OMP_PROC_BIND="true"),
         plan(Bind.RANK, "1"),
         "error",
         "outside",
-        "the rank's CPU 1: the program, or somebody else, changed that",
+        "the rank's CPU 1: the program or another process changed the mask",
     ),
     (
         process("0 1 0*3", INTEL, KMP_AFFINITY="norespect,granularity=fine,compact"),
         plan(Bind.RANK, "1"),
         "error",
         "outside",
-        "KMP_AFFINITY=norespect,granularity=fine,compact tells an OpenMP runtime not to respect",
+        "KMP_AFFINITY=norespect,granularity=fine,compact makes an OpenMP runtime ignore the process's",
     ),
-    (process("0-1*3"), plan(Bind.NONE, "1"), "error", "outside", "somebody else, changed that"),
+    (process("0-1*3"), plan(Bind.NONE, "1"), "error", "outside", "another process changed the mask"),
     (
         process("0*5", INTEL, KMP_HW_SUBSET="1c", OMP_PROC_BIND="false"),
         plan(Bind.NONE),
@@ -208,7 +221,7 @@ SEEN = [
         plan(Bind.RANK),
         "error",
         "narrowed",
-        "an OpenMP runtime that it told to once it ran",
+        "an OpenMP runtime that the program configured after its start",
     ),
     (
         process("0 1 0*5", TORCH, BLAS),
@@ -217,22 +230,28 @@ SEEN = [
         "stacked",
         "they inherit the place of the initial thread",
     ),
-    (process("0*6", TORCH, **WHOLE), plan(Bind.RANK), "note", "confined", "the process has confined itself"),
+    (
+        process("0*6", TORCH, **WHOLE),
+        plan(Bind.RANK),
+        "note",
+        "confined",
+        "the process or its parent set this mask",
+    ),
     (
         process("0", name="sleep", **WHOLE),
         plan(Bind.RANK),
         "note",
         "confined",
-        "the only thread may only run on CPU 0 of 0-1",
+        "the only thread is restricted to CPU 0 of 0-1",
     ),
-    (process("0-1 0 1", name="database"), plan(Bind.RANK), "note", "confined", "the program did that itself"),
-    (process("0-1 0*2 1", name="database"), None, "note", "crowded", "the program did that itself"),
+    (process("0-1 0 1", name="database"), plan(Bind.RANK), "note", "confined", "the program set this itself"),
+    (process("0-1 0*2 1", name="database"), None, "note", "crowded", "the program set this itself"),
     (
         process("0*3", name="app", unread=("environment",)),
         plan(Bind.RANK),
         "note",
         "confined",
-        "its environment may not be read",
+        "its environment is not readable",
     ),
     (
         process("0*3", name="static", **ONE_EACH),
@@ -242,8 +261,14 @@ SEEN = [
         "an OpenMP runtime bound the initial thread",
     ),
     (process("0*2 1", TORCH, SKLEARN, **ONE_EACH), plan(Bind.EXACT), "note", "crowded", "2 of 3 threads"),
-    (process("0*2 0-1", name="database"), plan(Bind.RANK), "note", "confined", "the program did that itself"),
-    (process("0*2", GOMP, GOMP_CPU_AFFINITY="0", **WHOLE), plan(Bind.RANK), "note", "confined", "as taskset"),
+    (process("0*2 0-1", name="database"), plan(Bind.RANK), "note", "confined", "the program set this itself"),
+    (
+        process("0*2", GOMP, GOMP_CPU_AFFINITY="0", **WHOLE),
+        plan(Bind.RANK),
+        "note",
+        "confined",
+        "(sched_setaffinity, taskset)",
+    ),
     (
         process("0*2", LLVM, GOMP_CPU_AFFINITY="0", **WHOLE),
         plan(Bind.RANK),
@@ -251,16 +276,22 @@ SEEN = [
         "narrowed",
         "GOMP_CPU",
     ),
-    (process("0*6", INTEL, KMP_AFFINITY="reset", **WHOLE), plan(Bind.RANK), "note", "confined", "as taskset"),
+    (
+        process("0*6", INTEL, KMP_AFFINITY="reset", **WHOLE),
+        plan(Bind.RANK),
+        "note",
+        "confined",
+        "(sched_setaffinity, taskset)",
+    ),
     (process("0 1 2-3", TORCH, **ONE_EACH), plan(Bind.RANK, "0-3"), "error", "narrowed", "libgomp bound"),
     (process("0-1*3", TORCH, **WHOLE), plan(Bind.RANK, "0-3"), "error", "narrowed", "(OMP_PLACES={0,1}"),
-    (process("0-1*3", TORCH, **WHOLE), None, "ok", "", "all 3 threads may run on CPUs 0-1"),
+    (process("0-1*3", TORCH, **WHOLE), None, "ok", "", "all 3 threads are allowed on CPUs 0-1"),
 ]
 
 
-@pytest.mark.parametrize(("seen", "expected", "severity", "code", "words"), SEEN)
-def test_what_was_seen_of_real_programs(seen, expected, severity, code, words):
-    verdict = judge([seen], expected)
+@pytest.mark.parametrize(("observed", "expected", "severity", "code", "words"), PROCESSES)
+def test_processes_of_real_programs(observed, expected, severity, code, words):
+    verdict = judge([observed], expected)
     assert (verdict.severity, verdict.issues[0].code if code else "") == (severity, code), verdict.text
     assert words in verdict.text
 
@@ -282,12 +313,12 @@ def test_counts_add_up():
         ("0-3*4 2-3*5", (TORCH, SKLEARN), "crowded"),
     ],
 )
-def test_a_core_has_room_for_a_thread_on_each_of_its_cpus(masks, runtimes, code):
-    """As in a plan with all hardware threads, in which a rank has as many threads as CPUs."""
+def test_a_core_may_have_a_thread_on_each_of_its_cpus(masks, runtimes, code):
+    """As in a plan with --smt all, in which a rank has one thread for each CPU."""
     places = (cpus("0-3"), cpus("2-3"))
-    cores = Expected(rank=0, cpus=cpus("0-3"), places=places, bind=Bind.CORE)
+    cores = ExpectedBinding(rank=0, cpus=cpus("0-3"), places=places, bind=Bind.CORE)
     found = judge([process(masks, *runtimes)], cores).issues
-    assert [one.code for one in found] == ([code] if code else [])
+    assert [issue.code for issue in found] == ([code] if code else [])
 
 
 @pytest.mark.parametrize("env", [{}, ONE_EACH])
@@ -298,29 +329,32 @@ def test_children_inherit_what_a_runtime_did_to_their_parent(env):
     assert [issue.code for issue in verdict.issues] == ["narrowed", "narrowed"]
     assert "5 of 5 threads of python (100)" in verdict.text
     assert verdict.text.endswith(
-        "3 of 3 threads of 3 processes may only run on CPU 0 of 0-1: inherited from python, whose initial "
-        "thread libgomp had bound"
+        "3 of 3 threads of 3 processes are restricted to CPU 0 of 0-1: inherited from python, whose "
+        "initial thread libgomp bound to a place"
     )
 
 
-def test_children_that_are_elsewhere_than_their_parent_did_not_inherit_that():
+def test_children_with_another_mask_than_their_parent_did_not_inherit_it():
     server = process("0 1 0*3", TORCH, **ONE_EACH)
     verdict = judge([server, process("1", pid=200, parent=100, name="loader")], plan(Bind.RANK))
     assert [issue.code for issue in verdict.issues] == ["narrowed", "confined"]
 
 
-def test_who_has_one_cpu_is_not_stacked_on_it():
+def test_a_rank_with_one_cpu_has_no_stacked_threads():
     assert judge([process("0*5")], plan(Bind.RANK, "0")).stacked == 0
 
 
-def test_children_of_a_process_that_is_free_have_narrowed_themselves():
+def test_children_of_a_process_with_the_whole_mask_have_confined_themselves():
     shell = process("0-1", name="bash")
     child = process("0", pid=200, parent=100, name="sleep")
     verdict = judge([shell, child], plan(Bind.RANK))
-    assert (verdict.severity, verdict.text[:43]) == ("note", "the only thread of sleep (200) may only run")
+    assert (verdict.severity, verdict.text[:47]) == (
+        "note",
+        "the only thread of sleep (200) is restricted to",
+    )
 
 
-def test_a_run_inside_a_rank_has_a_plan_of_its_own():
+def test_a_nested_run_has_its_own_plan():
     outer, inner = (
         process("0-3", OMPBIND_RUN_ID="outer"),
         process("0", pid=200, parent=100, OMPBIND_RUN_ID="inner"),
@@ -330,7 +364,7 @@ def test_a_run_inside_a_rank_has_a_plan_of_its_own():
     assert judge([outer, inner], expected.replace(run_id="")).severity is Severity.NOTE
 
 
-def test_whole_processes_on_the_first_place_could_have_had_what_is_around_them():
+def test_processes_narrowed_to_one_cpu_are_compared_with_their_parents_mask():
     alone = process("0*3", TORCH, OMP_PROC_BIND="close")
     assert judge([alone]).severity is Severity.OK
     assert judge([alone], guess_expected([alone], cpus("0-3"))).severity is Severity.ERROR
@@ -342,13 +376,13 @@ def test_whole_processes_on_the_first_place_could_have_had_what_is_around_them()
     assert judge([free], guess_expected([free], cpus("0-3"))).severity is Severity.OK
 
 
-def test_no_process_is_no_problem():
-    assert judge([], plan(Bind.RANK)).text == "no thread is left"
+def test_no_process_is_not_an_error():
+    assert judge([], plan(Bind.RANK)).text == "no threads left"
     assert judge([]).severity is Severity.OK
 
 
 @pytest.mark.parametrize(
-    ("planned", "seen", "severity"),
+    ("planned", "policy", "severity"),
     [
         ("bind:0-1", "bind:0-1", Severity.OK),
         ("bind:0-1", None, Severity.OK),
@@ -357,21 +391,21 @@ def test_no_process_is_no_problem():
         ("bind:0", "bind:0-1", Severity.ERROR),
     ],
 )
-def test_another_memory_policy_than_planned_is_a_problem(planned, seen, severity):
-    expected = Expected(rank=0, cpus=CpuSet([0]), places=(), bind=Bind.NONE, memory=planned)
-    verdict = judge_memory(Verdict(issues=(), summary="fine"), seen, expected)
+def test_another_memory_policy_than_planned_is_an_error(planned, policy, severity):
+    expected = ExpectedBinding(rank=0, cpus=CpuSet([0]), places=(), bind=Bind.NONE, memory=planned)
+    verdict = judge_memory_policy(Verdict(issues=(), summary="fine"), policy, expected)
     assert verdict.severity is severity
-    assert severity is Severity.OK or (planned in verdict.text and seen in verdict.text)
+    assert severity is Severity.OK or (planned in verdict.text and policy in verdict.text)
 
 
 MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)
 
 
 @given(MASKS, st.sampled_from([Bind.RANK, Bind.THREAD, Bind.EXACT, Bind.NONE, None]))
-def test_every_thread_is_counted_once_and_what_is_wrong_is_told(masks, bind):
-    seen = process(" ".join(map(str, masks)), TORCH)
-    verdict = judge([seen], plan(bind, "0-3") if bind else None)
-    whole = cpus("0-3") if bind else guess_expected([seen]).cpus
+def test_every_thread_is_counted_once_and_all_issues_are_reported(masks, bind):
+    state = process(" ".join(map(str, masks)), TORCH)
+    verdict = judge([state], plan(bind, "0-3") if bind else None)
+    whole = cpus("0-3") if bind else guess_expected([state]).cpus
     assert verdict.threads == len(masks)
     assert verdict.outside + verdict.narrowed + verdict.bound + sum(mask == whole for mask in masks) == len(
         masks

@@ -1,4 +1,4 @@
-"""What is said of the threads of a run's ranks, and its place in the report."""
+"""The result of --verify as text and JSON."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from ompbind.severity import Severity
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(packages=2, cores=64, smt=2, numbering="split")), Request(ranks=64))
-GOOD = Verdict(issues=(), summary="all 3 threads may run on CPUs 0-1", processes=2, threads=3)
+GOOD = Verdict(issues=(), summary="all 3 threads are allowed on CPUs 0-1", processes=2, threads=3)
 
 
 def issue(code, text="why", severity=Severity.ERROR):
@@ -23,57 +23,68 @@ def issue(code, text="why", severity=Severity.ERROR):
 
 
 def bad(*issues):
-    return GOOD.replace(issues=issues or (issue("outside", "1 of 3 threads: somebody moved it"),), outside=1)
+    return GOOD.replace(issues=issues or (issue("outside", "1 of 3 threads: taskset moved it"),), outside=1)
 
 
-def seen(*verdicts, settled=True, stable=True, **more):
+def make_verified(*verdicts, complete=True, stable=True, **more):
     ranks = tuple(
         RankVerified(rank=rank, verdict=verdict, seen_s=3.1 if verdict else None)
         for rank, verdict in enumerate(verdicts)
     )
-    return Verified(ranks=ranks, settled=settled, stable=stable, seen_s=3.1, **more)
+    return Verified(ranks=ranks, complete=complete, stable=stable, seen_s=3.1, **more)
 
 
-def said(verified, **options):
+def render(verified, **options):
     return " ".join(render_verified(verified, PLAN, **options).split())
 
 
 ONE = "verified: 1 rank, 3 threads, each on the CPUs of its rank"
-LATER = "3 s after the start"
-UNSEEN_ONE = "ended before it could be looked at; it was confined, and that read back, before it started"
-UNSEEN = "ended before they could be looked at; they were confined, and that read back, before they started"
+LATER = ", 3 s after the start"
+NOT_SAMPLED_ONE = (
+    "exited before its threads were sampled; its affinity mask was set and checked before it started"
+)
+NOT_SAMPLED = (
+    "exited before their threads were sampled; their affinity masks were set and checked before they started"
+)
 
 
 @pytest.mark.parametrize(
     ("verified", "line"),
     [
-        (seen(GOOD), f"{ONE} {LATER}"),
+        (make_verified(GOOD), f"{ONE}{LATER}"),
         (
-            seen(GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes=("libgomp",))),
-            f"verified: 2 ranks, 6 threads (libgomp, libiomp5), each on the CPUs of its rank {LATER}",
+            make_verified(
+                GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes=("libgomp",))
+            ),
+            f"verified: 2 ranks, 6 threads (libgomp, libiomp5), each on the CPUs of its rank{LATER}",
         ),
-        (seen(GOOD.replace(bound=2)), f"{ONE}, 2 of them bound to places {LATER}"),
-        (seen(GOOD, stable=False).replace(seen_s=60.02), f"{ONE}; after 60 s threads still come and go"),
-        (seen(GOOD, settled=False, stable=False), f"{ONE} when last seen"),
-        (seen(GOOD, None, None), f"{ONE} {LATER}; ranks 1-2 {UNSEEN}"),
+        (make_verified(GOOD.replace(bound=2)), f"{ONE}, 2 of them bound to places{LATER}"),
         (
-            seen(None, None).replace(ranks=(RankVerified(rank=0), RankVerified(rank=1, hidden=True))),
-            f"not verified: rank 0 {UNSEEN_ONE}; rank 1 could not be looked at: /proc does not show its "
-            "threads here",
+            make_verified(GOOD, stable=False).replace(seen_s=60.02),
+            f"{ONE}, but their number or masks still change after 60 s",
+        ),
+        (make_verified(GOOD, complete=False, stable=False), f"{ONE}, in the last sample"),
+        (make_verified(GOOD, None, None), f"{ONE}{LATER}; ranks 1-2 {NOT_SAMPLED}"),
+        (
+            make_verified(None, None).replace(
+                ranks=(RankVerified(rank=0), RankVerified(rank=1, hidden=True))
+            ),
+            f"not verified: rank 0 {NOT_SAMPLED_ONE}; rank 1 could not be sampled: its threads are not "
+            "visible in /proc",
         ),
         (
-            seen(GOOD.replace(issues=(issue("confined", "it did that", Severity.NOTE),))),
-            f"{ONE} {LATER} ompbind: note: rank 0: it did that",
+            make_verified(GOOD.replace(issues=(issue("confined", "it did that", Severity.NOTE),))),
+            f"{ONE}{LATER} ompbind: note: rank 0: it did that",
         ),
     ],
 )
-def test_one_line_says_that_all_is_well(verified, line):
-    assert said(verified) == f"ompbind: {line}"
-    assert said(verified, quiet=True) == ""
+def test_a_result_without_errors_is_a_sentence(verified, line):
+    assert render(verified) == f"ompbind: {line}"
+    assert render(verified, quiet=True) == ""
 
 
-def test_a_problem_is_a_table_of_the_ranks_that_have_it_and_each_reason_once():
-    text = render_verified(seen(GOOD, bad(), GOOD, bad(), None), PLAN, quiet=True)
+def test_errors_are_a_table_of_ranks_and_each_reason_once():
+    text = render_verified(make_verified(GOOD, bad(), GOOD, bad(), None), PLAN, quiet=True)
     head, titles, first, second, reason = text.splitlines()
     assert head == "ompbind: warning: the threads of ranks 1,3 do not run as planned"
     assert titles.split() == ["rank", "CPUs", "threads", "outside", "narrowed", "stacked", "runtimes"]
@@ -81,12 +92,12 @@ def test_a_problem_is_a_table_of_the_ranks_that_have_it_and_each_reason_once():
         ["1", "2-3", "3", "1", "0", "0", "-"],
         ["3", "6-7", "3", "1", "0", "0", "-"],
     ]
-    assert reason == "ompbind: ranks 1,3: 1 of 3 threads: somebody moved it"
+    assert reason == "ompbind: ranks 1,3: 1 of 3 threads: taskset moved it"
 
 
-def test_of_very_many_the_first_are_shown():
+def test_the_first_of_many_errors_are_shown():
     verdicts = [bad(issue("outside", f"reason {number}")) for number in range(64)]
-    lines = render_verified(seen(*verdicts), PLAN).splitlines()
+    lines = render_verified(make_verified(*verdicts), PLAN).splitlines()
     assert len(lines) == 2 + MOST + MOST + 1
     assert lines[-1] == "ompbind: ranks 10-63: 54 other reasons"
 
@@ -104,37 +115,37 @@ VERDICTS = st.none() | st.builds(
 
 
 @given(st.lists(VERDICTS, min_size=1, max_size=64), st.booleans(), st.booleans())
-def test_whatever_is_said_fits_and_is_plain(verdicts, settled, stable):
-    text = render_verified(seen(*verdicts, settled=settled, stable=settled and stable), PLAN)
+def test_text_fits_and_is_printable(verdicts, complete, stable):
+    text = render_verified(make_verified(*verdicts, complete=complete, stable=complete and stable), PLAN)
     assert text
     for line in text.split("\n"):
         assert len(line) <= WIDTH or len(line.split()) <= 3, line
-        assert all(sign.isprintable() or sign.isspace() for sign in line)
+        assert all(char.isprintable() or char.isspace() for char in line)
 
 
-def test_the_record_tells_why_and_what_was_not_seen():
-    record = verified_record(seen(bad(), None, strict=True))
+def test_the_record_has_reasons_and_ranks_that_were_not_sampled():
+    record = verified_record(make_verified(bad(), None, strict=True))
     assert verified_record(None) is None
     first, second = record.pop("ranks")
     assert record == {"level": "problem", "settled": True, "calm": True, "seen_s": 3.1, "strict": True}
     assert first == {
         "rank": 0, "seen_s": 3.1, "level": "problem", "processes": 2, "threads": 3, "outside": 1,
         "narrowed": 0, "bound": 0, "stacked": 0, "runtimes": [], "memory": None,
-        "text": "1 of 3 threads: somebody moved it",
+        "text": "1 of 3 threads: taskset moved it",
         "findings": [
-            {"code": "outside", "level": "problem", "threads": 1, "text": "1 of 3 threads: somebody moved it"}
+            {"code": "outside", "level": "problem", "threads": 1, "text": "1 of 3 threads: taskset moved it"}
         ],
     }  # fmt: skip
     assert (second["level"], second["threads"], second["findings"]) == (None, None, [])
-    assert second["text"].startswith("ended before it could be looked at")
+    assert second["text"].startswith("exited before its threads were sampled")
 
 
-def test_problems_are_told_apart_by_rank_and_kind():
-    verified = seen(bad(), GOOD, bad(issue("narrowed"), issue("confined", severity=Severity.NOTE)))
-    assert verified.problems == {(0, "outside"), (2, "narrowed")}
-    assert (verified.severity, seen(GOOD, None).severity) == (Severity.ERROR, Severity.OK)
+def test_errors_are_pairs_of_rank_and_code():
+    verified = make_verified(bad(), GOOD, bad(issue("narrowed"), issue("confined", severity=Severity.NOTE)))
+    assert verified.errors == {(0, "outside"), (2, "narrowed")}
+    assert (verified.severity, make_verified(GOOD, None).severity) == (Severity.ERROR, Severity.OK)
 
 
-def test_what_was_seen_does_not_decide_the_exit_code_but_an_error_does():
-    assert exit_code(Outcome(exits=(), verified=seen(bad()))) == 0
-    assert exit_code(Outcome(exits=(), verified=seen(bad()), error=LaunchError("x"))) == 125
+def test_the_result_does_not_decide_the_exit_code_but_an_error_does():
+    assert exit_code(Outcome(exits=(), verified=make_verified(bad()))) == 0
+    assert exit_code(Outcome(exits=(), verified=make_verified(bad()), error=LaunchError("x"))) == 125

@@ -1,6 +1,6 @@
-"""Scenes: runs of ompbind whose every process can be found, whatever it does to hide.
+"""Scenes: runs of ompbind whose processes can all be found, even if they leave their session or parent.
 
-Each process of a scene has a word of its own in its environment, and in its arguments where it cleans that.
+Each process of a scene has a unique marker in its environment, or in its arguments if it clears that.
 """
 
 import os
@@ -15,8 +15,8 @@ from pathlib import Path
 from ompbind.registry.claims import read_live_runs
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, clean_environment, is_alive, wait_until
 
-LEFT_S = 2.0
-"""Seconds after which nothing may be left of a run that was killed."""
+CLEANUP_S = 2.0
+"""Seconds after which no process of a killed run may be left."""
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
@@ -24,19 +24,19 @@ _numbers = count()
 
 
 class Scene:
-    """One run after the other, all of whose processes have `word`; `folder` is for what ranks write."""
+    """Runs, one after the other, whose processes all have `marker`; ranks write files to `directory`."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.word = f"scene-{os.getpid()}-{next(_numbers)}-{time.monotonic_ns()}"
+    def __init__(self, directory):
+        self.directory = directory
+        self.marker = f"scene-{os.getpid()}-{next(_numbers)}-{time.monotonic_ns()}"
         self.started = []
 
     def command(self, *script):
-        """A command of ranks: a script and its interpreter, with the word as its first argument."""
-        return ["--", *script, self.word, str(self.folder)]
+        """Return the command of a rank: a script and its interpreter, with the marker as first argument."""
+        return ["--", *script, self.marker, str(self.directory)]
 
     def environment(self, **extra):
-        return {**clean_environment(**extra), "SCENE": self.word, "FOLDER": str(self.folder)}
+        return {**clean_environment(**extra), "SCENE": self.marker, "DIRECTORY": str(self.directory)}
 
     def begin(self, *args, before=(), env=None, **options):
         settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -50,28 +50,28 @@ class Scene:
         return process
 
     def end(self, process, timeout_s=20.0):
-        """Wait for the end of a run: it is in time, nothing of it lives any more, and nothing was said twice.
+        """Wait until a run exits; check that no process is left and no message is repeated.
 
-        Returns its exit code and what it said, without breaks of lines.
+        Returns its exit code, its messages without line breaks, and its standard output.
         """
-        told, said = process.communicate(timeout=timeout_s)
+        stdout, stderr = process.communicate(timeout=timeout_s)
         left = self.find()
-        assert not left, f"left behind by {process.args}: {left}; {said}"
+        assert not left, f"left behind by {process.args}: {left}; {stderr}"
         assert not self.claims(), "a claim outlives its run"
-        return process.returncode, check_said(said or ""), told or ""
+        return process.returncode, check_messages(stderr or ""), stdout or ""
 
     def run(self, *args, timeout_s=20.0, **options):
         return self.end(self.begin(*args, **options), timeout_s)
 
     def find(self):
-        """The processes of this scene that live, with their command lines."""
-        return find_marked(self.word)
+        """Return the running processes of this scene, with their command lines."""
+        return find_marked(self.marker)
 
     def claims(self):
         return read_live_runs(os.environ[RUNTIME_DIR])
 
-    def check_gone(self, what, within_s=LEFT_S):
-        """Nothing of this scene is left, in time, and nobody believes that it holds CPUs."""
+    def check_nothing_left(self, what, within_s=CLEANUP_S):
+        """Check that in time no process of this scene is left, and no claim."""
         deadline = time.monotonic() + within_s
         while left := self.find():
             assert time.monotonic() < deadline, f"left behind after {what}: {left}"
@@ -80,15 +80,15 @@ class Scene:
 
     def wait_for(self, *names):
         """Wait until ranks have written some files."""
-        wait_until(lambda: all((self.folder / name).exists() for name in names), f"{names} written")
+        wait_until(lambda: all((self.directory / name).exists() for name in names), f"{names} written")
 
     def pids(self, name):
-        """The numbers that ranks have written into a file."""
-        path = self.folder / name
+        """Return the PIDs that ranks have written to a file."""
+        path = self.directory / name
         return [int(word) for word in path.read_text().split()] if path.exists() else []
 
     def close(self):
-        """End what a failed test has left, process by process."""
+        """Kill all processes that a failed test has left."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -105,13 +105,13 @@ class Scene:
                     pipe.close()
 
 
-def find_marked(word):
-    """The living processes, by pid, that have a word in their arguments or their environment."""
+def find_marked(marker):
+    """Return the running processes with a marker in their arguments or environment, by PID."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             line, environment = read_bytes(f"/proc/{name}/cmdline"), read_bytes(f"/proc/{name}/environ")
-            if word.encode() in line + environment and is_alive(name):
+            if marker.encode() in line + environment and is_alive(name):
                 found[int(name)] = line.replace(b"\0", b" ").decode(errors="replace")[:200]
     return found
 
@@ -123,9 +123,9 @@ def read_bytes(path):
         return b""
 
 
-def check_said(text):
-    """What ompbind says holds no traceback and nothing twice; each thing begins with its name."""
+def check_messages(text):
+    """Check that messages have no traceback and no repetition; return them without line breaks."""
     assert "Traceback" not in text, text
-    things = [thing for thing in re.split(r"^(?=ompbind: )", text, flags=re.MULTILINE) if thing]
-    assert len(things) == len(set(things)), text
+    messages = [message for message in re.split(r"^(?=ompbind: )", text, flags=re.MULTILINE) if message]
+    assert len(messages) == len(set(messages)), text
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""`ompbind inspect` and the reading beneath it, with real processes: runtimes, daemons, odd names."""
+"""`ompbind inspect`, and reading real processes: OpenMP runtimes, daemons, unusual names."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.processes import find_libraries, is_library
-from ompbind.inspection.rank_processes import Seen, make_inspection
+from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.inspection.sampler import read_cpu_times
 from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs import process_state, reader
@@ -52,7 +52,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def child():
-    """Start a Python program that has written "up", and end it after the test."""
+    """Start Python programs and wait until they have written "up"; they are killed after the test."""
     started = []
 
     def begin(code, before=(), **env):
@@ -71,7 +71,7 @@ def child():
 
 
 def libgomp():
-    """A program with a region in libgomp, which is tried elsewhere: to load it could bind this process."""
+    """Return a program with a region in libgomp; try it in a child, since libgomp could bind this process."""
     code = REGION.format(library="libgomp.so.1")
     if subprocess.run([sys.executable, "-c", code], capture_output=True, env=clean_environment()).returncode:
         assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install libgomp1"
@@ -83,25 +83,29 @@ def read_process(pid):
     return process_state.read_process(pid, is_library, is_relevant)
 
 
-def said(done):
+def one_line(done):
     return " ".join((done.stdout + done.stderr).split())
 
 
-def test_threads_are_read_as_the_kernel_tells_them(child):
-    one, other = two_cpus()
-    narrow, widen = (f"import os\nos.sched_setaffinity(0, {{{cpus}}})\n" for cpus in (one, f"{one}, {other}"))
+def test_threads_are_read_as_in_proc(child):
+    first, second = two_cpus()
+    narrow, widen = (
+        f"import os\nos.sched_setaffinity(0, {{{cpus}}})\n" for cpus in (first, f"{first}, {second}")
+    )
     process = child(narrow + THREADS + widen, OMP_NUM_THREADS="3", SOMETHING="else")
     state = read_process(process.pid)
     assert [str(thread.cpus) for thread in state.threads] == [
         allowed_list(process.pid, thread.tid) for thread in state.threads
     ]
     assert len(state.threads) == 5
-    assert [str(thread.cpus) for thread in state.threads] == [str(CpuSet((one, other))), *[str(one)] * 4]
+    assert [str(thread.cpus) for thread in state.threads] == [str(CpuSet((first, second))), *[str(first)] * 4]
     assert {thread.policy for thread in state.threads} == {"other"}
     assert (state.parent, state.env["OMP_NUM_THREADS"], state.unread) == (os.getpid(), "3", ())
     assert "SOMETHING" not in state.env
-    assert [reader.read_mask(one.tid) for one in state.threads] == [one.cpus for one in state.threads]
-    assert sorted(reader.list_threads(process.pid)) == [one.tid for one in state.threads]
+    assert [reader.read_affinity(thread.tid) for thread in state.threads] == [
+        thread.cpus for thread in state.threads
+    ]
+    assert sorted(reader.list_threads(process.pid)) == [thread.tid for thread in state.threads]
     assert state.command == (sys.executable, "-c", narrow + THREADS + widen + WAIT)
 
 
@@ -109,7 +113,7 @@ NAMES = [b"a) R 1 (b", b"new\nline", b"\xff\xfe", b"(((", b") S 1 1 1", b"", b" 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_confuses_the_reading(child, name):
+def test_any_name_of_a_process_is_parsed(child, name):
     rename = f"import ctypes\nctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)\n"
     state = read_process(child(rename).pid)
     assert len(state.threads) == 1
@@ -118,7 +122,7 @@ def test_no_name_confuses_the_reading(child, name):
     assert state.name.encode("ascii", "replace").replace(b"?", b"") in name.replace(b"\n", b"")
 
 
-def test_a_process_whose_first_thread_has_ended_is_read_by_another(child):
+def test_a_process_whose_initial_thread_has_exited_is_read(child):
     code = f"import ctypes, threading, time\n{libgomp()}\nimport threading\n" + (
         "def stay():\n    time.sleep(.3)\n    os.write(1, b'up\\n')\n    time.sleep(300)\n"
         "threading.Thread(target=stay).start()\nctypes.CDLL(None).pthread_exit(None)\n"
@@ -127,31 +131,33 @@ def test_a_process_whose_first_thread_has_ended_is_read_by_another(child):
     state = read_process(process.pid)
     assert process.pid not in [thread.tid for thread in state.threads]
     assert state.main is None
-    assert [one.kind.name for one in find_libraries(state)] == ["gomp"]
+    assert [library.kind.name for library in find_libraries(state)] == ["gomp"]
     assert state.env["OMP_NUM_THREADS"] == "2"
 
 
-def test_nothing_is_read_of_what_has_ended(child):
+def test_processes_that_have_exited_are_not_read(child):
     process = child("")
     process.kill()
-    wait_until(lambda: not is_alive(process.pid), "the child ends")
+    wait_until(lambda: not is_alive(process.pid), "the child exits")
     assert read_process(process.pid) is None
     process.wait()
     assert read_process(process.pid) is None
 
 
-def test_threads_that_come_and_go_do_no_harm(child):
+def test_threads_that_start_and_exit_meanwhile_are_no_problem(child):
     busy = "import threading\ndef go():\n    while True:\n"
-    busy += "        one = threading.Thread(target=int); one.start(); one.join()\n"
+    busy += "        thread = threading.Thread(target=int); thread.start(); thread.join()\n"
     busy += "for _ in range(3): threading.Thread(target=go, daemon=True).start()\n"
     process = child(busy)
     for _ in range(50):
-        assert process.pid in [one.tid for one in read_process(process.pid).threads]
+        assert process.pid in [thread.tid for thread in read_process(process.pid).threads]
 
 
-def test_two_copies_of_a_library_are_two_and_a_deleted_one_is_still_there(child, tmp_path):
+def test_copies_of_a_library_are_listed_and_a_deleted_file_too(child, tmp_path):
     code = libgomp()
-    found = next(one for one in find_libraries(read_process(child(code).pid)) if one.kind.name == "gomp")
+    found = next(
+        library for library in find_libraries(read_process(child(code).pid)) if library.kind.name == "gomp"
+    )
     for copy in ("libgomp-0123abcd.so.1", "libgomp.so.1"):
         (tmp_path / copy).write_bytes(Path(found.path).read_bytes())
     load = f"import ctypes, os\nctypes.CDLL({str(tmp_path / 'libgomp-0123abcd.so.1')!r})\n"
@@ -159,16 +165,16 @@ def test_two_copies_of_a_library_are_two_and_a_deleted_one_is_still_there(child,
         f"ctypes.CDLL({str(tmp_path / 'libgomp.so.1')!r})\nos.unlink({str(tmp_path / 'libgomp.so.1')!r})\n"
     )
     libraries = find_libraries(read_process(child(load).pid))
-    assert sorted(one.path for one in libraries if one.kind.name == "gomp") == [
+    assert sorted(library.path for library in libraries if library.kind.name == "gomp") == [
         str(tmp_path / "libgomp-0123abcd.so.1"),
         str(tmp_path / "libgomp.so.1"),
     ]
 
 
 def as_nobody(call):
-    """Call something as a user who has no rights, and return the text of what it returns.
+    """Call a function as an unprivileged user, and return the repr of its result.
 
-    It is called here first, so that all of its modules are loaded: that user may not be able to read them.
+    It is called as the current user first, to import all modules: the other user may not read them.
     """
     call()
     read_end, write_end = os.pipe()
@@ -183,149 +189,153 @@ def as_nobody(call):
         finally:
             os._exit(0)
     os.close(write_end)
-    with open(read_end, encoding="utf-8") as told:
-        text = told.read()
+    with open(read_end, encoding="utf-8") as pipe:
+        text = pipe.read()
     os.waitpid(pid, 0)
     return text
 
 
-def test_what_may_not_be_read_is_said(child):
+def test_what_is_not_readable_is_reported(child):
     process = child(f"import ctypes\nctypes.CDLL(None).prctl({PR_SET_DUMPABLE}, 0, 0, 0, 0)\n")
-    mine = allowed_list(process.pid)
+    mask = allowed_list(process.pid)
 
-    def look():
+    def read():
         state = read_process(process.pid)
-        text = render_inspection(make_inspection(Seen(processes={process.pid: state})))
+        text = render_inspection(make_inspection(ObservedProcesses(processes={process.pid: state})))
         private = find_libraries(state), state.variables
-        return state.unread, str(state.threads[0].cpus), private, "environment: may not be read" in text
+        return state.unread, str(state.threads[0].cpus), private, "environment: not readable" in text
 
-    assert as_nobody(look) == repr((("libraries", "environment"), mine, ((), ()), True))
+    assert as_nobody(read) == repr((("libraries", "environment"), mask, ((), ()), True))
 
 
-def test_the_trap_is_found_in_a_process_that_ompbind_did_not_start(child, ompbind):
-    one, other = two_cpus()
-    places = {"OMP_PLACES": f"{{{one}}},{{{other}}}", "OMP_PROC_BIND": "close"}
+def test_a_narrowed_initial_thread_is_found_in_other_processes(child, ompbind):
+    first, second = two_cpus()
+    places = {"OMP_PLACES": f"{{{first}}},{{{second}}}", "OMP_PROC_BIND": "close"}
     done = ompbind("inspect", str(child(libgomp() + THREADS, **places).pid))
     assert done.returncode == 1, done.stdout
-    assert f"5 of 6 threads may only run on CPU {one} of {one}-{other}: libgomp bound the initial" in said(
-        done
+    assert (
+        f"5 of 6 threads are restricted to CPU {first} of {first}-{second}: libgomp bound the initial"
+        in one_line(done)
     )
-    free = {"OMP_PLACES": f"{{{one},{other}}}", "OMP_PROC_BIND": "true"}
+    free = {"OMP_PLACES": f"{{{first},{second}}}", "OMP_PROC_BIND": "true"}
     done = ompbind("inspect", str(child(libgomp() + THREADS, **free).pid))
-    assert (done.returncode, "ok: all 6 threads may run on" in said(done)) == (0, True)
+    assert (done.returncode, "ok: all 6 threads are allowed on" in one_line(done)) == (0, True)
 
 
 @pytest.mark.parametrize("mode", ["rank", "thread", "exact", "none"])
-def test_a_run_is_judged_by_its_mode(start, ompbind, mode):
-    one, other = two_cpus()
+def test_a_run_is_compared_with_its_mode(start, ompbind, mode):
+    first, second = two_cpus()
     code = libgomp() + WAIT
-    run = start("run", "-m", f"{one},{other}", "--bind", mode, "--share", "--", sys.executable, "-c", code)
+    run = start("run", "-m", f"{first},{second}", "--bind", mode, "--share", "--", sys.executable, "-c", code)
     assert run.stdout.readline() == "up\n"
     done = ompbind("inspect", "--all", "--format", "json")
-    told = json.loads(done.stdout)
-    crew = told["crews"][0]
-    assert (done.returncode, told["level"], crew["rank"], crew["planned"]["bind"]) == (0, "ok", 0, mode)
-    masks = [thread["cpus"] for thread in crew["processes"][0]["threads"]]
-    whole = str(CpuSet((one, other)))
-    expected = {"thread": [whole, str(other)], "exact": [str(one), str(other)]}.get(mode, [whole, whole])
+    record = json.loads(done.stdout)
+    group = record["crews"][0]
+    assert (done.returncode, record["level"], group["rank"], group["planned"]["bind"]) == (0, "ok", 0, mode)
+    masks = [thread["cpus"] for thread in group["processes"][0]["threads"]]
+    whole = str(CpuSet((first, second)))
+    expected = {"thread": [whole, str(second)], "exact": [str(first), str(second)]}.get(mode, [whole, whole])
     assert masks == expected
-    assert [one["kind"] for one in crew["processes"][0]["libraries"]] == ["gomp"]
+    assert [library["kind"] for library in group["processes"][0]["libraries"]] == ["gomp"]
 
 
 def test_a_command_that_undoes_its_binding_is_found(start, ompbind):
-    one, other = two_cpus()
-    undo = ["env", f"OMP_PLACES={{{one}}},{{{other}}}", "OMP_PROC_BIND=close"]
+    first, second = two_cpus()
+    undo = ["env", f"OMP_PLACES={{{first}}},{{{second}}}", "OMP_PROC_BIND=close"]
     code = libgomp() + THREADS + WAIT
-    run = start("run", "-m", f"{one},{other}", "--share", "--", *undo, sys.executable, "-c", code)
+    run = start("run", "-m", f"{first},{second}", "--share", "--", *undo, sys.executable, "-c", code)
     assert run.stdout.readline() == "up\n"
     done = ompbind("inspect", str(run.pid))
-    assert done.returncode == 1, said(done)
-    assert "these variables are not of ompbind" in said(done)
+    assert done.returncode == 1, one_line(done)
+    assert "ompbind did not set these variables" in one_line(done)
 
 
 def test_threads_that_leave_their_rank_are_found(start, ompbind):
-    one, other = two_cpus()
+    first, second = two_cpus()
     code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); " + WAIT
     run = start(
-        "run", "-n", "2", "-m", f"{one}|{other}", "--share", "--", sys.executable, "-c", code, str(one)
+        "run", "-n", "2", "-m", f"{first}|{second}", "--share", "--", sys.executable, "-c", code, str(first)
     )
     assert [run.stdout.readline() for _ in range(2)] == ["up\n"] * 2
     done = ompbind("inspect", "--all")
     assert done.returncode == 1
-    assert f"may run on CPU {one}, outside the rank's CPU {other}" in said(done)
-    assert f"ranks 0 and 1 may both run on CPU {one}, against the plan" in said(done)
+    assert f"is allowed on CPU {first}, outside the rank's CPU {second}" in one_line(done)
+    assert f"ranks 0 and 1 are both allowed on CPU {first}, contrary to the plan" in one_line(done)
 
 
 def test_daemons_belong_to_their_rank(start, ompbind):
     daemon = "setsid sleep 300 & echo $!; exec sleep 300"
     run = start("run", "--run-id", "with-daemon", "--share", "--", "sh", "-c", f"({daemon})")
     pid = int(run.stdout.readline())
-    told = json.loads(ompbind("inspect", "with-d", "--format", "json").stdout)
-    assert [one["rank"] for one in told["crews"]] == [0]
-    assert pid in [one["pid"] for one in told["crews"][0]["processes"]]
-    assert ranks_of(run)[0] == told["crews"][0]["processes"][0]["pid"]
+    record = json.loads(ompbind("inspect", "with-d", "--format", "json").stdout)
+    assert [group["rank"] for group in record["crews"]] == [0]
+    assert pid in [process["pid"] for process in record["crews"][0]["processes"]]
+    assert ranks_of(run)[0] == record["crews"][0]["processes"][0]["pid"]
 
 
-def test_runs_are_named_by_how_their_names_begin(start, ompbind):
+def test_runs_are_found_by_how_their_names_begin(start, ompbind):
     for name in ("one-a", "one-b", "two"):
         run = start("run", "--run-id", name, "--share", "--", sys.executable, "-c", WAIT)
         assert run.stdout.readline() == "up\n"
     assert "rank 0 of run two" in ompbind("inspect", "t").stdout
     several = ompbind("inspect", "one")
-    assert (several.returncode, "one of one-a, one-b" in said(several)) == (2, True)
+    assert (several.returncode, "one of one-a, one-b" in one_line(several)) == (2, True)
     assert "rank 0 of run one-b" in ompbind("inspect", "one-b").stdout
     assert ompbind("inspect", "--all").stdout.count("rank 0 of run") == 3
 
 
-def test_without_runs_all_of_them_are_none(ompbind):
+def test_all_without_live_runs(ompbind):
     done = ompbind("inspect", "--all")
-    assert (done.returncode, done.stdout) == (0, "no run of ompbind is live on this machine\n")
+    assert (done.returncode, done.stdout) == (0, "no ompbind runs on this machine\n")
 
 
-def test_runs_that_cannot_be_told_are_no_none(ompbind, tmp_path):
+def test_an_unreadable_registry_is_an_error(ompbind, tmp_path):
     done = ompbind("inspect", "--all", env={"OMPBIND_RUNTIME_DIR": str(tmp_path / "gone")})
-    assert (done.returncode, "cannot read" in said(done)) == (2, True)
+    assert (done.returncode, "cannot read" in one_line(done)) == (2, True)
     assert ompbind("inspect", str(os.getpid()), env={"OMPBIND_RUNTIME_DIR": str(tmp_path / "gone")}).stdout
 
 
-def test_a_run_of_another_container_is_told_from_none(ompbind, claims):
-    run = LiveRun(run_id="far", pid=1, uid=0, started=1, ranks=(), held=CpuSet((0,)), pid_space=1)
+def test_a_run_in_another_container_has_its_own_error(ompbind, claims):
+    run = LiveRun(run_id="far", pid=1, uid=0, started=1, ranks=(), claimed=CpuSet((0,)), pid_space=1)
     with open(claims / "ompbind-0-1-far.run", "w", encoding="utf-8") as file:
         file.write(make_text(run))
         file.flush()
         flock(file, LOCK_EX)
         done = ompbind("inspect", "far")
-        assert (done.returncode, "in another container" in said(done)) == (2, True)
+        assert (done.returncode, "in another container" in one_line(done)) == (2, True)
         assert "far" in ompbind("ps").stdout
 
 
 REFUSED = [
-    ((), "name processes or runs, or give --all"),
-    (("--all", "1"), "--all already means every run"),
-    (("999999999",), "there is no process 999999999"),
-    (("nothing",), "no live run is called 'nothing'"),
-    (("--all", "--watch", "--format", "json"), "--watch is for people"),
-    (("--all", "--watch", "-v"), "--watch has no room for each thread: leave -v out"),
-    (("--watch", "4711"), "every 0.1 to 3600 seconds"),
+    ((), "no process or run is given"),
+    (("--all", "1"), "--all excludes names of processes and runs"),
+    (("999999999",), "process 999999999 does not exist"),
+    (("nothing",), "no live run is named 'nothing'"),
+    (("--all", "--watch", "--format", "json"), "--watch cannot print JSON"),
+    (("--all", "--watch", "-v"), "--watch excludes -v"),
+    (("--watch", "4711"), "--watch 4711: the interval must be 0.1 to 3600 seconds"),
 ]
 
 
 @pytest.mark.parametrize(("words", "text"), REFUSED)
-def test_what_cannot_be_is_refused(ompbind, words, text):
+def test_contradictory_arguments_are_refused(ompbind, words, text):
     done = ompbind("inspect", *words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert text in said(done)
+    assert text in one_line(done)
 
 
-def test_a_process_that_waits_for_its_parent_is_told_from_none(ompbind, child):
+def test_a_zombie_has_its_own_error(ompbind, child):
     process = child("")
     process.kill()
-    wait_until(lambda: not is_alive(process.pid), "the child ends")
+    wait_until(lambda: not is_alive(process.pid), "the child exits")
     done = ompbind("inspect", str(process.pid))
-    assert (done.returncode, f"waits for its parent ({os.getpid()})" in said(done)) == (2, True)
+    assert (
+        done.returncode,
+        f"has exited, and its parent ({os.getpid()}) has not reaped it" in one_line(done),
+    ) == (2, True)
 
 
-def test_a_number_of_a_thread_means_its_process(ompbind, child):
+def test_the_id_of_a_thread_means_its_process(ompbind, child):
     process = child(THREADS)
     thread = read_process(process.pid).threads[-1].tid
     assert f"pid {process.pid}: " in ompbind("inspect", str(thread), "-v").stdout
@@ -338,7 +348,7 @@ def test_names_of_runs_are_completed(start, ompbind):
     assert "complete-me" in ompbind(env=env).stdout
 
 
-def test_times_of_cpus_go_on():
+def test_cpu_times_increase():
     before = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in read_cpu_times()}
     time.sleep(0.2)
     for cpu, busy_s, all_s in read_cpu_times():
@@ -349,7 +359,7 @@ def test_times_of_cpus_go_on():
 SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
 
 
-def test_watching_what_is_no_terminal_prints_one_view_after_the_other(start, ompbind):
+def test_watch_in_a_pipe_prints_one_view_after_the_other(start, ompbind):
     run = start(
         "run", "--run-id", "spin", "--share", "-m", str(two_cpus()[0]), "--", sys.executable, "-c", SPIN
     )
@@ -359,14 +369,14 @@ def test_watching_what_is_no_terminal_prints_one_view_after_the_other(start, omp
     assert sum("every 0.2 s" in line for line in views) >= 2
     assert "\x1b" not in "".join(views)
     uses = [int(found[1]) for line in views if (found := re.search(r"python\S* +\d+ +\d+ +(\d+)%", line))]
-    assert max(uses) > 5, views  # the machine may be busy, but this thread never rests
+    assert max(uses) > 5, views  # the machine may be busy, but this thread always runs
     run.terminate()
     run.wait()
-    assert (watch.wait(20), watch.stderr.read()) == (0, "ompbind: no process is left to watch\n")
+    assert (watch.wait(20), watch.stderr.read()) == (0, "ompbind: no processes left to watch\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_watching_puts_the_screen_back(start, number):
+def test_watch_restores_the_terminal(start, number):
     run = start("run", "--run-id", "seen", "--share", "--", sys.executable, "-c", WAIT)
     assert run.stdout.readline() == "up\n"
     environment = {**clean_environment(), "TERM": "xterm"}
@@ -386,7 +396,7 @@ def test_watching_puts_the_screen_back(start, number):
 
 
 def read_screen(screen, holds):
-    """Read a terminal until something is there."""
+    """Read a terminal until its output holds something."""
     data, deadline = b"", time.monotonic() + 30
     while not holds(data):
         assert time.monotonic() < deadline, data

@@ -38,8 +38,8 @@ def test_ranks_are_disjoint_and_every_thread_stays_inside(ompbind, bind):
     first, second = two_cpus()
     lines = probe(ompbind, "-n", "2", "--bind", bind)
     for line in lines:
-        mine = {0: first, 1: second}[line["rank"]]
-        assert (line["cpus_allowed"], line["cpu"]) == (str(mine), mine)
+        cpu = {0: first, 1: second}[line["rank"]]
+        assert (line["cpus_allowed"], line["cpu"]) == (str(cpu), cpu)
     assert runtimes(line for line in lines if line["rank"] == 0) == runtimes(lines)
 
 
@@ -58,10 +58,10 @@ def test_each_mode_binds_threads_as_it_says_in_every_runtime(ompbind, bind, thre
     lists = {"both": str(CpuSet((first, second))), "first": str(first), "second": str(second)}
     lines = probe(ompbind, "-m", f"{first},{second}", "--bind", bind)
     for runtime in runtimes(lines):
-        mine = [line for line in lines if line["runtime"] == runtime]
-        masks = {line["thread"]: line["cpus_allowed"] for line in mine}
+        own = [line for line in lines if line["runtime"] == runtime]
+        masks = {line["thread"]: line["cpus_allowed"] for line in own}
         assert masks == {0: lists[thread_0], 1: lists[thread_1]}, runtime
-        assert {line["threads"] for line in mine} == {2}
+        assert {line["threads"] for line in own} == {2}
 
 
 def test_inherited_variables_do_not_defeat_the_binding(ompbind):
@@ -75,16 +75,16 @@ def test_inherited_variables_do_not_defeat_the_binding(ompbind):
         assert (line["cpus_allowed"], line["threads"]) == (str(second), 1)
 
 
-def test_the_table_tells_the_same(ompbind):
+def test_the_table_shows_the_same(ompbind):
     done = ompbind("run", "-n", "2", "--", "ompbind", "probe")
     assert done.returncode == 0
     for rank, cpu in enumerate(two_cpus()):
         assert f"rank {rank} (pid " in done.stdout
-        assert f"may run on CPUs {cpu}\n" in done.stdout
+        assert f"): allowed on CPU {cpu}\n" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if "(/" not in line) <= 80
 
 
-def test_candidates_are_files_of_runtimes_each_once(tmp_path):
+def test_each_file_of_a_runtime_is_a_candidate_once(tmp_path):
     site = tmp_path / "lib"
     site.mkdir()
     for name in ("libgomp-e985bcbb.so.1.0.0", "libgomp-plugin-x.so.1", "libcompat.so", "libiomp5.so"):
@@ -107,11 +107,11 @@ def test_candidates_are_files_of_runtimes_each_once(tmp_path):
         ("/x/libgomp-plugin-nvptx.so.1", None),
     ],
 )
-def test_runtimes_are_known_by_their_files(path, name):
+def test_name_runtime(path, name):
     assert name_runtime(path) == name
 
 
-def test_files_that_are_no_libraries_are_no_runtimes(ompbind, tmp_path):
+def test_files_that_are_not_libraries_are_skipped(ompbind, tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/libgomp.so.1").write_text("no library")
     done = ompbind("probe", "--format", "json", env={"CONDA_PREFIX": str(tmp_path)})
@@ -119,7 +119,7 @@ def test_files_that_are_no_libraries_are_no_runtimes(ompbind, tmp_path):
     assert str(tmp_path) not in done.stdout
 
 
-def test_a_runtime_that_crashes_is_told(ompbind, tmp_path):
+def test_a_runtime_that_crashes_is_reported(ompbind, tmp_path):
     compiler = required("cc", "gcc")
     (tmp_path / "lib").mkdir()
     source = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
@@ -127,7 +127,7 @@ def test_a_runtime_that_crashes_is_told(ompbind, tmp_path):
     subprocess.run(command, input=source, text=True, check=True, timeout=60)
     done = ompbind("probe", env={"CONDA_PREFIX": str(tmp_path)})
     assert done.returncode == 1
-    assert f"{tmp_path}/lib/libgomp.so.1: gave no answer" in done.stdout
+    assert f"{tmp_path}/lib/libgomp.so.1: no result, it crashed or hung" in done.stdout
 
 
 @pytest.mark.alone

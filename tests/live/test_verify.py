@@ -1,4 +1,4 @@
-"""`ompbind run --verify` with real children: those that stay where they should, and those that do not."""
+"""`ompbind run --verify` with real ranks: bound as planned, or not."""
 
 import json
 import os
@@ -16,15 +16,15 @@ from ompbind.execution.verify.sampler import (
     FEW_STABLE_S,
     LONGEST_S,
     STABLE_S,
-    Sampler,
+    AffinitySampler,
     count_masks,
     find_rank_processes,
 )
 from ompbind.procfs.reader import read_memory_policy, read_processes
-from tests.live.conftest import is_alive, keeper_of, ranks_of, required, two_cpus, wait_until
+from tests.live.conftest import is_alive, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")
-"""For runs of which a line is waited for that may not come."""
+"""For runs whose test waits for a line that may not come."""
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
@@ -35,7 +35,7 @@ if os.environ["RANK"] == "1":
     os.sched_setaffinity(0, {int(own), int(other)})
 time.sleep(float(sys.argv[3]))
 """
-"""A rank 1 that lets itself run on the CPU of rank 0 too."""
+"""A rank 1 that adds the CPU of rank 0 to its affinity mask."""
 
 NARROWS = """
 import os, threading, time
@@ -43,7 +43,7 @@ os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 for _ in range(2):
     threading.Thread(target=time.sleep, args=(1.2,)).start()
 """
-"""A program that confines itself, and so all threads that it makes."""
+"""A program that restricts itself to one CPU, and so all threads that it creates."""
 
 TRAP = """
 #include <pthread.h>
@@ -58,16 +58,16 @@ int main(void) {
     return 0;
 }
 """
-"""An OpenMP program with a plain thread besides."""
+"""An OpenMP program that also creates a plain thread."""
 
 
 def parts(count=2):
-    """A mask with one CPU for each of two ranks."""
+    """Return a mask with one CPU for each of two ranks."""
     return "|".join(map(str, two_cpus()[:count]))
 
 
 def words(text):
-    """What was said, whatever lines it was broken into."""
+    """Return text without line breaks."""
     return " ".join(text.split())
 
 
@@ -76,7 +76,7 @@ def widens(seconds):
     return (*PYTHON, WIDENS, str(second), str(first), str(seconds))
 
 
-def test_ranks_that_behave_are_one_line(start, tmp_path):
+def test_ranks_bound_as_planned_are_one_sentence(start, tmp_path):
     report, over = tmp_path / "run.json", tmp_path / "over"
     waits = f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.05)"
     verify = ("run", "--verify", *LIMIT, "-n", "2", "-m", parts(), "--report", str(report))
@@ -87,7 +87,7 @@ def test_ranks_that_behave_are_one_line(start, tmp_path):
     assert process.communicate(timeout=10) == ("", "")
     assert process.returncode == 0
     assert re.fullmatch(
-        r"ompbind: verified: 2 ranks, 2 threads, each on the CPUs of its rank \d+ s after the start",
+        r"ompbind: verified: 2 ranks, 2 threads, each on the CPUs of its rank, \d+ s after the start",
         words(line),
     )
     verified = json.loads(report.read_text())["verified"]
@@ -95,11 +95,11 @@ def test_ranks_that_behave_are_one_line(start, tmp_path):
     ranks = verified.pop("ranks")
     assert verified == {"level": "ok", "settled": True, "calm": True, "strict": False}
     numbers = ("rank", "threads", "outside", "narrowed", "stacked")
-    assert [[one[name] for name in numbers] for one in ranks] == [[0, 1, 0, 0, 0], [1, 1, 0, 0, 0]]
-    assert ranks[0]["text"] == f"the only thread may run on CPU {two_cpus()[0]}"
+    assert [[rank[name] for name in numbers] for rank in ranks] == [[0, 1, 0, 0, 0], [1, 1, 0, 0, 0]]
+    assert ranks[0]["text"] == f"the only thread is allowed on CPU {two_cpus()[0]}"
 
 
-def test_a_rank_on_the_cpus_of_another_is_told_and_goes_on(ompbind, tmp_path):
+def test_a_rank_allowed_on_the_cpus_of_another_is_reported_and_goes_on(ompbind, tmp_path):
     report = tmp_path / "run.json"
     done = ompbind(
         "run", "-q", "--verify", "-n", "2", "-m", parts(), "--report", str(report), "--", *widens(1.5)
@@ -110,85 +110,85 @@ def test_a_rank_on_the_cpus_of_another_is_told_and_goes_on(ompbind, tmp_path):
     assert head == "ompbind: warning: the threads of rank 1 do not run as planned"
     assert titles.split() == ["rank", "CPUs", "threads", "outside", "narrowed", "stacked", "runtimes"]
     assert row.split() == ["1", str(second), "1", "1", "0", "0", "-"]
-    assert f"rank 1: the only thread may run on CPU {first}, outside the rank's CPU {second}" in words(
+    assert f"rank 1: the only thread is allowed on CPU {first}, outside the rank's CPU {second}" in words(
         "\n".join(reason)
     )
-    assert done.stderr.count("outside the") == 1, "told once, at once, and not again at the end"
+    assert done.stderr.count("outside the") == 1, "reported once, immediately, and not again at the end"
     assert max(map(len, done.stderr.splitlines())) <= 80
     record = json.loads(report.read_text())
     assert (record["error"], record["exit_code"]) == (None, 0)
     good, bad = record["verified"]["ranks"]
     assert (good["level"], bad["level"], bad["outside"]) == ("ok", "problem", 1)
-    assert [one["code"] for one in bad["findings"]] == ["outside"]
+    assert [finding["code"] for finding in bad["findings"]] == ["outside"]
 
 
-def test_strict_stops_all_ranks_at_once(ompbind, tmp_path):
+def test_strict_stops_all_ranks_immediately(ompbind, tmp_path):
     report = tmp_path / "run.json"
     begun = time.monotonic()
     done = ompbind("run", "--verify=strict", "-n", "2", "-m", parts(), "--report", str(report),
                    "--", *widens(60))  # fmt: skip
     assert done.returncode == 125
     assert time.monotonic() - begun < 5
-    said = words(done.stderr)
-    assert "warning: the threads of rank 1 do not run as planned" in said
-    assert "ompbind: stopping ranks 0-1 with SIGTERM" in said
-    assert "ompbind: error: --verify=strict: the threads of rank 1 did not run as planned hint:" in said
+    stderr = words(done.stderr)
+    assert "warning: the threads of rank 1 do not run as planned" in stderr
+    assert "ompbind: stopping ranks 0-1 with SIGTERM" in stderr
+    assert "ompbind: error: --verify=strict: the threads of rank 1 did not run as planned hint:" in stderr
     record = json.loads(report.read_text())
     assert (record["exit_code"], record["error"]) == (
         125,
         "--verify=strict: the threads of rank 1 did not run as planned",
     )
-    assert not [one["pid"] for one in record["ranks"] if is_alive(one["pid"])]
-    assert [one["stopped"] for one in record["ranks"]] == [True, True]
+    assert not [rank["pid"] for rank in record["ranks"] if is_alive(rank["pid"])]
+    assert [rank["stopped"] for rank in record["ranks"]] == [True, True]
     assert record["verified"]["ranks"][1]["outside"] == 1
-    assert not record["verified"]["settled"], "nobody has waited for that"
+    assert not record["verified"]["settled"], "the run was stopped before"
 
 
-def test_strict_finds_at_the_end_what_was_seen_before(ompbind, trap):
-    """The trap: a runtime binds the initial thread to its first place, and others inherit that."""
+def test_strict_reports_the_last_sample_at_the_end(ompbind, trap):
+    """A runtime binds the initial thread to its first place, and plain threads inherit the mask."""
     first, second = two_cpus()
     places = ("--env", f"OMP_PLACES={{{first}}},{{{second}}}", "--env", "OMP_PROC_BIND=close")
     done = ompbind("run", "--verify=strict", *places, "--", trap)
-    said = words(done.stderr)
-    assert done.returncode == 125, said
-    assert "3 of 3 threads may only run on parts of CPUs" in said
-    assert "libgomp bound the initial thread to its first place" in said
+    stderr = words(done.stderr)
+    assert done.returncode == 125, stderr
+    assert "3 of 3 threads are restricted to parts of CPUs" in stderr
+    assert "libgomp bound the initial thread to its first place" in stderr
     assert re.search(r"\n +0 .* 3 +0 +3 +2 +libgomp\n", done.stderr)
     done = ompbind("run", "--verify=strict", "--", trap)
     assert (done.returncode, words(done.stderr)) == (
         0,
-        "ompbind: verified: 1 rank, 3 threads (libgomp), each on the CPUs of its rank when last seen",
+        "ompbind: verified: 1 rank, 3 threads (libgomp), each on the CPUs of its rank, in the last sample",
     )
 
 
 @pytest.fixture
 def trap(tmp_path):
-    """The program, which a compiler has made that has OpenMP."""
+    """Compile the program with OpenMP."""
     source, program = tmp_path / "trap.c", tmp_path / "trap"
     source.write_text(TRAP)
     subprocess.run([required("gcc"), "-fopenmp", source, "-o", program], check=True, timeout=60)
     return str(program)
 
 
-def test_what_a_program_does_to_itself_is_a_note(ompbind):
+def test_a_program_that_confines_itself_is_a_note(ompbind):
     done = ompbind("run", "--verify=strict", "--", *PYTHON, NARROWS)
     first, line = done.stderr.split("note: ")
     assert done.returncode == 0
     assert words(first).startswith(
-        "ompbind: verified: 1 rank, 3 threads, each on the CPUs of its rank when last seen"
+        "ompbind: verified: 1 rank, 3 threads, each on the CPUs of its rank, in the last sample"
     )
-    assert "rank 0: 3 of 3 threads may only run on CPU" in words(line)
-    assert "the process has confined itself" in words(line)
+    assert "rank 0: 3 of 3 threads are restricted to CPU" in words(line)
+    assert "the process or its parent set this mask" in words(line)
     assert ompbind("run", "-q", "--verify", "--", *PYTHON, NARROWS).stderr == ""
 
 
-def test_a_rank_that_nobody_has_seen_has_not_failed(ompbind, tmp_path):
+def test_a_rank_that_was_not_sampled_has_not_failed(ompbind, tmp_path):
     report = tmp_path / "run.json"
     done = ompbind("run", "--verify=strict", "--report", str(report), "--", "true")
     assert done.returncode == 0
     assert words(done.stderr) == (
-        "ompbind: not verified: rank 0 ended before it could be looked at; "
-        "it was confined, and that read back, before it started"
+        "ompbind: not verified: rank 0 exited before its threads were sampled; "
+        "its affinity mask was set and checked before it started"
     )
     verified = json.loads(report.read_text())["verified"]
     assert (verified["settled"], verified["ranks"][0]["level"], verified["ranks"][0]["threads"]) == (
@@ -201,23 +201,23 @@ def test_a_rank_that_nobody_has_seen_has_not_failed(ompbind, tmp_path):
 @pytest.mark.parametrize(
     ("args", "code"), [(("--timeout", "0.7"), 124), (("--on-failure", "stop"), 7), ((), signal.SIGINT)]
 )
-def test_who_ended_the_run_first_decides_its_exit_code(start, args, code):
-    """Somebody, or a rank, has ended it before threads had settled."""
+def test_what_stops_the_run_first_decides_its_exit_code(start, args, code):
+    """A signal, a timeout or a failed rank stops it before threads are stable."""
     script = "[ $RANK = 0 ] && sleep 0.5 && exit 7; exec sleep 60" if code == 7 else "exec sleep 60"
     process = start(
         "run", "--verify=strict", "-n", "2", "--grace", "2", *args, "-m", parts(), "--", "sh", "-c", script
     )
     if code == signal.SIGINT:
         wait_until(lambda: len(ranks_of(process)) == 2, "both ranks")
-        time.sleep(0.4)  # between two looks
+        time.sleep(0.4)  # between two samples
         process.send_signal(signal.SIGINT)
         code = -signal.SIGINT
-    _, said = process.communicate(timeout=10)
-    assert process.returncode in (code, 130 if code < 0 else code), said
-    assert "verified" not in said, "a run that was ended says no more than that"
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode in (code, 130 if code < 0 else code), stderr
+    assert "verified" not in stderr, "the result of a stopped run is not reported"
 
 
-def test_nothing_wakes_up_once_threads_have_settled(start):
+def test_nothing_wakes_up_when_threads_are_stable(start):
     process = start("run", "--verify", *LIMIT, "-n", "2", "-m", parts(), "--", "sleep", "60")
     assert process.stderr.readline().startswith("ompbind: verified: 2 ranks")
     time.sleep(0.3)
@@ -229,13 +229,13 @@ def test_nothing_wakes_up_once_threads_have_settled(start):
 
 
 def switches(process):
-    """How often the kernel gave a CPU to one of ompbind's own processes."""
-    status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in (process.pid, keeper_of(process)))
+    """Return the context switches of ompbind's own processes."""
+    status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in (process.pid, supervisor_of(process)))
     return sum(map(int, re.findall(r"ctxt_switches:\s*(\d+)", status)))
 
 
 @pytest.mark.parametrize("output", ["tag", "files", "tag,files"])
-def test_it_is_said_between_the_lines_of_ranks(ompbind, tmp_path, output):
+def test_the_result_is_written_between_the_lines_of_ranks(ompbind, tmp_path, output):
     logs = ("--log-dir", str(tmp_path / "logs")) if "files" in output else ()
     script = "for i in 1 2 3 4 5; do echo $i; sleep 0.3; done"
     done = ompbind(
@@ -243,7 +243,7 @@ def test_it_is_said_between_the_lines_of_ranks(ompbind, tmp_path, output):
     )
     assert done.returncode == 0
     assert re.fullmatch(
-        r"ompbind: verified: 2 ranks, \d threads, each on the CPUs of its rank when last\n  seen\n",
+        r"ompbind: verified: 2 ranks, \d threads, each on the CPUs of its rank, in the last\n  sample\n",
         done.stderr,
     )
     lines = [f"[{rank}] {i}" for rank in range(2) for i in range(1, 6)]
@@ -252,8 +252,8 @@ def test_it_is_said_between_the_lines_of_ranks(ompbind, tmp_path, output):
         assert (tmp_path / "logs/1.out").read_text() == "1\n2\n3\n4\n5\n"
 
 
-def test_daemons_of_a_rank_are_its_own(ompbind):
-    """A daemon has lost its parent, and left the group and the session of its rank."""
+def test_daemons_belong_to_their_rank(ompbind):
+    """A daemon has lost its parent, and left the process group and session of its rank."""
     first, second = two_cpus()
     escaped = f"setsid sh -c 'taskset -pc {first} $$ >/dev/null; sleep 60' & exit"
     script = f"[ $RANK = 0 ] || ({escaped}); sleep 60"
@@ -262,28 +262,28 @@ def test_daemons_of_a_rank_are_its_own(ompbind):
         "run", "--verify=strict", *LIMIT, "--grace", "1", "-n", "2", "-m", parts(), "--", "sh", "-c", script
     )
     assert done.returncode == 125
-    assert f"may run on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
+    assert f"allowed on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
 
 
 @pytest.mark.parametrize(
     ("ranks", "daemon"),
     [("2", "env -i {0} {1} & exit"), ("1", "env -i setsid {0} {1} & exit")],
-    ids=["of a group", "of the only rank"],
+    ids=["in the process group", "of the only rank"],
 )
-def test_daemons_without_a_word_are_found(ompbind, tmp_path, ranks, daemon):
+def test_daemons_without_environment_are_found(ompbind, tmp_path, ranks, daemon):
     first, second = two_cpus()
     mask = parts() if ranks == "2" else str(second)
-    stray = tmp_path / "stray"
-    stray.write_text(f"#!/bin/sh\n{required('taskset')} -pc {first} $$ >/dev/null\nexec sleep 60\n")
-    script = f"[ $OMPBIND_CPUS = {first} ] || ({daemon.format('/bin/sh', stray)}); sleep 60"
+    orphan = tmp_path / "orphan"
+    orphan.write_text(f"#!/bin/sh\n{required('taskset')} -pc {first} $$ >/dev/null\nexec sleep 60\n")
+    script = f"[ $OMPBIND_CPUS = {first} ] || ({daemon.format('/bin/sh', orphan)}); sleep 60"
     done = ompbind(
         "run", "--verify=strict", *LIMIT, "--grace", "1", "-n", ranks, "-m", mask, "--", "sh", "-c", script
     )
     assert done.returncode == 125, done.stderr
-    assert f"may run on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
+    assert f"allowed on CPU {first}, outside the rank's CPU {second}" in words(done.stderr)
 
 
-def test_a_rank_whose_initial_thread_has_ended_is_seen(ompbind):
+def test_a_rank_whose_initial_thread_has_exited_is_sampled(ompbind):
     code = """
 import ctypes, threading, time
 threading.Thread(target=time.sleep, args=(1,)).start()
@@ -293,7 +293,7 @@ ctypes.CDLL(None).pthread_exit(None)
     assert words(done.stderr).startswith("ompbind: verified: 1 rank, 1 thread, each on the CPUs"), done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such surroundings")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
 @pytest.mark.parametrize(
     "before",
     [
@@ -303,7 +303,7 @@ ctypes.CDLL(None).pthread_exit(None)
     ids=["foreign", "empty"],
 )
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_proc_that_shows_no_rank_is_told_and_proves_nothing(ompbind, tmp_path, before, strict):
+def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_path, before, strict):
     required("unshare")
     if subprocess.run([*before, "true"], capture_output=True).returncode:
         pytest.skip("NOTE: no namespaces here")
@@ -311,15 +311,15 @@ def test_a_proc_that_shows_no_rank_is_told_and_proves_nothing(ompbind, tmp_path,
     verify = "--verify=strict" if strict else "--verify"
     command = ("-n", "2", "-m", parts(), "--", "sleep", "0.7")
     done = ompbind("run", verify, "--report", str(report), *command, before=before)
-    told = "could not be looked at: /proc does not show their threads here"
-    said = f"ompbind: not verified: ranks 0-1 {told}"
-    proof = "ompbind: error: --verify=strict: ranks 0-1 could not be looked at hint: mount a /proc"
+    reason = "could not be sampled: their threads are not visible in /proc"
+    message = f"ompbind: not verified: ranks 0-1 {reason}"
+    proof = "ompbind: error: --verify=strict: ranks 0-1 could not be sampled hint: mount a /proc"
     assert done.returncode == (125 if strict else 0)
-    assert words(done.stderr).startswith(f"{said} {proof}" if strict else said)
+    assert words(done.stderr).startswith(f"{message} {proof}" if strict else message)
     assert ("error" in done.stderr) == strict
     ranks = json.loads(report.read_text())["verified"]["ranks"]
-    assert [one["level"] for one in ranks] == [None, None]
-    assert ranks[0]["text"] == "could not be looked at: /proc does not show its threads here"
+    assert [rank["level"] for rank in ranks] == [None, None]
+    assert ranks[0]["text"] == "could not be sampled: its threads are not visible in /proc"
 
 
 def test_many_ranks(start):
@@ -331,29 +331,29 @@ def test_many_ranks(start):
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
-        (("--verify", "strict", "--", "true"), 0, "not verified: rank 0 ended"),
-        (("--verify", "--", "true"), 0, "not verified: rank 0 ended"),
+        (("--verify", "strict", "--", "true"), 0, "not verified: rank 0 exited"),
+        (("--verify", "--", "true"), 0, "not verified: rank 0 exited"),
         (("--verify", "-q", "--", "true"), 0, ""),
         (("--verify", "true"), 125, "'true' is not strict; before a command write --verify --"),
         (("--verify=hard", "--", "true"), 125, "'hard' is not strict"),
         (("--verify", "--", "no-such-command"), 127, "command not found"),
     ],
 )
-def test_how_it_is_written(ompbind, args, code, said):
+def test_the_forms_of_the_option(ompbind, args, code, message):
     done = ompbind("run", *args)
     assert done.returncode == code
-    assert (said in words(done.stderr)) if said else done.stderr == ""
+    assert (message in words(done.stderr)) if message else done.stderr == ""
 
 
-def test_only_run_has_it(ompbind):
+def test_only_run_has_the_option(ompbind):
     done = ompbind("exec", "--verify", "--", "true")
     assert done.returncode == 125
-    assert "No such option" in done.stderr
+    assert "no such option" in done.stderr
 
 
-def test_without_it_nothing_is_loaded_for_it():
+def test_without_the_option_no_module_of_it_is_loaded():
     code = (
         "import sys; from ompbind.cli.main import cli; import ompbind.cli.run, ompbind.execution.supervisor; "
         "print([name for name in sys.modules "
@@ -385,19 +385,19 @@ for line in sys.stdin:
     globals()[line.strip()]()
     print(flush=True)
 """
-"""A program that makes and ends threads as it is told to."""
+"""A program that starts and stops threads by commands on standard input."""
 
 
 class Child:
-    """A program that does what it is told, looked at with a clock of our own."""
+    """Such a program, and a sampler with a simulated clock."""
 
     def __init__(self, cpus, threads):
         self.process = subprocess.Popen(
             [*PYTHON, THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.now = 0.0
-        # Another rank is expected, which never comes: else all other children of this process were of rank 0.
-        self.sampler = Sampler({0: (cpus, threads), 1: (cpus, threads)}, "run")
+        # A second rank is planned, so that other children of this process are not attributed to rank 0.
+        self.sampler = AffinitySampler({0: (cpus, threads), 1: (cpus, threads)}, "run")
         self.sampler.begin(self.now)
 
     def do(self, word):
@@ -405,16 +405,16 @@ class Child:
         self.process.stdin.flush()
         self.process.stdout.readline()
 
-    def look(self):
-        """Look when the next look is due, and return when that is."""
+    def sample(self):
+        """Take the next sample when it is due, and return the time."""
         self.now = self.sampler.due_at
-        self.sampler.look({self.process.pid: 0}, self.now)
+        self.sampler.sample({self.process.pid: 0}, self.now)
         return round(self.now, 1)
 
 
 @pytest.fixture
 def make_child():
-    """Start such a program."""
+    """Start such a program with two threads besides its initial thread."""
     made = []
 
     def make(threads=1, cpus=None):
@@ -430,39 +430,39 @@ def make_child():
         child.process.communicate()
 
 
-def look_until_settled(child, between=lambda: None):
-    looks = []
+def sample_until_complete(child, between=lambda: None):
+    times = []
     while child.sampler.due_at is not None:
-        looks.append(child.look())
+        times.append(child.sample())
         between()
-    return looks
+    return times
 
 
-def test_looks_become_seldom_and_end_when_threads_have_settled(make_child):
+def test_intervals_double_until_threads_are_stable(make_child):
     child = make_child()
-    assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1]
-    assert (child.sampler.settled, child.sampler.stable) == (True, True)
-    (picture,) = child.sampler.snapshots.values()
-    (process,) = picture.processes
-    assert (round(picture.seen_s, 1), len(process.threads)) == (3.1, 3)
+    assert sample_until_complete(child) == [0.1, 0.3, 0.7, 1.5, 3.1]
+    assert (child.sampler.complete, child.sampler.stable) == (True, True)
+    (snapshot,) = child.sampler.snapshots.values()
+    (process,) = snapshot.processes
+    assert (round(snapshot.seen_s, 1), len(process.threads)) == (3.1, 3)
 
 
 def test_a_rank_with_fewer_threads_than_planned_is_waited_for(make_child):
     child = make_child(threads=4)
-    assert look_until_settled(child) == [0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7]
+    assert sample_until_complete(child) == [0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7]
     assert 6.3 < FEW_STABLE_S < 12.7
 
 
-def test_threads_that_come_and_go_settle_as_long_as_they_are_alike(make_child):
+def test_threads_that_are_replaced_by_similar_threads_are_stable(make_child):
     child = make_child()
 
     def exchange():
         child.do("start")
         child.do("stop")
 
-    child.look()
+    child.sample()
     before = tids(child)
-    assert look_until_settled(child, exchange)[-1] == 3.1
+    assert sample_until_complete(child, exchange)[-1] == 3.1
     assert tids(child) & before == {child.process.pid}, "only the initial thread is the same"
 
 
@@ -471,31 +471,31 @@ def tids(child):
     return {thread.tid for thread in process.threads}
 
 
-def test_threads_that_become_ever_more_are_waited_for_no_longer_than_a_minute(make_child):
+def test_sampling_ends_after_a_minute_if_threads_are_not_stable(make_child):
     child = make_child()
-    looks = look_until_settled(child, lambda: child.do("start"))
-    assert looks[-1] == LONGEST_S
-    assert (child.sampler.settled, child.sampler.stable) == (True, False)
+    times = sample_until_complete(child, lambda: child.do("start"))
+    assert times[-1] == LONGEST_S
+    assert (child.sampler.complete, child.sampler.stable) == (True, False)
 
 
-def test_a_mask_that_changes_is_seen(make_child):
+def test_a_changed_mask_is_detected(make_child):
     two_cpus()
     child = make_child()
     changed = iter([False, False, True])
-    looks = look_until_settled(child, lambda: child.do("narrow") if next(changed, False) else None)
-    assert looks[-1] == 6.3, "what has changed before 1.5 s is not calm at 3.1 s, when it is first seen again"
+    times = sample_until_complete(child, lambda: child.do("narrow") if next(changed, False) else None)
+    assert times[-1] == 6.3, "a change before the sample at 1.5 s is not stable at 3.1 s"
 
 
-def test_strays_are_those_of_two_looks(make_child):
+def test_threads_have_escaped_after_two_samples(make_child):
     first, _ = two_cpus()
     child = make_child(cpus=CpuSet([first]))
-    child.look()
+    child.sample()
     assert child.sampler.escaped == frozenset()
-    child.look()
+    child.sample()
     assert child.sampler.escaped == {0}
 
 
-def test_the_memory_policy_of_a_process_is_read_from_its_first_area():
+def test_read_memory_policy():
     command = [required("numactl"), "--membind=0", "--", "sleep", "60"]
     bound, free = subprocess.Popen(command), subprocess.Popen(["sleep", "60"])
     try:
@@ -508,11 +508,11 @@ def test_the_memory_policy_of_a_process_is_read_from_its_first_area():
     assert read_memory_policy(bound.pid) is None
 
 
-def test_what_has_ended_is_nobody():
+def test_processes_that_have_exited_are_not_found():
     child = subprocess.Popen(["true"])
-    wait_until(lambda: not is_alive(child.pid), "its end")
-    families = find_rank_processes(read_processes(), {child.pid: 0}, "run")
-    assert families == {0: set()}
+    wait_until(lambda: not is_alive(child.pid), "its exit")
+    pids_by_rank = find_rank_processes(read_processes(), {child.pid: 0}, "run")
+    assert pids_by_rank == {0: set()}
     child.wait()
     assert not count_masks([child.pid])
 
@@ -530,5 +530,5 @@ def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before,
     (rank,) = json.loads(report.read_text())["verified"]["ranks"]
     assert rank["memory"].startswith("interleave:" if before else "bind:")
     assert [issue["code"] for issue in rank["findings"]] == (["memory"] if before else [])
-    assert ("memory by bind:" in words(done.stderr)) == (not before)
+    assert ("memory policy bind:" in words(done.stderr)) == (not before)
     assert done.returncode == code

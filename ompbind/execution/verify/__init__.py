@@ -1,5 +1,5 @@
-"""--verify: samples of the ranks' threads until these are stable, and what follows from them.
+"""`--verify`: samples the threads of all ranks until they are stable, and compares them with the plan.
 
 Imports procfs, `planning`, `inspection` and `execution`; loaded only when a run is verified.
-To check one more fact: sample it in `sampler`, judge it in `inspection.judge`.
+To check one more property: read it in `sampler`, compare it in `inspection.judge`.
 """

@@ -1,7 +1,11 @@
-"""Whether threads run where they should: what follows from looks at them, for a run and for its user.
+"""What samples of threads mean for a run: a report, and with --verify=strict an error that stops it.
 
-Threads that may run outside of the CPUs of their rank are told at once, all else when threads have settled:
-while a program still loads its libraries, much is only half done.
+sample                                   reported
+threads allowed outside their rank's     as soon as two samples in a row show it
+  CPUs
+everything else                          when sampling is complete: while a program still loads its
+                                         libraries, threads are only partly bound
+a run that exits before that             at its end, from the last sample
 """
 
 import signal
@@ -10,84 +14,90 @@ import time
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import Run
-from ompbind.execution.verify.sampler import Sampler
-from ompbind.inspection.judge import judge, judge_memory
+from ompbind.execution.run_state import RunState
+from ompbind.execution.verify.sampler import AffinitySampler
+from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.verdict import HIDDEN, RankVerified, Verified
 
 
-def look_at_threads(run: Run, sampler: Sampler) -> None:
-    """Look at the threads of all ranks, and say what there is to say; a run that is to end is left alone."""
+def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
+    """Sample the threads of all ranks and report a final result; do nothing if the run is being stopped."""
     if run.shutdown.begun or not run.children.live:
         sampler.stop()
         return
-    sampler.look(run.children.ranks, time.monotonic())
-    if not (sampler.settled or sampler.escaped):
+    sampler.sample(run.children.ranks, time.monotonic())
+    if not (sampler.complete or sampler.escaped):
         return
     verified = _make_verified(sampler, run.options)
-    sampler.verified = verified if sampler.settled else _only_escaped(sampler, verified)
-    if sampler.settled or sampler.verified.problems:
+    sampler.verified = verified if sampler.complete else _keep_escaped(sampler, verified)
+    if sampler.complete or sampler.verified.errors:
         _report(run, sampler, sampler.verified)
 
 
-def conclude(run: Run, sampler: Sampler) -> None:
-    """All ranks have ended: what was seen last counts of those that had not settled before.
+def finish_verification(run: RunState, sampler: AffinitySampler) -> None:
+    """Report the last samples after all ranks have exited, unless sampling was complete before.
 
-    A run that was asked to end before, or in which a rank has failed, tells nothing but problems.
+    Of a run that was stopped, or in which a rank has failed, only errors are reported.
     """
-    if sampler.settled or run.shutdown.error:
+    if sampler.complete or run.shutdown.error:
         return
     sampler.verified = verified = _make_verified(sampler, run.options)
-    if sampler.error is None and (verified.problems or not _is_decided(run)):
+    if sampler.error is None and (verified.errors or not _is_exit_code_decided(run)):
         _report(run, sampler, verified)
 
 
-def _report(run: Run, sampler: Sampler, verified: Verified) -> None:
-    """Say what was seen, unless all that is wrong was said before; with `strict` a problem ends the run."""
-    if not sampler.is_news(verified):
+def _report(run: RunState, sampler: AffinitySampler, verified: Verified) -> None:
+    """Report the result unless all its errors were reported before; with `strict` an error stops the run."""
+    if not sampler.should_report(verified):
         return
-    if run.is_heard:
+    if run.can_report:
         run.output.write(run.reporter.verified(verified))
-    if verified.problems and verified.strict and not (sampler.error or _is_decided(run)):
+    if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
         sampler.error = _make_error(verified)
         if run.children.live:
             run.stop(signal.SIGTERM)
 
 
-def _is_decided(run: Run) -> bool:
-    """Tell whether the run is being stopped, or is over and a rank has failed: its exit code is decided."""
-    return run.shutdown.begun or (run.children.have_failed and not run.children.live)
+def _is_exit_code_decided(run: RunState) -> bool:
+    """Return whether the run is being stopped, or all ranks have exited and one of them has failed."""
+    return run.shutdown.begun or (run.children.has_failed_rank and not run.children.live)
 
 
-def _make_verified(sampler: Sampler, options: RunOptions) -> Verified:
-    """Judge every rank by the last picture of it."""
+def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verified:
+    """Compare the last snapshot of every rank with its plan."""
     ranks = []
     for rank, (expected, _) in sorted((options.expected or {}).items()):
-        picture = sampler.snapshots.get(rank)
-        if picture is None:
+        snapshot = sampler.snapshots.get(rank)
+        if snapshot is None:
             ranks.append(RankVerified(rank=rank, hidden=rank in sampler.hidden))
             continue
-        verdict = judge_memory(judge(picture.processes, expected), picture.memory, expected)
-        ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=picture.seen_s, memory=picture.memory))
-    settled, stable, seen_s = sampler.settled, sampler.stable, sampler.seen_s
-    return Verified(ranks=tuple(ranks), settled=settled, stable=stable, seen_s=seen_s, strict=options.strict)
+        verdict = judge(snapshot.processes, expected)
+        verdict = judge_memory_policy(verdict, snapshot.memory, expected)
+        ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=snapshot.seen_s, memory=snapshot.memory))
+    complete, stable, seen_s = sampler.complete, sampler.stable, sampler.seen_s
+    return Verified(
+        ranks=tuple(ranks), complete=complete, stable=stable, seen_s=seen_s, strict=options.strict
+    )
 
 
-def _only_escaped(sampler: Sampler, verified: Verified) -> Verified:
-    """Leave what is said of strays, and of them only that they are: all else may still become right."""
+def _keep_escaped(sampler: AffinitySampler, verified: Verified) -> Verified:
+    """Keep only ranks with escaped threads, and only their "outside" issues: the others may still change."""
     ranks = []
-    for one in verified.ranks:
-        if one.rank in sampler.escaped and one.verdict:
-            outside = tuple(issue for issue in one.verdict.issues if issue.code == "outside")
-            ranks.append(one.replace(verdict=one.verdict.replace(issues=outside)))
+    for checked in verified.ranks:
+        if checked.rank in sampler.escaped and checked.verdict:
+            outside = tuple(issue for issue in checked.verdict.issues if issue.code == "outside")
+            ranks.append(checked.replace(verdict=checked.verdict.replace(issues=outside)))
     return verified.replace(ranks=tuple(ranks))
 
 
 def _make_error(verified: Verified) -> LaunchError:
-    wrong = {rank for rank, code in verified.problems if code != HIDDEN}
-    ranks = named("rank", wrong or {rank for rank, _ in verified.problems})
+    wrong = {rank for rank, code in verified.errors if code != HIDDEN}
+    ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
     if wrong:
-        message, helps = f"the threads of {ranks} did not run as planned", "what is above says why"
+        message, hint = (
+            f"the threads of {ranks} did not run as planned",
+            "the messages above show the reasons",
+        )
     else:
-        message, helps = f"{ranks} could not be looked at", "mount a /proc that shows them"
-    return LaunchError(f"--verify=strict: {message}", hint=f"{helps}; without =strict the run goes on")
+        message, hint = f"{ranks} could not be sampled", "mount a /proc that shows them"
+    return LaunchError(f"--verify=strict: {message}", hint=f"{hint}; with --verify alone the run goes on")

@@ -1,8 +1,15 @@
-"""Looks at the threads of ranks after their start, ever more seldom, until these have settled.
+"""Sample the affinity masks of all threads of all ranks, with exponential back-off, until they are stable.
 
-A *glimpse* is cheap: how many threads of a rank, in all of its processes, may run on which CPUs. What /proc
-tells besides is read only where a glimpse is another one than before. The numbers of threads do not matter:
-a program may end threads and start others all the time.
+A sample counts, for each rank, how many threads have which mask. That is cheap. The rest of /proc (names,
+libraries, variables) is read only for ranks whose counts have changed since the last sample.
+
+    sample at   0.1   0.3   0.7   1.5   3.1   6.3   12.7 …  60 s after the last rank was started
+                 \\___\\_____\\_____\\_____/
+                 masks change  no change for 2 s: stable, complete
+
+Sampling is complete when the masks are stable, or after 60 s. While a rank has fewer threads than planned,
+10 s without a change are needed: libraries start their threads when they have work. Thread IDs do not matter:
+a program may end threads and start others with the same masks.
 """
 
 import os
@@ -18,35 +25,36 @@ from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
-    is_proc_ours,
+    is_proc_of_pid_namespace,
     list_threads,
-    read_mask,
+    read_affinity,
+    read_environ,
     read_memory_policy,
     read_processes,
-    read_variables,
 )
 from ompbind.record import Record
 
 FIRST_S = 0.1
-"""Seconds from the start of the last rank to the first look; from then on each wait is twice as long."""
+"""Seconds from the start of the last rank to the first sample; each interval is twice as long as the last."""
 
 STABLE_S = 2.0
-"""Seconds over which looks have to see the same for threads to have settled."""
+"""Seconds without a change after which threads are stable."""
 
 FEW_STABLE_S = 10.0
-"""The same as long as a rank has fewer threads than planned: libraries start theirs when they have work."""
+"""The same while a rank has fewer threads than planned."""
 
 LONGEST_S = 60.0
-"""Seconds after which nobody waits any longer for threads to settle."""
+"""Seconds after which sampling is complete even if threads are not stable."""
 
 MaskCounts = Mapping[CpuSet, int]
-"""How many threads may run on which CPUs."""
+"""The number of threads by their affinity mask."""
 
 
 class RankSnapshot(Record):
-    """All processes of a rank, the memory policy of the first, and seconds since the start of the last rank.
+    """All processes of a rank in one sample.
 
-    The policy is as the kernel writes it, None where it knows no NUMA nodes or does not tell.
+    `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
+    policy of the first process as the kernel writes it; None if the kernel has no NUMA or does not report it.
     """
 
     seen_s: float
@@ -54,99 +62,105 @@ class RankSnapshot(Record):
     memory: str | None
 
 
-class Sampler:
-    """What was seen of the threads of a run; times are seconds of a monotonic clock.
+class AffinitySampler:
+    """The samples of a run; times are seconds of a monotonic clock.
 
-    `due_at` is when to look again, None when there is no need to: the run ends, or threads have `settled`,
-    and were `stable` unless time was up. `snapshots` are the last ones of all ranks that were seen. `escaped`
-    are the ranks of which, in two looks one after the other, threads had the same mask with CPUs that are
-    not the rank's. `hidden` are the ranks that ran when they were looked at, and could not be seen.
-    `verified` is what the looks mean, None before there are enough; `error` is why the run ends for it.
+    `due_at` is the time of the next sample, None when no sample is needed. `complete` is set when sampling
+    is complete; `stable` is whether threads were stable then. `snapshots` has the last snapshot of each rank
+    that was sampled. `escaped` are the ranks with threads allowed on CPUs outside their rank's, with the same
+    mask in two samples in a row. `hidden` are ranks that were running but not visible in /proc. `verified` is
+    the result so far, None before there is any; `error` is why verification stops the run.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
-        """Take the CPUs and the number of threads that each rank is to have."""
+        """Take the planned CPUs and the planned number of threads of each rank."""
         self.began_at = 0.0
-        self.wait_s = FIRST_S
+        self.interval_s = FIRST_S
         self.seen_s = 0.0
         self.due_at: float | None = None
         self.stable_since = 0.0
         self.stable = False
-        self.settled = False
+        self.complete = False
         self.snapshots: dict[int, RankSnapshot] = {}
         self.escaped: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
         self.verified: Verified | None = None
         self.error: LaunchError | None = None
-        self._told: frozenset[tuple[int, str]] = frozenset()
+        self._reported: frozenset[tuple[int, str]] = frozenset()
         self._planned = planned
         self._run_id = run_id
         self._mask_counts: dict[int, MaskCounts] = {}
         self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
     def begin(self, now: float) -> None:
-        """All ranks have started."""
+        """Schedule the first sample, after all ranks have started."""
         self.began_at = self.stable_since = now
         self.due_at = now + FIRST_S
 
     def is_due(self, now: float) -> bool:
-        """Tell whether it is time to look."""
+        """Return whether it is time for a sample."""
         return self.due_at is not None and now >= self.due_at
 
     def stop(self) -> None:
-        """Look no more: the run ends."""
+        """Take no more samples: the run is being stopped."""
         self.due_at = None
 
-    def is_news(self, verified: Verified) -> bool:
-        """Tell whether something has to be said: nothing where all that is wrong was said before."""
-        if verified.problems and verified.problems <= self._told:
+    def should_report(self, verified: Verified) -> bool:
+        """Return whether a result is to be reported, and remember its errors.
+
+        It is not if it has errors and all of them were reported before.
+        """
+        if verified.errors and verified.errors <= self._reported:
             return False
-        self._told |= verified.problems
+        self._reported |= verified.errors
         return True
 
-    def look(self, live: Mapping[int, int], now: float) -> None:
-        """Look at all that ranks run; `live` are these, by pid."""
+    def sample(self, live: Mapping[int, int], now: float) -> None:
+        """Sample the threads of all processes of ranks; `live` has the rank of each running child, by PID."""
         self.seen_s = now - self.began_at
-        sole = min(self._planned) if len(self._planned) == 1 else None
-        families = find_rank_processes(read_processes(), live, self._run_id, sole) if is_proc_ours() else {}
-        mask_counts = {rank: found for rank, pids in families.items() if (found := count_masks(pids))}
-        changed = [rank for rank, found in mask_counts.items() if found != self._mask_counts.get(rank)]
-        self._mask_counts.update(mask_counts)
+        only_rank = min(self._planned) if len(self._planned) == 1 else None
+        pids_by_rank: dict[int, set[int]] = {}
+        if is_proc_of_pid_namespace():
+            pids_by_rank = find_rank_processes(read_processes(), live, self._run_id, only_rank)
+        counts = {rank: found for rank, pids in pids_by_rank.items() if (found := count_masks(pids))}
+        changed = [rank for rank, found in counts.items() if found != self._mask_counts.get(rank)]
+        self._mask_counts.update(counts)
         if changed:
             self.stable_since = now
-        self.hidden |= {rank for pid, rank in live.items() if rank not in mask_counts and _runs(pid)}
-        self._note_escaped(mask_counts)
-        self._set_next(mask_counts, now)
-        news = self._mask_counts.keys() if self.settled else {*changed, *self.escaped}
+        self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
+        self._find_escaped(counts)
+        self._schedule_next(counts, now)
+        to_read = self._mask_counts.keys() if self.complete else {*changed, *self.escaped}
         for pid, rank in live.items():
-            if rank in news:
-                self._read(rank, pid, families.get(rank, ()))
+            if rank in to_read:
+                self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()))
 
-    def _note_escaped(self, mask_counts: Mapping[int, MaskCounts]) -> None:
-        seen = ((rank, mask) for rank, found in mask_counts.items() for mask in found)
-        masks = frozenset((rank, mask) for rank, mask in seen if not mask <= self._planned[rank][0])
+    def _find_escaped(self, mask_counts: Mapping[int, MaskCounts]) -> None:
+        """Set `escaped`: ranks with a mask outside their CPUs that was in the last sample too."""
+        pairs = ((rank, mask) for rank, counts in mask_counts.items() for mask in counts)
+        masks = frozenset((rank, mask) for rank, mask in pairs if not mask <= self._planned[rank][0])
         self.escaped = frozenset(rank for rank, _ in masks & self._escaped_masks)
         self._escaped_masks = masks
 
-    def _set_next(self, mask_counts: Mapping[int, MaskCounts], now: float) -> None:
-        """Find out whether threads have settled, and when to look again if not."""
-        few = any(sum(found.values()) < self._planned[rank][1] for rank, found in mask_counts.items())
+    def _schedule_next(self, mask_counts: Mapping[int, MaskCounts], now: float) -> None:
+        """Find out whether threads are stable and sampling is complete; if not, schedule the next sample."""
+        few = any(sum(counts.values()) < self._planned[rank][1] for rank, counts in mask_counts.items())
         self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
-        longest = self.began_at + LONGEST_S
-        self.settled = self.stable or now >= longest
-        self.wait_s *= 2
-        self.due_at = None if self.settled else min(now + self.wait_s, longest)
+        end_at = self.began_at + LONGEST_S
+        self.complete = self.stable or now >= end_at
+        self.interval_s *= 2
+        self.due_at = None if self.complete else min(now + self.interval_s, end_at)
 
-    def _read(self, rank: int, first: int, pids: Iterable[int]) -> None:
-        read = (read_process(pid, is_library, is_relevant) for pid in sorted(pids))
-        found = tuple(process for process in read if process)
-        if found:  # the last picture of one that has ended by now stays
-            memory = read_memory_policy(first)
-            self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=found, memory=memory)
+    def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int]) -> None:
+        states = (read_process(pid, is_library, is_relevant) for pid in sorted(pids))
+        processes = tuple(state for state in states if state)
+        if processes:  # else the rank has just exited, and its last snapshot stays
+            memory = read_memory_policy(first_pid)
+            self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
 
 
-def _runs(child: int) -> bool:
-    """Tell whether a child of this process has not ended; nothing is taken from whoever waits for it."""
+def _is_running(child: int) -> bool:
+    """Return whether a child of this process has not exited; its exit status stays for the reaper."""
     try:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
@@ -154,24 +168,26 @@ def _runs(child: int) -> bool:
 
 
 def find_rank_processes(
-    processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, sole: int | None = None
+    processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, only_rank: int | None = None
 ) -> dict[int, set[int]]:
-    """Return the processes of every rank: its own, what descends from it, and what this process adopted.
+    """Return the PIDs of every rank: its first process, its descendants, and its orphans.
 
-    `sole` is the rank of a run that has no other: it is whose everything is. The first process of a rank
-    stays its own when its initial thread has ended, which looks as if all of it had.
+    Orphans are processes whose parent has exited, so that this process has adopted them (it is a child
+    subreaper). The rank of an orphan is in its environment, or is the rank of its process group. `only_rank`
+    is the rank of a run with a single rank, which gets all other orphans. The first process of a rank is
+    included even if its initial thread has exited; /proc then shows it as a zombie.
     """
-    me, families = os.getpid(), {rank: {pid} for pid, rank in live.items()}
+    own_pid, pids_by_rank = os.getpid(), {rank: {pid} for pid, rank in live.items()}
     for pid, process in processes.items():
-        if process.parent == me and pid not in live:
-            rank = find_rank(read_variables(pid) or {}, run_id)
-            rank = live.get(process.group, sole) if rank is None else rank
-            if rank in families:
-                families[rank].add(pid)
-    there = processes.keys() | {pid for pid in live if pid not in processes and _runs(pid)}
-    return {rank: find_descendants(processes, pids) & there for rank, pids in families.items()}
+        if process.parent == own_pid and pid not in live:
+            rank = find_rank(read_environ(pid) or {}, run_id)
+            rank = live.get(process.group, only_rank) if rank is None else rank
+            if rank in pids_by_rank:
+                pids_by_rank[rank].add(pid)
+    existing = processes.keys() | {pid for pid in live if pid not in processes and _is_running(pid)}
+    return {rank: find_descendants(processes, pids) & existing for rank, pids in pids_by_rank.items()}
 
 
 def count_masks(pids: Collection[int]) -> MaskCounts:
-    """Return how many threads of some processes may run on which CPUs; nothing of what has ended."""
-    return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_mask(tid)))
+    """Count the threads of some processes by their affinity mask; threads that have exited are skipped."""
+    return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_affinity(tid)))
