@@ -1,5 +1,5 @@
-"""The text by which people name CPUs: its grammar, its canonical form, and corrections of it.
+"""The text that names CPUs: its grammar, its canonical form, and its correction.
 
-Imports the base and `machine` (for the names of levels); knows nothing of any machine's CPUs.
-To add a form of item: `grammar` reads it, `mask` writes it, `autocorrect` corrects texts close to it.
+Imports the base and `machine` (for the names of levels); knows no machine's CPUs.
+To add a form of item: `grammar` reads it, `mask` writes it, `autocorrect` corrects text close to it.
 """

@@ -1,8 +1,8 @@
-"""What a mask with faults was probably meant to be: the closest text that the grammar takes.
+"""Correct a mask that has syntax errors: find the closest text that the grammar accepts.
 
-Items that the grammar takes stay as they are written; each of the others is mended by what it looks like,
-and left out where that does not make it an item. No machine is asked: what is mended may name CPUs that
-a machine does not have.
+Valid items stay as they are written. Every other item is first normalized (`_normalize`: other dashes, commas
+and quotes), then corrected by the first rule whose pattern matches (`_RULES`), and dropped if the result is
+still not valid. The machine is not known here: a corrected mask may name CPUs that do not exist.
 """
 
 import re
@@ -11,10 +11,10 @@ from difflib import get_close_matches
 
 from ompbind.cpuset import CPU_LIMIT
 from ompbind.errors import MaskError
-from ompbind.masks.grammar import SELECTABLE, WORDS, Span, is_hex, item_spans, read_items, split
+from ompbind.masks.grammar import SELECTABLE, WORDS, TextSpan, find_item_spans, is_hex, read_items, split_span
 
-_SIGNS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]{}<>")
-"""Signs that stand for those of the grammar in other places, and those that stand for nothing."""
+_CHARACTERS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]{}<>")
+"""Characters that are replaced (other dashes, `;` for a comma, `!` for `^`) or dropped (quotes, brackets)."""
 
 _OTHER_NAMES = {
     "package": ("socket", "sockets", "pack", "pkg", "s"),
@@ -24,28 +24,28 @@ _OTHER_NAMES = {
     "core": ("c", "cpucore", "l1"),
     "l2": ("cluster", "module"),
 }
-"""What other tools call the levels."""
+"""The names of levels in other tools."""
 
 _NAMES = {other: name for name, others in _OTHER_NAMES.items() for other in others}
 _THREADS = ("cpu", "cpus", "pu", "pus", "thread", "threads", "processor", "p", "t", "hwthread")
-"""What other tools call CPUs; masks name these by bare numbers."""
+"""The names of CPUs in other tools; a mask names CPUs by number alone."""
 
 
-def mended(text: str) -> str:
-    """Return the closest mask text without faults; "auto" where nothing of it can be kept."""
+def correct_mask(text: str) -> str:
+    """Return the closest valid mask text; "auto" if no item can be kept."""
     if text.strip().lower() in WORDS:
         return text.strip().lower()
-    parts = (_mend_items(text, span, _mend_item) for span in split(text, (0, len(text)), "|"))
+    parts = (_correct_items(text, span, _correct_item) for span in split_span(text, (0, len(text)), "|"))
     return "|".join(part for part in parts if part) or "auto"
 
 
-def _mend_items(text: str, part: Span, mend: Callable[[str], str]) -> str:
-    """Return the items of a part, those mended that the grammar does not take; "" if none is left."""
-    items = [text[begin:end] for begin, end in item_spans(text, part)]
-    return ",".join(filter(None, (item if _reads(item) else mend(item) for item in items)))
+def _correct_items(text: str, part: TextSpan, correct: Callable[[str], str]) -> str:
+    """Return the items of a part, with `correct` applied to invalid ones; "" if none is left."""
+    items = [text[begin:end] for begin, end in find_item_spans(text, part)]
+    return ",".join(filter(None, (item if _is_valid(item) else correct(item) for item in items)))
 
 
-def _reads(text: str) -> bool:
+def _is_valid(text: str) -> bool:
     try:
         read_items(text, (0, len(text)))
     except MaskError:
@@ -53,15 +53,15 @@ def _reads(text: str) -> bool:
     return True
 
 
-def _mend_item(item: str) -> str:
-    """Return what is left of an item, which can be several; "" if nothing is."""
-    tidied = _tidy(item)
-    return _mend_items(tidied, (0, len(tidied)), _mend_piece)
+def _correct_item(item: str) -> str:
+    """Return a corrected item, or several if it names several things; "" if nothing can be kept."""
+    normalized = _normalize(item)
+    return _correct_items(normalized, (0, len(normalized)), _correct_normalized)
 
 
-def _tidy(item: str) -> str:
-    """Replace the signs of other places by those of the grammar; blanks part items where no sign does."""
-    text = item.translate(_SIGNS).lower().strip()
+def _normalize(item: str) -> str:
+    """Replace other characters by the grammar's; spaces that separate numbers become commas."""
+    text = item.translate(_CHARACTERS).lower().strip()
     if is_hex(text):
         return re.sub(r"[^0-9a-fx^,]", "", text)
     text = re.sub(r"\.{2,}", "-", text)
@@ -74,44 +74,44 @@ def _tidy(item: str) -> str:
     return re.sub(r"\s+", ",", text)
 
 
-def _mend_piece(piece: str) -> str:
-    """Return one tidied item without its fault, "" if it has another one."""
-    sign, body = ("^", piece[1:]) if piece.startswith("^") else ("", piece)
-    made = sign + next(mend for looks, mend in _MENDS if re.match(looks, body))(body)
-    return made if _reads(made) else ""
+def _correct_normalized(item: str) -> str:
+    """Return an item corrected by the first rule that matches it; "" if it is still not valid."""
+    prefix, body = ("^", item[1:]) if item.startswith("^") else ("", item)
+    corrected = prefix + next(rule for pattern, rule in _RULES if re.match(pattern, body))(body)
+    return corrected if _is_valid(corrected) else ""
 
 
-def _mend_hex(body: str) -> str:
-    """Keep the hexadecimal digits of a mask, and fill up its further words."""
+def _correct_hex(body: str) -> str:
+    """Return the hexadecimal digits of every word of a mask, after the prefix `0x`."""
     first, *words = (re.sub(r"[^0-9a-f]", "", word) for word in re.sub(r"^0?x", "", body).split(","))
     return ",".join(["0x" + first, *words])
 
 
-def _mend_chain(body: str) -> str:
-    """Keep the selectors whose names are known, or close to known ones."""
-    selectors = (_mend_selector(selector) for selector in body.split("."))
+def _correct_chain(body: str) -> str:
+    """Return the selectors of a chain whose names are known, or close to a known name."""
+    selectors = (_correct_selector(selector) for selector in body.split("."))
     return ".".join(selector for selector in selectors if selector)
 
 
-def _mend_selector(selector: str) -> str:
+def _correct_selector(selector: str) -> str:
     found = re.match(r"(l[123](?![0-9])|l[123](?=[0-9])|[a-z]+)[^0-9#-]*(#?)(.*)", selector)
     if found is None:
         return ""
-    name, sign, numbers = found.groups()
-    numbers = _mend_numbers(numbers.replace("#", ""))
+    name, hash_mark, numbers = found.groups()
+    numbers = _correct_numbers(numbers.replace("#", ""))
     if name in _THREADS:
         return numbers
     known = [str(level) for level in SELECTABLE]
     name = _NAMES.get(name) or next(iter(get_close_matches(name, known, 1)), "")
-    return f"{name}:{sign}{numbers or 0}" if name else ""
+    return f"{name}:{hash_mark}{numbers or 0}" if name else ""
 
 
-def _mend_numbers(body: str) -> str:
-    """Return the number, range or stride that a text begins with, its faults taken out."""
+def _correct_numbers(body: str) -> str:
+    """Return the number, range or stride at the start of a text, with the lower bound first."""
     found = re.match(r"\D*(\d+)(?:-(\d*)(?::(\d*)(?:/(\d*))?)?)?", body)
     if found is None:
         return ""
-    low, high, used, group = (_clipped(number) for number in found.groups())
+    low, high, used, group = (_read_clipped(number) for number in found.groups())
     if low is None or low >= CPU_LIMIT:
         return ""
     if high is None:
@@ -121,18 +121,18 @@ def _mend_numbers(body: str) -> str:
     return f"{first}-{last}" + (f":{'/'.join(map(str, stride))}" if stride else "")
 
 
-def _clipped(digits: str | None) -> int | None:
-    """Read digits, however many, as a number that is at most one too large; None if there are none."""
+def _read_clipped(digits: str | None) -> int | None:
+    """Return the number that any count of digits names, at most CPU_LIMIT; None for no digits."""
     if not digits:
         return None
-    kept = digits.lstrip("0")
-    return min(int(kept or "0"), CPU_LIMIT) if len(kept) <= 7 else CPU_LIMIT
+    significant = digits.lstrip("0")
+    return min(int(significant or "0"), CPU_LIMIT) if len(significant) <= 7 else CPU_LIMIT
 
 
-_MENDS = (
+_RULES = (
     (r"(auto|none|nobind|any|every|everything|all|\*)$", lambda _body: "all"),
-    (r"0?x|(?=.*[a-f])[0-9a-f]{2,}$", _mend_hex),
-    (r"[a-z]", _mend_chain),
-    (r"", _mend_numbers),
+    (r"0?x|(?=.*[a-f])[0-9a-f]{2,}$", _correct_hex),
+    (r"[a-z]", _correct_chain),
+    (r"", _correct_numbers),
 )
-"""How items are mended, by what they look like; the first that fits."""
+"""How items are corrected: (pattern at the start of the item, function); the first match counts."""

@@ -1,8 +1,8 @@
-"""What stands between the commas of a mask, as values, and the grammar that reads it.
+"""The grammar of one part of a mask: text between two `|` → items.
 
-An *item* names CPUs by number, or by a chain of *selectors* (domains of a level, narrowed by domains
-inside them), or names everything; one that begins with `^` takes away. Every item and selector remembers
-its place in the text, so that what is wrong with it on some machine can be marked there.
+An *item* names CPUs in one of three ways: by number, by a chain of *selectors* (domains of a level, then
+domains inside them, as in `node:1.core:0-3`), or by the word `all`. An item that begins with `^` excludes its
+CPUs. Every item and selector remembers its position in the text, so that an error can mark it.
 """
 
 from collections.abc import Iterator
@@ -13,49 +13,49 @@ from ompbind.machine.model import Level
 from ompbind.record import Record
 
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
-"""The levels that a mask may name domains of, as in `node:0`."""
+"""The levels whose domains a mask may select, as in `node:0`."""
 
 WORDS = ("all", "auto", "none", "nobind")
-"""What the grammar has words for; only the first may stand beside anything else."""
+"""The words of the grammar; only `all` may be combined with other items."""
 
 EXAMPLES = "'0-3', '0-7|8-15', 'node:0', 'package:1.core:0-3' or 'all,^0'"
 
-Span = tuple[int, int]
-"""A place in a text: its first character, and one past its last."""
+TextSpan = tuple[int, int]
+"""A position in a text: the index of its first character, and the index after its last one."""
 
 
 class Selector(Record):
-    """Domains of one level: the given logical numbers among the allowed, or OS numbers (`#`).
+    """Domains of one level, by logical index among the allowed ones or, with `#`, by OS number.
 
-    `numbers` rise, and are what one range or stride names.
+    `numbers` are ascending: one number, range or stride.
     """
 
     level: Level
     numbers: tuple[int, ...]
     by_os_number: bool = False
-    span: Span = (0, 0)
+    span: TextSpan = (0, 0)
 
 
 class Item(Record):
-    """One item of a part: CPUs by number, or a chain of selectors, or everything (neither).
+    """One item of a part: `cpus` by number, or a `chain` of selectors; with neither it is the word `all`.
 
-    `taken_away` tells that it began with `^`.
+    `excluded` is True if the item began with `^`.
     """
 
-    span: Span = (0, 0)
-    taken_away: bool = False
+    span: TextSpan = (0, 0)
+    excluded: bool = False
     cpus: tuple[int, ...] = ()
     chain: tuple[Selector, ...] = ()
 
 
-def read_items(text: str, part: Span) -> tuple[Item, ...]:
-    """Read the items of one part; raises MaskError with the position of what does not fit the grammar."""
-    return tuple(_item(text, span) for span in item_spans(text, part))
+def read_items(text: str, part: TextSpan) -> tuple[Item, ...]:
+    """Read the items of one part; raises MaskError with the position of the first error."""
+    return tuple(_read_item(text, span) for span in find_item_spans(text, part))
 
 
-def item_spans(text: str, part: Span) -> Iterator[Span]:
-    """Yield the places of the items of one part; the words of a kernel mask are one item."""
-    spans = split(text, part, ",")[::-1]
+def find_item_spans(text: str, part: TextSpan) -> Iterator[TextSpan]:
+    """Yield the positions of the items of one part; a hexadecimal mask with several words is one item."""
+    spans = split_span(text, part, ",")[::-1]
     while spans:
         begin, end = spans.pop()
         if is_hex(text[begin:end]):
@@ -64,8 +64,8 @@ def item_spans(text: str, part: Span) -> Iterator[Span]:
         yield begin, end
 
 
-def split(text: str, span: Span, separator: str) -> list[Span]:
-    """Cut a span at the separators, blanks around the pieces left out."""
+def split_span(text: str, span: TextSpan, separator: str) -> list[TextSpan]:
+    """Split a span at each separator; spaces around the pieces are left out."""
     start, pieces = span[0], []
     for piece in text[span[0] : span[1]].split(separator):
         begin = start + len(piece) - len(piece.lstrip())
@@ -75,32 +75,32 @@ def split(text: str, span: Span, separator: str) -> list[Span]:
 
 
 def is_hex(token: str) -> bool:
-    """Tell a hexadecimal mask, or the first word of a kernel's, from other items."""
+    """Return whether an item is a hexadecimal mask, or the first word of one."""
     return token.removeprefix("^").lstrip()[:2].lower() == "0x"
 
 
 def _is_hex_word(token: str) -> bool:
-    """Tell a further word of a kernel mask, always eight digits, from a CPU number."""
+    """Return whether text after a comma continues a hexadecimal mask: always eight digits."""
     return len(token) == 8 and all(digit in "0123456789abcdefABCDEF" for digit in token)
 
 
-def _item(text: str, span: Span) -> Item:
+def _read_item(text: str, span: TextSpan) -> Item:
     begin, end = span
     token = text[begin:end]
     if not token:
-        raise _fault(text, (begin, begin + 1), "an item is empty here")
-    taken_away = token.startswith("^")
-    if taken_away:
+        raise _error(text, (begin, begin + 1), "an item is empty")
+    excluded = token.startswith("^")
+    if excluded:
         token = token[1:].lstrip()
         begin = end - len(token)
     if token == "all":
-        return Item(span=span, taken_away=taken_away)
+        return Item(span=span, excluded=excluded)
     if is_hex(token) and token[0] != "^":
-        return Item(span=span, taken_away=taken_away, cpus=_hex(text, (begin, end)))
+        return Item(span=span, excluded=excluded, cpus=_read_hex(text, (begin, end)))
     if _is_chain(token):
-        chain = tuple(_selector(text, piece) for piece in split(text, (begin, end), "."))
-        return Item(span=span, taken_away=taken_away, chain=chain)
-    return Item(span=span, taken_away=taken_away, cpus=_range(text, (begin, end)))
+        chain = tuple(_read_selector(text, piece) for piece in split_span(text, (begin, end), "."))
+        return Item(span=span, excluded=excluded, chain=chain)
+    return Item(span=span, excluded=excluded, cpus=_read_range(text, (begin, end)))
 
 
 def _is_chain(token: str) -> bool:
@@ -108,63 +108,66 @@ def _is_chain(token: str) -> bool:
     return token[:1].isalpha() and (":" in token or name in list(SELECTABLE))
 
 
-def _hex(text: str, span: Span) -> tuple[int, ...]:
+def _read_hex(text: str, span: TextSpan) -> tuple[int, ...]:
     digits = text[span[0] + 2 : span[1]]
     try:
         cpus = tuple(CpuSet.from_mask(",".join(word.strip() for word in digits.split(","))))
     except ValueError:
-        raise _fault(text, span, f"{_shown(text, span)} is not a hexadecimal mask") from None
+        raise _error(text, span, f"{_quote(text, span)} is not a hexadecimal mask") from None
     if not cpus:
-        raise _fault(text, span, "this mask names no CPU")
+        raise _error(text, span, "this hexadecimal mask names no CPU")
     return cpus
 
 
-def _selector(text: str, span: Span) -> Selector:
+def _read_selector(text: str, span: TextSpan) -> Selector:
     name, colon, numbers = text[span[0] : span[1]].partition(":")
     mark = (span[0], span[0] + max(1, len(name)))
     if not name:
-        raise _fault(text, mark, "a selector is missing here", "a dot stands between two selectors")
+        hint = "write a selector before and after each dot, as in 'node:0.core:1'"
+        raise _error(text, mark, "a selector is missing", hint)
     level = next((level for level in SELECTABLE if level == name), None)
     if level is None:
         known = ", ".join(f"{level}:" for level in SELECTABLE)
-        raise _fault(text, mark, f"unknown selector {_shown(text, mark)}", f"known are {known}")
+        raise _error(text, mark, f"unknown selector {_quote(text, mark)}", f"the selectors are {known}")
     if not colon:
-        raise _fault(text, mark, f"the selector {name!r} has no number", f"{name}:0 is the first {name}")
+        hint = f"add a colon and a number: {name}:0 is the first {name}"
+        raise _error(text, mark, f"the selector {name!r} has no number", hint)
     by_os_number = numbers.startswith("#")
-    numbered = _range(text, (span[0] + len(name) + 1 + by_os_number, span[1]))
+    numbered = _read_range(text, (span[0] + len(name) + 1 + by_os_number, span[1]))
     return Selector(level=level, numbers=numbered, by_os_number=by_os_number, span=span)
 
 
-def _range(text: str, span: Span) -> tuple[int, ...]:
-    """Read "5", "0-3", "0-15:2" or "0-31:2/8" into numbers, in order."""
+def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
+    """Read "5", "0-3", "0-15:2" or "0-31:2/8"; return the numbers in ascending order."""
     body, colon, _rest = text[span[0] : span[1]].partition(":")
     low, dash, _high = body.partition("-")
-    start = _number(text, (span[0], span[0] + len(low)))
+    start = _read_number(text, (span[0], span[0] + len(low)))
     if not dash and not colon:
         return (start,)
     if not dash:
-        raise _fault(text, span, "a stride needs a range before it", "'0-15:2' names every second CPU")
-    stop = _number(text, (span[0] + len(low) + 1, span[0] + len(body)))
+        raise _error(text, span, "a stride needs a range before it", "'0-15:2' names every second CPU")
+    stop = _read_number(text, (span[0] + len(low) + 1, span[0] + len(body)))
     if stop < start:
-        raise _fault(text, span, f"the range {body!r} is reversed", "the lower number stands first")
+        raise _error(text, span, f"the range {body!r} is reversed", "write the lower number first")
     if not colon:
         return tuple(range(start, stop + 1))
-    width, step = _stride(text, (span[0] + len(body) + 1, span[1]))
+    width, step = _read_stride(text, (span[0] + len(body) + 1, span[1]))
     return tuple(strided(start, stop, width, step))
 
 
-def _stride(text: str, span: Span) -> tuple[int, int]:
+def _read_stride(text: str, span: TextSpan) -> tuple[int, int]:
+    """Read "2" as (1, 2) and "2/8" as (2, 8): how many numbers to take, of each group of how many."""
     used, slash, _group = text[span[0] : span[1]].partition("/")
-    first = _number(text, (span[0], span[0] + len(used)))
-    width, step = (first, _number(text, (span[0] + len(used) + 1, span[1]))) if slash else (1, first)
+    first = _read_number(text, (span[0], span[0] + len(used)))
+    width, step = (first, _read_number(text, (span[0] + len(used) + 1, span[1]))) if slash else (1, first)
     if width == 0 or step == 0:
-        raise _fault(text, span, "a stride of zero names no CPU", "'0-15:2' names every second CPU")
+        raise _error(text, span, "a stride of zero names no CPU", "'0-15:2' names every second CPU")
     if width > step:
-        raise _fault(text, span, f"cannot take {width} of every {step}", "'0-31:2/8' names 2 of every 8")
+        raise _error(text, span, f"cannot take {width} of every {step}", "'0-31:2/8' names 2 of every 8")
     return width, step
 
 
-def _number(text: str, span: Span) -> int:
+def _read_number(text: str, span: TextSpan) -> int:
     token = text[span[0] : span[1]]
     is_decimal = token.isascii() and token.isdigit()
     digits = (token.lstrip("0") or "0") if is_decimal else ""
@@ -172,24 +175,24 @@ def _number(text: str, span: Span) -> int:
         return int(digits)
     mark = (span[0], max(span[1], span[0] + 1))
     if token.startswith("-") or (not token and text[span[0] : span[0] + 1] == "-"):
-        raise _fault(text, mark, "a number is negative here", "numbers begin with 0")
+        raise _error(text, mark, "a number is negative", "numbers start at 0")
     if not token:
-        raise _fault(text, mark, "a number is missing here")
+        raise _error(text, mark, "a number is missing")
     if is_decimal:
-        highest = f"the highest is {CPU_LIMIT - 1}"
-        raise _fault(text, mark, f"{_shown(text, span)} is too large for a CPU number", highest)
+        highest = f"the highest CPU number is {CPU_LIMIT - 1}"
+        raise _error(text, mark, f"{_quote(text, span)} is too large for a CPU number", highest)
     if token.lower() in WORDS:
-        alone = token.lower() == WORDS[0] or text.strip() == token
-        lone = "must be in small letters" if alone else "must stand alone"
-        raise _fault(text, mark, f"the word {token.lower()!r} {lone}")
-    raise _fault(text, mark, f"{_shown(text, span)} is not a number")
+        is_allowed = token.lower() == WORDS[0] or text.strip() == token
+        problem = "must be lower case" if is_allowed else "cannot be combined with other items"
+        raise _error(text, mark, f"the word {token.lower()!r} {problem}")
+    raise _error(text, mark, f"{_quote(text, span)} is not a number")
 
 
-def _shown(text: str, span: Span) -> str:
-    """Quote what is at fault, cut where it is long: the mark shows where it is."""
+def _quote(text: str, span: TextSpan) -> str:
+    """Quote the wrong text, shortened if it is long: the mark shows where it is."""
     token = text[span[0] : span[1]]
     return repr(token if len(token) <= 40 else f"{token[:37]}...")
 
 
-def _fault(text: str, span: Span, message: str, hint: str = "") -> MaskError:
+def _error(text: str, span: TextSpan, message: str, hint: str = "") -> MaskError:
     return MaskError(message, text=text, span=span, hint=hint or f"masks look like {EXAMPLES}")

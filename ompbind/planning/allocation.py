@@ -1,7 +1,18 @@
-"""Who gets which CPUs: the ground of a request, divided into one share for each rank.
+"""Allocate the CPU pool to ranks.
 
-A mask of several parts divides itself; otherwise the strategy divides a line of *units*, which are the
-usable CPUs of each core (see `strategies`).
+The idea: allocation works on whole cores, as a tuple with the *usable CPUs of each core*: at most as many as
+--smt allows, in the machine's order. There are three ways:
+
+1. A mask with several parts is its own allocation: rank r gets part r.
+2. Otherwise the strategy divides the cores (`strategies`); --reserve-total cores are removed before.
+3. With more ranks than cores, ranks share cores by hardware threads (`oversubscription`).
+
+--reserve then takes the last cores of each rank. With 2 ranks, 8 cores of 2 CPUs, --smt 1 and --reserve 1:
+
+    core          0    1    2    3    4    5    6    7
+    siblings     0 8  1 9  2 10 3 11 4 12 5 13 6 14 7 15
+    usable CPUs   0    1    2    3    4    5    6    7
+    result        rank 0: 0-2   3,11 |  rank 1: 4-6   7,15     (3,11 and 7,15 are reserved: all siblings)
 """
 
 from collections.abc import Sequence
@@ -9,245 +20,254 @@ from itertools import cycle
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
-from ompbind.machine.model import Level, touched
-from ompbind.masks.mask import part_fault
+from ompbind.machine.model import Level, find_overlapping
+from ompbind.masks.mask import part_error
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
-from ompbind.planning.occupancy import WAYS_OUT, AvailableCpus
-from ompbind.planning.oversubscription import fill, split_core
+from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
+from ompbind.planning.oversubscription import count_ranks_per_core, split_core
 from ompbind.planning.plan import Placement
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES, check_strategy
 
-SMT_SUGGESTED = 4
-"""Hardware threads of a core that `--smt auto` uses where a core has eight or more (POWER); else 1."""
+SMT8_AUTO_LIMIT = 4
+"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
-    """Give every rank its CPUs, and what is reserved; PlanError for nothing, or for what another rank has."""
+    """Return a placement for every rank, with its CPUs and its reserved CPUs.
+
+    Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank.
+    """
     if not pool.request.share:
         _check_overlap(pool)
-    placements = _given(pool) if pool.parts else _divided(pool)
+    placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
     _check_reserve(pool, placements)
     if pool.parts and isinstance(pool.request.smt, int):
         _check_smt(pool, placements, pool.request.smt)
     return placements
 
 
-def _given(pool: CpuPool) -> list[Placement]:
-    """Take the parts of the mask as they are, pruned and reserved from only as asked."""
-    more, extra = divmod(pool.request.reserve_total, len(pool.parts))
+def _place_parts(pool: CpuPool) -> list[Placement]:
+    """Give every rank its part of the mask, without cores that are reserved and CPUs that --smt excludes."""
+    reserved_each, remainder = divmod(pool.request.reserve_total, len(pool.parts))
     placements = []
     for rank, part in enumerate(pool.parts):
-        first = {cpu: at for at, cpu in reversed(list(enumerate(part)))}
-        units = _units(pool.replace(cpus=part))
-        in_order = sorted(units, key=lambda unit: min(first[cpu] for cpu in unit))
-        placements.append(_share(pool, rank, in_order, pool.request.reserve + more + (rank < extra)))
+        position = {cpu: index for index, cpu in reversed(list(enumerate(part)))}
+        core_cpus = _find_usable_cpus(pool.replace(cpus=part))
+        in_order = sorted(core_cpus, key=lambda cpus: min(position[cpu] for cpu in cpus))
+        reserve = pool.request.reserve + reserved_each + (rank < remainder)
+        placements.append(_make_placement(pool, rank, in_order, reserve))
     return placements
 
 
-def _divided(pool: CpuPool) -> list[Placement]:
-    """Let the strategy divide the ground among the ranks."""
+def _place_by_strategy(pool: CpuPool) -> list[Placement]:
+    """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
-    units, reserved = _withhold(pool, _units(pool))
-    sequence = make_core_sequence(pool.machine, units)
+    core_cpus, reserved = _reserve_total(pool, _find_usable_cpus(pool))
+    sequence = make_core_sequence(pool.machine, core_cpus)
     check_strategy(sequence, request.strategy)
-    each = None  # the cores that --threads asks for, with those to be reserved
+    cores_per_rank = None  # what --threads requests, with the cores to reserve
     if request.threads is not None:
-        each = -(-request.threads // min(len(unit) for unit in units)) + request.reserve
+        cores_per_rank = -(-request.threads // min(len(cpus) for cpus in core_cpus)) + request.reserve
     strategy = STRATEGIES[request.strategy]
-    ranks = request.ranks or strategy.auto_ranks(sequence, each)
+    ranks = request.ranks or strategy.auto_ranks(sequence, cores_per_rank)
     if strategy.level:
-        sequence = sequence.narrowed(
-            tuple(sorted(at for domain in sequence.domains(strategy.level) for at in domain))
-        )
-        units = sequence.units
+        in_domains = (core for domain in sequence.domains(strategy.level) for core in domain)
+        sequence = sequence.subsequence(tuple(sorted(in_domains)))
+        core_cpus = sequence.core_cpus
     if strategy.overlapping:
-        every = _share(pool, 0, units, request.reserve)
-        placements = [every.replace(rank=rank) for rank in range(ranks)]
-    elif ranks > len(units) and not (strategy.sized and (each or 1) > 1):
-        _check_room(pool, ranks, len(units))
-        placements = _crowded(pool, units, ranks)
+        shared = _make_placement(pool, 0, core_cpus, request.reserve)
+        placements = [shared.replace(rank=rank) for rank in range(ranks)]
+    elif ranks > len(core_cpus) and not (strategy.sized and (cores_per_rank or 1) > 1):
+        _check_free_cores(pool, ranks, len(core_cpus))
+        placements = _place_on_shared_cores(pool, core_cpus, ranks)
     else:
-        allocations = strategy.divide(sequence, ranks, each)
-        mine = ([units[at] for at in indices] for indices in allocations)
-        placements = [_share(pool, rank, cores, request.reserve) for rank, cores in enumerate(mine)]
-    return (
-        [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
-        if reserved
-        else placements
-    )
+        allocations = strategy.divide(sequence, ranks, cores_per_rank)
+        placements = [
+            _make_placement(pool, rank, [core_cpus[core] for core in cores], request.reserve)
+            for rank, cores in enumerate(allocations)
+        ]
+    if not reserved:
+        return placements
+    return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
 
 
-def _check_room(pool: CpuPool, ranks: int, cores: int) -> None:
-    """Refuse to have ranks share cores only because other runs have the rest."""
+def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
+    """Raise PlanError if ranks would have to share cores only because other runs occupy the rest."""
     if not pool.available.avoided:
         return
-    whole = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
-    if ranks <= len(_units(whole)) - pool.request.reserve_total:
+    unoccupied = make_cpu_pool(pool.available.replace(avoided=EMPTY), pool.request)
+    if ranks <= len(_find_usable_cpus(unoccupied)) - pool.request.reserve_total:
         raise PlanError(
             f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
-            hint=f"start at most {count(cores, 'rank')}, or {WAYS_OUT}",
+            hint=f"start at most {count(cores, 'rank')}, or {OCCUPIED_HINT}",
         )
 
 
-def _share(pool: CpuPool, rank: int, units: Sequence[CpuSet], reserve: int) -> Placement:
-    """Make a rank's share of its units: the last `reserve` of them are kept free."""
-    keep = len(units) - reserve
-    if keep < 1:
-        raise _nothing_left(rank, len(units), reserve)
-    kept = union(units[:keep])
-    part = tuple(cpu for cpu in pool.parts[rank] if cpu in kept) if pool.parts else ()
-    return Placement(
-        rank=rank, cpus=part or _in_order(pool, kept), reserved=_whole(pool.available, units[keep:])
-    )
+def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reserve: int) -> Placement:
+    """Return the placement of a rank on its cores; the last `reserve` of them are reserved."""
+    used_cores = len(core_cpus) - reserve
+    if used_cores < 1:
+        raise _no_core_left_error(rank, len(core_cpus), reserve)
+    used = union(core_cpus[:used_cores])
+    part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()
+    reserved = _find_siblings(pool.available, core_cpus[used_cores:])
+    return Placement(rank=rank, cpus=part or _sort_by_position(pool, used), reserved=reserved)
 
 
-def _in_order(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
-    """Return CPUs in the order in which the ground names them."""
+def _sort_by_position(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
+    """Return CPUs in the order of the pool."""
     return tuple(sorted(cpus, key=pool.position.__getitem__))
 
 
-def _nothing_left(rank: int, cores: int, reserve: int) -> PlanError:
-    gets = count(cores, "core") if cores else "no core"
+def _no_core_left_error(rank: int, cores: int, reserve: int) -> PlanError:
+    has = count(cores, "core") if cores else "no core"
     return PlanError(
-        f"rank {rank} would have no core left: of {gets}, {reserve} would be reserved",
-        hint="reserve less, or give the rank more cores",
+        f"rank {rank} would have no core left: it gets {has} and reserves {reserve}",
+        hint="reserve fewer cores, or give the rank more cores",
     )
 
 
-def _units(pool: CpuPool) -> tuple[CpuSet, ...]:
-    """Take from every core of the ground as many CPUs as SMT allows, in machine order."""
-    inside = CpuSet(pool.cpus)
+def _find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
+    """Return the usable CPUs of each core of the pool: at most as many as SMT allows, in machine order."""
+    in_pool = CpuSet(pool.cpus)
     return tuple(
-        _prune(core.cpus & inside, _smt_limit(pool, len(core.cpus)), pool.request.sibling)
-        for core in pool.cores(inside)
+        _prune(core.cpus & in_pool, _find_smt_limit(pool, len(core.cpus)), pool.request.sibling)
+        for core in pool.cores(in_pool)
     )
 
 
-def _smt_limit(pool: CpuPool, siblings: int) -> int:
+def _find_smt_limit(pool: CpuPool, siblings: int) -> int:
     """Return how many CPUs of a core with `siblings` hardware threads may be used."""
     if isinstance(pool.request.smt, int):
         return pool.request.smt
     if pool.request.smt == "all" or pool.explicit:
         return siblings
-    return SMT_SUGGESTED if siblings >= 8 else 1
+    return SMT8_AUTO_LIMIT if siblings >= 8 else 1
 
 
 def _prune(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
+    """Return the first or last `limit` CPUs of one core."""
     if len(cpus) <= limit:
         return cpus
     numbers = tuple(cpus)
     return CpuSet(numbers[:limit] if sibling == "first" else numbers[-limit:])
 
 
-def _withhold(pool: CpuPool, units: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
-    """Take --reserve-total cores out, one from the end of each node in turn."""
+def _reserve_total(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
+    """Remove --reserve-total cores, the last core of each NUMA node in turn.
+
+    Returns the usable CPUs of the remaining cores, and all CPUs of the removed cores.
+    """
     wanted = pool.request.reserve_total
     if not wanted:
-        return units, EMPTY
-    if wanted >= len(units):
+        return core_cpus, EMPTY
+    if wanted >= len(core_cpus):
+        cores = count(len(core_cpus), "core")
         raise PlanError(
-            f"{count(wanted, 'core')} would be reserved of {count(len(units), 'core')}",
-            hint="reserve less, so that a core is left for the ranks",
+            f"{count(wanted, 'core')} cannot be reserved: ranks need 1 of the {cores} that may be used",
+            hint=f"reserve at most {count(len(core_cpus) - 1, 'core')}",
         )
-    sequence = make_core_sequence(pool.machine, units)
+    sequence = make_core_sequence(pool.machine, core_cpus)
     nodes = sequence.domains(Level.NODE)
-    homeless = tuple(set(range(len(units))).difference(*nodes))
-    piles = cycle([[units[at] for at in sorted(node)] for node in (*nodes, homeless)])
-    taken: list[CpuSet] = []
-    while len(taken) < wanted:
-        pile = next(piles)
-        taken.extend([pile.pop()] if pile else ())
-    gone = union(taken)
-    return tuple(unit for unit in units if unit.isdisjoint(gone)), _whole(pool.available, taken)
+    without_node = tuple(set(range(len(core_cpus))).difference(*nodes))
+    node_cores = cycle([[core_cpus[core] for core in sorted(cores)] for cores in (*nodes, without_node)])
+    removed: list[CpuSet] = []
+    while len(removed) < wanted:
+        remaining = next(node_cores)
+        removed.extend([remaining.pop()] if remaining else ())
+    reserved = union(removed)
+    kept = tuple(cpus for cpus in core_cpus if cpus.isdisjoint(reserved))
+    return kept, _find_siblings(pool.available, removed)
 
 
-def _whole(available: AvailableCpus, units: Sequence[CpuSet]) -> CpuSet:
-    """Return all allowed siblings of the cores that `units` are part of."""
-    if not units:
+def _find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> CpuSet:
+    """Return all free CPUs of the cores to which the given CPUs belong."""
+    if not core_cpus:
         return EMPTY
-    return (
-        union(core.cpus for core in touched(available.machine.at(Level.CORE), union(units))) & available.free
-    )
+    cores = find_overlapping(available.machine.at(Level.CORE), union(core_cpus))
+    return union(core.cpus for core in cores) & available.free
 
 
-def _crowded(pool: CpuPool, units: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
-    """Let ranks share cores: each core has its unit for one rank, and is divided for several."""
+def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
+    """Place more ranks than cores: cores with several ranks split their siblings evenly."""
     if pool.request.reserve:
-        raise _nothing_left(ranks - 1, 1, pool.request.reserve)
-    inside = _whole(pool.available, units) & CpuSet(pool.cpus)
+        raise _no_core_left_error(ranks - 1, 1, pool.request.reserve)
+    in_pool = _find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
     limit = pool.request.smt if isinstance(pool.request.smt, int) else None
-    cores = [core.cpus & inside for core in pool.cores(inside)]
-    rooms = [_prune(core, limit or len(core), pool.request.sibling) for core in cores]
-    cpus = [cpu for room in rooms for cpu in room]
+    siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
+    shareable = [_prune(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
+    cpus = [cpu for core in shareable for cpu in core]
     if ranks > len(cpus):
         if not pool.request.share:
-            raise _too_many(pool, ranks, CpuSet(cpus))
+            raise _too_many_ranks_error(pool, ranks, CpuSet(cpus))
         return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
-    counts = fill([len(room) for room in rooms], ranks)
+    counts = count_ranks_per_core([len(core) for core in shareable], ranks)
     used = [
-        unit if len(unit) >= hosted else _prune(room, hosted, pool.request.sibling)
-        for unit, room, hosted in zip(units, rooms, counts, strict=True)
+        usable if len(usable) >= core_ranks else _prune(core, core_ranks, pool.request.sibling)
+        for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True)
     ]
-    parts = [part for core, hosted in zip(used, counts, strict=True) for part in split_core(core, hosted)]
-    return [Placement(rank=rank, cpus=_in_order(pool, part)) for rank, part in enumerate(parts)]
+    shares = [
+        share for core, core_ranks in zip(used, counts, strict=True) for share in split_core(core, core_ranks)
+    ]
+    return [Placement(rank=rank, cpus=_sort_by_position(pool, share)) for rank, share in enumerate(shares)]
 
 
-def _too_many(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
-    most = count(len(cpus), "rank")
+def _too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
     allowed = named("CPU", pool.available.free)
     word = "free" if pool.available.avoided else "allowed"
-    less = f", usable for ranks {named('CPU', cpus)}" if cpus != pool.available.free else ""
+    usable = f", usable for ranks: {named('CPU', cpus)}" if cpus != pool.available.free else ""
     return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word} here: {allowed}{less})",
-        hint=f"start at most {most}, or let ranks share CPUs with --share",
+        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
+        hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
     )
 
 
 def _check_overlap(pool: CpuPool) -> None:
-    """Refuse parts of a mask that name the same CPUs; what strategies give to ranks never overlaps."""
+    """Raise MaskError if two parts of a mask name the same CPU; strategies never give a CPU to two ranks."""
     parts = [CpuSet(part) for part in pool.parts]
-    seen = EMPTY
+    named_before = EMPTY
     for rank, part in enumerate(parts):
-        if not part.isdisjoint(seen):
-            other = next(i for i, one in enumerate(parts) if not part.isdisjoint(one))
+        if not part.isdisjoint(named_before):
+            other = next(i for i, earlier in enumerate(parts) if not part.isdisjoint(earlier))
             message = f"ranks {other} and {rank} would both get {named('CPU', part & parts[other])}"
             hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
-            raise _in_part(pool, rank, message, hint)
-        seen |= part
+            raise _error_in_part(pool, rank, message, hint)
+        named_before |= part
 
 
 def _check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
-    """Refuse to reserve a core of which another rank has CPUs, or has reserved some."""
+    """Raise an error if a rank reserves a core that another rank uses or reserves."""
     if not any(placement.reserved for placement in placements):
         return
     used = union(placement.cpuset for placement in placements)
-    earlier = EMPTY
+    reserved_before = EMPTY
     for rank, placement in enumerate(placements):
-        again = placement.reserved & (used | earlier)
-        if again:
-            what = "reserved for another" if used.isdisjoint(again) else "used by another"
-            message = f"{named('CPU', again)} would be reserved for rank {rank} and {what}"
-            hint = "keep the hardware threads of a core in one part, or reserve less"
-            raise _in_part(pool, rank, message, hint)
+        conflict = placement.reserved & (used | reserved_before)
+        if conflict:
+            what = "reserved for" if used.isdisjoint(conflict) else "used by"
+            message = f"{named('CPU', conflict)} would be reserved for rank {rank} but {what} another rank"
+            hint = "name all hardware threads of a core in the same part, or reserve fewer cores"
+            raise _error_in_part(pool, rank, message, hint)
         if pool.parts and not pool.request.share:
-            earlier |= placement.reserved
+            reserved_before |= placement.reserved
 
 
 def _check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
-    """Refuse parts that together use more hardware threads of a core than asked for."""
+    """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
     used = union(placement.cpuset for placement in placements)
-    for core in touched(pool.machine.at(Level.CORE), used):
-        mine = core.cpus & used
-        if len(mine) > limit:
-            rank = max(i for i, placement in enumerate(placements) if not mine.isdisjoint(placement.cpuset))
-            message = f"{named('CPU', mine)} are of one core, of which --smt {limit} allows {limit}"
-            raise _in_part(pool, rank, message, "name fewer CPUs of that core, or allow more with --smt")
+    for core in find_overlapping(pool.machine.at(Level.CORE), used):
+        shared = core.cpus & used
+        if len(shared) > limit:
+            rank = max(i for i, placement in enumerate(placements) if not shared.isdisjoint(placement.cpuset))
+            allowed = f"--smt {limit} allows {count(limit, 'CPU')} per core"
+            message = f"{named('CPU', shared)} share one core, but {allowed}"
+            raise _error_in_part(pool, rank, message, "name fewer CPUs of that core, or raise --smt")
 
 
-def _in_part(pool: CpuPool, rank: int, message: str, hint: str) -> OmpbindError:
-    """Make an error about a rank, marked in the mask if one named its CPUs."""
+def _error_in_part(pool: CpuPool, rank: int, message: str, hint: str) -> OmpbindError:
+    """Return an error about a rank; if a part of the mask names its CPUs, the part is marked."""
     mask = pool.request.mask
     if mask is None or not pool.parts:
         return PlanError(message, hint=hint)
-    return part_fault(mask, mask.parts[rank], message, hint)
+    return part_error(mask, mask.parts[rank], message, hint)

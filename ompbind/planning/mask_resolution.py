@@ -1,169 +1,186 @@
-"""A mask on a machine: which CPUs each part names, in the order in which the text names them."""
+"""Resolve a mask on a machine: the CPUs of each part, in the order in which the text names them.
+
+Each item is resolved alone, to CPUs in order and errors about the CPUs that cannot be used. A chain of
+selectors starts with all allowed CPUs and restricts them from left to right. A part is the union of its
+items in order, then its exclusions are removed. With cores {0,8} {1,9} {2,10} in NUMA node 0:
+
+    node:0.core:0-1   →  0 8 1 9     (index 0-1 counts only cores that have allowed CPUs in node 0)
+    ,^9               →  9 excluded
+    part              →  0 8 1
+
+Errors are collected, so that --allow-partial can report every dropped CPU.
+"""
 
 from collections.abc import Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
-from ompbind.machine.model import Domain, Level, Machine, touched
-from ompbind.masks.grammar import Item, Selector
-from ompbind.masks.mask import Mask, part_fault
-from ompbind.planning.occupancy import AvailableCpus, in_use
+from ompbind.machine.model import Domain, Level, Machine, find_overlapping
+from ompbind.masks.grammar import SELECTABLE, Item, Selector
+from ompbind.masks.mask import Mask, part_error
+from ompbind.planning.occupancy import AvailableCpus, render_occupancy
 
 Parts = tuple[tuple[int, ...], ...]
 
 
-def select(
+def resolve_mask(
     mask: Mask, available: AvailableCpus, *, allow_partial: bool = False
 ) -> tuple[Parts, tuple[str, ...]]:
-    """Return the CPUs of every part of a mask, in order, and texts on what had to be dropped.
+    """Return the CPUs of every part of a mask, in order, and one text for each thing that was dropped.
 
-    CPUs that cannot be used are a MaskError, or dropped if partial.
+    Raises MaskError for CPUs that cannot be used; with `allow_partial` only if a part has no other CPUs.
     """
     parts: list[tuple[int, ...]] = []
     dropped: list[str] = []
     for items in mask.parts:
-        cpus, faults = _resolve_part(mask, items, available)
-        if faults and not allow_partial:
-            raise faults[0]
-        dropped.extend(fault.message for fault in faults)
+        cpus, errors = _resolve_part(mask, items, available)
+        if errors and not allow_partial:
+            raise errors[0]
+        dropped.extend(error.message for error in errors)
         if not cpus:
-            raise part_fault(mask, items, "no CPU is left here", _allowed_hint(available))
+            raise part_error(mask, items, "no CPU is left in this part of the mask", _usable_hint(available))
         parts.append(cpus)
     return tuple(parts), tuple(dict.fromkeys(dropped))
 
 
-def machine_order(machine: Machine, cpus: CpuSet) -> Iterator[int]:
-    """Yield `cpus` as one walks the machine: core after core, siblings next to each other."""
+def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
+    """Yield `cpus` core by core in the machine's order, so that SMT siblings are adjacent."""
     for core in machine.at(Level.CORE):
-        if not core.cpus.isdisjoint(cpus):  # most are, and the set of what is common costs more
+        if not core.cpus.isdisjoint(cpus):  # cheaper than the intersection, and most cores are disjoint
             yield from core.cpus & cpus
 
 
 Resolved = tuple[tuple[int, ...], list[MaskError]]
-"""CPUs in the order in which they are named, and what cannot be used."""
+"""CPUs in the order in which they are named, and errors about CPUs that cannot be used."""
 
 
-def resolve(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
-    """Return the CPUs that one item of a mask names, without what cannot be used.
+def resolve_item(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
+    """Return the usable CPUs of one item of a mask, and errors about its other CPUs.
 
-    CPUs to take away may well be offline or not allowed; only what is not there at all is a slip.
+    An exclusion may name CPUs that are offline or not allowed; only CPUs that do not exist are an error.
     """
     if item.cpus:
         free = available.free
         usable = tuple(cpu for cpu in item.cpus if cpu in free)
-        wanted = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
-        if item.taken_away:
-            wanted = wanted - available.machine.online - available.machine.offline
-        return usable, list(_unusable(mask, item, wanted, available))
+        to_check = EMPTY if len(usable) == len(item.cpus) else CpuSet(item.cpus)
+        if item.excluded:
+            to_check = to_check - available.machine.online - available.machine.offline
+        return usable, list(_find_unusable(mask, item, to_check, available))
     if item.chain:
         return _resolve_chain(mask, item, available)
-    return _everything(available), []
+    return _resolve_all(available), []
 
 
 def _resolve_part(mask: Mask, items: tuple[Item, ...], available: AvailableCpus) -> Resolved:
-    """Resolve one part; a part that only takes away begins with everything."""
-    faults: list[MaskError] = []
-    order: dict[int, None] = {}
-    gone: set[int] = set()
+    """Resolve one part; a part with only exclusions starts with all CPUs."""
+    errors: list[MaskError] = []
+    included: dict[int, None] = {}
+    excluded: set[int] = set()
     for item in items:
-        cpus, found = resolve(mask, item, available)
-        faults.extend(found)
-        if item.taken_away:
-            gone.update(cpus)
+        cpus, item_errors = resolve_item(mask, item, available)
+        errors.extend(item_errors)
+        if item.excluded:
+            excluded.update(cpus)
         else:
-            order.update(dict.fromkeys(cpus))
-    if all(item.taken_away for item in items):
-        order = dict.fromkeys(_everything(available))
-    return tuple(cpu for cpu in order if cpu not in gone), faults
+            included.update(dict.fromkeys(cpus))
+    if all(item.excluded for item in items):
+        included = dict.fromkeys(_resolve_all(available))
+    return tuple(cpu for cpu in included if cpu not in excluded), errors
 
 
-def _everything(available: AvailableCpus) -> tuple[int, ...]:
-    return tuple(machine_order(available.machine, available.ordinary))
+def _resolve_all(available: AvailableCpus) -> tuple[int, ...]:
+    return tuple(sort_by_core(available.machine, available.default_cpus))
 
 
-def _unusable(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
-    """Yield a fault for each reason why wanted CPUs cannot be used: absent, offline, not allowed."""
+def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
+    """Yield an error for each reason why CPUs cannot be used: absent, offline, not allowed, occupied."""
     machine = available.machine
-    why = "not allowed here: outside the affinity mask or cgroup that ompbind was started in"
-    for cpus, verbs, fault in (
-        (wanted - machine.online - machine.offline, ("does", "do"), "not exist on this machine"),
-        (wanted & machine.offline, ("is", "are"), "offline"),
-        ((wanted & machine.online) - machine.allowed, ("is", "are"), why),
+    not_allowed = "not allowed: outside the affinity mask or cgroup that ompbind was started in"
+    for unusable, verbs, reason in (
+        (cpus - machine.online - machine.offline, ("does", "do"), "not exist on this machine"),
+        (cpus & machine.offline, ("is", "are"), "offline"),
+        ((cpus & machine.online) - machine.allowed, ("is", "are"), not_allowed),
     ):
-        if cpus:
-            message = f"{named('CPU', cpus)} {verbs[len(cpus) > 1]} {fault}"
-            yield part_fault(mask, (item,), message, _allowed_hint(available))
-    avoided = wanted & machine.allowed & available.avoided
-    if avoided:
-        yield part_fault(mask, (item,), in_use(available, avoided), _allowed_hint(available))
+        if unusable:
+            message = f"{named('CPU', unusable)} {verbs[len(unusable) > 1]} {reason}"
+            yield part_error(mask, (item,), message, _usable_hint(available))
+    occupied = cpus & machine.allowed & available.avoided
+    if occupied:
+        yield part_error(mask, (item,), render_occupancy(available, occupied), _usable_hint(available))
 
 
-def _busy(mask: Mask, item: Item, wanted: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
-    """Yield a fault for domains of which nothing is free; else they stand for what is."""
-    return (fault for fault in _unusable(mask, item, wanted, available) if wanted <= available.avoided)
+def _find_occupied(mask: Mask, item: Item, cpus: CpuSet, available: AvailableCpus) -> Iterator[MaskError]:
+    """Yield an error if other runs occupy all of the selected CPUs; otherwise the free ones are used."""
+    return (error for error in _find_unusable(mask, item, cpus, available) if cpus <= available.avoided)
 
 
 def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved:
-    """Resolve selectors, each one inside what those before it have left."""
+    """Resolve a chain of selectors; each selects within the domains of the selector before it."""
     machine = available.machine
-    faults: list[MaskError] = []
-    insides = [machine.allowed]
+    errors: list[MaskError] = []
+    outer_sets = [machine.allowed]
     for selector in item.chain:
-        narrowed: list[CpuSet] = []
-        for inside in insides:
-            known = nameable(machine, selector, inside)
-            absent = CpuSet(number for number in selector.numbers if number not in known)
-            if item.taken_away:
-                absent = absent - _existing(machine, selector)
+        selected: list[CpuSet] = []
+        for outer in outer_sets:
+            domains = find_selectable(machine, selector, outer)
+            absent = CpuSet(number for number in selector.numbers if number not in domains)
+            if item.excluded:
+                absent = absent - _existing_os_numbers(machine, selector)
             if absent:
-                message, hint = _unknown(available, selector, absent, inside)
-                faults.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
-            narrowed.extend(known[number].cpus & inside for number in selector.numbers if number in known)
-        insides = narrowed
-    kept = [inside - machine.excluded_by_default or inside for inside in insides]
-    if not item.taken_away:
-        faults.extend(_busy(mask, item, union(kept), available))
-    return tuple(cpu for inside in kept for cpu in machine_order(machine, inside & available.free)), faults
+                message, hint = _explain_absent(available, selector, absent, outer)
+                errors.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
+            selected.extend(domains[number].cpus & outer for number in selector.numbers if number in domains)
+        outer_sets = selected
+    # CPUs excluded by default are used only if a domain has no others
+    wanted = [cpus - machine.excluded_by_default or cpus for cpus in outer_sets]
+    if not item.excluded:
+        errors.extend(_find_occupied(mask, item, union(wanted), available))
+    return tuple(cpu for cpus in wanted for cpu in sort_by_core(machine, cpus & available.free)), errors
 
 
-def nameable(machine: Machine, selector: Selector, inside: CpuSet) -> dict[int, Domain]:
-    """Return the domains that a selector of this level can name inside some CPUs, by its kind of number."""
-    domains = touched(machine.at(selector.level), inside)
-    keyed = ((one.os_id if selector.by_os_number else index, one) for index, one in enumerate(domains))
-    return {number: domain for number, domain in keyed if number is not None}
+def find_selectable(machine: Machine, selector: Selector, outer: CpuSet) -> dict[int, Domain]:
+    """Return the domains of a selector's level that overlap `outer`, by index or OS number as it counts."""
+    domains = enumerate(find_overlapping(machine.at(selector.level), outer))
+    numbered = ((domain.os_id if selector.by_os_number else index, domain) for index, domain in domains)
+    return {number: domain for number, domain in numbered if number is not None}
 
 
-def _existing(machine: Machine, selector: Selector) -> CpuSet:
+def _existing_os_numbers(machine: Machine, selector: Selector) -> CpuSet:
     """Return the OS numbers of a level, with or without allowed CPUs; none for a selector by index."""
     if not selector.by_os_number:
         return EMPTY
-    numbers = CpuSet(one.os_id for one in machine.at(selector.level) if one.os_id is not None)
+    numbers = CpuSet(domain.os_id for domain in machine.at(selector.level) if domain.os_id is not None)
     nodes = machine.nodes if selector.level is Level.NODE else ()
     return numbers | CpuSet(node.number for node in nodes)
 
 
-def _unknown(available: AvailableCpus, selector: Selector, absent: CpuSet, inside: CpuSet) -> tuple[str, str]:
-    """Return the message and the hint for domains that cannot be named inside some CPUs."""
+def _explain_absent(
+    available: AvailableCpus, selector: Selector, absent: CpuSet, outer: CpuSet
+) -> tuple[str, str]:
+    """Return the message and the hint for numbers that select no domain inside `outer`."""
     machine, level = available.machine, selector.level
-    known = nameable(machine, selector, inside)
-    sign = "#" if selector.by_os_number else ""
-    if not touched(machine.at(level), inside):
-        where = "among the CPUs there" if machine.at(level) else "domains"
-        return f"this machine has no {level} {where}", _allowed_hint(available)
-    if not known and sign:
-        return f"{level} domains have no OS numbers here", f"leave the '#' out, as in {level}:0"
-    hint = f"those that can be named are {level}:{sign}{CpuSet(known)}"
-    numbered = CpuSet(nameable(machine, selector.replace(by_os_number=True), inside))
-    if not sign and numbered and numbered != CpuSet(known):
-        hint += f", by OS number {level}:#{numbered}"
+    selectable = find_selectable(machine, selector, outer)
+    is_first = outer == machine.allowed
+    prefix = "#" if selector.by_os_number else ""
+    where = "" if is_first else " of the selector before it"
+    if not find_overlapping(machine.at(level), outer):
+        known = ", ".join(f"{known}:" for known in SELECTABLE if machine.at(known))
+        what = f"no {level} among the allowed CPUs{where}" if machine.at(level) else f"no {level} domains"
+        return f"this machine has {what}", f"use one of the selectors {known}"
+    if not selectable and prefix:
+        return f"{level} domains have no OS numbers on this machine", f"leave out the '#', as in {level}:0"
+    hint = f"use {level}:{prefix}{CpuSet(selectable)}"
+    os_numbers = CpuSet(find_selectable(machine, selector.replace(by_os_number=True), outer))
+    if not prefix and os_numbers and os_numbers != CpuSet(selectable):
+        hint += f" (by OS number: {level}:#{os_numbers})"
     if level is Level.NODE and absent <= CpuSet(node.number for node in machine.nodes if not node.cpus):
         return f"{named(level.label, absent)} {'has' if len(absent) == 1 else 'have'} no CPU", hint
-    if absent <= _existing(machine, selector) and inside == machine.allowed:
-        return f"no CPU of {named(level.label, absent)} is allowed here", hint
-    kind = "number" if sign else "index"
-    return f"there is no {level} with {kind} {absent} among the allowed CPUs there", hint
+    if absent <= _existing_os_numbers(machine, selector) and is_first:
+        return f"no CPU of {named(level.label, absent)} is allowed", hint
+    kind = "OS number" if prefix else "index"
+    return f"there is no {level} with {kind} {absent} among the allowed CPUs{where}", hint
 
 
-def _allowed_hint(available: AvailableCpus) -> str:
+def _usable_hint(available: AvailableCpus) -> str:
     word = "free" if available.avoided else "allowed"
-    return f"{word} here: {available.free}"
+    return f"{word} CPUs: {available.free}"

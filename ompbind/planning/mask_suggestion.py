@@ -1,7 +1,13 @@
-"""Which mask would work where one does not: the closest one with which the same request can be planned.
+"""Suggest a mask that works: the closest one with which the same request can be planned.
 
-A mask is mended step by step (`_CURES`), least change first, and the first one that a plan can be made
-with is the advice; nothing here knows the rules that a mask is refused by.
+The idea: correct the mask step by step (`_CORRECTIONS`), smallest change first, and try to plan after each
+step; the first text that can be planned is the suggestion. So this module needs no rule about which masks are
+refused. Parts are texts here, because valid items must stay as the user wrote them. An example with 3 ranks on
+8 cores of one CPU each:
+
+    0-3|1,5|99   → _keep_usable         0-3|1,5|
+                 → _keep_first_names    0-3|5|
+                 → _fill_up             0-3|5|4
 """
 
 from collections.abc import Callable, Sequence
@@ -10,256 +16,270 @@ from operator import and_
 
 from ompbind.cpuset import EMPTY, CpuSet, range_text, sequence_texts, union
 from ompbind.errors import OmpbindError
-from ompbind.machine.model import Level, Machine, index_by_cpu, touched
+from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, item_text, parse_mask
-from ompbind.planning.mask_resolution import nameable, resolve, select
+from ompbind.planning.mask_resolution import find_selectable, resolve_item, resolve_mask
 from ompbind.planning.occupancy import AvailableCpus, LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.record import Record
 
 
-class _Case(Record):
-    """What the mask has to work with; `asked` is how many CPUs each of its parts named, at least."""
+class _Context(Record):
+    """The request, its mask and the CPUs; `requested` is how many CPUs each part names by number."""
 
     available: AvailableCpus
     request: Request
     mask: Mask
-    asked: tuple[int, ...]
+    requested: tuple[int, ...]
 
     @property
     def machine(self) -> Machine:
-        """The machine that the mask is for."""
+        """The machine on which the mask must work."""
         return self.available.machine
 
     @property
-    def wanted(self) -> CpuSet:
-        """The CPUs of the kind of core that is asked for."""
-        return self.machine.of_kind(self.request.core_kind)
+    def cpus_of_kind(self) -> CpuSet:
+        """The CPUs of the requested kind of core."""
+        return self.machine.cpus_of_kind(self.request.core_kind)
 
 
 _Parts = Sequence[str]
-"""The text of every part, "" where nothing is left of it."""
+"""The text of every part, "" if nothing is left of it."""
 
 
 def suggest_mask(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> str:
-    """Return the closest mask text to that of a request with which it can be planned; "" if none can."""
+    """Return the mask text closest to that of a request with which it can be planned; "" if there is none."""
     mask = request.mask
     if mask is None or mask.word is not None:
         return ""
-    asked = (sum(len(item.cpus) for item in part if not item.taken_away) for part in mask.parts)
+    requested = (sum(len(item.cpus) for item in part if not item.excluded) for part in mask.parts)
     available = AvailableCpus(machine=machine, runs=tuple(occupied))
-    case = _Case(available=available, request=request, mask=mask, asked=tuple(asked))
-    parts: _Parts = [",".join(_written(mask, item) for item in part) for part in mask.parts]
+    context = _Context(available=available, request=request, mask=mask, requested=tuple(requested))
+    parts: _Parts = [",".join(_source_text(mask, item) for item in part) for part in mask.parts]
     tried = {""}
-    for cure in _CURES:
-        parts = cure(case, parts)
+    for correct in _CORRECTIONS:
+        parts = correct(context, parts)
         text = "" if "" in parts else "|".join(parts)
-        if text not in tried and _works(case, text):
+        if text not in tried and _can_plan(context, text):
             return text
         tried.add(text)
     return ""
 
 
-def _works(case: _Case, text: str) -> bool:
+def _can_plan(context: _Context, text: str) -> bool:
     try:
-        make_plan(case.machine, case.request.replace(mask=parse_mask(text)), case.available.runs)
+        make_plan(context.machine, context.request.replace(mask=parse_mask(text)), context.available.runs)
     except OmpbindError:
         return False
     return True
 
 
-def _written(mask: Mask, item: Item) -> str:
+def _source_text(mask: Mask, item: Item) -> str:
     return mask.text[item.span[0] : item.span[1]]
 
 
-def _keep_usable(case: _Case, parts: _Parts) -> _Parts:
-    """Leave out of every item what this machine cannot use."""
-    return [",".join(filter(None, (_usable(case, item) for item in part))) for part in case.mask.parts]
+def _keep_usable(context: _Context, parts: _Parts) -> _Parts:
+    """Remove from every item the CPUs and domains that cannot be used on this machine."""
+    return [
+        ",".join(filter(None, (_usable_item(context, item) for item in part))) for part in context.mask.parts
+    ]
 
 
-def _usable(case: _Case, item: Item) -> str:
-    cpus, faults = resolve(case.mask, item, case.available)
-    if not faults:
-        return _written(case.mask, item)
+def _usable_item(context: _Context, item: Item) -> str:
+    cpus, errors = resolve_item(context.mask, item, context.available)
+    if not errors:
+        return _source_text(context.mask, item)
     if item.chain:
-        return _usable_chain(case, item)
-    there = case.machine.online | case.machine.offline
-    kept = tuple(cpu for cpu in item.cpus if cpu in there) if item.taken_away else cpus
+        return _usable_chain(context, item)
+    existing = context.machine.online | context.machine.offline
+    kept = tuple(cpu for cpu in item.cpus if cpu in existing) if item.excluded else cpus
     return item_text(item.replace(cpus=kept)) if kept else ""
 
 
-def _usable_chain(case: _Case, item: Item) -> str:
-    """Return a chain with those domains that are there, "" if that makes none."""
+def _usable_chain(context: _Context, item: Item) -> str:
+    """Return the text of a chain with only domains that can be selected; "" if no selector is left."""
     chain: list[Selector] = []
-    insides = [case.machine.allowed]
-    for asked in item.chain:
-        usable = _usable_selector(case, asked, insides)
-        if item.taken_away and not (usable and CpuSet(usable[0].numbers) <= CpuSet(asked.numbers)):
+    outer_sets = [context.machine.allowed]
+    for original in item.chain:
+        usable = _usable_selector(context, original, outer_sets)
+        if item.excluded and not (usable and CpuSet(usable[0].numbers) <= CpuSet(original.numbers)):
             return ""
         for selector in usable:
             chain.append(selector)
-            each = [(nameable(case.machine, selector, inside), inside) for inside in insides]
-            insides = [known[one].cpus & inside for known, inside in each for one in selector.numbers]
+            selectable = [(find_selectable(context.machine, selector, outer), outer) for outer in outer_sets]
+            outer_sets = [
+                domains[number].cpus & outer for domains, outer in selectable for number in selector.numbers
+            ]
     return item_text(item.replace(chain=tuple(chain))) if chain else ""
 
 
-def _usable_selector(case: _Case, selector: Selector, insides: Sequence[CpuSet]) -> list[Selector]:
-    """Return a selector of those of its domains that are there, else of others, best of those not named yet.
+def _usable_selector(context: _Context, selector: Selector, outer_sets: Sequence[CpuSet]) -> list[Selector]:
+    """Return a selector with only numbers that select a domain in every outer set; [] if no number does.
 
-    There is none where the machine has no such domains everywhere.
+    If none of its own numbers does, it gets other numbers, preferably ones that the mask does not name yet.
     """
-    known = reduce(and_, (CpuSet(nameable(case.machine, selector, inside)) for inside in insides))
-    if not known:
+    selectable = reduce(
+        and_, (CpuSet(find_selectable(context.machine, selector, outer)) for outer in outer_sets)
+    )
+    if not selectable:
         by_index = selector.replace(by_os_number=False)
-        return _usable_selector(case, by_index, insides) if selector.by_os_number else []
-    kind = selector.level, selector.by_os_number
-    chains = (one for part in case.mask.parts for item in part for one in item.chain)
-    alike = (one for one in chains if (one.level, one.by_os_number) == kind)
-    others = CpuSet(number for one in alike for number in one.numbers)
-    numbers = known & CpuSet(selector.numbers) or known - others or known
+        return _usable_selector(context, by_index, outer_sets) if selector.by_os_number else []
+    selectors = (other for part in context.mask.parts for item in part for other in item.chain)
+    key = selector.level, selector.by_os_number
+    same_level = (other for other in selectors if (other.level, other.by_os_number) == key)
+    named = CpuSet(number for other in same_level for number in other.numbers)
+    numbers = selectable & CpuSet(selector.numbers) or selectable - named or selectable
     kept = tuple(numbers)
-    is_even = CpuSet.from_list(range_text(kept)) == numbers
-    return [selector.replace(numbers=kept if is_even else kept[:1])]
+    is_one_range = CpuSet.from_list(range_text(kept)) == numbers
+    return [selector.replace(numbers=kept if is_one_range else kept[:1])]
 
 
-def _keep_named(case: _Case, parts: _Parts) -> _Parts:
-    """Take nothing away from parts of which nothing would be left."""
-    return [part if _cpus(case, part) else _named(part) for part in parts]
+def _drop_exclusions(context: _Context, parts: _Parts) -> _Parts:
+    """Remove the exclusions of parts that would otherwise have no CPU."""
+    return [part if _resolve(context, part) else _included_text(part) for part in parts]
 
 
-def _named(part: str) -> str:
+def _included_text(part: str) -> str:
     mask = parse_mask(part) if part else None
     items = mask.parts[0] if mask else ()
-    return ",".join(_written(mask, item) for item in items if mask and not item.taken_away)
+    return ",".join(_source_text(mask, item) for item in items if mask and not item.excluded)
 
 
-def _keep_first_names(case: _Case, parts: _Parts) -> _Parts:
-    """Leave every CPU to the first part that names it, unless parts may share CPUs."""
-    return parts if case.request.share else _without_earlier(case, parts, lambda used: used)
+def _keep_first_names(context: _Context, parts: _Parts) -> _Parts:
+    """Leave every CPU only in the first part that names it, unless parts may share CPUs."""
+    return parts if context.request.share else _remove_earlier(context, parts, lambda used: used)
 
 
-def _keep_threads(case: _Case, parts: _Parts) -> _Parts:
-    """Leave so many CPUs of a core, the first ones that are named, as --smt allows."""
-    limit = case.request.smt
+def _limit_threads(context: _Context, parts: _Parts) -> _Parts:
+    """Leave only the CPUs of each core that are named first, as many as --smt allows."""
+    limit = context.request.smt
     if not isinstance(limit, int):
         return parts
-    return _without_earlier(case, parts, lambda used: _whole(case, used, limit))
+    return _remove_earlier(context, parts, lambda used: _find_cores(context, used, limit))
 
 
-def _keep_cores(case: _Case, parts: _Parts) -> _Parts:
-    """Leave every core to the first part that names it, where whole cores are to be reserved."""
-    return _without_earlier(case, parts, lambda used: _whole(case, used)) if case.request.reserve else parts
+def _keep_first_cores(context: _Context, parts: _Parts) -> _Parts:
+    """Leave every core only in the first part that names it, if whole cores are to be reserved."""
+    if not context.request.reserve:
+        return parts
+    return _remove_earlier(context, parts, lambda used: _find_cores(context, used))
 
 
-def _without_earlier(case: _Case, parts: _Parts, spent: Callable[[CpuSet], CpuSet]) -> _Parts:
-    """Take from every part what is spent by the parts before it."""
+def _remove_earlier(context: _Context, parts: _Parts, exhausted: Callable[[CpuSet], CpuSet]) -> _Parts:
+    """Remove from every part the CPUs that are exhausted: a function of the CPUs of all parts before it."""
     kept: list[str] = []
     used = EMPTY
     for part in parts:
-        kept.append(_without(case, part, spent(used)))
-        used |= CpuSet(_cpus(case, kept[-1]))
+        kept.append(_remove(context, part, exhausted(used)))
+        used |= CpuSet(_resolve(context, kept[-1]))
     return kept
 
 
-def _without(case: _Case, part: str, gone: CpuSet) -> str:
-    """Return a part without some CPUs; "" if nothing is left."""
-    if not part or gone.isdisjoint(CpuSet(_cpus(case, part))):
+def _remove(context: _Context, part: str, unwanted: CpuSet) -> str:
+    """Return a part without some CPUs; "" if nothing is left.
+
+    CPUs are removed from items that name them by number; other items stay, followed by an exclusion.
+    """
+    if not part or unwanted.isdisjoint(CpuSet(_resolve(context, part))):
         return part
     mask = parse_mask(part)
-    texts, excluded = [], EMPTY
+    texts, to_exclude = [], EMPTY
     for item in mask.parts[0]:
-        named = CpuSet(resolve(mask, item, case.available)[0])
-        if item.taken_away or named.isdisjoint(gone):
-            texts.append(_written(mask, item))
+        named = CpuSet(resolve_item(mask, item, context.available)[0])
+        if item.excluded or named.isdisjoint(unwanted):
+            texts.append(_source_text(mask, item))
         elif item.cpus:
-            kept = tuple(cpu for cpu in item.cpus if cpu not in gone)
+            kept = tuple(cpu for cpu in item.cpus if cpu not in unwanted)
             texts.append(item_text(item.replace(cpus=kept)) if kept else "")
         else:
-            texts.append("" if named <= gone else _written(mask, item))
-            excluded |= named & gone if texts[-1] else EMPTY
-    if all(item.taken_away for item in mask.parts[0]):
-        excluded = gone & case.machine.ordinary
-    elif all(not text or item.taken_away for text, item in zip(texts, mask.parts[0], strict=True)):
+            texts.append("" if named <= unwanted else _source_text(mask, item))
+            to_exclude |= named & unwanted if texts[-1] else EMPTY
+    if all(item.excluded for item in mask.parts[0]):
+        to_exclude = unwanted & context.machine.default_cpus
+    elif all(not text or item.excluded for text, item in zip(texts, mask.parts[0], strict=True)):
         return ""
-    if excluded:
-        texts.append(item_text(Item(taken_away=True, cpus=tuple(excluded))))
-    made = ",".join(filter(None, texts))
-    return made if _cpus(case, made) else ""
+    if to_exclude:
+        texts.append(item_text(Item(excluded=True, cpus=tuple(to_exclude))))
+    remaining = ",".join(filter(None, texts))
+    return remaining if _resolve(context, remaining) else ""
 
 
-def _fill(case: _Case, parts: _Parts) -> _Parts:
-    """Give ranks without a part, and parts of which too little is left, free CPUs: as many as they asked for.
+def _fill_up(context: _Context, parts: _Parts) -> _Parts:
+    """Add free CPUs to parts with too few, and parts for ranks without one, up to the requested size.
 
-    Where any number of ranks will do, parts without a CPU are left out then.
+    If the request leaves the number of ranks open, parts that still have no CPU are dropped.
     """
-    ranks = case.request.ranks or len(parts)
+    ranks = context.request.ranks or len(parts)
     if len(parts) not in range(2 if ranks > 1 else 1, ranks + 1):
         return parts
-    core_of = index_by_cpu(case.machine.at(Level.CORE))
-    lists = [list(_cpus(case, part)) for part in parts] + [[] for _ in range(ranks - len(parts))]
-    filled, asked = [*parts, *("" for _ in lists[len(parts) :])], [*case.asked, *(0 for _ in lists)]
+    core_of = index_by_cpu(context.machine.at(Level.CORE))
+    lists = [list(_resolve(context, part)) for part in parts] + [[] for _ in range(ranks - len(parts))]
+    filled = [*parts, *("" for _ in lists[len(parts) :])]
+    requested = [*context.requested, *(0 for _ in lists)]
     used, most = union(map(CpuSet, lists)), max(map(len, lists))
     for rank, cpus in enumerate(lists):
         cores = {core_of[cpu] for cpu in cpus}
-        size = asked[rank] or most
-        if len(cores) > case.request.reserve or not size:
+        size = requested[rank] or most
+        if len(cores) > context.request.reserve or not size:
             continue
-        for cpu in _free(case, used):
-            if len(cpus) >= size and len(cores) > case.request.reserve:
+        for cpu in _find_free(context, used):
+            if len(cpus) >= size and len(cores) > context.request.reserve:
                 break
             cpus.append(cpu)
             cores.add(core_of[cpu])
         used |= CpuSet(cpus)
         filled[rank] = ",".join(sequence_texts(cpus))
-    return filled if case.request.ranks else [part for part in filled if part]
+    return filled if context.request.ranks else [part for part in filled if part]
 
 
-def _free(case: _Case, used: CpuSet) -> list[int]:
-    """Return the CPUs of cores that are not used, then other free ones; at most so many as --smt allows."""
-    limit = case.request.smt if isinstance(case.request.smt, int) else None
-    usable = case.machine.ordinary & case.wanted
-    cores = [core.cpus & usable for core in case.machine.at(Level.CORE) if core.cpus.isdisjoint(used)]
-    fresh = CpuSet(cpu for core in cores for cpu in tuple(core)[:limit])
-    return [*fresh, *(() if case.request.reserve or limit else usable - used - fresh)]
+def _find_free(context: _Context, used: CpuSet) -> list[int]:
+    """Return the CPUs of unused cores, at most as many of each as --smt allows, then other unused CPUs."""
+    limit = context.request.smt if isinstance(context.request.smt, int) else None
+    usable = context.machine.default_cpus & context.cpus_of_kind
+    cores = [core.cpus & usable for core in context.machine.at(Level.CORE) if core.cpus.isdisjoint(used)]
+    on_unused_cores = CpuSet(cpu for core in cores for cpu in tuple(core)[:limit])
+    others = () if context.request.reserve or limit else usable - used - on_unused_cores
+    return [*on_unused_cores, *others]
 
 
-def _join(case: _Case, parts: _Parts) -> _Parts:
-    """Make one part of all, for the strategy to divide."""
+def _merge_parts(context: _Context, parts: _Parts) -> _Parts:
+    """Make one part of all parts, which the strategy then divides."""
     kept = [part for part in parts if part]
     if not any("^" in part for part in kept):
         return [",".join(kept)]
-    return [",".join(sequence_texts(tuple(dict.fromkeys(cpu for part in kept for cpu in _cpus(case, part)))))]
+    cpus = dict.fromkeys(cpu for part in kept for cpu in _resolve(context, part))
+    return [",".join(sequence_texts(tuple(cpus)))]
 
 
-def _cpus(case: _Case, part: str) -> tuple[int, ...]:
-    """Return the CPUs that a part names here, as far as they can be used."""
+def _resolve(context: _Context, part: str) -> tuple[int, ...]:
+    """Return the usable CPUs of the requested core kind that a part names; none if it is not valid."""
     if not part:
         return ()
     try:
-        (cpus,), _ = select(parse_mask(part), case.available, allow_partial=True)
+        (cpus,), _ = resolve_mask(parse_mask(part), context.available, allow_partial=True)
     except OmpbindError:
         return ()
-    return tuple(cpu for cpu in cpus if cpu in case.wanted)
+    return tuple(cpu for cpu in cpus if cpu in context.cpus_of_kind)
 
 
-def _whole(case: _Case, cpus: CpuSet, least: int = 1) -> CpuSet:
-    """Return the CPUs of all cores of which there are so many among some CPUs."""
-    cores = touched(case.machine.at(Level.CORE), cpus)
-    return union(core.cpus for core in cores if len(core.cpus & cpus) >= least)
+def _find_cores(context: _Context, cpus: CpuSet, minimum: int = 1) -> CpuSet:
+    """Return all CPUs of the cores that have at least `minimum` of the given CPUs."""
+    cores = find_overlapping(context.machine.at(Level.CORE), cpus)
+    return union(core.cpus for core in cores if len(core.cpus & cpus) >= minimum)
 
 
-_CURES = (
+_CORRECTIONS = (
     _keep_usable,
-    _keep_named,
+    _drop_exclusions,
     _keep_first_names,
-    _keep_threads,
-    _keep_cores,
-    _fill,
-    _join,
-    lambda case, parts: ["all"],
-    lambda case, parts: ["auto"],
-    lambda case, parts: [str(case.machine.allowed & case.wanted)],
+    _limit_threads,
+    _keep_first_cores,
+    _fill_up,
+    _merge_parts,
+    lambda context, parts: ["all"],
+    lambda context, parts: ["auto"],
+    lambda context, parts: [str(context.machine.allowed & context.cpus_of_kind)],
 )
-"""What is done to a mask, one after the other, until it works."""
+"""The corrections of a mask; each is applied to the result of the previous, until the mask can be planned."""

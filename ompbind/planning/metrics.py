@@ -1,6 +1,7 @@
-"""How good a placement is, in numbers that anyone can check: cores idle, cores shared, borders crossed.
+"""Measure a placement: idle cores, shared cores, domain boundaries crossed.
 
-They are counted from the CPUs of the ranks alone, whichever program placed them. Fewer is better everywhere.
+The measures depend only on the CPUs of the ranks, so the result of any program can be measured. Lower is
+better.
 """
 
 from collections import Counter
@@ -14,10 +15,10 @@ from ompbind.record import Record
 
 
 class Boundary(Record):
-    """One level: how many ranks cross its borders although one of its domains has as many cores as they.
+    """The domain boundaries of one level; `crossing` ranks are split although they would fit in one domain.
 
-    `touched` is the number of domains that a rank has CPUs of, summed over all ranks; CPUs in none of them
-    count as those of one more.
+    `touched` is the number of domains that a rank uses, summed over all ranks. CPUs in no domain count as
+    one domain more.
     """
 
     level: Level
@@ -26,10 +27,11 @@ class Boundary(Record):
 
 
 class Measures(Record):
-    """Of one placement: cores without and with several ranks, cores of the ranks, and what they cross.
+    """The measures of one placement.
 
-    `mixed` are the ranks with cores of several kinds; `borders` has every level whose domains have several
-    cores, the most important first.
+    `idle` are usable cores without a rank, `shared` cores with several ranks. `smallest` and `largest` are
+    the cores of the smallest and of the largest rank. `mixed` are ranks with cores of several kinds.
+    `borders` has every level with a domain of several cores, most important first.
     """
 
     idle: int
@@ -41,63 +43,69 @@ class Measures(Record):
 
     @property
     def imbalance(self) -> int:
-        """Cores that the largest rank has more than the smallest."""
+        """How many cores more the largest rank has than the smallest one."""
         return self.largest - self.smallest
 
     @property
-    def order(self) -> tuple[int, ...]:
-        """What placements are compared by, the most important first: crossings and reach level by level."""
-        crossings = (border.crossing for border in self.borders)
-        touched = (border.touched for border in self.borders)
+    def sort_key(self) -> tuple[int, ...]:
+        """The key by which placements are compared, most important number first; the lower key is better."""
+        crossings = (boundary.crossing for boundary in self.borders)
+        touched = (boundary.touched for boundary in self.borders)
         return self.shared, self.idle, self.imbalance, *crossings, *touched, self.mixed
 
 
 def measure_plan(plan: Plan) -> Measures:
-    """Measure a plan against all CPUs that are used without being named, less those that are reserved."""
-    usable = (plan.machine.ordinary - plan.avoided | plan.used) - plan.reserved
-    return measure(plan.machine, usable, [one.cpuset for one in plan.placements])
+    """Measure a plan; idle cores are counted among default CPUs that are neither reserved nor avoided."""
+    usable = (plan.machine.default_cpus - plan.avoided | plan.used) - plan.reserved
+    return measure(plan.machine, usable, [placement.cpuset for placement in plan.placements])
 
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Measures:
-    """Measure the placement of ranks on a machine of which these CPUs were there to be used."""
+    """Measure the placement of `ranks`, the CPUs of each rank, on a machine with these `usable` CPUs."""
     core_of = index_by_cpu(machine.at(Level.CORE))
-    alike = Counter(ranks)
-    cores = {cpus: {core_of[cpu] for cpu in cpus} for cpus in alike}
-    owners: Counter[int] = Counter()
-    for cpus, times in alike.items():
-        owners.update(dict.fromkeys(cores[cpus], times))
-    sizes = [len(mine) for mine in cores.values()]
+    repeats = Counter(ranks)  # ranks with equal CPUs are measured once
+    cores = {cpus: {core_of[cpu] for cpu in cpus} for cpus in repeats}
+    ranks_on: Counter[int] = Counter()
+    for cpus, times in repeats.items():
+        ranks_on.update(dict.fromkeys(cores[cpus], times))
+    sizes = [len(used) for used in cores.values()]
     kinds = {cpu: number for number, kind in enumerate(machine.kinds) for cpu in kind.cpus}
-    room = {core_of[cpu]: cpu for cpu in usable}
-    sized = {cpus: (len(cores[cpus]), times) for cpus, times in alike.items()}
+    usable_cores = {core_of[cpu]: cpu for cpu in usable}
+    sizes_and_repeats = {cpus: (len(cores[cpus]), times) for cpus, times in repeats.items()}
+    usable_cpus = list(usable_cores.values())
     return Measures(
-        idle=len(room.keys() - owners.keys()),
-        shared=sum(times > 1 for times in owners.values()),
+        idle=len(usable_cores.keys() - ranks_on.keys()),
+        shared=sum(times > 1 for times in ranks_on.values()),
         smallest=min(sizes, default=0),
         largest=max(sizes, default=0),
-        mixed=sum(times for cpus, times in alike.items() if len({kinds.get(cpu) for cpu in cpus}) > 1),
-        borders=tuple(_border(machine, level, list(room.values()), sized) for level in _levels(machine)),
+        mixed=sum(times for cpus, times in repeats.items() if len({kinds.get(cpu) for cpu in cpus}) > 1),
+        borders=tuple(
+            _measure_boundary(machine, level, usable_cpus, sizes_and_repeats)
+            for level in _find_levels(machine)
+        ),
     )
 
 
-def _levels(machine: Machine) -> list[Level]:
-    """Return the levels of which a domain has more than one core, the most important first."""
+def _find_levels(machine: Machine) -> list[Level]:
+    """Return the levels with a domain of more than one core, most important first."""
     firsts = CpuSet(core.cpus.first for core in machine.at(Level.CORE))
-    several = (any(len(domain.cpus & firsts) > 1 for domain in machine.at(level)) for level in PRIORITY)
-    return [level for level, yes in zip(PRIORITY, several, strict=True) if yes]
+    return [level for level in PRIORITY if any(len(domain.cpus & firsts) > 1 for domain in machine.at(level))]
 
 
-def _border(
-    machine: Machine, level: Level, room: Sequence[int], ranks: Mapping[CpuSet, tuple[int, int]]
+def _measure_boundary(
+    machine: Machine, level: Level, usable: Sequence[int], ranks: Mapping[CpuSet, tuple[int, int]]
 ) -> Boundary:
-    """Count crossings of one level; `room` is a CPU of each usable core, `ranks` have (cores, how often)."""
-    owner = index_by_cpu(machine.at(level))
-    largest = max(Counter(owner[cpu] for cpu in room if cpu in owner).values(), default=0)
-    found = {cpus: {owner.get(cpu) for cpu in cpus} for cpus in ranks}
+    """Count the ranks across boundaries of one level.
+
+    `usable` has one CPU of each usable core. `ranks` maps CPUs to (cores, number of ranks with these CPUs).
+    """
+    domain_of = index_by_cpu(machine.at(level))
+    largest = max(Counter(domain_of[cpu] for cpu in usable if cpu in domain_of).values(), default=0)
+    domains = {cpus: {domain_of.get(cpu) for cpu in cpus} for cpus in ranks}
     return Boundary(
         level=level,
         crossing=sum(
-            times for cpus, (cores, times) in ranks.items() if len(found[cpus]) > 1 and cores <= largest
+            times for cpus, (cores, times) in ranks.items() if len(domains[cpus]) > 1 and cores <= largest
         ),
-        touched=sum(len(found[cpus]) * times for cpus, (_, times) in ranks.items()),
+        touched=sum(len(domains[cpus]) * times for cpus, (_, times) in ranks.items()),
     )

@@ -1,29 +1,29 @@
-"""Live runs: which CPUs each of them holds, and what that leaves of a machine to the run that is planned.
+"""Live runs: which CPUs each run has claimed, and which CPUs that leaves to the run that is planned.
 
-A run *holds* the CPUs of its ranks and those that it reserves. A rank of a launcher's job holds what was
-planned for all ranks of the job on its machine: ranks that start later must still find their CPUs free.
+A run *claims* the CPUs of its ranks and the CPUs that it reserves. A rank of a launcher's job claims the CPUs
+of all ranks of the job on its machine: ranks that start later must still find their CPUs free.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.machine.model import Level, Machine, touched
+from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.record import Record
 from ompbind.text import tidy
 
 NAMED_RUNS = 3
-"""Runs that a message names; more are counted."""
+"""How many runs a message names; it only counts the others."""
 
-WAYS_OUT = "wait until others end ('ompbind ps' lists live runs), or use their CPUs all the same with --share"
+OCCUPIED_HINT = "wait until other runs finish ('ompbind ps' lists them), or share their CPUs with --share"
 
 
 class LiveRun(Record):
-    """One live run, or one live rank of an engine's job; `started` is in seconds of the epoch.
+    """One live run, or one live rank of a launcher's job; `started` is in seconds since the epoch.
 
-    `ranks` are (rank, its CPUs), `held` all CPUs that are not for others. `avoided` are those that it left
-    to others when it was planned, `inside` is the name of the run that it was started in, "" if in none.
-    `pid_space` is the kernel's number of the space (container) in which `pid` means something, 0 if unknown.
-    `bind` is the binding mode of its ranks, "" where it is not told.
+    `ranks` are (rank, its CPUs). `claimed` are all CPUs that other runs should not use. `avoided` are the
+    CPUs that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is
+    the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
+    `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown.
     """
 
     run_id: str
@@ -31,26 +31,28 @@ class LiveRun(Record):
     uid: int
     started: int
     ranks: tuple[tuple[int, CpuSet], ...]
-    held: CpuSet
+    claimed: CpuSet
     avoided: CpuSet = EMPTY
-    inside: str = ""
+    parent_run_id: str = ""
     pid_space: int = 0
     bind: str = ""
 
 
-class Claimant(Record):
-    """Who is about to run; `inside` is the name of the run around it, "" where there is none.
+class RunIdentity(Record):
+    """The identity of the run that is about to start.
 
-    In an engine's job this is one rank: `rank` is its number, `slot` its place in the plan for all ranks
-    of this machine. Otherwise `slot` is None: all ranks of the plan are its own.
+    `parent_run_id` is the run in which it starts, "" if none.
+    Under a launcher it is one rank of a job: `rank` is its number, `placement_index` the index of its
+    placement in the plan for all ranks of this machine. Otherwise `placement_index` is None: the run has all
+    placements.
     """
 
     run_id: str
     pid: int
     uid: int
     started: int
-    inside: str = ""
-    slot: int | None = None
+    parent_run_id: str = ""
+    placement_index: int | None = None
     rank: int = 0
     pid_space: int = 0
 
@@ -58,7 +60,7 @@ class Claimant(Record):
 class AvailableCpus(Record):
     """The CPUs of a machine that a plan may use; `runs` are the other live runs there.
 
-    `avoided` are the CPUs of their cores where the request leaves these to them (--avoid).
+    `avoided` are the CPUs of the cores that these runs occupy, if the request avoids them (--avoid).
     """
 
     machine: Machine
@@ -67,61 +69,70 @@ class AvailableCpus(Record):
 
     @property
     def free(self) -> CpuSet:
-        """The CPUs that may be used and are not left to other runs."""
+        """The allowed CPUs that are not avoided."""
         return self.machine.allowed - self.avoided
 
     @property
-    def ordinary(self) -> CpuSet:
-        """The CPUs that are used without being named: what is free and not set apart."""
+    def default_cpus(self) -> CpuSet:
+        """The CPUs that are used if no mask names any: free and not excluded by default."""
         return self.free - self.machine.excluded_by_default
 
 
-def in_use(available: AvailableCpus, cpus: CpuSet) -> str:
-    """Say which runs use CPUs, or other hardware threads of their cores."""
-    runs = [run for run in available.runs if not reach(available.machine, run).isdisjoint(cpus)]
-    where = "in use" if not union(run.held for run in runs).isdisjoint(cpus) else "on cores in use"
-    return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {_names(runs)}"
+def render_occupancy(available: AvailableCpus, cpus: CpuSet) -> str:
+    """Return the text that says which runs use some CPUs, or other hardware threads of their cores."""
+    runs = [run for run in available.runs if not occupied_cores(available.machine, run).isdisjoint(cpus)]
+    where = "in use" if not union(run.claimed for run in runs).isdisjoint(cpus) else "on cores in use"
+    return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {_render_names(runs)}"
 
 
-def _names(runs: Sequence[LiveRun]) -> str:
-    """Name runs, each once though it may be several ranks of an engine; one without a name has ended."""
-    told = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
-    if not told:
-        return "a run that has ended since the first rank of this job was planned"
+def _render_names(runs: Sequence[LiveRun]) -> str:
+    """Return the names of runs; ranks of one job are named once, and a run without a name has exited."""
+    names = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
+    if not names:
+        return "a run that has exited since the first rank of this job was planned"
     pids = {run.run_id: run.pid for run in reversed(runs)}
-    first = [f"run {name} (pid {pids[name]})" for name in told[:NAMED_RUNS]]
-    more = [f"{len(told) - NAMED_RUNS} more"] if len(told) > NAMED_RUNS else []
+    first = [f"run {name} (pid {pids[name]})" for name in names[:NAMED_RUNS]]
+    more = [f"{len(names) - NAMED_RUNS} more"] if len(names) > NAMED_RUNS else []
     *some, last = first + more
     return f"{', '.join(some)} and {last}" if some else last
 
 
-def reach(machine: Machine, run: LiveRun) -> CpuSet:
-    """Return the CPUs of all cores that a run has CPUs of."""
-    return union(core.cpus for core in touched(machine.at(Level.CORE), run.held))
+def occupied_cores(machine: Machine, run: LiveRun) -> CpuSet:
+    """Return all CPUs of the cores that a run occupies, even if it claims only some of a core's CPUs."""
+    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), run.claimed))
 
 
-def find_others(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
-    """Return the runs that are not this one's own: neither around it nor of its job."""
+def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
+    """Return the runs that could contend with a new run: all but the runs it starts in and its own job."""
     runs = tuple(runs)
-    around = set(_around(runs, me))
-    mine = (run for run in runs if (run.run_id in around and run.uid == me.uid) or _is_related(run, me))
-    known = set(map(id, mine))
-    return tuple(run for run in runs if id(run) not in known)
+    ancestors = set(_find_ancestors(runs, identity))
+    own = (
+        run
+        for run in runs
+        if (run.run_id in ancestors and run.uid == identity.uid) or _is_same_job(run, identity)
+    )
+    own_ids = set(map(id, own))
+    return tuple(run for run in runs if id(run) not in own_ids)
 
 
-def find_related_runs(runs: Iterable[LiveRun], me: Claimant) -> tuple[LiveRun, ...]:
-    """Return the other ranks of the same engine's job."""
-    return tuple(run for run in runs if _is_related(run, me))
+def find_job_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
+    """Return the live ranks of the same launcher's job; none if the new run is no rank of a job."""
+    return tuple(run for run in runs if _is_same_job(run, identity))
 
 
-def _is_related(run: LiveRun, me: Claimant) -> bool:
-    return me.slot is not None and (run.run_id, run.uid) == (tidy(me.run_id), me.uid)
+def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
+    is_job_rank = identity.placement_index is not None
+    return is_job_rank and (run.run_id, run.uid) == (tidy(identity.run_id), identity.uid)
 
 
-def _around(runs: tuple[LiveRun, ...], me: Claimant) -> Iterator[str]:
-    """Yield the name of the run around, of the run around that one, and so on, all of one user."""
-    seen, new = set[str](), {tidy(me.inside)} - {""}
+def _find_ancestors(runs: tuple[LiveRun, ...], identity: RunIdentity) -> Iterator[str]:
+    """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
+    known, new = set[str](), {tidy(identity.parent_run_id)} - {""}
     while new:
         yield from new
-        seen |= new
-        new = {run.inside for run in runs if run.run_id in new and run.uid == me.uid} - seen - {""}
+        known |= new
+        new = (
+            {run.parent_run_id for run in runs if run.run_id in new and run.uid == identity.uid}
+            - known
+            - {""}
+        )

@@ -1,6 +1,6 @@
-"""More ranks than cores: ranks that share cores, by hardware threads only, and as few as must.
+"""More ranks than cores: ranks share as few cores as possible, each with hardware threads of its own.
 
-Every core has one rank before any has two, and no rank has CPUs of two cores.
+Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
 """
 
 from collections.abc import Sequence
@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from ompbind.cpuset import CpuSet
 
 
-def fill(rooms: Sequence[int], ranks: int) -> list[int]:
-    """Return how many ranks each core hosts: one more for each in turn, as long as it has room.
+def count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
+    """Return how many ranks each core gets: one more per round for every core with a free hardware thread.
 
-    The last round does not reach all: its ranks go to cores evenly along the line. The rooms must add
-    up to at least `ranks`.
+    `capacities` are the hardware threads of each core; their sum must be at least `ranks`. If the last round
+    has fewer ranks than cores, its ranks are spread evenly over the cores.
     """
-    counts = [0] * len(rooms)
+    counts = [0] * len(capacities)
     while (left := ranks - sum(counts)) > 0:
-        roomy = [core for core, room in enumerate(rooms) if counts[core] < room]
-        chosen = roomy if left >= len(roomy) else [roomy[i * len(roomy) // left] for i in range(left)]
-        for core in chosen:
+        not_full = [core for core, capacity in enumerate(capacities) if counts[core] < capacity]
+        if left < len(not_full):
+            not_full = [not_full[i * len(not_full) // left] for i in range(left)]
+        for core in not_full:
             counts[core] += 1
     return counts
 
 
 def split_core(cpus: CpuSet, ranks: int) -> list[CpuSet]:
-    """Divide the CPUs of one core among ranks, evenly, and in order."""
+    """Split the CPUs of one core evenly among ranks, in order."""
     numbers = tuple(cpus)
-    marks = [i * len(numbers) // ranks for i in range(ranks + 1)]
-    return [CpuSet(numbers[marks[i] : marks[i + 1]]) for i in range(ranks)]
+    bounds = [i * len(numbers) // ranks for i in range(ranks + 1)]
+    return [CpuSet(numbers[bounds[i] : bounds[i + 1]]) for i in range(ranks)]

@@ -1,7 +1,7 @@
-"""What a plan consists of, as records.
+"""The records of a plan.
 
-A *placement* is what one rank gets: CPUs in order, places, threads, nodes, devices. A *plan* is all
-placements, what is reserved, what stays idle, and a note on every choice that was made.
+A *placement* is what one rank gets: CPUs in order, places, threads, NUMA nodes, devices. A *plan* is all
+placements, the reserved and idle CPUs, and notes on the choices that the request left open.
 """
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -11,18 +11,18 @@ from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
 
 PREFERRED_MANY = 5
-"""The kernel's mode that prefers several nodes; kernels before 5.15 know only the one for one node."""
+"""MPOL_PREFERRED_MANY: prefers several nodes; kernels before 5.15 have only MPOL_PREFERRED, for one node."""
 
 _MODES = {
     MemoryMode.BIND: (2, "bind"),
     MemoryMode.INTERLEAVE: (3, "interleave"),
     MemoryMode.PREFERRED: (1, "prefer"),
 }
-"""The number of each kernel mode (MPOL_*), and its word in /proc/PID/numa_maps."""
+"""The number of each kernel mode (MPOL_*), and its name in /proc/PID/numa_maps."""
 
 
 class Note(Record):
-    """One choice and its reason; `warning` marks what a user should hear of even when starting ranks."""
+    """One choice and its reason; a `warning` is also printed when ranks are started."""
 
     code: str
     text: str
@@ -30,20 +30,20 @@ class Note(Record):
 
 
 class MemoryPolicy(Record):
-    """Where the memory of a rank comes from: `nodes` by number, of which `first` has the most of its CPUs."""
+    """The NUMA memory policy of a rank: `nodes` by OS number; `first` has most of the rank's CPUs."""
 
     mode: MemoryMode
     nodes: tuple[int, ...]
     first: int
 
     @property
-    def narrowed(self) -> "MemoryPolicy":
-        """The policy for the first node alone."""
+    def first_node_only(self) -> "MemoryPolicy":
+        """The same policy with `first` as its only node."""
         return self.replace(nodes=(self.first,))
 
     @property
     def kernel_mode(self) -> int:
-        """The number by which the kernel knows the mode."""
+        """The kernel's number of the mode (MPOL_*)."""
         return self._kernel[0]
 
     @property
@@ -62,12 +62,11 @@ class MemoryPolicy(Record):
 
 
 class Placement(Record):
-    """What one rank gets; `cpus` in thread order, no `places` where OpenMP is not to bind.
+    """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
-    `reserved` are the CPUs kept free for this rank's helpers, `nodes` the NUMA nodes of its CPUs, and
-    `memory_nodes` those that its memory should come from: of its nodes the ones that have memory, and for
-    each one that has none the nearest that do. `memory` is the policy that it starts with, None where it has
-    the one that it inherits.
+    `reserved` are the CPUs of cores reserved for this rank: none of its threads is placed there. `nodes` are
+    the NUMA nodes of its CPUs. `memory_nodes` are those nodes, with each node without memory replaced by the
+    nearest nodes that have memory. `memory` is the policy that the rank starts with, None if it inherits one.
     """
 
     rank: int
@@ -87,10 +86,10 @@ class Placement(Record):
 
 
 class Plan(Record):
-    """All placements of one request on one machine; `idle` are allowed CPUs that nobody got.
+    """All placements of one request on one machine; `idle` are free CPUs that are neither used nor reserved.
 
-    `occupied` are the other live runs that it was made among, `avoided` the CPUs of their cores where these
-    are left to them.
+    `occupied` are the other live runs on the machine. `avoided` are the CPUs of the cores that they occupy,
+    if the request avoids them.
     """
 
     machine: Machine
@@ -104,9 +103,11 @@ class Plan(Record):
 
     @property
     def used(self) -> CpuSet:
-        """The CPUs of all ranks; those that share one tuple of CPUs are looked at once."""
-        distinct = {id(one.cpus): one for one in self.placements}
-        return union(one.cpuset for one in distinct.values())
+        """The CPUs of all ranks."""
+        distinct = {
+            id(placement.cpus): placement for placement in self.placements
+        }  # fast if all share one tuple
+        return union(placement.cpuset for placement in distinct.values())
 
     def __str__(self) -> str:
-        return " | ".join(f"{one.rank}: {one.cpuset}" for one in self.placements)
+        return " | ".join(f"{placement.rank}: {placement.cpuset}" for placement in self.placements)

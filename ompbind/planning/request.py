@@ -1,7 +1,7 @@
-"""What was asked for, checked as far as it can be without a machine.
+"""A placement request, with all checks that need no machine.
 
-A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserve* are cores kept free
-of ranks, for schedulers, I/O threads and the like.
+A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserved* cores are cores that no rank
+may use: they are for schedulers, I/O threads and other programs.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ompbind.errors import RequestError
-from ompbind.machine.model import KindName
+from ompbind.machine.model import CoreKindName
 from ompbind.masks.mask import Mask, Word
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
@@ -17,11 +17,11 @@ from ompbind.programs.workload import Workload
 from ompbind.record import Record
 
 RANK_LIMIT = 1 << 16
-"""More ranks than this on one machine are taken for a slip of the finger."""
+"""More ranks than this on one machine are refused as a typing error."""
 
 
 class MemoryMode(StrEnum):
-    """Where memory comes from: as the kernel does by itself, or by a policy for the NUMA nodes of a rank."""
+    """The memory policy of a rank: the kernel's default (local), or a policy for its NUMA nodes."""
 
     LOCAL = "local"
     BIND = "bind"
@@ -30,7 +30,7 @@ class MemoryMode(StrEnum):
 
 
 class Sharing(StrEnum):
-    """What becomes of CPUs that other runs use: told, used in silence, left to them, or refused."""
+    """What to do about CPUs that other runs use: warn, share, avoid or refuse."""
 
     WARN = "warn"
     SHARE = "share"
@@ -39,20 +39,22 @@ class Sharing(StrEnum):
 
 
 DEFAULT_STRATEGY = "balanced"
-"""The strategy of a request that names none; `strategies.table` has all of them."""
+"""The strategy of a request that names none; `strategies.table` lists all strategies."""
 
 Smt = int | Literal["auto", "all"]
-"""Hardware threads used of one core: at most a number, or all, or as the machine suggests."""
+"""Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 
 class Request(Record):
-    """One placement request; `ranks` None stands for "auto", `threads` None for "as many as CPUs".
+    """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
-    `nodes` is a mask of NUMA nodes: where no mask names CPUs, ranks get those of these nodes, in its order.
-    `workload` is what is known of the command, `omp_runtime` the runtime that it is said to have.
-    `own_variables` are those of OpenMP that ranks are to have as the user says, whatever the plan is; with
-    `strict` a binding that cannot hold is an error. `compat` is the framework whose variables were read, and
-    the two beside it are what they said, in words: what was read from them, and what else there is to say.
+    `reserve` are cores per rank, `reserve_total` cores of the machine. `nodes` is a mask of NUMA nodes: if
+    `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. `workload` is what is known about
+    the command, `omp_runtime` the OpenMP runtime that the user specified. `own_variables` are OpenMP
+    variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
+    a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
+    `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
+    variables.
     """
 
     ranks: int | None = 1
@@ -66,7 +68,7 @@ class Request(Record):
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
     memory: MemoryMode = MemoryMode.LOCAL
-    core_kind: KindName | Literal["all"] = "all"
+    core_kind: CoreKindName | Literal["all"] = "all"
     sharing: Sharing = Sharing.WARN
     allow_partial: bool = False
     strict: bool = False
@@ -80,55 +82,55 @@ class Request(Record):
 
     @property
     def share(self) -> bool:
-        """Tell whether ranks may share CPUs with each other, and with other runs."""
+        """Whether ranks may share CPUs with each other and with other runs."""
         return self.sharing is Sharing.SHARE
 
     @property
     def names_each_rank(self) -> bool:
-        """Whether the mask has a part for every rank, so that no strategy divides anything."""
+        """Whether the mask has a part for every rank, so that no strategy is used."""
         return self.mask is not None and len(self.mask.parts) > 1
 
     @property
     def is_unbound(self) -> bool:
-        """Whether the mask is `none`: every rank may use everything."""
+        """Whether the mask is `none`: every rank may use all CPUs."""
         return self.mask is not None and self.mask.word is Word.NONE
 
     def check(self) -> None:
-        """Refuse what no machine could satisfy; raises RequestError."""
-        _check_kinds(self)
+        """Raise RequestError if no machine could satisfy the request."""
+        _check_types(self)
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
-            raise RequestError(f"{self.ranks} ranks cannot be planned", hint=f"ask for 1 to {RANK_LIMIT}")
+            raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
         if self.threads is not None and self.threads < 1:
-            raise RequestError(f"{self.threads} threads per rank are too few", hint="ask for at least 1")
+            raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
             hint = "use 1 or more, 'auto' or 'all'"
-            raise RequestError(f"--smt {self.smt} keeps no CPU of a core", hint=hint)
+            raise RequestError(f"invalid --smt {self.smt}", hint=hint)
         if min(self.reserve, self.reserve_total) < 0:
-            raise RequestError("a negative number of cores cannot be reserved")
+            raise RequestError("cannot reserve a negative number of cores", hint="use 0 or more cores")
         if self.reserve and self.reserve_total:
-            hint = "use --reserve for cores of every rank, --reserve-total for cores of the machine"
+            hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
 
 
-_KINDS: Mapping[str, tuple[type, str]] = {
-    "mask": (Mask, "parse_mask reads one from text"),
-    "nodes": (Mask, "parse_mask reads one from text"),
-    "bind": (Bind, "as in bind=Bind.THREAD"),
-    "proc_bind": (ProcBind, "as in proc_bind=ProcBind.SPREAD"),
-    "omp_runtime": (OmpRuntime, "as in omp_runtime=OmpRuntime.GOMP"),
-    "workload": (Workload, "read_workload reads one"),
-    "memory": (MemoryMode, "as in memory=MemoryMode.BIND"),
+_FIELD_TYPES: Mapping[str, tuple[type, str]] = {
+    "mask": (Mask, "parse_mask makes one from text"),
+    "nodes": (Mask, "parse_mask makes one from text"),
+    "bind": (Bind, "for example bind=Bind.THREAD"),
+    "proc_bind": (ProcBind, "for example proc_bind=ProcBind.SPREAD"),
+    "omp_runtime": (OmpRuntime, "for example omp_runtime=OmpRuntime.GOMP"),
+    "workload": (Workload, "read_workload makes one"),
+    "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
 }
-_WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
+_FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
 
 
-def _check_kinds(request: Request) -> None:
-    """Refuse words that a program has for values, and words that mean nothing; options never have them."""
+def _check_types(request: Request) -> None:
+    """Raise RequestError for a field of a wrong type or an unknown word, which only Python can set."""
     values = request.as_dict()
-    for name, (kind, hint) in _KINDS.items():
-        missing = kind in (Mask, OmpRuntime, Workload) and values[name] is None
-        if not missing and not isinstance(values[name], kind):
-            raise RequestError(f"{name}={values[name]!r} is not a {kind.__name__}", hint=hint)
-    for name, words in _WORDS.items():
+    for name, (field_type, hint) in _FIELD_TYPES.items():
+        is_unset = field_type in (Mask, OmpRuntime, Workload) and values[name] is None
+        if not is_unset and not isinstance(values[name], field_type):
+            raise RequestError(f"{name}={values[name]!r} is not a {field_type.__name__}", hint=hint)
+    for name, words in _FIELD_WORDS.items():
         if values[name] not in words:
-            raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"known are {', '.join(words)}")
+            raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"use {', '.join(words)}")

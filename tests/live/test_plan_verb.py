@@ -1,4 +1,4 @@
-"""`ompbind plan`, `topo`, and what every verb's help looks like."""
+"""`ompbind plan`, `ompbind topo`, and the help of every verb."""
 
 import json
 import os
@@ -26,13 +26,13 @@ DUMP = "import json, os; print(json.dumps(dict(os.environ)))"
 
 @pytest.fixture(scope="module")
 def dual():
-    """A recorded machine: 2 packages of 4 cores with 2 threads; lines with its name do not break."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield str(write_tree(Path(folder), Shape(packages=2, cores=4, smt=2)))
+    """Write a recorded machine: 2 packages of 4 cores with 2 threads; its path fits in one line."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield str(write_tree(Path(directory), Shape(packages=2, cores=4, smt=2)))
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
-def test_sh_format_sets_what_run_would_set(ompbind, name):
+def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     options = ["-n", "2", "--run-id", "same", "--env", f"WORDS={EXTRA}", "--env", "WHO={rank} of {size}"]
     inherited = {"GOMP_CPU_AFFINITY": "0", "OMP_DYNAMIC": "true", "KEEP": "me"}
     text = ompbind("plan", *options, "--format", "sh", "--rank", "1", env=inherited).stdout
@@ -46,14 +46,15 @@ def test_sh_format_sets_what_run_would_set(ompbind, name):
     started = ompbind("run", *options, "--", "sh", "-c", script, env=inherited)
     shells_own = {"_", "PWD", "OLDPWD", "SHLVL", "LOGNAME"}
     evaluated, run = (
-        {k: v for k, v in json.loads(one.stdout).items() if k not in shells_own} for one in (done, started)
+        {name: value for name, value in json.loads(process.stdout).items() if name not in shells_own}
+        for process in (done, started)
     )
     assert evaluated == run
     assert run["WORDS"] == EXTRA
     assert run["WHO"] == "1 of 2"
 
 
-def test_env_format_is_lines_and_refuses_what_it_cannot_hold(ompbind):
+def test_env_format_refuses_values_with_line_breaks(ompbind):
     done = ompbind("plan", "--format", "env", "--env", "A=b c")
     lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
     assert lines["A"] == "b c"
@@ -67,12 +68,12 @@ def test_env_format_is_lines_and_refuses_what_it_cannot_hold(ompbind):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["-n", "2", "--format", "sh"], "say which rank with --rank, 0 to 1"),
-        (["-n", "2", "--format", "sh", "--rank", "2"], "there is no rank 2"),
-        (["--rank", "0"], "--rank goes with"),
+        (["-n", "2", "--format", "sh"], "choose a rank with --rank, 0 to 1"),
+        (["-n", "2", "--format", "sh", "--rank", "2"], "--rank 2: the plan has ranks 0 to 1"),
+        (["--rank", "0"], "--rank requires"),
         (["-m", "0-"], "missing"),
         (["-s", "nonsense"], "is not one of"),
-        (["--topology", "/nowhere"], "no topology source"),
+        (["--topology", "/nowhere"], "topology source '/nowhere' does not exist"),
     ],
 )
 def test_usage_errors_exit_with_two(ompbind, args, message):
@@ -81,7 +82,7 @@ def test_usage_errors_exit_with_two(ompbind, args, message):
     assert message in " ".join(done.stderr.split())
 
 
-def test_json_has_what_the_schema_says(ompbind, dual):
+def test_json_follows_its_schema(ompbind, dual):
     done = ompbind(
         "plan", "-n", "2", "--reserve", "1", "--bind", "thread", "--format", "json", "--topology", dual
     )
@@ -109,26 +110,26 @@ TABLE = """\
 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
 
 rank  threads  cores  node  CPUs  OpenMP places
-   0        4      4  0     0-3   1: all its CPUs
-   1        4      4  1     4-7   1: all its CPUs
+   0        4      4  0     0-3   1 place: whole rank
+   1        4      4  1     4-7   1 place: whole rank
 
-note: hardware threads left idle beside ranks: CPUs 8-15 (--smt all uses them)
+note: idle hardware threads on cores of ranks: CPUs 8-15 (--smt all uses them)
 """
 
 
-def test_table_for_people(ompbind, dual):
+def test_table(ompbind, dual):
     assert ompbind("plan", "-n", "2", "--topology", dual).stdout == TABLE.format(source=dual)
 
 
-def test_tables_fit_a_terminal_however_long_the_lists(ompbind, tmp_path):
+def test_tables_with_long_lists_fit_a_terminal(ompbind, tmp_path):
     shape = Shape(packages=2, nodes=2, l3s=4, cores=8, smt=2, numbering="round-robin")
     (tmp_path / "machine.json").write_text(render_json(make_machine(shape)))
-    here = {"cwd": tmp_path}
-    tree = ompbind("topo", "--topology", "machine.json", **here).stdout.splitlines()
+    in_directory = {"cwd": tmp_path}
+    tree = ompbind("topo", "--topology", "machine.json", **in_directory).stdout.splitlines()
     assert max(map(len, tree)) <= 80
     for bind in ("rank", "thread"):
         words = ("-n", "4", "--smt", "all", "--reserve", "1", "--bind", bind)
-        done = ompbind("plan", *words, "--topology", "machine.json", **here)
+        done = ompbind("plan", *words, "--topology", "machine.json", **in_directory)
         assert max(map(len, done.stdout.splitlines())) <= 80
         assert "\x1b" not in done.stdout
 
@@ -146,11 +147,11 @@ PICTURE = """\
 0  rank 0: CPUs 0-3, 4 threads
 1  rank 1: CPUs 4-7, 4 threads
 
-note: 8 hardware threads idle on cores that ranks have
+note: 8 hardware threads idle on cores that ranks use
 """
 
 
-def test_a_picture_in_a_pipe_has_boxes_only_where_the_encoding_has_them(ompbind, tmp_path):
+def test_a_picture_in_a_pipe_uses_box_characters_only_if_the_encoding_has_them(ompbind, tmp_path):
     write_tree(tmp_path / "m", Shape(packages=2, cores=4, smt=2))
     args = ("plan", "-n", "2", "--format", "picture", "--topology", "m")
     for encoding in ("ascii", "latin-1", "iso8859-15"):
@@ -162,7 +163,7 @@ def test_a_picture_in_a_pipe_has_boxes_only_where_the_encoding_has_them(ompbind,
 
 
 def on_terminal(columns, *args, **env):
-    """What a terminal of some width is sent by ompbind."""
+    """Return what ompbind writes to a terminal with this number of columns."""
     required("script")
     settings = {name: text for name, text in clean_environment().items() if name != "NO_COLOR"} | env
     command = f"stty cols {columns}; {shlex.join([OMPBIND, *args])}"
@@ -174,7 +175,7 @@ def on_terminal(columns, *args, **env):
 
 
 @pytest.mark.parametrize(("columns", "widest"), [(0, 80), (20, 40), (60, 60), (132, 132)])
-def test_a_picture_on_a_terminal_is_as_wide_as_that_allows(columns, widest):
+def test_a_picture_on_a_terminal_uses_its_width(columns, widest):
     source = "synthetic:pack:2 l3:16 core:5 pu:1"
     args = ("plan", "-n", "8", "--format", "picture", "--topology", source)
     shown = on_terminal(columns, *args, TERM="dumb", PYTHONIOENCODING="utf-8")
@@ -188,13 +189,13 @@ def test_a_picture_on_a_terminal_is_as_wide_as_that_allows(columns, widest):
     ("env", "is_coloured"),
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
 )
-def test_a_picture_on_a_terminal_has_colours_where_they_are_wanted(dual, env, is_coloured):
+def test_a_picture_on_a_terminal_has_colours_unless_disabled(dual, env, is_coloured):
     shown = on_terminal(80, "plan", "-n", "2", "--format", "picture", "--topology", dual, **env)
     assert "rank 1: CPUs 4-7" in shown
     assert ("\033[" in shown) == is_coloured
 
 
-def test_every_format_prints_a_plan_as_often_as_it_is_asked(ompbind, dual):
+def test_every_format_prints_the_same_plan_every_time(ompbind, dual):
     for name in FORMATS:
         texts = {ompbind("plan", "--format", name, "--topology", dual).stdout for _ in range(2)}
         assert len(texts) == 1
@@ -222,7 +223,7 @@ def test_topo_tree(ompbind, dual):
     assert done.stdout.endswith(TREE)
 
 
-def test_topo_json_has_what_the_schema_says(ompbind, dual):
+def test_topo_json_follows_its_schema(ompbind, dual):
     topo = json.loads(ompbind("topo", "--format", "json", "--topology", dual).stdout)
     assert topo["schema"] == "ompbind-topo/1"
     assert (topo["online"], topo["allowed"]) == ("0-15", "0-15")
@@ -241,7 +242,7 @@ def test_topo_table_has_a_line_for_each_cpu(ompbind, dual):
     assert len(lines) == 17
 
 
-def test_topo_picture_is_a_file_for_browsers(ompbind, dual):
+def test_topo_svg_is_a_complete_file(ompbind, dual):
     picture = ompbind("topo", "--format", "svg", "--topology", dual).stdout
     assert picture.startswith("<?xml")
     assert picture.endswith("</svg>\n")
@@ -257,7 +258,7 @@ def test_a_machine_can_be_piped_in(ompbind, dual):
     ("env", "is_faint"),
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
 )
-def test_what_is_not_allowed_is_faint_on_a_terminal(dual, tmp_path, env, is_faint):
+def test_cpus_that_are_not_allowed_are_faint_on_a_terminal(dual, tmp_path, env, is_faint):
     files = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "0-3\n"}
     tree = write_tree(tmp_path / "narrow", Shape(packages=2, cores=4), files)
     command = shlex.join([OMPBIND, "topo", "--topology", str(tree)])
@@ -271,10 +272,10 @@ def test_what_is_not_allowed_is_faint_on_a_terminal(dual, tmp_path, env, is_fain
 
 def test_this_machine_has_the_cpus_of_this_process(ompbind):
     topo = json.loads(ompbind("topo", "--format", "json").stdout)
-    assert [one["cpu"] for one in topo["cpus"] if one["allowed"]] == sorted(os.sched_getaffinity(0))
+    assert [cpu["cpu"] for cpu in topo["cpus"] if cpu["allowed"]] == sorted(os.sched_getaffinity(0))
 
 
-VERBS = ["run", "exec", "plan", "topo", "probe", "ps"]
+VERBS = ["run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect"]
 
 
 @pytest.mark.parametrize("verb", [None, *VERBS])
@@ -282,7 +283,7 @@ def test_help_fits_80_columns_and_shows_examples(ompbind, verb):
     done = ompbind(*([verb] if verb else []), "--help", env={"COLUMNS": "200", "TERM": "dumb"})
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert ("EXAMPLES:" in done.stdout) == (verb is not None)
+    assert ("Examples:" in done.stdout) == (verb is not None)
 
 
 def test_version(ompbind):
@@ -296,7 +297,7 @@ def test_misuse_of_the_command(ompbind, args, code):
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_shell_completion_is_there(ompbind, name):
+def test_shell_completion(ompbind, name):
     script = ompbind(env={"_OMPBIND_COMPLETE": f"{name}_source"})
     assert "ompbind" in script.stdout
     words = ompbind(
@@ -325,7 +326,7 @@ def test_values_of_running_options_are_completed(ompbind, words, found):
     assert done.stdout.splitlines() == found
 
 
-def test_a_reader_that_goes_away_is_no_fault(ompbind):
+def test_a_reader_that_closes_the_pipe_causes_no_error_message(ompbind):
     code = "(sleep 0.2; exec ompbind topo --format json) | true; echo ${PIPESTATUS[0]}"
     done = subprocess.run(
         ["bash", "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=60

@@ -1,4 +1,4 @@
-"""The mask grammar: what it reads, the positions of its faults, what it suggests, its canonical text."""
+"""The mask grammar: values, error positions, suggestions, canonical text."""
 
 import pytest
 from hypothesis import example, given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
 from ompbind.masks.mask import Word, mask_text, parse_mask
-from ompbind.planning.mask_resolution import select
+from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from tests.long import examples
 from tests.mask_texts import broken, machines, masks
@@ -15,7 +15,7 @@ MORE = examples(2.5)
 
 
 def cpus(text):
-    """The CPUs of each item of each part."""
+    """Return the CPUs of each item of each part."""
     return [[item.cpus for item in part] for part in parse_mask(text).parts]
 
 
@@ -42,17 +42,19 @@ def test_reads_numbers(text, parts):
     assert cpus(text) == parts
 
 
-def test_reads_selectors_narrowed_by_dots():
+def test_reads_chains_of_selectors():
     (part,) = parse_mask("package:1.core:0-2:2,node:#3,^l3:0").parts
     first, second, third = part
-    assert [(one.level, one.numbers, one.by_os_number) for one in first.chain] == [
+    assert [(selector.level, selector.numbers, selector.by_os_number) for selector in first.chain] == [
         ("package", (1,), False),
         ("core", (0, 2), False),
     ]
-    assert [one.span for one in first.chain] == [(0, 9), (10, 20)]
-    assert [(one.level, one.numbers, one.by_os_number) for one in second.chain] == [("node", (3,), True)]
-    assert third.taken_away
-    assert not first.taken_away
+    assert [selector.span for selector in first.chain] == [(0, 9), (10, 20)]
+    assert [(selector.level, selector.numbers, selector.by_os_number) for selector in second.chain] == [
+        ("node", (3,), True)
+    ]
+    assert third.excluded
+    assert not first.excluded
 
 
 @pytest.mark.parametrize(
@@ -68,29 +70,29 @@ def test_every_mask_reads_as_what_it_was_written_from(made):
     text, values = made
     read = [
         [
-            (one.taken_away, one.cpus, tuple((s.level, s.numbers, s.by_os_number) for s in one.chain))
-            for one in part
+            (item.excluded, item.cpus, tuple((s.level, s.numbers, s.by_os_number) for s in item.chain))
+            for item in part
         ]
         for part in parse_mask(text).parts
     ]
     assert read == values
 
 
-FAULTS = [
-    # text, what is marked, message, suggestion
-    ("", "", "an item is empty here", "auto"),
-    ("0,,1", ",", "an item is empty here", "0,1"),
-    ("0|", "", "an item is empty here", "0"),
-    ("0||1", "|", "an item is empty here", "0|1"),
-    ("0,1,", "", "an item is empty here", "0,1"),
+ERRORS = [
+    # text, marked characters, message, suggestion
+    ("", "", "an item is empty", "auto"),
+    ("0,,1", ",", "an item is empty", "0,1"),
+    ("0|", "", "an item is empty", "0"),
+    ("0||1", "|", "an item is empty", "0|1"),
+    ("0,1,", "", "an item is empty", "0,1"),
     ("3-1", "3-1", "the range '3-1' is reversed", "1-3"),
     ("3-1:2", "3-1:2", "the range '3-1' is reversed", "1-3:2"),
     ("node:0,core:7-4", "7-4", "the range '7-4' is reversed", "node:0,core:4-7"),
-    ("-1", "-", "a number is negative here", "1"),
-    ("0,-1", "-", "a number is negative here", "0,1"),
-    ("0--3", "-3", "a number is negative here", "0-3"),
-    ("node:-1", "-", "a number is negative here", "node:1"),
-    ("0-7:-2", "-2", "a number is negative here", "0-7"),
+    ("-1", "-", "a number is negative", "1"),
+    ("0,-1", "-", "a number is negative", "0,1"),
+    ("0--3", "-3", "a number is negative", "0-3"),
+    ("node:-1", "-", "a number is negative", "node:1"),
+    ("0-7:-2", "-2", "a number is negative", "0-7"),
     ("1,x", "x", "'x' is not a number", "1"),
     ("0 1", "0 1", "'0 1' is not a number", "0,1"),
     ("0 - 3", "0 ", "'0 ' is not a number", "0-3"),
@@ -102,10 +104,10 @@ FAULTS = [
     ("*", "*", "'*' is not a number", "all"),
     ("!3", "!3", "'!3' is not a number", "^3"),
     ("^^3", "^3", "'^3' is not a number", "^3"),
-    ("^", "", "a number is missing here", "auto"),
-    ("0-", "", "a number is missing here", "0"),
-    ("0-7:", "", "a number is missing here", "0-7"),
-    ("0-7:2/", "", "a number is missing here", "0-7:2"),
+    ("^", "", "a number is missing", "auto"),
+    ("0-", "", "a number is missing", "0"),
+    ("0-7:", "", "a number is missing", "0-7"),
+    ("0-7:2/", "", "a number is missing", "0-7:2"),
     ("0-7:0", "0", "a stride of zero names no CPU", "0-7"),
     ("0-7:0/4", "0/4", "a stride of zero names no CPU", "0-7:4"),
     ("0-7:4/2", "4/2", "cannot take 4 of every 2", "0-7:2/4"),
@@ -116,11 +118,11 @@ FAULTS = [
     ("0x", "0x", "'0x' is not a hexadecimal mask", "auto"),
     ("0xf f", "0xf f", "'0xf f' is not a hexadecimal mask", "0xff"),
     ("0x0XF", "0x0XF", "'0x0XF' is not a hexadecimal mask", "0x0f"),
-    ("1,0x0", "0x0", "this mask names no CPU", "1"),
-    ("auto|0", "auto", "the word 'auto' must stand alone", "all|0"),
-    ("0,nobind", "nobind", "the word 'nobind' must stand alone", "0,all"),
-    ("All", "All", "the word 'all' must be in small letters", "all"),
-    ("NONE", "NONE", "the word 'none' must be in small letters", "none"),
+    ("1,0x0", "0x0", "this hexadecimal mask names no CPU", "1"),
+    ("auto|0", "auto", "the word 'auto' cannot be combined with other items", "all|0"),
+    ("0,nobind", "nobind", "the word 'nobind' cannot be combined with other items", "0,all"),
+    ("All", "All", "the word 'all' must be lower case", "all"),
+    ("NONE", "NONE", "the word 'none' must be lower case", "none"),
     ("nod:0", "nod", "unknown selector 'nod'", "node:0"),
     ("socket:0", "socket", "unknown selector 'socket'", "package:0"),
     ("0|numa=1", "numa=1", "'numa=1' is not a number", "0|node:1"),
@@ -130,18 +132,18 @@ FAULTS = [
     ("all.core:0", "all", "unknown selector 'all'", "core:0"),
     ("node:0.^core:0", "^core", "unknown selector '^core'", "node:0,^node:0.core:0"),
     ("node:0:core:1", "0:core:1", "a stride needs a range before it", "node:0.core:1"),
-    ("node:", "", "a number is missing here", "node:0"),
+    ("node:", "", "a number is missing", "node:0"),
     ("node", "node", "the selector 'node' has no number", "node:0"),
     ("node0", "node0", "'node0' is not a number", "node:0"),
     ("node:0.core", "core", "the selector 'core' has no number", "node:0.core:0"),
-    ("node:0.", "", "a selector is missing here", "node:0"),
+    ("node:0.", "", "a selector is missing", "node:0"),
     ("node:#0-#1", "#1", "'#1' is not a number", "node:#0-1"),
     ("node:1.core:3-0:2,9", "3-0:2", "the range '3-0' is reversed", "node:1.core:0-3:2,9"),
 ]
 
 
-@pytest.mark.parametrize(("text", "marked", "message", "suggestion"), FAULTS)
-def test_marks_what_is_wrong_and_suggests_what_is_right(text, marked, message, suggestion):
+@pytest.mark.parametrize(("text", "marked", "message", "suggestion"), ERRORS)
+def test_errors_are_marked_and_corrected(text, marked, message, suggestion):
     with pytest.raises(MaskError) as caught:
         parse_mask(text)
     error = caught.value
@@ -150,8 +152,8 @@ def test_marks_what_is_wrong_and_suggests_what_is_right(text, marked, message, s
     parse_mask(error.suggestion)
 
 
-def check_fault(text):
-    """Any text is a mask, or a fault that is marked in it, with a suggestion that is a mask."""
+def check_mask_or_error(text):
+    """Assert that a text is a mask, or that its error has a position and suggests a valid mask."""
     try:
         parse_mask(text)
     except MaskError as error:
@@ -162,13 +164,13 @@ def check_fault(text):
 
 @MORE
 @given(st.text(alphabet="0123456789-,|^:./#xafnodel ", max_size=30))
-def test_any_text_is_a_mask_or_a_marked_fault(text):
-    check_fault(text)
+def test_any_text_is_a_mask_or_a_marked_error(text):
+    check_mask_or_error(text)
 
 
 @given(st.text(max_size=30))
-def test_no_sign_of_any_script_makes_another_fault(text):
-    check_fault(text)
+def test_no_unicode_character_raises_another_error(text):
+    check_mask_or_error(text)
 
 
 @MORE
@@ -177,21 +179,23 @@ def test_no_sign_of_any_script_makes_another_fault(text):
 @example("9" * 5000)
 @example("0x" + "f" * 30000)
 @example("xff,00000003")
-def test_broken_masks_are_marked_and_mended(text):
-    check_fault(text)
+def test_broken_masks_are_marked_and_corrected(text):
+    check_mask_or_error(text)
 
 
 @given(masks(), st.sampled_from(["x", "3-1", "0-3:0", "nod:1", ""]), st.data())
-def test_mending_leaves_what_is_right_as_it_is_written(made, fault, data):
+def test_correction_keeps_valid_items_as_written(made, invalid, data):
     parts = [part.split(",") for part in made[0].split("|")]
     place = data.draw(st.integers(0, len(parts) - 1))
-    parts[place].append(fault)
+    parts[place].append(invalid)
     text = "|".join(",".join(part) for part in parts)
     with pytest.raises(MaskError) as caught:
         parse_mask(text)
-    good = {"x": "", "3-1": ",1-3", "0-3:0": ",0-3", "nod:1": ",node:1", "": ""}[fault]
-    parts[place][-1:] = [good[1:]] if good else []
-    assert parse_mask(caught.value.suggestion).meaning == parse_mask("|".join(map(",".join, parts))).meaning
+    corrected = {"x": "", "3-1": ",1-3", "0-3:0": ",0-3", "nod:1": ",node:1", "": ""}[invalid]
+    parts[place][-1:] = [corrected[1:]] if corrected else []
+    assert (
+        parse_mask(caught.value.suggestion).canonical == parse_mask("|".join(map(",".join, parts))).canonical
+    )
     assert all(item.strip() in caught.value.suggestion for part in parts for item in part)
 
 
@@ -224,20 +228,20 @@ def test_canonical_text(text, canonical):
     assert mask_text(parse_mask(text)) == canonical
 
 
-def selected(text, machine, **options):
+def try_resolve(text, machine, **options):
     try:
-        return select(parse_mask(text), AvailableCpus(machine=machine), **options)[0]
+        return resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)[0]
     except MaskError:
         return None
 
 
 @MORE
 @given(masks(), machines())
-def test_canonical_text_means_the_same_and_stays_as_it_is(made, machine):
+def test_canonical_text_means_the_same_and_is_its_own_canonical_text(made, machine):
     mask = parse_mask(made[0])
     text = mask_text(mask)
-    assert parse_mask(text).meaning == mask.meaning
+    assert parse_mask(text).canonical == mask.canonical
     assert mask_text(parse_mask(text)) == text
-    assert not any(sign.isspace() for sign in text)
+    assert not any(character.isspace() for character in text)
     for options in ({}, {"allow_partial": True}):
-        assert selected(text, machine, **options) == selected(made[0], machine, **options)
+        assert try_resolve(text, machine, **options) == try_resolve(made[0], machine, **options)

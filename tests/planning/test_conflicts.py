@@ -1,4 +1,4 @@
-"""Plans on a machine where other runs live: what is told, left to them, refused."""
+"""Plans beside other live runs: what is reported, avoided and refused."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import Level, touched
+from ompbind.machine.model import Level, find_overlapping
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
@@ -17,9 +17,9 @@ from tests.machines import Shape, make_machine
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes
 
 
-def live(held, run_id="other", pid=7, **changes):
-    cpus = CpuSet.from_list(held)
-    run = LiveRun(run_id=run_id, pid=pid, uid=0, started=1, ranks=((0, cpus),), held=cpus)
+def live(claimed, run_id="other", pid=7, **changes):
+    cpus = CpuSet.from_list(claimed)
+    run = LiveRun(run_id=run_id, pid=pid, uid=0, started=1, ranks=((0, cpus),), claimed=cpus)
     return run.replace(**changes)
 
 
@@ -30,15 +30,15 @@ def plan(sharing, *runs, machine=None, **options):
 
 
 def lists(made):
-    return [str(one.cpuset) for one in made.placements]
+    return [str(placement.cpuset) for placement in made.placements]
 
 
-def told(made):
+def notes(made):
     return {note.code: note.text for note in made.notes}
 
 
 @pytest.mark.parametrize(
-    ("held", "options", "expected"),
+    ("claimed", "options", "expected"),
     [
         ("0", {}, ["1-7"]),
         ("8", {}, ["1-7"]),
@@ -59,40 +59,40 @@ def told(made):
         ("", {}, ["0-7"]),
     ],
 )
-def test_avoid_divides_what_is_free(held, options, expected):
-    assert lists(plan("avoid", live(held), **options)) == expected
+def test_avoid_uses_only_free_cores(claimed, options, expected):
+    assert lists(plan("avoid", live(claimed), **options)) == expected
 
 
-def test_avoid_says_what_it_left_and_idle_cpus_are_not_those_of_others():
+def test_avoided_cpus_are_reported_and_are_not_idle():
     made = plan("avoid", live("0-3", "serve"))
-    assert told(made)["avoided"] == "left to others: CPUs 0-3,8-11 are in use by run serve (pid 7)"
+    assert notes(made)["avoided"] == "not used: CPUs 0-3,8-11 are in use by run serve (pid 7)"
     assert (str(made.idle), made.avoided) == ("12-15", CpuSet.from_list("0-3,8-11"))
-    assert "idle" not in told(made)
+    assert "idle" not in notes(made)
 
 
 @pytest.mark.parametrize(
-    ("held", "options", "message"),
+    ("claimed", "options", "message"),
     [
         ("0-7", {}, "no core is free: CPUs 0-15 are in use by run other"),
         ("0-5", {"ranks": 3}, "3 ranks would have to share 2 cores; CPUs 0-5,8-13 are in use by run other"),
-        ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs (free here: CPUs 6-7,14-15); CPUs 0-5"),
-        ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "need 4, there are 2; CPUs 0-5"),
+        ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs (free: CPUs 6-7,14-15); CPUs 0-5"),
+        ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "need 4, but 2 are usable; CPUs 0-5"),
         ("0-5", {"ranks": 3, "strategy": "nodes"}, "3 ranks would have to share 2 cores; CPUs 0-5"),
-        ("0-6", {"reserve": 1}, "no core left: of 1 core, 1 would be reserved; CPUs 0-6"),
+        ("0-6", {"reserve": 1}, "no core left: it gets 1 core and reserves 1; CPUs 0-6"),
     ],
 )
-def test_too_little_that_is_free_is_an_error_that_names_the_run(held, options, message):
+def test_too_few_free_cores_are_an_error_that_names_the_run(claimed, options, message):
     with pytest.raises(PlanError) as caught:
-        plan("avoid", live(held), **options)
+        plan("avoid", live(claimed), **options)
     assert message in caught.value.message
     assert "(pid 7)" in caught.value.message
     assert caught.value.hint
 
 
-def test_ranks_that_would_share_cores_anyway_do_so_on_what_is_free():
+def test_ranks_that_must_share_cores_anyway_share_free_cores():
     made = plan("avoid", live("0-1"), ranks=6, machine=make_machine(Shape(packages=2, cores=2, smt=4)))
     assert lists(made) == ["2", "6", "10", "3", "7", "11"]
-    assert "shared-cores" in told(made)
+    assert "shared-cores" in notes(made)
 
 
 @pytest.mark.parametrize(
@@ -104,62 +104,62 @@ def test_ranks_that_would_share_cores_anyway_do_so_on_what_is_free():
         ("core:0.core:0", "CPUs 0,8 are in use by run other (pid 7)", (0, 13)),
     ],
 )
-def test_a_mask_that_names_cpus_of_others_is_marked(mask, message, span):
+def test_a_mask_that_names_occupied_cpus_is_marked(mask, message, span):
     with pytest.raises(MaskError) as caught:
         plan("avoid", live("0-3"), mask=mask, ranks=None)
     assert (caught.value.message, caught.value.span) == (message, span)
-    assert "free here: 4-7,12-15" in caught.value.hint
+    assert "free CPUs: 4-7,12-15" in caught.value.hint
 
 
-def test_cpus_of_others_are_told_from_those_not_allowed():
+def test_occupied_cpus_and_cpus_not_allowed_have_different_errors():
     machine = make_machine(DUAL, allowed=CpuSet.from_list("0-3,8-11"))
-    with pytest.raises(MaskError, match="CPU 5 is not allowed here"):
+    with pytest.raises(MaskError, match="CPU 5 is not allowed:"):
         plan("avoid", live("0"), mask="1,5", machine=machine)
     assert lists(plan("avoid", live("5"), machine=machine)) == ["0-3"]
 
 
-def test_cpus_set_apart_are_no_way_out():
+def test_isolated_cpus_are_not_used_instead_of_occupied_ones():
     machine = make_machine(DUAL).replace(isolated=CpuSet.from_list("7,15"))
-    with pytest.raises(PlanError, match="no core is free here; CPUs 0-6,8-14 are in use"):
+    with pytest.raises(PlanError, match="no core is free; CPUs 0-6,8-14 are in use"):
         plan("avoid", live("0-6"), machine=machine)
     with pytest.raises(MaskError, match="in use by run"):
         plan("avoid", live("0-6"), mask="node:1", machine=machine)
     assert lists(plan("avoid", live("0-6"), mask="7", machine=machine)) == ["7"]
 
 
-def test_by_default_an_overlap_is_told():
+def test_by_default_an_overlap_is_a_warning():
     made = plan("warn", live("0-3", "first", 11), live("0,4", "second", 12), mask="3-4")
-    text = "CPUs 3-4 are in use by run first (pid 11) and run second (pid 12) as well"
-    assert told(made)["overlaps-run"].startswith(text)
+    text = "CPUs 3-4 are in use by run first (pid 11) and run second (pid 12): expect contention"
+    assert notes(made)["overlaps-run"].startswith(text)
     assert [note.warning for note in made.notes if note.code == "overlaps-run"] == [True]
 
 
-def test_hardware_threads_of_one_core_are_in_each_others_way():
-    assert told(plan("warn", live("0"), mask="8"))["overlaps-run"].startswith("CPU 8 is on cores in use by")
+def test_hardware_threads_of_an_occupied_core_count_as_in_use():
+    assert notes(plan("warn", live("0"), mask="8"))["overlaps-run"].startswith("CPU 8 is on cores in use by")
     with pytest.raises(PlanError, match="CPU 8 is on cores in use"):
         plan("exclusive", live("0"), mask="8")
 
 
-def test_what_others_reserve_and_what_this_run_reserves_count():
-    assert "overlaps-run" in told(plan("warn", live("3"), ranks=2, reserve=1))
-    assert "overlaps-run" in told(plan("warn", live("").replace(held=CpuSet((0,))), mask="0"))
+def test_reserved_cpus_of_this_run_and_of_others_overlap_too():
+    assert "overlaps-run" in notes(plan("warn", live("3"), ranks=2, reserve=1))
+    assert "overlaps-run" in notes(plan("warn", live("").replace(claimed=CpuSet((0,))), mask="0"))
 
 
 @pytest.mark.parametrize("sharing", list(Sharing))
-def test_nothing_is_told_where_nothing_overlaps(sharing):
+def test_runs_that_do_not_overlap_are_not_reported(sharing):
     made = plan(sharing, live("0-3"), mask="4-7")
-    assert not told(made).keys() & {"overlaps-run"}
+    assert not notes(made).keys() & {"overlaps-run"}
     assert plan(sharing).replace(request=made.request) == plan("warn").replace(request=made.request)
 
 
-def test_on_a_recorded_machine_no_run_is_known_and_that_is_told():
+def test_on_a_recorded_machine_avoid_has_no_effect_and_says_so():
     made = make_plan(make_machine(Shape(cores=4)), Request(sharing=Sharing.AVOID))
-    assert "--avoid changes nothing" in made.notes[-1].text
+    assert "--avoid has no effect" in made.notes[-1].text
 
 
 def test_share_is_silent_and_exclusive_refuses():
     made = plan("share", live("0-7"))
-    assert not told(made).keys() & {"overlaps-run", "avoided"}
+    assert not notes(made).keys() & {"overlaps-run", "avoided"}
     with pytest.raises(PlanError) as caught:
         plan("exclusive", live("2-3", "serve", 99))
     assert caught.value.message == "not exclusive: CPUs 2-3 are in use by run serve (pid 99)"
@@ -167,8 +167,8 @@ def test_share_is_silent_and_exclusive_refuses():
 
 def test_many_runs_are_counted_and_ranks_of_a_job_named_once():
     runs = [live(str(cpu), f"r{cpu // 2}", pid=cpu) for cpu in range(8)] + [live("0", "r9", pid=9)]
-    text = told(plan("warn", *runs))["overlaps-run"]
-    assert "by run r0 (pid 0), run r1 (pid 2), run r2 (pid 4) and 2 more as well" in text
+    text = notes(plan("warn", *runs))["overlaps-run"]
+    assert "by run r0 (pid 0), run r1 (pid 2), run r2 (pid 4) and 2 more: expect contention" in text
 
 
 cpu_sets = st.sets(st.integers(0, 15)).map(CpuSet)
@@ -178,25 +178,25 @@ cpu_sets = st.sets(st.integers(0, 15)).map(CpuSet)
     st.lists(cpu_sets, max_size=3), st.integers(1, 6), st.sampled_from(sorted(STRATEGIES)),
     st.sampled_from(["auto", "all", 1]), st.sampled_from(["adjacent", "split"]),
 )  # fmt: skip
-def test_avoid_never_touches_a_core_of_others_and_packs_ranks_no_closer(held, ranks, strategy, smt, order):
+def test_avoid_uses_no_occupied_core_and_packs_ranks_no_closer(claimed, ranks, strategy, smt, order):
     machine = make_machine(DUAL.replace(numbering=order))
-    runs = tuple(live(str(cpus), f"r{i}") for i, cpus in enumerate(held))
+    runs = tuple(live(str(cpus), f"r{i}") for i, cpus in enumerate(claimed))
     request = Request(ranks=ranks, strategy=strategy, smt=smt, sharing=Sharing.AVOID)
     cores = machine.at(Level.CORE)
-    busy = union(core.cpus for core in touched(cores, union(held)))
+    occupied = union(core.cpus for core in find_overlapping(cores, union(claimed)))
     try:
         made = make_plan(machine, request, runs)
     except PlanError as error:
-        assert "in use by run" in error.message or not _fits(machine, request)
+        assert "in use by run" in error.message or not _can_plan(machine, request)
         return
-    used = [one.cpuset for one in made.placements]
-    assert union(used).isdisjoint(busy)
-    assert made.idle.isdisjoint(busy)
+    used = [placement.cpuset for placement in made.placements]
+    assert union(used).isdisjoint(occupied)
+    assert made.idle.isdisjoint(occupied)
     if strategy != "all":
-        assert len(touched(cores, union(used))) >= ranks
+        assert len(find_overlapping(cores, union(used))) >= ranks
 
 
-def _fits(machine, request):
+def _can_plan(machine, request):
     try:
         return bool(make_plan(machine, request))
     except PlanError:

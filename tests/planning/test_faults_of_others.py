@@ -1,7 +1,7 @@
-"""Known faults of other launchers and binders, each as a test that this one does not have it.
+"""Known faults of other launchers and binding tools: each test shows that ompbind does not have the fault.
 
-Some faults stand elsewhere: JSON of lscpu with bare dashes in test_sources.py, exit codes, signals and
-arguments in live/test_run.py, masks of engines in live/test_exec.py.
+Some faults are tested elsewhere: JSON of lscpu with bare dashes in test_sources.py, exit codes, signals and
+arguments in live/test_run.py, masks of launchers in live/test_exec.py.
 """
 
 import re
@@ -19,7 +19,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import Job, make_command, make_local_identities, make_thread_variables
+from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities, make_thread_variables
 from ompbind.planning.request import Bind, Request, Sharing
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.long import examples
@@ -40,38 +40,37 @@ def plan(machine, **options):
 
 
 def sets(made):
-    return [one.cpuset for one in made.placements]
+    return [placement.cpuset for placement in made.placements]
 
 
 def is_disjoint(made):
-    return all(one.isdisjoint(other) for one, other in combinations(sets(made), 2))
+    return all(cpus.isdisjoint(other) for cpus, other in combinations(sets(made), 2))
 
 
-def environments(made, base=None, **job):
-    given_ = Job(argv=("app",), run_id="r", base=base or {}, **job)
-    return [make_command(made, identity, given_).env for identity in make_local_identities(made)]
+def environments(made, base=None, **spec):
+    run_spec = RunSpec(argv=("app",), run_id="r", base=base or {}, **spec)
+    return [make_command(made, identity, run_spec).env for identity in make_local_identities(made)]
 
 
 def renumbered(machine, numbers):
-    """The same machine with other numbers of its NUMA nodes."""
+    """Return the same machine with other numbers of its NUMA nodes."""
     return machine.replace(
-        nodes=tuple(one.replace(number=numbers[one.number]) for one in machine.nodes),
+        nodes=tuple(node.replace(number=numbers[node.number]) for node in machine.nodes),
         domains=tuple(
-            one.replace(os_id=numbers[one.os_id]) if one.level is Level.NODE else one
-            for one in machine.domains
+            domain.replace(os_id=numbers[domain.os_id]) if domain.level is Level.NODE else domain
+            for domain in machine.domains
         ),
     )
 
 
 def with_level(machine, level, blocks):
-    """The same machine with domains of one more level."""
-    parts = {one: [(domain.os_id, domain.cpus) for domain in machine.at(one)] for one in machine.levels} | {
-        level: [(None, CpuSet.from_list(text)) for text in blocks]
-    }
+    """Return the same machine with domains of one more level."""
+    parts = {known: [(domain.os_id, domain.cpus) for domain in machine.at(known)] for known in machine.levels}
+    parts[level] = [(None, CpuSet.from_list(text)) for text in blocks]
     return machine.replace(domains=make_domains(machine.online, parts))
 
 
-# --- Strategies by their names in vLLM --------------------------------------------------------------------
+# --- Strategies by their names in vLLM ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("numbering", NUMBERINGS)
@@ -79,20 +78,20 @@ def with_level(machine, level, blocks):
     ("strategy", "ranks", "level"), [("all", 2, None), ("cores", 8, Level.CORE), ("nodes", 2, Level.NODE)]
 )
 @pytest.mark.parametrize("smt", [1, "all"])
-def test_strategies_of_vllm_give_one_place_of_what_their_names_say(strategy, ranks, level, smt, numbering):
+def test_strategies_with_names_from_vllm_give_one_place_per_domain(strategy, ranks, level, smt, numbering):
     machine = make_machine(Shape(packages=2, cores=4, smt=2, numbering=numbering))
-    whole = [one.cpus for one in machine.at(level)] if level else [machine.online] * ranks
+    domains = [domain.cpus for domain in machine.at(level)] if level else [machine.online] * ranks
     first = CpuSet(core.cpus.first for core in machine.at(Level.CORE))
     made = plan(machine, ranks=ranks, strategy=strategy, smt=smt)
-    assert sets(made) == [cpus & first if smt == 1 else cpus for cpus in whole]
-    assert [one.places for one in made.placements] == [(cpus,) for cpus in sets(made)]
+    assert sets(made) == [cpus & first if smt == 1 else cpus for cpus in domains]
+    assert [placement.places for placement in made.placements] == [(cpus,) for cpus in sets(made)]
 
 
-# --- Ranks and the lists that name their CPUs -------------------------------------------------------------
+# --- Ranks and the lists that name their CPUs --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["8-15|0-7", "0|1-3", "1-3|0", "4-7|0-1|8-15", "15|0-2|14", "3|2|1|0"])
-def test_ranks_keep_the_order_of_their_lists_however_long_these_are(text):
+def test_ranks_keep_the_order_of_their_lists_of_any_length(text):
     """vLLM sorted places by length and highest CPU: rank 0 of "0-31|32-63" got 32-63."""
     made = plan(SNC, ranks=text.count("|") + 1, mask=text)
     assert lists(made) == text.split("|")
@@ -100,10 +99,10 @@ def test_ranks_keep_the_order_of_their_lists_however_long_these_are(text):
 
 @given(st.permutations(range(16)), st.lists(st.integers(1, 15), min_size=1, max_size=6, unique=True))
 def test_ranks_keep_the_order_of_any_lists(cpus, cuts):
-    marks = [0, *sorted(cuts), 16]
-    parts = [tuple(cpus[start:stop]) for start, stop in pairwise(marks)]
+    bounds = [0, *sorted(cuts), 16]
+    parts = [tuple(cpus[start:stop]) for start, stop in pairwise(bounds)]
     text = "|".join(",".join(map(str, part)) for part in parts)
-    assert [one.cpus for one in plan(SNC, ranks=len(parts), mask=text).placements] == parts
+    assert [placement.cpus for placement in plan(SNC, ranks=len(parts), mask=text).placements] == parts
 
 
 def test_a_list_over_two_nodes_is_one_rank_with_one_place():
@@ -133,7 +132,7 @@ def test_lists_that_do_not_fit_the_ranks_are_refused(text, ranks):
         ("0-7|2", "2", "both get CPU 2"),
     ],
 )
-def test_lists_that_others_take_silently_are_refused_at_their_place(text, marked, message):
+def test_lists_that_other_tools_accept_silently_are_refused_with_a_position(text, marked, message):
     with pytest.raises(MaskError, match=message) as caught:
         plan(SNC, ranks=text.count("|") + 1, mask=text)
     assert text[slice(*caught.value.span)] == marked
@@ -141,36 +140,36 @@ def test_lists_that_others_take_silently_are_refused_at_their_place(text, marked
 
 
 @pytest.mark.parametrize("machine", [DUAL, ADJACENT])
-def test_a_mask_is_not_pruned_unless_asked_and_then_it_is_told(machine):
+def test_a_mask_is_pruned_only_on_request_and_with_a_note(machine):
     """vLLM left half the CPUs out of a list that named siblings, without a word."""
-    (one,) = plan(machine, mask="0-15").placements
-    assert (len(one.cpus), one.threads) == (16, 16)
+    (placement,) = plan(machine, mask="0-15").placements
+    assert (len(placement.cpus), placement.threads) == (16, 16)
     made = plan(machine, mask="0-15", smt=1)
     assert (len(made.placements[0].cpus), made.placements[0].threads) == (8, 8)
-    told = "of CPUs 0-15, which the mask names, --smt 1 uses 1 of each core"
-    assert told in [note.text for note in made.notes if note.code == "smt"]
+    text = "the mask names CPUs 0-15; --smt 1 uses only 1 CPU of each core"
+    assert text in [note.text for note in made.notes if note.code == "smt"]
     assert "smt" not in {note.code for note in plan(machine, mask="0-15", smt=2).notes}
 
 
-def test_masks_mean_the_numbers_of_the_os_inside_any_other_mask():
-    """likwid-pin counts among the allowed; torch's run_cpu, MPICH and Open MPI take CPU 0 all the same."""
-    inside = DUAL.replace(allowed=CpuSet([1, 5, 6]))
-    assert lists(plan(inside, mask="5")) == ["5"]
+def test_masks_use_os_numbers_inside_any_affinity_mask():
+    """likwid-pin counts among the allowed CPUs; torch's run_cpu, MPICH and Open MPI use CPU 0 regardless."""
+    limited = DUAL.replace(allowed=CpuSet([1, 5, 6]))
+    assert lists(plan(limited, mask="5")) == ["5"]
     assert lists(plan(DUAL.replace(allowed=CpuSet([1])))) == ["1"]
     with pytest.raises(MaskError, match="CPU 0 is not allowed"):
-        plan(inside, mask="0-1")
+        plan(limited, mask="0-1")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("0-1", "0-1"), ("8-15", "8-15"), ("12,4", "4,12")],
 )
-def test_lists_may_have_ranges_and_name_siblings_alone(text, expected):
+def test_lists_may_have_ranges_and_name_only_siblings(text, expected):
     """run_cpu knew no ranges; ipexrun made an empty list of second siblings."""
     assert lists(plan(DUAL, mask=text)) == [expected]
 
 
-# --- Hardware threads -------------------------------------------------------------------------------------
+# --- Hardware threads --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("numbering", NUMBERINGS)
@@ -181,16 +180,16 @@ def test_smt_is_a_limit_for_every_number_numbering_and_strategy(strategy, limit,
     machine = make_machine(Shape(packages=2, nodes=2, cores=2, smt=8, numbering=numbering))
     for sibling in ("first", "last"):
         made = plan(machine, ranks=2, strategy=strategy, smt=limit, sibling=sibling)
-        for one in made.placements:
+        for placement in made.placements:
             for core in machine.at(Level.CORE):
-                mine = tuple(core.cpus & one.cpuset)
-                whole = tuple(core.cpus)
-                assert mine in ((), whole[:limit] if sibling == "first" else whole[-limit:])
-            assert one.threads == len(one.cpus)
+                used = tuple(core.cpus & placement.cpuset)
+                siblings = tuple(core.cpus)
+                assert used in ((), siblings[:limit] if sibling == "first" else siblings[-limit:])
+            assert placement.threads == len(placement.cpus)
 
 
 def test_smt_zero_is_refused():
-    """vLLM made a place of no CPU of it."""
+    """vLLM made a place without a CPU of it."""
     with pytest.raises(RequestError, match="--smt 0"):
         Request(smt=0)
 
@@ -198,13 +197,13 @@ def test_smt_zero_is_refused():
 @pytest.mark.parametrize(
     ("numbering", "expected"), [("adjacent", ["0", "2", "4", "6"]), ("split", ["0", "1", "2", "3"])]
 )
-def test_cores_are_not_taken_for_cpus(numbering, expected):
+def test_core_numbers_are_not_used_as_cpu_numbers(numbering, expected):
     """torch's run_cpu used numbers of cores as numbers of CPUs: both siblings of half the cores."""
     machine = make_machine(Shape(cores=4, smt=2, numbering=numbering))
     assert lists(plan(machine, ranks=4, strategy="cores")) == expected
 
 
-# --- What is reserved -------------------------------------------------------------------------------------
+# --- Reserved cores ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in ("l2", "books", "drawers")])
@@ -217,10 +216,10 @@ def test_reserved_cpus_are_in_no_place_and_no_count(strategy, bind):
         return
     made = plan(DUAL, ranks=2, strategy=strategy, reserve=1, bind=bind)
     assert made.reserved
-    for one, env in zip(made.placements, environments(made), strict=True):
-        assert made.reserved.isdisjoint(one.cpuset | union(one.places))
-        assert env["OMP_NUM_THREADS"] == str(len(one.cpus))
-        assert env["OMPBIND_RESERVED_CPUS"] == str(one.reserved)
+    for placement, env in zip(made.placements, environments(made), strict=True):
+        assert made.reserved.isdisjoint(placement.cpuset | union(placement.places))
+        assert env["OMP_NUM_THREADS"] == str(len(placement.cpus))
+        assert env["OMPBIND_RESERVED_CPUS"] == str(placement.reserved)
 
 
 @pytest.mark.parametrize(
@@ -233,11 +232,13 @@ def test_reserved_cpus_are_in_no_place_and_no_count(strategy, bind):
     ],
 )
 def test_reserve_works_with_lists_too(mask, reserve, expected, reserved):
-    """vLLM reserves nothing where lists are given; siblings of what is reserved are reserved as well."""
+    """vLLM reserves nothing if lists are given; here siblings of a reserved CPU are reserved too."""
     made = plan(DUAL, ranks=2, mask=mask, reserve=reserve)
     assert lists(made) == expected
-    assert [str(one.reserved) for one in made.placements] == reserved
-    assert [one.threads for one in made.placements] == [len(one.cpus) for one in made.placements]
+    assert [str(placement.reserved) for placement in made.placements] == reserved
+    assert [placement.threads for placement in made.placements] == [
+        len(placement.cpus) for placement in made.placements
+    ]
 
 
 def test_reserving_everything_is_refused():
@@ -246,10 +247,10 @@ def test_reserving_everything_is_refused():
         plan(DUAL, ranks=2, reserve=4)
 
 
-# --- NUMA nodes -------------------------------------------------------------------------------------------
+# --- NUMA nodes --------------------------------------------------------------------------------------------
 
 
-def test_nodes_are_those_of_the_allowed_cpus_whatever_memory_is_allowed(tmp_path):
+def test_nodes_are_found_by_allowed_cpus_not_by_allowed_memory(tmp_path):
     """vLLM took nodes from Mems_allowed: rank 0 of a pod on node 1 was sent to node 0, without CPUs."""
     files = {
         "proc/self/cgroup": "0::/pod\n",
@@ -262,11 +263,11 @@ def test_nodes_are_those_of_the_allowed_cpus_whatever_memory_is_allowed(tmp_path
     assert lists(plan(machine, ranks=None, strategy="nodes")) == ["4-7"]
     assert lists(plan(machine, ranks=2, strategy="nodes")) == ["4-5", "6-7"]
     assert lists(make_plan(machine, fill_request(Request(ranks=2), "vllm", {}, ()))) == ["4-5", "6-7"]
-    assert [one.memory_nodes for one in plan(machine, ranks=2).placements] == [(1,), (1,)]
+    assert [placement.memory_nodes for placement in plan(machine, ranks=2).placements] == [(1,), (1,)]
 
 
 def test_nodes_without_cpus_get_no_rank():
-    """Memory alone (CXL, HBM) was counted as a node to bind to."""
+    """Other tools counted nodes with only memory (CXL, HBM) as nodes to bind to."""
     far = SNC.nodes[0].replace(number=9, cpus=CpuSet(), nearest=(0,))
     made = plan(SNC.replace(nodes=(*SNC.nodes, far)), ranks=None, strategy="nodes")
     assert lists(made) == ["0-3", "4-7", "8-11", "12-15"]
@@ -277,41 +278,46 @@ def test_nodes_without_cpus_get_no_rank():
 )
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in ("l2", "books", "drawers")])
 def test_numbers_of_nodes_are_never_compared_with_numbers_of_cpus(numbers, strategy):
-    """vLLM looked for node numbers among CPU numbers; others take nodes to count from 0 without gaps."""
+    """vLLM looked for node numbers among CPU numbers; others assume numbers from 0 without gaps."""
     other = renumbered(SNC, dict(enumerate(numbers)))
     for ranks in (1, 2, 3, 4, 5):
-        before, after = (plan(one, ranks=ranks, strategy=strategy) for one in (SNC, other))
+        before, after = (plan(machine, ranks=ranks, strategy=strategy) for machine in (SNC, other))
         assert lists(before) == lists(after)
-        for one, same in zip(before.placements, after.placements, strict=True):
-            assert sorted(same.nodes) == sorted(numbers[node] for node in one.nodes)
+        for placement, same in zip(before.placements, after.placements, strict=True):
+            assert sorted(same.nodes) == sorted(numbers[node] for node in placement.nodes)
             assert same.memory_nodes == tuple(sorted(same.nodes))
     assert lists(plan(other, mask=f"node:#{numbers[2]}")) == ["8-11"]
     assert lists(plan(other, mask="node:2")) == ["8-11"]
-    with pytest.raises(MaskError, match="no node with number 7"):
+    with pytest.raises(MaskError, match="no node with OS number 7"):
         plan(other, mask="node:#7")
 
 
 def test_numbers_of_nodes_may_have_two_digits():
-    """torch's run_cpu read one digit: node 1 swallowed nodes 10 and 11."""
+    """torch's run_cpu read one digit: node 1 included nodes 10 and 11."""
     machine = make_machine(Shape(packages=4, nodes=3, cores=2))
     made = plan(machine, ranks=None, strategy="nodes")
     assert lists(made) == [f"{2 * node}-{2 * node + 1}" for node in range(12)]
-    assert [one.nodes for one in made.placements] == [(node,) for node in range(12)]
+    assert [placement.nodes for placement in made.placements] == [(node,) for node in range(12)]
 
 
 def test_memory_comes_from_the_nodes_of_the_ranks_own_cpus():
     """vLLM bound memory to the node of the first CPU: of the parent, or of a list over several nodes."""
-    assert [one.memory_nodes for one in plan(SNC, ranks=4).placements] == [(0,), (1,), (2,), (3,)]
-    assert [one.memory_nodes for one in plan(SNC, ranks=2, mask="12-15,2|4-11").placements] == [
+    assert [placement.memory_nodes for placement in plan(SNC, ranks=4).placements] == [(0,), (1,), (2,), (3,)]
+    assert [placement.memory_nodes for placement in plan(SNC, ranks=2, mask="12-15,2|4-11").placements] == [
         (0, 3),
         (1, 2),
     ]
     bare = SNC.nodes[1].replace(memory_bytes=0, nearest=(0,))
     machine = SNC.replace(nodes=(SNC.nodes[0], bare, *SNC.nodes[2:]))
-    assert [one.memory_nodes for one in plan(machine, ranks=4).placements] == [(0,), (0,), (2,), (3,)]
+    assert [placement.memory_nodes for placement in plan(machine, ranks=4).placements] == [
+        (0,),
+        (0,),
+        (2,),
+        (3,),
+    ]
 
 
-# --- More ranks than domains, and copies of one program ---------------------------------------------------
+# --- More ranks than domains, and copies of one program ----------------------------------------------------
 
 BOOKS = with_level(
     with_level(make_machine(Shape(cores=16)), Level.BOOK, ["0-3", "4-7", "8-11", "12-15"]),
@@ -322,8 +328,8 @@ BOOKS = with_level(
 
 @pytest.mark.parametrize("ranks", range(1, 17))
 @pytest.mark.parametrize("strategy", ["balanced", "nodes", "packages", "books", "drawers"])
-def test_ranks_beyond_the_domains_never_wrap_onto_cpus_of_others(strategy, ranks):
-    """On s390x vLLM dealt books out in rounds: rank 4 of 4 books got the CPUs of rank 0."""
+def test_more_ranks_than_domains_never_reuse_cpus(strategy, ranks):
+    """On s390x vLLM assigned books round-robin: rank 4 with 4 books got the CPUs of rank 0."""
     made = plan(BOOKS, ranks=ranks, strategy=strategy)
     assert len(made.placements) == ranks
     assert all(sets(made))
@@ -333,7 +339,7 @@ def test_ranks_beyond_the_domains_never_wrap_onto_cpus_of_others(strategy, ranks
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 16])
 @pytest.mark.parametrize("env", [{}, {"CPU_VISIBLE_MEMORY_NODES": "1,0"}])
 def test_copies_of_a_server_never_get_the_same_cpus(ranks, env):
-    """Data-parallel replicas of vLLM and SGLang all bound like the first of them."""
+    """Data-parallel replicas of vLLM and SGLang all used the CPUs of the first replica."""
     made = make_plan(DUAL, fill_request(Request(ranks=ranks), "vllm", env, ()))
     assert len(made.placements) == ranks
     assert is_disjoint(made)
@@ -354,13 +360,14 @@ def test_all_ranks_start_and_all_have_cpus(shape, options, expected):
 
 
 def test_ranks_are_spread_over_both_packages():
-    """mpibind packed eight tasks on one of two packages, and gave some three CPUs for two threads."""
+    """mpibind packed eight tasks on one of two packages, and gave some tasks three CPUs for two threads."""
     machine = make_machine(Shape(packages=2, cores=18, smt=2))
     for strategy in ("balanced", "spread", "nodes", "packages"):
         made = plan(machine, ranks=8, strategy=strategy)
-        homes = [[not cpus.isdisjoint(one.cpus) for one in machine.at(Level.PACKAGE)] for cpus in sets(made)]
-        assert sorted(homes) == [[False, True]] * 4 + [[True, False]] * 4
-        assert all(one.threads == len(one.cpus) for one in made.placements)
+        packages = machine.at(Level.PACKAGE)
+        used = [[not cpus.isdisjoint(package.cpus) for package in packages] for cpus in sets(made)]
+        assert sorted(used) == [[False, True]] * 4 + [[True, False]] * 4
+        assert all(placement.threads == len(placement.cpus) for placement in made.placements)
 
 
 @pytest.mark.parametrize(("allowed", "ranks"), [([0], 2), ([1], 2), ([0, 1], 4), ([0, 8], 3)])
@@ -374,7 +381,7 @@ def test_ranks_do_not_share_a_cpu_unless_asked(allowed, ranks):
     assert max(loads) - min(loads) <= 1
 
 
-# --- Threads ----------------------------------------------------------------------------------------------
+# --- Threads -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -390,34 +397,34 @@ def test_ranks_do_not_share_a_cpu_unless_asked(allowed, ranks):
     ],
 )
 def test_threads_are_the_floor_of_the_ranks_share_of_the_quota(quota, ranks, threads):
-    """torch has a thread for each CPU of the host; one too many has the whole group throttled."""
+    """torch starts a thread for each CPU of the host; one thread too many throttles the whole cgroup."""
     machine = make_machine(Shape(packages=2, cores=48), quota=quota)
-    assert [one.threads for one in plan(machine, ranks=ranks).placements] == threads
+    assert [placement.threads for placement in plan(machine, ranks=ranks).placements] == threads
 
 
 @given(cases(masks=False))
-def test_every_rank_is_told_its_threads_and_places_as_every_runtime_reads_them(case):
-    """{0-3} is an error to every runtime, and 0 threads or an empty number something else in each."""
+def test_every_rank_has_threads_and_places_in_a_form_that_every_runtime_reads(case):
+    """{0-3} is an error in every runtime; 0 threads or an empty number mean something else in each."""
     machine, request = case
     try:
         made = make_plan(machine, request)
     except PlanError:
         return
-    for one in made.placements:
-        variables = make_thread_variables(one, request)
-        assert machine.quota or request.threads is not None or one.threads == len(one.cpus)
-        assert variables["OMP_NUM_THREADS"] == str(one.threads)
-        assert one.threads >= 1
+    for placement in made.placements:
+        variables = make_thread_variables(placement, request)
+        assert machine.quota or request.threads is not None or placement.threads == len(placement.cpus)
+        assert variables["OMP_NUM_THREADS"] == str(placement.threads)
+        assert placement.threads >= 1
         places = variables["OMP_PLACES"]
         assert (places is None) == (variables["OMP_PROC_BIND"] == "false") == (request.bind is Bind.NONE)
         if places is not None:
             assert re.fullmatch(r"\{\d+(,\d+)*\}(,\{\d+(,\d+)*\})*", places)
-            assert {int(number) for number in re.findall(r"\d+", places)} == set(one.cpus)
+            assert {int(number) for number in re.findall(r"\d+", places)} == set(placement.cpus)
             widest, *others = (
                 [int(cpu) for cpu in text.split(",")] for text in re.findall(r"{(.*?)}", places)
             )
-            assert request.bind is Bind.EXACT or sorted(widest) == sorted(one.cpus)
-            assert len(others) < len(one.cpus)
+            assert request.bind is Bind.EXACT or sorted(widest) == sorted(placement.cpus)
+            assert len(others) < len(placement.cpus)
 
 
 @examples(0.3)
@@ -432,11 +439,11 @@ def test_long_places_are_runs_with_a_length_and_never_with_a_dash(cpus, bind):
 
 def test_very_long_places_are_written_as_runs():
     machine = make_machine(Shape(packages=2, cores=1024))
-    (one,) = plan(machine).placements
-    assert make_thread_variables(one, Request())["OMP_PLACES"] == "{0:2048}"
+    (placement,) = plan(machine).placements
+    assert make_thread_variables(placement, Request())["OMP_PLACES"] == "{0:2048}"
 
 
-# --- Environments -----------------------------------------------------------------------------------------
+# --- Environments ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", [None, "none", "4-7|0-3"])
@@ -451,7 +458,7 @@ def test_an_inherited_list_of_places_is_never_shared_by_ranks(mask):
 
 
 def test_no_environment_is_changed_and_none_is_shared():
-    """vLLM set variables of its own process, and the last rank's stayed there for whatever came next."""
+    """vLLM set variables of its own process, and the values for the last rank stayed."""
     base = {"OMP_PLACES": "{0}", "HOME": "/"}
     first, second = environments(plan(DUAL, ranks=2), base)
     assert base == {"OMP_PLACES": "{0}", "HOME": "/"}
@@ -460,26 +467,26 @@ def test_no_environment_is_changed_and_none_is_shared():
 
 
 def test_places_are_not_used_up():
-    """vLLM handed a place out once: after a restart there was none left."""
+    """vLLM gave each place to one rank only: after a restart no place was left."""
     assert [plan(DUAL, ranks=2, reserve=1) for _ in range(3)] == [plan(DUAL, ranks=2, reserve=1)] * 3
 
 
-# --- Machines ---------------------------------------------------------------------------------------------
+# --- Machines ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arch", ["riscv64", "sparc64", "loongarch64", "s390x", "no such thing", ""])
 def test_architectures_make_no_difference(arch):
-    """vLLM has a list of architectures, and refuses to bind on others."""
+    """vLLM binds only on a list of architectures."""
     for machine in (DUAL, ADJACENT, SNC):
         for strategy in ("balanced", "nodes", "cores", "spread"):
             options = {"ranks": 2, "strategy": strategy, "bind": Bind.THREAD}
             assert lists(plan(machine.replace(arch=arch), **options)) == lists(plan(machine, **options))
 
 
-def test_threads_of_a_core_are_used_as_its_siblings_tell_and_not_as_its_architecture():
+def test_threads_of_a_core_are_found_by_its_siblings_not_by_the_architecture():
     """vLLM took CPU numbers modulo 8 on POWER, and all CPUs as cores on Arm."""
     power = make_machine(Shape(cores=4, smt=8, numbering="split"), arch="ppc64le")
-    assert [len(one.cpus) for one in plan(power, ranks=4).placements] == [4, 4, 4, 4]
+    assert [len(placement.cpus) for placement in plan(power, ranks=4).placements] == [4, 4, 4, 4]
     arm = make_machine(Shape(cores=4, smt=4, numbering="adjacent"), arch="aarch64")
     assert lists(plan(arm, ranks=4)) == ["0", "4", "8", "12"]
 
@@ -497,17 +504,16 @@ def test_no_recorded_machine_has_any_of_these_faults(path):
         machine = read_machine(str(path))
     except OmpbindError:
         return
-    nodes = [one.cpus & machine.ordinary for one in machine.at(Level.NODE)]
+    nodes = [node.cpus & machine.default_cpus for node in machine.at(Level.NODE)]
     nodes = [cpus for cpus in nodes if cpus]
-    one_each = plan(machine, ranks=None, strategy="nodes", smt="all")
-    assert sorted(map(str, sets(one_each))) == sorted(map(str, nodes))
-    assert is_disjoint(one_each)
+    one_per_node = plan(machine, ranks=None, strategy="nodes", smt="all")
+    assert sorted(map(str, sets(one_per_node))) == sorted(map(str, nodes))
+    assert is_disjoint(one_per_node)
     compat = make_plan(machine, fill_request(Request(ranks=len(nodes)), "vllm", {}, ()))
-    assert [cpus <= whole for cpus, whole in zip(sets(compat), sets(one_each), strict=True)] == [True] * len(
-        nodes
-    )
-    numbers = [one.nodes for one in compat.placements]
-    assert all(len(one) == 1 for one in numbers)
-    turned = ",".join(str(number) for (number,) in reversed(numbers))
-    backwards = fill_request(Request(ranks=len(nodes)), "vllm", {"CPU_VISIBLE_MEMORY_NODES": turned}, ())
+    pairs = zip(sets(compat), sets(one_per_node), strict=True)
+    assert [cpus <= node for cpus, node in pairs] == [True] * len(nodes)
+    numbers = [placement.nodes for placement in compat.placements]
+    assert all(len(nodes_of_rank) == 1 for nodes_of_rank in numbers)
+    reverse = ",".join(str(number) for (number,) in reversed(numbers))
+    backwards = fill_request(Request(ranks=len(nodes)), "vllm", {"CPU_VISIBLE_MEMORY_NODES": reverse}, ())
     assert sets(make_plan(machine, backwards)) == sets(compat)[::-1]

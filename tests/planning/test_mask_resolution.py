@@ -1,11 +1,11 @@
-"""Masks on machines: which CPUs they name, and why some cannot be used."""
+"""Masks resolved on machines: which CPUs they name, and the errors for unusable CPUs."""
 
 import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.mask_resolution import select
+from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from tests.machines import Shape, make_machine
 
@@ -14,7 +14,9 @@ DUAL = make_machine(TWO_BY_FOUR)
 
 
 def parts(text, machine=DUAL, **options):
-    return [list(part) for part in select(parse_mask(text), AvailableCpus(machine=machine), **options)[0]]
+    return [
+        list(part) for part in resolve_mask(parse_mask(text), AvailableCpus(machine=machine), **options)[0]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ LIMITED = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(8)), offline=CpuSet([16
         ("0|16-17", "CPUs 16-17 are offline", "16-17"),
         ("7-8", "CPU 8 is not allowed", "7-8"),
         ("0,node:2", "no node with index 2", "node:2"),
-        ("node:#7", "no node with number 7", "node:#7"),
+        ("node:#7", "no node with OS number 7", "node:#7"),
         ("book:0", "has no book domains", "book:0"),
         ("1,^1", "no CPU is left", "1,^1"),
         ("0-3,^99", "CPU 99 does not exist", "^99"),
@@ -65,42 +67,42 @@ LIMITED = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(8)), offline=CpuSet([16
         ("package:0.core:9,99", "no core with index 9", "core:9"),
         ("0,^book:0", "has no book domains", "book:0"),
         ("all,^node:0-7", "no node with index 2-7", "node:0-7"),
-        ("package:0.node:#1", "no node with number 1 among", "node:#1"),
+        ("package:0.node:#1", "no node with OS number 1 among", "node:#1"),
     ],
 )
-def test_tells_apart_why_cpus_cannot_be_used(text, message, marked):
+def test_each_reason_why_cpus_cannot_be_used_has_an_error(text, message, marked):
     with pytest.raises(MaskError, match=message) as caught:
         parts(text, LIMITED)
     start, stop = caught.value.span
     assert text[start:stop] == marked
 
 
-def test_partial_masks_drop_what_cannot_be_used_and_say_so():
-    chosen, dropped = select(parse_mask("6-9,16"), AvailableCpus(machine=LIMITED), allow_partial=True)
+def test_partial_masks_drop_and_report_unusable_cpus():
+    chosen, dropped = resolve_mask(parse_mask("6-9,16"), AvailableCpus(machine=LIMITED), allow_partial=True)
     assert chosen == ((6, 7),)
     assert dropped[0].startswith("CPUs 8-9 are not allowed")
     assert dropped[1].startswith("CPU 16 is offline")
-    _, dropped = select(parse_mask("0-20"), AvailableCpus(machine=LIMITED), allow_partial=True)
+    _, dropped = resolve_mask(parse_mask("0-20"), AvailableCpus(machine=LIMITED), allow_partial=True)
     assert [text.split(" on ")[0].split(":")[0] for text in dropped] == [
         "CPUs 18-20 do not exist",
         "CPUs 16-17 are offline",
-        "CPUs 8-15 are not allowed here",
+        "CPUs 8-15 are not allowed",
     ]
     with pytest.raises(MaskError, match="no CPU is left"):
         parts("99", LIMITED, allow_partial=True)
 
 
-def test_partial_masks_drop_domains_that_are_not_there():
-    chosen, dropped = select(
+def test_partial_masks_drop_domains_that_do_not_exist():
+    chosen, dropped = resolve_mask(
         parse_mask("node:1-3,package:0-1.core:3-4"), AvailableCpus(machine=DUAL), allow_partial=True
     )
     assert chosen == ((4, 12, 5, 13, 6, 14, 7, 15, 3, 11),)
     assert dropped == (
-        "there is no node with index 2-3 among the allowed CPUs there",
-        "there is no core with index 4 among the allowed CPUs there",
+        "there is no node with index 2-3 among the allowed CPUs",
+        "there is no core with index 4 among the allowed CPUs of the selector before it",
     )
 
 
-def test_what_is_there_but_not_allowed_can_be_taken_away():
+def test_existing_cpus_that_are_not_allowed_can_be_excluded():
     second = make_machine(TWO_BY_FOUR, allowed=CpuSet(range(4, 8)), offline=CpuSet([16]))
     assert parts("all,^node:#0,^0-4,^16", second) == [[5, 6, 7]]

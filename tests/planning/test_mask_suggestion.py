@@ -1,4 +1,4 @@
-"""What a mask that does not work here is told with: the place, and a mask that works in the same request."""
+"""Errors about masks: the marked text, and a suggested mask that works in the same request."""
 
 import re
 import shlex
@@ -36,11 +36,11 @@ HYBRID = DUAL.replace(
         )
     )
 )
-APART = "not allowed here: outside the affinity mask or cgroup that ompbind was started in"
+NOT_ALLOWED = "not allowed: outside the affinity mask or cgroup that ompbind was started in"
 
 
 def make_plan(machine, request):
-    """Plan as verbs do: the error about a mask shows one that works."""
+    """Plan as the verbs do: an error about a mask suggests a mask that works."""
     return plan_or_suggest(machine, request, ())
 
 
@@ -53,30 +53,32 @@ def make_plan(machine, request):
         (DUAL, {"mask": "0-3,^99"}, "^99", "CPU 99 does not exist on this machine", "0-3"),
         (DUAL, {"mask": "0-3|99", "ranks": None}, "99", "CPU 99 does not exist on this machine", "0-3|4"),
         (LIMITED, {"mask": "0-2,16"}, "16", "CPU 16 is offline", "0-2"),
-        (LIMITED, {"mask": "7-8"}, "7-8", f"CPU 8 is {APART}", "7"),
-        (LIMITED, {"mask": "8|9", "ranks": 2}, "8", f"CPU 8 is {APART}", "0|1"),
-        (LIMITED, {"mask": "99", "allow_partial": True}, "99", "no CPU is left here", "0"),
-        (DUAL, {"mask": "0-3|1,^1", "ranks": 2}, "1,^1", "no CPU is left here", "0-3|4"),
-        (DUAL, {"mask": "1,^1"}, "1,^1", "no CPU is left here", "1"),
-        (DUAL, {"mask": "^all"}, "^all", "no CPU is left here", "all"),
-        (DUAL, {"mask": "0,node:2"}, "node:2", "there is no node with index 2 among the allowed CPUs there",
+        (LIMITED, {"mask": "7-8"}, "7-8", f"CPU 8 is {NOT_ALLOWED}", "7"),
+        (LIMITED, {"mask": "8|9", "ranks": 2}, "8", f"CPU 8 is {NOT_ALLOWED}", "0|1"),
+        (LIMITED, {"mask": "99", "allow_partial": True}, "99", "no CPU is left in this part of the mask",
+         "0"),
+        (DUAL, {"mask": "0-3|1,^1", "ranks": 2}, "1,^1", "no CPU is left in this part of the mask", "0-3|4"),
+        (DUAL, {"mask": "1,^1"}, "1,^1", "no CPU is left in this part of the mask", "1"),
+        (DUAL, {"mask": "^all"}, "^all", "no CPU is left in this part of the mask", "all"),
+        (DUAL, {"mask": "0,node:2"}, "node:2", "there is no node with index 2 among the allowed CPUs",
          "0,node:0-1"),
         (DUAL, {"mask": "node:1|node:2", "ranks": 2}, "node:2",
-         "there is no node with index 2 among the allowed CPUs there", "node:1|node:0"),
+         "there is no node with index 2 among the allowed CPUs", "node:1|node:0"),
         (DUAL, {"mask": "0,node:1.core:2-9"}, "core:2-9",
-         "there is no core with index 4-9 among the allowed CPUs there", "0,node:1.core:2-3"),
+         "there is no core with index 4-9 among the allowed CPUs of the selector before it",
+         "0,node:1.core:2-3"),
         (DUAL, {"mask": "node:#0-7"}, "node:#0-7",
-         "there is no node with number 2-7 among the allowed CPUs there", "node:#0-1"),
+         "there is no node with OS number 2-7 among the allowed CPUs", "node:#0-1"),
         (DUAL, {"mask": "all,^node:2"}, "node:2",
-         "there is no node with index 2 among the allowed CPUs there", "all"),
-        (DUAL, {"mask": "core:#0"}, "core:#0", "core domains have no OS numbers here", "core:0"),
+         "there is no node with index 2 among the allowed CPUs", "all"),
+        (DUAL, {"mask": "core:#0"}, "core:#0", "core domains have no OS numbers on this machine", "core:0"),
         (DUAL, {"mask": "book:0"}, "book:0", "this machine has no book domains", "all"),
         (DUAL, {"mask": "package:1.die:0.core:0"}, "die:0", "this machine has no die domains",
          "package:1.core:0"),
-        (SECOND, {"mask": "node:#0-1"}, "node:#0-1", "no CPU of NUMA node 0 is allowed here", "node:#1"),
+        (SECOND, {"mask": "node:#0-1"}, "node:#0-1", "no CPU of NUMA node 0 is allowed", "node:#1"),
         (SECOND, {"mask": "node:#2"}, "node:#2", "NUMA node 2 has no CPU", "node:#1"),
         (HYBRID, {"mask": "0|1-3", "ranks": 2, "core_kind": "efficiency"}, "0",
-         "no efficiency core is left here", "6|7,15,14"),
+         "this part of the mask names no efficiency core", "6|7,15,14"),
         (DUAL, {"mask": "0-3|4-7"}, "4-7", "the mask has 2 parts for 1 rank", "0-3,4-7"),
         (DUAL, {"mask": "0-3|4-5|6", "ranks": 2}, "6", "the mask has 3 parts for 2 ranks", "0-3,4-5,6"),
         (DUAL, {"mask": "0-1|2-3", "ranks": 3}, "0-1|2-3", "the mask has 2 parts for 3 ranks", "0-1|2-3|4-5"),
@@ -89,12 +91,12 @@ def make_plan(machine, request):
         (DUAL, {"mask": "0|^9", "ranks": 2}, "^9", "ranks 0 and 1 would both get CPU 0", "0|^9,^0"),
         (DUAL, {"mask": "0-1|1,0", "ranks": 2}, "1,0", "ranks 0 and 1 would both get CPUs 0-1", "0-1|2-3"),
         (DUAL, {"mask": "0|8", "ranks": 2, "smt": 1}, "8",
-         "CPUs 0,8 are of one core, of which --smt 1 allows 1", "0|1"),
+         "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core", "0|1"),
         (DUAL, {"mask": "0-3|11,4", "ranks": 2, "reserve": 1}, "0-3",
-         "CPU 11 would be reserved for rank 0 and used by another", "0-3|4-5"),
+         "CPU 11 would be reserved for rank 0 but used by another rank", "0-3|4-5"),
     ],
 )  # fmt: skip
-def test_marks_what_does_not_work_and_suggests_what_does(machine, options, marked, message, suggestion):
+def test_errors_mark_the_text_and_suggest_a_mask_that_works(machine, options, marked, message, suggestion):
     request = Request(**options | {"mask": parse_mask(options["mask"])})
     with pytest.raises(MaskError) as caught:
         make_plan(machine, request)
@@ -123,7 +125,7 @@ requests = st.builds(
 ) | st.builds(dict, reserve_total=st.sampled_from([1, 2]))  # fmt: skip
 
 
-def plans(machine, request, text):
+def can_plan(machine, request, text):
     try:
         make_plan(machine, request.replace(mask=parse_mask(text)))
     except OmpbindError:
@@ -144,28 +146,28 @@ def test_suggestions_work_in_the_same_request(text, machine, options):
         if "request" not in locals():
             parse_mask(error.suggestion)
         elif error.suggestion:
-            assert plans(machine, request, error.suggestion)
+            assert can_plan(machine, request, error.suggestion)
         else:
-            assert not any(plans(machine, request, one) for one in ("auto", "all", str(machine.allowed)))
+            assert not any(can_plan(machine, request, mask) for mask in ("auto", "all", str(machine.allowed)))
     except OmpbindError:
         assume(False)
 
 
 @examples(1.5)
 @given(st.lists(masks(max_parts=1), min_size=2, max_size=4), machines(), st.data())
-def test_parts_that_overlap_are_suggested_apart(made, machine, data):
-    text = "|".join(one for one, _ in made)
+def test_suggestions_for_overlapping_parts_do_not_overlap(made, machine, data):
+    text = "|".join(part for part, _ in made)
     ranks = data.draw(st.sampled_from([len(made), None]))
     request = Request(mask=parse_mask(text), ranks=ranks, smt=data.draw(st.sampled_from(["auto", 1])))
     try:
         make_plan(machine, request)
     except MaskError as error:
-        assert error.suggestion or not plans(machine, request, "auto")
-        assert not error.suggestion or plans(machine, request, error.suggestion)
+        assert error.suggestion or not can_plan(machine, request, "auto")
+        assert not error.suggestion or can_plan(machine, request, error.suggestion)
 
 
 def hint_of(rendered):
-    """The mask that a hint says to try, as a shell would read it."""
+    """Return the mask that a hint suggests, as a shell would read it."""
     found = re.search(r"try\s(?:  )?(--mask '[^']*')", rendered)
     return shlex.split(found[1])[1] if found else None
 
@@ -174,8 +176,8 @@ def hint_of(rendered):
     st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=30), min_size=1, max_size=9)
     | st.lists(st.just([7]), min_size=40, max_size=90)
 )
-def test_what_is_printed_can_be_copied(lists):
-    text = "|".join(",".join(map(str, one)) for one in lists)
+def test_printed_suggestions_can_be_copied(lists):
+    text = "|".join(",".join(map(str, cpus)) for cpus in lists)
     error = MaskError("no", text=text, span=(0, 1))
     error.suggestion = text
     rendered = render_error(error)
@@ -183,11 +185,11 @@ def test_what_is_printed_can_be_copied(lists):
     assert len(rendered.splitlines()) <= 9
     copied = hint_of(rendered)
     assert (copied is None) == (len(text) > COPYABLE)
-    assert copied is None or parse_mask(copied).meaning == parse_mask(text).meaning
+    assert copied is None or parse_mask(copied).canonical == parse_mask(text).canonical
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (lambda items: items.insert(500, "x"), "try without 'x'"),
         (lambda items: items.insert(500, ""), "try without ''"),
@@ -197,45 +199,45 @@ def test_what_is_printed_can_be_copied(lists):
         (lambda items: items.insert(500, "x" * 3000), f"try without '{'x' * 57}...'"),
     ],
 )
-def test_of_long_masks_the_place_and_the_change_are_shown(change, told):
+def test_errors_in_long_masks_show_the_position_and_the_change(change, expected):
     items = [str(7 * i % 101) for i in range(1000)]
     change(items)
     with pytest.raises(MaskError) as caught:
         parse_mask(",".join(items))
     rendered = render_error(caught.value)
     lines = rendered.splitlines()
-    assert told in rendered.replace("\n  ", " ")
+    assert expected in rendered.replace("\n  ", " ")
     assert len(lines) <= 7
     assert all(len(line) <= WIDTH for line in lines)
     shown, marks = lines[1], lines[2]
     begin = marks.index("^")
-    fault = caught.value.text[slice(*caught.value.span)]
-    assert shown[begin : begin + len(marks.strip())] == fault[: len(marks.strip())]
+    marked = caught.value.text[slice(*caught.value.span)]
+    assert shown[begin : begin + len(marks.strip())] == marked[: len(marks.strip())]
 
 
-def test_signs_that_terminals_obey_are_not_printed():
+def test_terminal_control_characters_are_not_printed():
     with pytest.raises(MaskError) as caught:
         parse_mask("0,\x1b[31m,\r1")
     assert "\x1b" not in render_error(caught.value)
     assert "\r" not in render_error(caught.value)
 
 
-def test_masks_that_work_are_planned_as_ever():
+def test_masks_that_work_get_the_same_plan_as_without_suggestions():
     request = Request(ranks=2, mask=parse_mask("0-3|4-7"))
     assert make_plan(DUAL, request) == planner.make_plan(DUAL, request)
 
 
-def test_a_large_mask_is_mended_in_time():
-    """As many parts as cores, on a machine with 2,048 CPUs, every second one named twice."""
+def test_a_large_mask_is_corrected_in_time():
+    """As many parts as cores, on a machine with 2,048 CPUs, every second CPU named twice."""
     machine = make_machine(Shape(packages=2, nodes=4, cores=128, smt=2))
     text = "|".join(f"{rank},{rank + 1}" for rank in range(0, 1024, 2)) + "|5000"
     request = Request(ranks=None, mask=Mask(text=text, parts=parse_mask(text).parts))
     with pytest.raises(MaskError) as caught:
         make_plan(machine, request)
-    assert plans(machine, request, caught.value.suggestion)
+    assert can_plan(machine, request, caught.value.suggestion)
 
 
-def test_the_command_suggests_what_it_takes():
+def test_the_command_suggests_masks_that_it_accepts():
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Plans on plain machines: tables of what each strategy gives, and properties that always hold."""
+"""Plans on simple machines: tables of the CPUs that each strategy allocates, and properties of all plans."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def plan(shape, machine=None, **options):
 
 
 def lists(made):
-    return [str(one.cpuset) for one in made.placements]
+    return [str(placement.cpuset) for placement in made.placements]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,15 @@ def test_ranks_get(shape, options, expected):
         ({"ranks": 2, "strategy": "compact", "threads": 2, "reserve": 1}, ["0-1", "4-5"], "2,6,10,14"),
     ],
 )
-def test_reserve_takes_whole_cores_out(options, expected, reserved):
+def test_reserved_cores_are_whole_cores(options, expected, reserved):
     made = plan(DUAL, **options)
     assert (lists(made), str(made.reserved)) == (expected, reserved)
-    assert all(one.threads == len(one.cpus) or options.get("threads") for one in made.placements)
+    assert all(
+        placement.threads == len(placement.cpus) or options.get("threads") for placement in made.placements
+    )
 
 
-CROWDED = [
+MORE_RANKS_THAN_CORES = [
     (shape, ranks, strategy)
     for shape, all_ranks in (
         (DUAL, (9, 11, 12, 15, 16)),
@@ -110,20 +112,20 @@ CROWDED = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "ranks", "strategy"), CROWDED)
+@pytest.mark.parametrize(("shape", "ranks", "strategy"), MORE_RANKS_THAN_CORES)
 def test_more_ranks_than_cores_share_cores_by_siblings_and_evenly(shape, ranks, strategy):
     machine = make_machine(shape)
     made = plan(None, machine=machine, ranks=ranks, strategy=strategy)
-    sets = [one.cpuset for one in made.placements]
+    sets = [placement.cpuset for placement in made.placements]
     assert len(sets) == ranks
     assert sum(map(len, sets)) == len(union(sets))
-    hosted = [sum(cpus <= core.cpus for cpus in sets) for core in machine.at(Level.CORE)]
-    assert sum(hosted) == ranks, "no rank has CPUs of two cores"
-    assert max(hosted) - min(hosted) <= 1
+    ranks_per_core = [sum(cpus <= core.cpus for cpus in sets) for core in machine.at(Level.CORE)]
+    assert sum(ranks_per_core) == ranks, "no rank has CPUs of two cores"
+    assert max(ranks_per_core) - min(ranks_per_core) <= 1
     assert "shared-cores" in {note.code for note in made.notes}
 
 
-def test_mixed_cores_are_shared_only_where_they_must():
+def test_ranks_share_smt_cores_only_if_necessary():
     parts = {Level.CORE: [(None, CpuSet(cpus)) for cpus in ([0, 1], [2, 3], [4], [5])]}
     online = CpuSet(range(6))
     machine = make_machine(Shape(cores=6)).replace(domains=make_domains(online, parts), nodes=())
@@ -136,12 +138,12 @@ def test_mixed_cores_are_shared_only_where_they_must():
     [
         ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
         ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9, there are 8"),
+        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9, but 8 are usable"),
         ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
         ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
         ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
-        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18, there are 8"),
-        ({"reserve_total": 8}, "8 cores would be reserved of 8 cores"),
+        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18, but 8 are usable"),
+        ({"reserve_total": 8}, "8 cores cannot be reserved: ranks need 1 of the 8 cores"),
         ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
         ({"ranks": 2, "strategy": "books"}, "has no book domains"),
         ({"ranks": 2, "strategy": "drawers"}, "has no drawer domains"),
@@ -149,7 +151,7 @@ def test_mixed_cores_are_shared_only_where_they_must():
         ({"ranks": None, "strategy": "books"}, "has no book domains"),
     ],
 )
-def test_refuses_what_cannot_be_with_a_hint(options, message):
+def test_impossible_requests_are_errors_with_a_hint(options, message):
     with pytest.raises(PlanError, match=message) as caught:
         plan(DUAL, **options)
     assert caught.value.hint
@@ -168,11 +170,15 @@ def test_overlapping_parts_are_marked():
         ({"ranks": 2, "mask": "0-3|11,4", "reserve": 1}, "CPU 11 would be reserved for rank 0", "0-3"),
         (
             {"ranks": 2, "mask": "0,2|1,10", "reserve": 1},
-            "reserved for rank 1 and reserved for another",
+            "reserved for rank 1 but reserved for another",
             "1,10",
         ),
         ({"ranks": 2, "mask": "0,2|1,2", "reserve": 1}, "ranks 0 and 1 would both get CPU 2", "1,2"),
-        ({"ranks": 2, "mask": "0|8", "smt": 1}, "CPUs 0,8 are of one core, of which --smt 1 allows 1", "8"),
+        (
+            {"ranks": 2, "mask": "0|8", "smt": 1},
+            "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core",
+            "8",
+        ),
         ({"ranks": 2, "mask": "0-3|2-5", "strategy": "all"}, "ranks 0 and 1 would both get CPUs 2-3", "2-5"),
     ],
 )
@@ -182,7 +188,7 @@ def test_parts_that_contradict_options_are_marked(options, message, marked):
     assert caught.value.text[slice(*caught.value.span)] == marked
 
 
-def test_reserving_takes_cores_that_no_node_covers_too():
+def test_cores_without_a_node_can_be_reserved_too():
     machine = make_machine(Shape(cores=8))
     parts = {
         Level.CORE: [(None, core.cpus) for core in machine.at(Level.CORE)],
@@ -209,30 +215,30 @@ def test_number_of_parts_must_fit():
         {"ranks": 1 << 20},
     ],
 )
-def test_requests_that_contradict_themselves(options):
+def test_contradictory_requests_are_errors(options):
     with pytest.raises(RequestError):
         Request(**options)
 
 
-def test_share_lets_neighbours_among_more_ranks_than_cpus_share_one():
+def test_with_share_more_ranks_than_cpus_share_cpus_with_adjacent_ranks():
     made = plan(Shape(cores=2), ranks=5, sharing=Sharing.SHARE)
     assert lists(made) == ["0", "0", "0", "1", "1"]
 
 
 def test_order_of_a_mask_is_the_order_of_threads():
-    (one,) = plan(DUAL, ranks=1, mask="3,1,2", bind=Bind.THREAD).placements
-    assert one.cpus == (3, 1, 2)
-    assert [str(place) for place in one.places] == ["1-3", "1", "2"]
+    (placement,) = plan(DUAL, ranks=1, mask="3,1,2", bind=Bind.THREAD).placements
+    assert placement.cpus == (3, 1, 2)
+    assert [str(place) for place in placement.places] == ["1-3", "1", "2"]
 
 
-def test_order_is_that_of_each_part_even_where_parts_overlap():
+def test_each_part_keeps_its_order_even_if_parts_overlap():
     made = plan(DUAL, ranks=2, mask="0,1|1,0", sharing=Sharing.SHARE)
-    assert [one.cpus for one in made.placements] == [(0, 1), (1, 0)]
+    assert [placement.cpus for placement in made.placements] == [(0, 1), (1, 0)]
 
 
 def test_order_of_a_divided_mask_is_kept_in_every_rank():
     made = plan(DUAL, ranks=2, mask="9,1,8,0")
-    assert [one.cpus for one in made.placements] == [(8, 0), (9, 1)]
+    assert [placement.cpus for placement in made.placements] == [(8, 0), (9, 1)]
 
 
 @pytest.mark.parametrize(
@@ -246,27 +252,27 @@ def test_order_of_a_divided_mask_is_kept_in_every_rank():
     ],
 )
 def test_places_of_each_mode(bind, places):
-    one = plan(DUAL, ranks=4, smt="all", bind=bind).placements[0]
-    assert [str(place) for place in one.places] == places
+    placement = plan(DUAL, ranks=4, smt="all", bind=bind).placements[0]
+    assert [str(place) for place in placement.places] == places
 
 
 @pytest.mark.parametrize(("quota", "threads"), [(None, 4), (8.0, 4), (5.9, 2), (2.0, 1), (0.5, 1)])
 def test_threads_stay_within_the_quota(quota, threads):
     made = plan(None, machine=make_machine(DUAL, quota=quota), ranks=2)
-    assert [one.threads for one in made.placements] == [threads] * 2
+    assert [placement.threads for placement in made.placements] == [threads] * 2
     assert ("quota" in [note.code for note in made.notes]) == (threads < 4)
 
 
-def test_allowed_cpus_are_all_there_is():
+def test_only_allowed_cpus_are_used():
     machine = make_machine(DUAL, allowed=CpuSet([1, 5, 6]))
     assert lists(plan(None, machine=machine, ranks=2)) == ["1", "5-6"]
 
 
-def test_nodes_of_a_rank_are_those_of_its_cpus():
-    assert [one.nodes for one in plan(SNC, ranks=2).placements] == [(0, 1), (2, 3)]
+def test_a_rank_has_the_nodes_of_its_cpus():
+    assert [placement.nodes for placement in plan(SNC, ranks=2).placements] == [(0, 1), (2, 3)]
 
 
-def test_notes_say_what_is_idle_and_what_crosses():
+def test_notes_report_idle_cores_and_ranks_across_nodes():
     codes = {note.code for note in plan(SNC, ranks=3, strategy="nodes").notes}
     assert "idle" in codes
     assert "crosses-nodes" in {note.code for note in plan(SNC, ranks=2).notes}
@@ -275,12 +281,12 @@ def test_notes_say_what_is_idle_and_what_crosses():
 
 def test_machines_that_cannot_bind_get_thread_counts_only():
     made = plan(None, machine=make_machine(DUAL, bindable=False), ranks=2)
-    assert [one.places for one in made.placements] == [(), ()]
-    assert [one.threads for one in made.placements] == [4, 4]
+    assert [placement.places for placement in made.placements] == [(), ()]
+    assert [placement.threads for placement in made.placements] == [4, 4]
     assert "not-bindable" in {note.code for note in made.notes}
 
 
-def test_place_lists_too_long_for_a_runtime_fall_back_and_say_so():
+def test_place_lists_too_long_for_a_runtime_fall_back_with_a_note():
     shape = Shape(packages=2, nodes=4, l3s=4, cores=64, numbering="adjacent")
     assert len(plan(shape, ranks=1).placements[0].places) == 1
     made = plan(shape, ranks=1, bind=Bind.EXACT)
@@ -295,13 +301,14 @@ def test_balanced_uses_every_core_in_shares_that_differ_by_one(shape, ranks):
     if ranks > len(cores):
         return
     made = make_plan(machine, Request(ranks=ranks))
-    owners = [
-        {i for i, one in enumerate(made.placements) if not core.cpus.isdisjoint(one.cpuset)} for core in cores
+    ranks_on = [
+        {placement.rank for placement in made.placements if not core.cpus.isdisjoint(placement.cpuset)}
+        for core in cores
     ]
-    assert all(len(owner) == 1 for owner in owners)
-    sizes = [sum(owner == {rank} for owner in owners) for rank in range(ranks)]
+    assert all(len(on_core) == 1 for on_core in ranks_on)
+    sizes = [sum(on_core == {rank} for on_core in ranks_on) for rank in range(ranks)]
     assert max(sizes) - min(sizes) <= 1
-    order = list(dict.fromkeys(min(owner) for owner in owners))
+    order = list(dict.fromkeys(min(on_core) for on_core in ranks_on))
     assert order == list(range(ranks)), "ranks are numbered along the machine"
 
 
@@ -311,7 +318,7 @@ def test_balanced_crosses_no_boundary_that_equal_shares_fit(shape):
     for level in (Level.PACKAGE, Level.NODE, Level.L3):
         domains = machine.at(level)
         per_domain = len(machine.at(Level.CORE)) // len(domains)
-        for each in (each for each in range(1, per_domain + 1) if per_domain % each == 0):
-            made = make_plan(machine, Request(ranks=len(domains) * each))
-            for one in made.placements:
-                assert sum(not domain.cpus.isdisjoint(one.cpuset) for domain in domains) == 1
+        for ranks in (ranks for ranks in range(1, per_domain + 1) if per_domain % ranks == 0):
+            made = make_plan(machine, Request(ranks=len(domains) * ranks))
+            for placement in made.placements:
+                assert sum(not domain.cpus.isdisjoint(placement.cpuset) for domain in domains) == 1

@@ -1,16 +1,16 @@
-"""What every plan promises, whatever the machine and the request: properties over all options together."""
+"""Properties of every plan, for random machines and requests with all options together."""
 
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import CoreKind, Level, index_by_cpu, touched
+from ompbind.machine.model import CoreKind, Level, find_overlapping, index_by_cpu
 from ompbind.masks.grammar import SELECTABLE
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
-from ompbind.planning.allocation import SMT_SUGGESTED
+from ompbind.planning.allocation import SMT8_AUTO_LIMIT
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
@@ -33,19 +33,19 @@ shapes = st.builds(
 
 @st.composite
 def machines(draw):
-    """A machine of which some CPUs may be used, perhaps with kinds of cores, CPUs set apart, and a quota."""
+    """Draw a machine with some allowed CPUs, and perhaps with core kinds, isolated CPUs and a quota."""
     machine = make_machine(draw(shapes))
     cores = [core.cpus for core in machine.at(Level.CORE)]
     some = st.sets(st.sampled_from(list(machine.online)), min_size=1).map(CpuSet)
-    strong = union(cores[: draw(st.integers(1, len(cores)))])
-    weak = machine.online - strong
+    performance = union(cores[: draw(st.integers(1, len(cores)))])
+    efficiency = machine.online - performance
     kinds = (
-        CoreKind(name="performance", cpus=strong, strength=1024, source="type"),
-        CoreKind(name="efficiency", cpus=weak, strength=500, source="type"),
+        CoreKind(name="performance", cpus=performance, strength=1024, source="type"),
+        CoreKind(name="efficiency", cpus=efficiency, strength=500, source="type"),
     )
     return machine.replace(
         allowed=draw(st.just(machine.online) | some),
-        kinds=draw(st.just(()) | st.just(kinds if weak else ())),
+        kinds=draw(st.just(()) | st.just(kinds if efficiency else ())),
         isolated=draw(st.just(CpuSet()) | some),
         quota=draw(st.sampled_from([None, None, 0.5, 2.0, 7.5])),
     )
@@ -53,18 +53,18 @@ def machines(draw):
 
 @st.composite
 def parts(draw, machine):
-    """A part of a mask that names something of this machine, by number or as a domain."""
+    """Draw a part of a mask that names CPUs of this machine, by number or as a domain."""
     number = st.sampled_from(list(machine.allowed)).map(str)
-    levels = [level for level in SELECTABLE if touched(machine.at(level), machine.allowed)]
+    levels = [level for level in SELECTABLE if find_overlapping(machine.at(level), machine.allowed)]
     level = draw(st.sampled_from(levels))
-    count = len(touched(machine.at(level), machine.allowed))
+    count = len(find_overlapping(machine.at(level), machine.allowed))
     domain = st.integers(0, count - 1).map(lambda index: f"{level}:{index}")
     return ",".join(draw(st.lists(number | domain, min_size=1, max_size=4)))
 
 
 @st.composite
 def cases(draw, masks=True):
-    """A machine, and a request for it that it may be able to serve or not; without a mask if so asked."""
+    """Draw a machine and a request that may be possible on it or not; `masks` False draws no mask."""
     machine = draw(machines())
     several = st.lists(parts(machine), min_size=1, max_size=3).map("|".join)
     words = st.sampled_from(["auto", "none", "all"])
@@ -90,8 +90,8 @@ def is_word(request, word):
     return request.mask is not None and request.mask.text == word
 
 
-def is_divided(request):
-    """Tell whether a strategy divides, rather than a mask with a part for every rank, or `none`."""
+def uses_strategy(request):
+    """Return whether a strategy allocates the CPUs: not a mask with several parts, and not `none`."""
     return request.mask is None or (len(request.mask.parts) < 2 and not is_word(request, "none"))
 
 
@@ -110,15 +110,15 @@ def test_every_plan_keeps_its_promises(case):
     check_threads_of_cores(made)
     check_reserve(made)
     check_ranks(made)
-    if is_divided(request):
+    if uses_strategy(request):
         check_strategy(made)
     assert make_reasons(made, measure_plan(made))
 
 
 def check_sets(made):
-    sets = [one.cpuset for one in made.placements]
+    sets = [placement.cpuset for placement in made.placements]
     assert made.request.ranks in (None, len(sets))
-    assert [one.rank for one in made.placements] == list(range(len(sets)))
+    assert [placement.rank for placement in made.placements] == list(range(len(sets)))
     assert all(sets)
     assert made.used == union(sets)
     assert made.used <= made.machine.allowed
@@ -131,16 +131,16 @@ def check_sets(made):
     ):
         assert sum(map(len, sets)) == len(made.used), "ranks share no CPU"
     if made.request.mask is None:
-        assert made.used <= made.machine.ordinary
+        assert made.used <= made.machine.default_cpus
     if made.request.core_kind != "all" and not is_word(made.request, "none"):
-        assert made.used <= made.machine.of_kind(made.request.core_kind)
+        assert made.used <= made.machine.cpus_of_kind(made.request.core_kind)
 
 
 def check_threads_of_cores(made):
-    """How many CPUs of each core are used, and which."""
+    """Check how many CPUs of each core are used, and which."""
     machine, request = made.machine, made.request
-    free = request.mask is None or is_word(request, "auto")
-    crowded = "shared-cores" in {note.code for note in made.notes}
+    is_default = request.mask is None or is_word(request, "auto")
+    is_sharing = "shared-cores" in {note.code for note in made.notes}
     for core in machine.at(Level.CORE):
         used = core.cpus & made.used
         limit = len(core.cpus)
@@ -148,18 +148,18 @@ def check_threads_of_cores(made):
             continue
         if isinstance(request.smt, int):
             limit = request.smt
-        elif request.smt == "auto" and free and not crowded:
-            limit = SMT_SUGGESTED if len(core.cpus) >= 8 else 1
+        elif request.smt == "auto" and is_default and not is_sharing:
+            limit = SMT8_AUTO_LIMIT if len(core.cpus) >= 8 else 1
         assert len(used) <= limit
-        usable = tuple(core.cpus & machine.ordinary)
-        if used and free and not crowded:
+        usable = tuple(core.cpus & machine.default_cpus)
+        if used and is_default and not is_sharing:
             chosen = usable[:limit] if request.sibling == "first" else usable[-limit:]
             assert tuple(used) == chosen
 
 
 def check_reserve(made):
-    """Whole cores are reserved, as many as asked, and each rank knows of its own."""
-    cores = touched(made.machine.at(Level.CORE), made.reserved)
+    """Check that whole cores are reserved, as many as requested, and that each rank has its own."""
+    cores = find_overlapping(made.machine.at(Level.CORE), made.reserved)
     assert all(core.cpus & made.machine.allowed <= made.reserved for core in cores)
     if is_word(made.request, "none"):
         return
@@ -167,29 +167,31 @@ def check_reserve(made):
         assert len(cores) == made.request.reserve * len(made.placements)
     if made.request.reserve_total:
         assert len(cores) == made.request.reserve_total
-    assert union(one.reserved for one in made.placements) == made.reserved
+    assert union(placement.reserved for placement in made.placements) == made.reserved
 
 
 def check_ranks(made):
-    """Threads, places, nodes and variables of every rank."""
+    """Check threads, places, nodes and variables of every rank."""
     nodes = {cpu: node.number for node in made.machine.nodes for cpu in node.cpus}
-    quota, handed_out = made.machine.quota, sum(len(one.cpus) for one in made.placements)
-    for one in made.placements:
-        assert len(one.cpus) == len(one.cpuset)
-        assert set(one.nodes) == {nodes[cpu] for cpu in one.cpus}
+    quota, cpus_in_all = made.machine.quota, sum(len(placement.cpus) for placement in made.placements)
+    for placement in made.placements:
+        assert len(placement.cpus) == len(placement.cpuset)
+        assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
         if made.request.threads is not None:
-            assert one.threads == made.request.threads
+            assert placement.threads == made.request.threads
         elif quota is None:
-            assert one.threads == len(one.cpus)
+            assert placement.threads == len(placement.cpus)
         else:
-            assert one.threads == max(1, min(len(one.cpus), int(quota * len(one.cpus) / handed_out)))
-        assert union(one.places) in (CpuSet(), one.cpuset)
-        check_variables(made, one)
+            assert placement.threads == max(
+                1, min(len(placement.cpus), int(quota * len(placement.cpus) / cpus_in_all))
+            )
+        assert union(placement.places) in (CpuSet(), placement.cpuset)
+        check_variables(made, placement)
 
 
-def check_variables(made, one):
-    variables = make_thread_variables(one, made.request)
-    assert all(variables[name] == str(one.threads) for name in THREAD_COUNTS)
+def check_variables(made, placement):
+    variables = make_thread_variables(placement, made.request)
+    assert all(variables[name] == str(placement.threads) for name in THREAD_COUNTS)
     places = variables["OMP_PLACES"]
     assert set(DEFEATING) <= variables.keys()
     if places is None:
@@ -203,24 +205,24 @@ def check_variables(made, one):
 def check_strategy(made):
     machine, strategy = made.machine, STRATEGIES[made.request.strategy]
     core_of = index_by_cpu(machine.at(Level.CORE))
-    own = [{core_of[cpu] for cpu in (one.cpuset | one.reserved)} for one in made.placements]
+    own = [{core_of[cpu] for cpu in (placement.cpuset | placement.reserved)} for placement in made.placements]
     if made.request.reserve_total or strategy.overlapping:
-        own = [{core_of[cpu] for cpu in one.cpuset} for one in made.placements]
+        own = [{core_of[cpu] for cpu in placement.cpuset} for placement in made.placements]
     sizes = [len(cores) for cores in own]
-    crowded = "shared-cores" in {note.code for note in made.notes}
-    if crowded:
+    is_sharing = "shared-cores" in {note.code for note in made.notes}
+    if is_sharing:
         assert sizes == [1] * len(sizes)
     elif strategy.sized or made.request.strategy == "cores":
         assert len(set(sizes)) == 1
     elif made.request.strategy == "balanced":
         assert max(sizes) - min(sizes) <= 1
-        idle = {core_of[cpu] for cpu in made.idle & machine.ordinary} - {
-            core for mine in own for core in mine
+        idle = {core_of[cpu] for cpu in made.idle & machine.default_cpus} - {
+            core for cores in own for core in cores
         }
         assert not idle or made.request.mask is not None or made.request.core_kind != "all"
-    if not (strategy.overlapping or crowded):
-        firsts = [min(core_of[cpu] for cpu in one.cpus) for one in made.placements]
+    if not (strategy.overlapping or is_sharing):
+        firsts = [min(core_of[cpu] for cpu in placement.cpus) for placement in made.placements]
         assert firsts == sorted(firsts), "ranks are numbered along the machine"
-    if strategy.level and not crowded:
+    if strategy.level and not is_sharing:
         domain_of = index_by_cpu(machine.at(strategy.level))
-        assert all(len({domain_of.get(cpu) for cpu in one.cpus}) == 1 for one in made.placements)
+        assert all(len({domain_of.get(cpu) for cpu in placement.cpus}) == 1 for placement in made.placements)

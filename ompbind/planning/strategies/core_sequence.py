@@ -1,9 +1,14 @@
-"""What a strategy divides: a line of units, and the domains of every level on it.
+"""What a strategy divides: the cores in topology order, and the domains of every level as core ranges.
 
-A *unit* is what is never divided: the usable CPUs of one core (`oversubscription` is about more ranks than
-cores). Units stand in the order in which one walks the machine, or that of the nodes asked for, so that
-a domain is a *span* as a rule: (start, stop), stop excluded. A *cut* is what one rank gets: the positions
-of its units, in order.
+A core is never divided here (`oversubscription` serves more ranks than cores). Cores are numbered by their
+index in the sequence, which is the machine's order or the order of the requested NUMA nodes. So the cores of
+a domain are usually one *range* of indices. For 2 packages with 2 L3s each, and 2 cores in each L3:
+
+    core        0   1 | 2   3 | 4   5 | 6   7
+    packages    [0, 4)        | [4, 8)
+    L3s         [0, 2)| [2, 4)| [4, 6)| [6, 8)
+
+An odd domain whose cores are not adjacent has several ranges.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,128 +17,143 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
 
-Span = tuple[int, int]
+CoreRange = tuple[int, int]
+"""Adjacent cores of a sequence: the first index, and the index after the last one."""
+
 CoreIndices = tuple[int, ...]
+"""The cores of one rank or domain, as ascending indices of a sequence."""
 
 PRIORITY = (Level.NODE, Level.PACKAGE, Level.L3, Level.L2, Level.DRAWER, Level.BOOK, Level.DIE, Level.CLUSTER)
-"""The levels whose borders ranks should not cross, the most important first; kinds of cores come last."""
+"""The levels whose domain boundaries ranks should not cross, most important first; core kinds come last."""
 
 
-class Division(Record):
-    """The spans of one level, or of the kinds of cores; `rank` is its place among what matters, 0 first.
+class LevelRanges(Record):
+    """The core ranges of one level, or of the core kinds, in ascending order.
 
-    `ahead` is for every unit the number of the span that has it, or else of the next one.
+    `priority` is the index of the level in PRIORITY, 0 is the most important. `range_at` has for every core
+    the index of the range that holds it, or else of the next range.
     """
 
-    rank: int
-    spans: tuple[Span, ...]
-    ahead: tuple[int, ...]
+    priority: int
+    ranges: tuple[CoreRange, ...]
+    range_at: tuple[int, ...]
 
     @property
-    def widest(self) -> int:
-        """The units of its largest span."""
-        return max(stop - start for start, stop in self.spans)
+    def largest(self) -> int:
+        """The number of cores in the largest range."""
+        return max(stop - start for start, stop in self.ranges)
 
 
-Owners = tuple[int | None, ...]
-"""For every unit the number of the domain that has it, None where none has."""
+DomainNumbers = tuple[int | None, ...]
+"""For every core of a sequence the number of its domain; None for cores in no domain of that level."""
 
 
 class CoreSequence(Record):
-    """The line of units to divide; `owners` tell of the domains of each level, `kinds` of the kinds of cores.
+    """The cores to divide, in topology order, and the domains to which they belong.
 
-    `divisions` are those with a span of several units, widest first; kinds are one of them, unless they cut
-    through domains.
+    `core_cpus` are the usable CPUs of each core. `domain_numbers` has the domain of every core by level,
+    `kind_numbers` its core kind. `levels` are the levels that have a range of several cores, largest ranges
+    first; core kinds are among them, unless they partially overlap domains.
     """
 
-    units: tuple[CpuSet, ...]
-    owners: tuple[tuple[Level, Owners], ...]
-    kinds: Owners
-    divisions: tuple[Division, ...]
+    core_cpus: tuple[CpuSet, ...]
+    domain_numbers: tuple[tuple[Level, DomainNumbers], ...]
+    kind_numbers: DomainNumbers
+    levels: tuple[LevelRanges, ...]
 
     @property
-    def whole(self) -> Span:
-        """The span of all units."""
-        return 0, len(self.units)
+    def full_range(self) -> CoreRange:
+        """The range of all cores."""
+        return 0, len(self.core_cpus)
 
     def domains(self, level: Level) -> tuple[CoreIndices, ...]:
-        """Return the positions of each domain of a level, none when the machine has no such level."""
+        """Return the cores of each domain of a level; none if the machine has no such level."""
         found: dict[int, list[int]] = {}
-        for at, number in enumerate(dict(self.owners).get(level, ())):
+        for core, number in enumerate(dict(self.domain_numbers).get(level, ())):
             if number is not None:
-                found.setdefault(number, []).append(at)
+                found.setdefault(number, []).append(core)
         return tuple(map(tuple, found.values()))
 
-    def narrowed(self, indices: CoreIndices) -> "CoreSequence":
-        """Return the field of some of the units, in the same order."""
-        return _make(
-            tuple(self.units[at] for at in indices),
-            tuple((level, tuple(owners[at] for at in indices)) for level, owners in self.owners),
-            tuple(self.kinds[at] for at in indices),
+    def subsequence(self, indices: CoreIndices) -> "CoreSequence":
+        """Return the sequence of some of the cores, in the same order."""
+        return _make_sequence(
+            tuple(self.core_cpus[core] for core in indices),
+            tuple(
+                (level, tuple(numbers[core] for core in indices)) for level, numbers in self.domain_numbers
+            ),
+            tuple(self.kind_numbers[core] for core in indices),
         )
 
 
-def make_core_sequence(machine: Machine, units: tuple[CpuSet, ...]) -> CoreSequence:
-    """Find the machine's domains on a line of units."""
-    owners = (
-        (level, _owners((domain.cpus for domain in machine.at(level)), units))
+def make_core_sequence(machine: Machine, core_cpus: tuple[CpuSet, ...]) -> CoreSequence:
+    """Return the sequence of cores with these usable CPUs, with their domains on a machine."""
+    domain_numbers = (
+        (level, _number_cores((domain.cpus for domain in machine.at(level)), core_cpus))
         for level in machine.levels
         if level is not Level.CORE
     )
-    return _make(units, tuple(owners), _owners((kind.cpus for kind in machine.kinds), units))
+    kind_numbers = _number_cores((kind.cpus for kind in machine.kinds), core_cpus)
+    return _make_sequence(core_cpus, tuple(domain_numbers), kind_numbers)
 
 
-def _owners(sets: Iterable[CpuSet], units: Sequence[CpuSet]) -> Owners:
-    owner = {cpu: number for number, cpus in enumerate(sets) for cpu in cpus}
-    return tuple(owner.get(unit.first) for unit in units)
+def _number_cores(sets: Iterable[CpuSet], core_cpus: Sequence[CpuSet]) -> DomainNumbers:
+    """Return for every core the index of the set that has its first CPU."""
+    number_of = {cpu: number for number, cpus in enumerate(sets) for cpu in cpus}
+    return tuple(number_of.get(cpus.first) for cpus in core_cpus)
 
 
-def _make(units: tuple[CpuSet, ...], owners: tuple[tuple[Level, Owners], ...], kinds: Owners) -> CoreSequence:
-    levels = [_division(PRIORITY.index(level), numbers) for level, numbers in owners]
-    strength = _division(len(PRIORITY), kinds)
-    if not any(_cuts(strength, level) for level in levels):
-        levels.append(strength)
-    divisions = [one for one in levels if one.spans and one.widest > 1]
-    divisions.sort(key=lambda one: (-one.widest, len(one.spans), one.rank))
-    return CoreSequence(units=units, owners=owners, kinds=kinds, divisions=tuple(divisions))
+def _make_sequence(
+    core_cpus: tuple[CpuSet, ...],
+    domain_numbers: tuple[tuple[Level, DomainNumbers], ...],
+    kind_numbers: DomainNumbers,
+) -> CoreSequence:
+    levels = [_make_level_ranges(PRIORITY.index(level), numbers) for level, numbers in domain_numbers]
+    kinds = _make_level_ranges(len(PRIORITY), kind_numbers)
+    if not any(_has_partial_overlap(kinds, level) for level in levels):
+        levels.append(kinds)
+    useful = [level for level in levels if level.ranges and level.largest > 1]
+    useful.sort(key=lambda level: (-level.largest, len(level.ranges), level.priority))
+    return CoreSequence(
+        core_cpus=core_cpus, domain_numbers=domain_numbers, kind_numbers=kind_numbers, levels=tuple(useful)
+    )
 
 
-def _cuts(one: Division, other: Division) -> bool:
-    """Tell whether a span of one division begins or ends inside of one of the other that does not hold it."""
-    for start, stop in one.spans:
-        for edge in (start, stop):
-            at = other.ahead[edge] if edge < len(other.ahead) else len(other.spans)
-            low, high = other.spans[at] if at < len(other.spans) else (edge, edge)
-            if low < edge and not (low <= start and stop <= high):
+def _has_partial_overlap(level: LevelRanges, other: LevelRanges) -> bool:
+    """Return whether a range of `level` starts or stops inside a range of `other` that is not around it."""
+    for start, stop in level.ranges:
+        for bound in (start, stop):
+            index = other.range_at[bound] if bound < len(other.range_at) else len(other.ranges)
+            low, high = other.ranges[index] if index < len(other.ranges) else (bound, bound)
+            if low < bound and not (low <= start and stop <= high):
                 return True
     return False
 
 
-def _division(rank: int, owners: Owners) -> Division:
-    """Make the division of what owns units: runs of units with one owner, as spans."""
-    spans: list[Span] = []
+def _make_level_ranges(priority: int, numbers: DomainNumbers) -> LevelRanges:
+    """Return the ranges of adjacent cores that have the same domain number."""
+    ranges: list[CoreRange] = []
     previous: int | None = None
-    for position, current in enumerate(owners):
-        if current is not None and current == previous:
-            spans[-1] = (spans[-1][0], position + 1)
-        elif current is not None:
-            spans.append((position, position + 1))
-        previous = current
-    ahead: list[int] = []
-    for number, (_, stop) in enumerate(spans):
-        ahead.extend([number] * (stop - len(ahead)))
-    ahead.extend([len(spans)] * (len(owners) - len(ahead)))
-    return Division(rank=rank, spans=tuple(spans), ahead=tuple(ahead))
+    for core, number in enumerate(numbers):
+        if number is not None and number == previous:
+            ranges[-1] = (ranges[-1][0], core + 1)
+        elif number is not None:
+            ranges.append((core, core + 1))
+        previous = number
+    range_at: list[int] = []
+    for index, (_, stop) in enumerate(ranges):
+        range_at.extend([index] * (stop - len(range_at)))
+    range_at.extend([len(ranges)] * (len(numbers) - len(range_at)))
+    return LevelRanges(priority=priority, ranges=tuple(ranges), range_at=tuple(range_at))
 
 
-def within(division: Division, outer: Span) -> list[Span]:
-    """Return the spans of a division inside `outer`, cut to it, and what lies between them as such too."""
-    pieces: list[Span] = []
-    at, end = outer
-    for start, stop in division.spans[division.ahead[at] : division.ahead[end - 1] + 1]:
-        if at < start:
-            pieces.append((at, min(start, end)))
+def split_range(level: LevelRanges, outer: CoreRange) -> list[CoreRange]:
+    """Split `outer` at the boundaries of a level; cores in no domain form ranges too."""
+    pieces: list[CoreRange] = []
+    position, end = outer
+    for start, stop in level.ranges[level.range_at[position] : level.range_at[end - 1] + 1]:
+        if position < start:
+            pieces.append((position, min(start, end)))
         if start < end:
-            pieces.append((max(start, at), min(stop, end)))
-        at = pieces[-1][1]
-    return [*pieces, (at, end)] if at < end else pieces
+            pieces.append((max(start, position), min(stop, end)))
+        position = pieces[-1][1]
+    return [*pieces, (position, end)] if position < end else pieces

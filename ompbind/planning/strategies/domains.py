@@ -1,4 +1,4 @@
-"""One domain of a level for each rank, or an even share of one."""
+"""One domain of a level for each rank, or an equal share of one."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,28 +8,29 @@ from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 
 
 def divide_domains(level: Level) -> Callable[[CoreSequence, int, int | None], list[CoreIndices]]:
-    """Make the function that gives every rank one domain of `level`, or an even share of one."""
+    """Return the strategy that gives every rank one domain of `level`, or an equal share of one."""
 
-    def one_domain(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
+    def by_domain(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
         domains = sequence.domains(level)
-        counts = _host(ranks, [len(domain) for domain in domains])
+        counts = _count_ranks_per_domain(ranks, [len(domain) for domain in domains])
         return sorted(
-            tuple(domain[at] for at in share)
-            for domain, mine in zip(domains, counts, strict=True)
-            if mine
-            for share in balanced(sequence.narrowed(domain), mine)
+            tuple(domain[core] for core in share)
+            for domain, domain_ranks in zip(domains, counts, strict=True)
+            if domain_ranks
+            for share in balanced(sequence.subsequence(domain), domain_ranks)
         )
 
-    return one_domain
+    return by_domain
 
 
-def _host(ranks: int, sizes: Sequence[int]) -> list[int]:
-    """Return how many ranks each domain hosts: one each, then one more where shares stay the largest.
+def _count_ranks_per_domain(ranks: int, sizes: Sequence[int]) -> list[int]:
+    """Return how many ranks each domain gets, for domains of these sizes in cores.
 
-    There must be as many units as ranks at least.
+    Each domain gets one rank, then every further rank goes to the domain that leaves it the largest share.
+    There must be at least as many cores as ranks.
     """
-    counts = [int(i < ranks) for i in range(len(sizes))]
-    offers = sorted((-size / mine, i) for i, size in enumerate(sizes) for mine in range(2, size + 1))
-    for _, i in offers[: ranks - sum(counts)]:
-        counts[i] += 1
+    counts = [int(domain < ranks) for domain in range(len(sizes))]
+    shares = sorted((-size / sharing, i) for i, size in enumerate(sizes) for sharing in range(2, size + 1))
+    for _, domain in shares[: ranks - sum(counts)]:
+        counts[domain] += 1
     return counts

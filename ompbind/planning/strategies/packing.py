@@ -1,220 +1,271 @@
-"""Fitting ranks into domains: as many as can be stay inside one, of the most important level first.
+"""Pack ranks into domains so that as few ranks as possible cross a domain boundary, important levels first.
 
-Every rank has `large` units, but `smalls` of them have one less, so that all ranks together fill the field.
-It matters which: a domain of 8 units holds two ranks of 4, one more than it holds of 5 units. The fewest
-ranks cross borders when the most stay inside, and what the ranks inside a domain leave of it is free for
-those that cross. So a domain of `size` units that has `s` small ranks holds (size + s) // large ranks,
-and all there is to decide is how many small ranks each domain gets: a knapsack on the tree of domains.
+Every rank has `rank_size` cores, but `small_ranks` of the ranks have one core fewer, so that all ranks
+together use all cores. Which ranks are the small ones decides how many ranks fit inside a domain. Two NUMA
+nodes of 9 cores, 4 ranks of 5 cores, 2 of them small:
 
-A *form* is a domain with what is in it but without its position: equal domains are of one form, whose
-*curve* (its worth for each number of small ranks) is worked out once. Worth counts the ranks that stay
-inside, those of a more important level by more than all of the others together. Domains are joined in
-pairs, and pairs of pairs, which are forms as well, of no worth of their own: so a machine of many equal
-domains has few forms, and a rank that crosses borders crosses to a neighbour.
+    cores              0 1 2 3 4 5 6 7 8 | 9 …           17
+    1 small per node   0 0 0 0 0 1 1 1 1 | 2 2 2 2 2 3 3 3 3    no rank crosses the boundary
+    2 in one node      0 0 0 0 1 1 1 1 2 | 2 2 2 2 3 3 3 3 3    rank 2 crosses it
+
+A domain of `size` cores with `s` small ranks holds (size + s) // rank_size whole ranks. The fewest ranks
+cross boundaries if the most stay inside; the cores that these leave free are used by ranks that cross. So the
+only decision is how many small ranks each domain gets: a knapsack problem on the tree of domains.
+
+1. Make the tree of domains (`add_shape`). A *shape* is a domain without its position: equal domains share
+   one shape, so a large machine has few shapes. Domains with the same parent are joined in pairs, then pairs
+   of pairs. A pair is a shape too, with score 0: a rank that crosses a boundary gets neighbouring domains.
+2. From the leaves up, compute the best score of each shape for 0, 1, 2 … small ranks (`find_best_scores`).
+   The score counts the ranks that stay inside. One rank inside a domain of a more important level counts more
+   than all ranks at the less important levels together.
+3. From the root down, give each half its small ranks, and allocate cores (`allocate`).
 """
 
 from collections import deque
 from collections.abc import Sequence
 from operator import add
 
-from ompbind.planning.strategies.core_sequence import PRIORITY, CoreIndices, CoreSequence, Span, within
+from ompbind.planning.strategies.core_sequence import (
+    PRIORITY,
+    CoreIndices,
+    CoreRange,
+    CoreSequence,
+    split_range,
+)
 from ompbind.record import Record
 
-Piece = tuple[int, int]
-"""A rank by number, and how many units it takes in some place."""
+RankPiece = tuple[int, int]
+"""A rank by number, and how many of its cores are in one domain."""
 
-_Form = tuple[int, int, tuple[int, ...]]
-"""The size of a domain, what a rank inside it is worth, and the numbers of its two halves, if any."""
+_Shape = tuple[int, int, tuple[int, ...]]
+"""A domain without its position: its size, the score of a rank inside it, the shapes of its halves if any."""
 
-_Curve = tuple[int, ...]
-"""The worth of a form for no small rank, one, two, and so on."""
+_BestScores = tuple[int, ...]
+"""The best score of a shape for no small rank, one, two, and so on."""
 
 
-class _Room(Record):
-    """A form in its place, the worth of being there, its small ranks, and what other ranks take of it.
+class _PlacedShape(Record):
+    """A domain: a shape, by number, at the core `offset`, with the score inherited from outer domains.
 
-    `head` and `tail` are pieces of ranks that do not stay inside, for its first and its last free units.
+    `head` and `tail` are pieces of ranks that cross its boundary, for its first and its last free cores.
     """
 
-    form: int
-    start: int
-    smalls: int
-    score: int = 0
-    head: tuple[Piece, ...] = ()
-    tail: tuple[Piece, ...] = ()
+    shape: int
+    offset: int
+    small_ranks: int
+    inherited_score: int = 0
+    head: tuple[RankPiece, ...] = ()
+    tail: tuple[RankPiece, ...] = ()
 
 
-def fit(
-    sequence: CoreSequence, large: int, *, smalls: int = 0, forgiving: bool = False, least: int = 0
+def pack_ranks(
+    sequence: CoreSequence,
+    rank_size: int,
+    *,
+    small_ranks: int = 0,
+    ignore_unavoidable: bool = False,
+    min_score: int = 0,
 ) -> dict[CoreIndices, int]:
-    """Fit as many ranks into a field as it holds; return the units of each, in their order, with its worth.
+    """Return the cores of as many ranks as fit into a sequence, in ascending order, and each rank's score.
 
-    Worth is higher where a rank crosses fewer borders. Those that cross one of the most important level are
-    as few as can be, then those of the next level, and so on. Units that are left over stay free, and so do
-    those of ranks worth less than `least`. With `forgiving`, a border counts against a rank only where a
-    domain beside it could have held the rank.
+    The score is higher if a rank crosses fewer boundaries. As few ranks as possible cross boundaries of the
+    most important level, then of the next level, and so on. Ranks with a score below `min_score` are left
+    out; their cores and all cores that remain are not used. With `ignore_unavoidable`, a boundary lowers a
+    score only if one of the domains beside it could hold the whole rank.
     """
-    packing = _Packing(sequence, large, smalls, forgiving=forgiving)
-    packing.place(_Room(form=len(packing.forms) - 1, start=0, smalls=smalls), least)
-    return dict(sorted((tuple(sorted(indices)), score) for indices, score in packing.placed))
+    packing = _Packing(sequence, rank_size, small_ranks, ignore_unavoidable=ignore_unavoidable)
+    root = _PlacedShape(shape=len(packing.shapes) - 1, offset=0, small_ranks=small_ranks)
+    packing.allocate(root, min_score)
+    return dict(sorted((tuple(sorted(cores)), score) for cores, score in packing.allocations))
 
 
 class _Packing:
-    """The forms of a field, those inside others before them, and what ranks of one size do there."""
+    """The shapes of a sequence, inner ones first, and the allocation of ranks of one size to its cores."""
 
-    def __init__(self, sequence: CoreSequence, large: int, smalls: int, *, forgiving: bool) -> None:
-        self.large, self.smalls, self.forgiving = large, smalls, forgiving
-        self.smallest = large - (smalls > 0)
-        self.useful = [one for one in sequence.divisions if one.widest >= self.smallest]
-        most = len(sequence.units) // self.smallest + 1
-        order = sorted({one.rank for one in self.useful}, reverse=True)
-        self.score = {rank: most**place for place, rank in enumerate(order)}
-        self.numbers: dict[_Form, int] = {}
-        self.grow(0, sequence.whole, 0)
-        self.forms = list(self.numbers)
-        self.curves: list[_Curve] = []
-        for form in self.forms[:-1]:  # the last one has its number of small ranks already
-            self.curves.append(self.curve(form))
-        self.marks: dict[
-            int, int
-        ] = {}  # where smaller domains begin, and how much it matters not to cut them
-        for one in sequence.divisions:
-            if one.widest < self.smallest:
-                for start, _ in one.spans:
-                    self.marks[start] = self.marks.get(start, 0) + (1 << len(PRIORITY) - one.rank)
-        self.placed: list[tuple[list[int], int]] = []
+    def __init__(
+        self, sequence: CoreSequence, rank_size: int, small_ranks: int, *, ignore_unavoidable: bool
+    ) -> None:
+        self.rank_size, self.small_ranks = rank_size, small_ranks
+        self.ignore_unavoidable = ignore_unavoidable
+        self.min_size = rank_size - (small_ranks > 0)
+        self.levels = [level for level in sequence.levels if level.largest >= self.min_size]
+        max_ranks = len(sequence.core_cpus) // self.min_size + 1
+        order = sorted({level.priority for level in self.levels}, reverse=True)
+        self.level_scores = {priority: max_ranks**power for power, priority in enumerate(order)}
+        self.shape_numbers: dict[_Shape, int] = {}
+        self.add_shape(0, sequence.full_range, 0)
+        self.shapes = list(self.shape_numbers)
+        self.best_scores: list[_BestScores] = []
+        for shape in self.shapes[:-1]:  # the small ranks of the last one, the root, are given
+            self.best_scores.append(self.find_best_scores(shape))
+        self.boundary_weights: dict[int, int] = {}  # by the first core of domains too small for a rank
+        for level in sequence.levels:
+            if level.largest < self.min_size:
+                for start, _ in level.ranges:
+                    weight = 1 << len(PRIORITY) - level.priority
+                    self.boundary_weights[start] = self.boundary_weights.get(start, 0) + weight
+        self.allocations: list[tuple[list[int], int]] = []  # of each rank: its cores and its score
 
-    def number(self, form: _Form) -> int:
-        return self.numbers.setdefault(form, len(self.numbers))
+    def number_shape(self, shape: _Shape) -> int:
+        """Return the number of a shape, a new one if no equal shape has one."""
+        return self.shape_numbers.setdefault(shape, len(self.shape_numbers))
 
-    def grow(self, depth: int, span: Span, gained: int) -> int:
-        """Return the number of the form of a span, whose parts are those of the divisions from `depth` on."""
-        while depth < len(self.useful):
-            parts = within(self.useful[depth], span)
-            each = self.score[self.useful[depth].rank]
+    def add_shape(self, depth: int, core_range: CoreRange, score: int) -> int:
+        """Add the shape of a range and the shapes inside it; return its number.
+
+        The range is split by the first level from `depth` on that has a boundary inside it and a domain that
+        can hold a rank. `score` is that of a rank inside the range; levels without a boundary in it add
+        theirs.
+        """
+        size = core_range[1] - core_range[0]
+        while depth < len(self.levels):
+            parts = split_range(self.levels[depth], core_range)
+            level_score = self.level_scores[self.levels[depth].priority]
             depth += 1
             if len(parts) == 1:
-                gained += each
-            elif any(stop - start >= self.smallest for start, stop in parts):
-                forms = [(stop - start, self.grow(depth, (start, stop), each)) for start, stop in parts]
-                return self.number((span[1] - span[0], gained, self.paired(forms)))
-            elif self.forgiving:
-                gained += each
-        return self.number((span[1] - span[0], gained, ()))
+                score += level_score
+            elif any(stop - start >= self.min_size for start, stop in parts):
+                shapes = [
+                    (stop - start, self.add_shape(depth, (start, stop), level_score)) for start, stop in parts
+                ]
+                return self.number_shape((size, score, self.join_pairs(shapes)))
+            elif self.ignore_unavoidable:
+                score += level_score
+        return self.number_shape((size, score, ()))
 
-    def paired(self, parts: list[tuple[int, int]]) -> tuple[int, ...]:
-        """Join forms, each (size, number), with their neighbours until two are left; return their numbers."""
-        while len(parts) > 2:
+    def join_pairs(self, shapes: list[tuple[int, int]]) -> tuple[int, ...]:
+        """Join adjacent shapes, each (size, number), in pairs until two are left; return their numbers."""
+        while len(shapes) > 2:
             pairs = [
-                (one[0] + other[0], self.number((one[0] + other[0], 0, (one[1], other[1]))))
-                for one, other in zip(parts[::2], parts[1::2], strict=False)
+                (first + second, self.number_shape((first + second, 0, (first_number, second_number))))
+                for (first, first_number), (second, second_number) in zip(
+                    shapes[::2], shapes[1::2], strict=False
+                )
             ]
-            parts = [*pairs, *parts[2 * len(pairs) :]]
-        return tuple(form for _, form in parts)
+            shapes = [*pairs, *shapes[2 * len(pairs) :]]
+        return tuple(number for _, number in shapes)
 
-    def curve(self, form: _Form) -> _Curve:
-        size, score, halves = form
-        most = min(self.smalls, size // self.smallest)
-        first, second = (self.curves[half] for half in halves) if halves else ((0,), (0,))
-        inside = _join(first, second, most)
-        held = (self.held(form, smalls) for smalls in range(most + 1))
-        return tuple(inside[min(at, len(inside) - 1)] + score * ranks for at, ranks in enumerate(held))
+    def find_best_scores(self, shape: _Shape) -> _BestScores:
+        """Return the best scores of a shape: its halves together, plus the ranks that fit in it."""
+        size, score, halves = shape
+        most = min(self.small_ranks, size // self.min_size)
+        first, second = (self.best_scores[half] for half in halves) if halves else ((0,), (0,))
+        inside = _combine(first, second, most)
+        capacities = (self.count_ranks(shape, small_ranks) for small_ranks in range(most + 1))
+        return tuple(inside[min(i, len(inside) - 1)] + score * ranks for i, ranks in enumerate(capacities))
 
-    def held(self, form: _Form, smalls: int) -> int:
-        """Return how many ranks a form holds when so many of them are small."""
-        return (form[0] + smalls) // self.large
+    def count_ranks(self, shape: _Shape, small_ranks: int) -> int:
+        """Return how many whole ranks fit into a shape if `small_ranks` of them are small."""
+        return (shape[0] + small_ranks) // self.rank_size
 
-    def place(self, room: _Room, least: int) -> None:
-        """Give the ranks of a room their units, and pieces of those that cross into it theirs."""
-        _, gained, halves = self.forms[room.form]
-        score = room.score + gained
-        parts = self.smalls_inside(room)
-        own = self.open(room, parts) if score >= least else []
-        self.placed.extend(([], score) for _ in own)
+    def allocate(self, domain: _PlacedShape, min_score: int) -> None:
+        """Allocate the cores of a domain to the ranks inside it and to the ranks that cross into it."""
+        _, shape_score, halves = self.shapes[domain.shape]
+        score = domain.inherited_score + shape_score
+        small_ranks = self.split_small_ranks(domain)
+        own = self.make_own_ranks(domain, small_ranks) if score >= min_score else []
+        self.allocations.extend(([], score) for _ in own)
         if halves:
-            for half in self.rooms_inside(room, parts, own):
-                self.place(half, least)
+            for half in self.place_halves(domain, small_ranks, own):
+                self.allocate(half, min_score)
             return
-        start = room.start
-        own = self.aligned(own, start + sum(units for _, units in room.head))
-        for rank, units in (*room.head, *own, *room.tail):
-            self.placed[rank][0].extend(range(start, start + units))
-            start += units
+        core = domain.offset
+        own = self.align_sizes(own, core + sum(cores for _, cores in domain.head))
+        for rank, cores in (*domain.head, *own, *domain.tail):
+            self.allocations[rank][0].extend(range(core, core + cores))
+            core += cores
 
-    def smalls_inside(self, room: _Room) -> list[int]:
-        """Return how many small ranks each half of a room has, for the best worth; more in the second."""
-        halves = self.forms[room.form][2]
+    def split_small_ranks(self, domain: _PlacedShape) -> list[int]:
+        """Return how many small ranks each half gets for the best score; more in the second on a tie."""
+        halves = self.shapes[domain.shape][2]
         if not halves:
             return []
-        first, second = (self.curves[half] for half in halves)
-        inside = min(room.smalls, len(first) + len(second) - 2)
-        choices = range(max(0, inside - len(first) + 1), min(inside, len(second) - 1) + 1)
-        mine = max(choices, key=lambda mine: (first[inside - mine] + second[mine], mine))
-        return [inside - mine, mine]
+        first, second = (self.best_scores[half] for half in halves)
+        total = min(domain.small_ranks, len(first) + len(second) - 2)
+        choices = range(max(0, total - len(first) + 1), min(total, len(second) - 1) + 1)
+        in_second = max(choices, key=lambda count: (first[total - count] + second[count], count))
+        return [total - in_second, in_second]
 
-    def open(self, room: _Room, parts: Sequence[int]) -> list[Piece]:
-        """Return the ranks that stay inside a room but in none of its parts, whole, the large ones first."""
-        form = self.forms[room.form]
-        inner = (self.held(self.forms[one], smalls) for one, smalls in zip(form[2], parts, strict=True))
-        count = self.held(form, room.smalls) - sum(inner)
-        large = count - (room.smalls - sum(parts))
-        return [(len(self.placed) + i, self.large - (i >= large)) for i in range(count)]
+    def make_own_ranks(self, domain: _PlacedShape, half_small_ranks: Sequence[int]) -> list[RankPiece]:
+        """Return the ranks that fit into a domain but into neither half, large ranks first."""
+        shape = self.shapes[domain.shape]
+        in_halves = (
+            self.count_ranks(self.shapes[half], small_ranks)
+            for half, small_ranks in zip(shape[2], half_small_ranks, strict=True)
+        )
+        count = self.count_ranks(shape, domain.small_ranks) - sum(in_halves)
+        large = count - (domain.small_ranks - sum(half_small_ranks))
+        return [(len(self.allocations) + i, self.rank_size - (i >= large)) for i in range(count)]
 
-    def aligned(self, own: Sequence[Piece], start: int) -> list[Piece]:
-        """Order the sizes of ranks beside each other so that they end where small domains do, if they can."""
-        waiting = sorted(units for _, units in own)
-        aligned: list[Piece] = []
+    def align_sizes(self, own: Sequence[RankPiece], start: int) -> list[RankPiece]:
+        """Order the sizes of adjacent ranks so that ranks end at boundaries of small domains if possible."""
+        sizes = sorted(cores for _, cores in own)
+        aligned: list[RankPiece] = []
         for rank, _ in own:
-            small, large = (self.marks.get(start + units, 0) for units in (waiting[0], waiting[-1]))
-            units = waiting.pop(0 if small > large else -1)
-            aligned.append((rank, units))
-            start += units
+            small, large = (self.boundary_weights.get(start + size, 0) for size in (sizes[0], sizes[-1]))
+            size = sizes.pop(0 if small > large else -1)
+            aligned.append((rank, size))
+            start += size
         return aligned
 
-    def rooms_inside(self, room: _Room, parts: Sequence[int], own: Sequence[Piece]) -> list[_Room]:
-        """Return the rooms of the halves of a room, its crossing ranks dealt to what these have free.
+    def place_halves(
+        self, domain: _PlacedShape, half_small_ranks: Sequence[int], own: Sequence[RankPiece]
+    ) -> list[_PlacedShape]:
+        """Return the halves of a domain; the ranks that cross between them get the cores left free in each.
 
-        A rank that goes on from the first half takes the first units of the second, to have neighbours.
+        A rank that continues from the first half gets the first free cores of the second: they are closest.
         """
-        _, gained, halves = self.forms[room.form]
-        queue = deque((*room.head, *own, *room.tail))
-        begun = {rank for rank, _ in room.head}
-        rooms: list[_Room] = []
-        start = room.start
-        for number, smalls in zip(halves, parts, strict=True):
-            inner = self.forms[number]
-            pieces = _take(queue, inner[0] - self.held(inner, smalls) * self.large + smalls)
-            head = tuple(piece for piece in pieces if piece[0] in begun)
-            tail = tuple(piece for piece in pieces if piece[0] not in begun)
-            score = room.score + gained
-            rooms.append(_Room(form=number, start=start, smalls=smalls, score=score, head=head, tail=tail))
-            begun.update(rank for rank, _ in pieces)
-            start += inner[0]
-        return rooms
+        _, shape_score, halves = self.shapes[domain.shape]
+        queue = deque((*domain.head, *own, *domain.tail))
+        started = {rank for rank, _ in domain.head}
+        placed: list[_PlacedShape] = []
+        offset = domain.offset
+        for number, small_ranks in zip(halves, half_small_ranks, strict=True):
+            shape = self.shapes[number]
+            free = shape[0] - self.count_ranks(shape, small_ranks) * self.rank_size + small_ranks
+            pieces = _take_cores(queue, free)
+            half = _PlacedShape(
+                shape=number,
+                offset=offset,
+                small_ranks=small_ranks,
+                inherited_score=domain.inherited_score + shape_score,
+                head=tuple(piece for piece in pieces if piece[0] in started),
+                tail=tuple(piece for piece in pieces if piece[0] not in started),
+            )
+            placed.append(half)
+            started.update(rank for rank, _ in pieces)
+            offset += shape[0]
+        return placed
 
 
-def _join(one: _Curve, other: _Curve, most: int) -> _Curve:
-    """Return the best worth of two curves together, for each number of small ranks up to `most`."""
-    if one[0] == one[-1]:
-        one, other = other, one
-    last, backwards = len(other) - 1, other[::-1]
-    numbers = range(min(len(one) + last, most + 1))
-    if other[0] == other[-1]:  # where they are makes no difference
-        return tuple(one[min(smalls, len(one) - 1)] + other[0] for smalls in numbers)
+def _combine(first: _BestScores, second: _BestScores, most: int) -> _BestScores:
+    """Return the best sum of the scores of two shapes, for 0 to `most` small ranks in both together."""
+    if first[0] == first[-1]:
+        first, second = second, first
+    last, reverse = len(second) - 1, second[::-1]
+    numbers = range(min(len(first) + last, most + 1))
+    if second[0] == second[-1]:  # constant: as many small ranks as possible go to the other shape
+        return tuple(first[min(small_ranks, len(first) - 1)] + second[0] for small_ranks in numbers)
     return tuple(
-        max(map(add, one[max(0, smalls - last) : smalls + 1], backwards[max(0, last - smalls) :]))
-        for smalls in numbers
+        max(
+            map(
+                add,
+                first[max(0, small_ranks - last) : small_ranks + 1],
+                reverse[max(0, last - small_ranks) :],
+            )
+        )
+        for small_ranks in numbers
     )
 
 
-def _take(queue: deque[Piece], free: int) -> list[Piece]:
-    """Take pieces of so many units from a queue, the last one cut if need be."""
-    taken: list[Piece] = []
+def _take_cores(queue: deque[RankPiece], free: int) -> list[RankPiece]:
+    """Take pieces of `free` cores in all from a queue; the last piece is split if necessary."""
+    taken: list[RankPiece] = []
     while free and queue:
-        rank, units = queue.popleft()
-        mine = min(free, units)
-        taken.append((rank, mine))
-        free -= mine
-        if mine < units:
-            queue.appendleft((rank, units - mine))
+        rank, cores = queue.popleft()
+        used = min(free, cores)
+        taken.append((rank, used))
+        free -= used
+        if used < cores:
+            queue.appendleft((rank, cores - used))
     return taken

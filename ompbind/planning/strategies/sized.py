@@ -1,89 +1,104 @@
-"""Ranks of a given size, next to each other or far apart; the rest of the cores is idle."""
+"""Ranks of a given size, next to each other or far apart; the other cores are idle.
+
+All three strategies first find every position for a rank of that size with `pack_ranks`. The ranks then use
+the positions with the highest scores, that is, with the fewest crossed boundaries. `compact` and `spread`
+differ only in which of the equally good positions they use.
+"""
 
 from collections.abc import Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
-from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, Division
-from ompbind.planning.strategies.packing import fit
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
+from ompbind.planning.strategies.packing import pack_ranks
 
 
-def compact(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
-    """Pack the ranks from the start of the machine, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(sequence, ranks, units)
+def compact(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+    """Pack ranks from the start of the machine; as few as possible for their size cross domain boundaries."""
+    best, next_best = _find_candidates(sequence, ranks, cores_per_rank)
     return sorted([*best, *next_best[: ranks - len(best)]])
 
 
-def spread(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
-    """Put the ranks as far apart as the machine allows, across as few borders as any ranks of their size."""
-    best, next_best = _candidates(sequence, ranks, units)
-    return sorted([*best, *_thin(sequence.divisions, next_best, ranks - len(best))])
+def spread(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+    """Place ranks as far apart as possible; as few as possible for their size cross domain boundaries."""
+    best, next_best = _find_candidates(sequence, ranks, cores_per_rank)
+    return sorted([*best, *_choose_far_apart(sequence.levels, next_best, ranks - len(best))])
 
 
-def cores(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
-    """Give every rank one core, from the start of the machine."""
+def cores(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+    """Give every rank one core, from the start of the machine; `cores_per_rank` is ignored."""
     return compact(sequence, ranks, 1)
 
 
-def _candidates(
-    sequence: CoreSequence, ranks: int, units: int | None
+def _find_candidates(
+    sequence: CoreSequence, ranks: int, cores_per_rank: int | None
 ) -> tuple[list[CoreIndices], list[CoreIndices]]:
-    """Return where ranks must be to cross the fewest borders, and where the others may be."""
-    size = _size(len(sequence.units), ranks, units)
-    is_hybrid = len(set(sequence.kinds)) > 1
-    least = sorted(fit(sequence, size, forgiving=is_hybrid).values())[-ranks]
-    held = fit(sequence, size, forgiving=is_hybrid, least=least)
-    return [indices for indices, score in held.items() if score > least], [
-        indices for indices, score in held.items() if score == least
-    ]
+    """Return the positions that ranks must use to cross the fewest boundaries, and those to choose from."""
+    size = _find_rank_size(len(sequence.core_cpus), ranks, cores_per_rank)
+    is_hybrid = len(set(sequence.kind_numbers)) > 1
+    min_score = sorted(pack_ranks(sequence, size, ignore_unavoidable=is_hybrid).values())[-ranks]
+    positions = pack_ranks(sequence, size, ignore_unavoidable=is_hybrid, min_score=min_score)
+    best = [indices for indices, score in positions.items() if score > min_score]
+    return best, [indices for indices, score in positions.items() if score == min_score]
 
 
-def _thin(divisions: Sequence[Division], places: Sequence[CoreIndices], ranks: int) -> list[CoreIndices]:
-    """Choose so many of the places that even those next to each other are far apart, level by level.
+def _choose_far_apart(
+    levels: Sequence[LevelRanges], positions: Sequence[CoreIndices], ranks: int
+) -> list[CoreIndices]:
+    """Choose `ranks` of the positions so that neighbouring ranks are far apart, level by level.
 
-    The widest domains of which there is one for each rank have no more than one, and wider ones equally many.
+    At the first level with a domain for each rank, no domain gets two ranks. At larger levels each domain
+    gets the same number of ranks, as far as its smaller domains allow.
     """
-    if not divisions or ranks in (0, len(places)):
-        return [places[i * len(places) // ranks] for i in range(ranks)]
-    groups = _grouped(divisions[0], places)
-    enough = next((one for one in divisions if len(_grouped(one, places)) >= ranks), None)
-    rooms = [len(_grouped(enough, group)) if enough and ranks > 1 else len(group) for group in groups]
+    if not levels or ranks in (0, len(positions)):
+        return [positions[i * len(positions) // ranks] for i in range(ranks)]
+    groups = _group_by_range(levels[0], positions)
+    enough = next((level for level in levels if len(_group_by_range(level, positions)) >= ranks), None)
+    capacities = [
+        len(_group_by_range(enough, group)) if enough and ranks > 1 else len(group) for group in groups
+    ]
     return [
         indices
-        for group, mine in zip(groups, _deal(ranks, rooms), strict=True)
-        for indices in _thin(divisions[1:], group, mine)
+        for group, group_ranks in zip(groups, _deal_ranks(ranks, capacities), strict=True)
+        for indices in _choose_far_apart(levels[1:], group, group_ranks)
     ]
 
 
-def _grouped(division: Division, places: Sequence[CoreIndices]) -> list[list[CoreIndices]]:
-    """Group places by the span in which they begin, those in no span together."""
-    starts = [start for start, _ in division.spans] + [len(division.ahead)]
+def _group_by_range(level: LevelRanges, positions: Sequence[CoreIndices]) -> list[list[CoreIndices]]:
+    """Group positions by the range in which they start; positions between two ranges form a group."""
+    starts = [start for start, _ in level.ranges] + [len(level.range_at)]
     groups: dict[tuple[int, bool], list[CoreIndices]] = {}
-    for indices in places:
-        at = division.ahead[indices[0]]
-        groups.setdefault((at, starts[at] <= indices[0]), []).append(indices)
+    for indices in positions:
+        index = level.range_at[indices[0]]
+        groups.setdefault((index, starts[index] <= indices[0]), []).append(indices)
     return list(groups.values())
 
 
-def _deal(ranks: int, room: Sequence[int]) -> list[int]:
-    """Deal ranks one by one to whoever has fewest, never past its room, which must be enough."""
-    counts = [0] * len(room)
+def _deal_ranks(ranks: int, capacities: Sequence[int]) -> list[int]:
+    """Return how many ranks each group gets: each rank goes to the group with the fewest, up to its capacity.
+
+    The sum of the capacities must be at least `ranks`.
+    """
+    counts = [0] * len(capacities)
     while left := ranks - sum(counts):
-        fewest = min(mine for mine, most in zip(counts, room, strict=True) if mine < most)
-        open_ = [i for i, mine in enumerate(counts) if mine == fewest and mine < room[i]]
-        for i in open_[:left]:
+        fewest = min(dealt for dealt, most in zip(counts, capacities, strict=True) if dealt < most)
+        chosen = [i for i, dealt in enumerate(counts) if dealt == fewest and dealt < capacities[i]]
+        for i in chosen[:left]:
             counts[i] += 1
     return counts
 
 
-def _size(cores: int, ranks: int, units: int | None) -> int:
-    """Return the units of every rank, by request or else the largest equal share."""
-    size = units or cores // ranks
+def _find_rank_size(cores: int, ranks: int, cores_per_rank: int | None) -> int:
+    """Return the cores of every rank: as requested, or else the largest equal share.
+
+    Raises PlanError if the ranks do not fit on the cores.
+    """
+    size = cores_per_rank or cores // ranks
     if size * ranks > cores:
         fewer = f"at most {count(cores // size, 'rank')}, or " if cores >= size else ""
-        there = f"{'is' if cores == 1 else 'are'} {cores}"
+        available = "1 is" if cores == 1 else f"{cores} are"
         raise PlanError(
-            f"{count(ranks, 'rank')} of {count(size, 'core')} need {size * ranks}, there {there}",
-            hint=f"ask for {fewer}fewer threads with -t",
+            f"{count(ranks, 'rank')} of {count(size, 'core')} need {size * ranks}, but {available} usable",
+            hint=f"request {fewer}fewer threads with -t",
         )
     return size

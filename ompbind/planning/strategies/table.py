@@ -1,4 +1,4 @@
-"""All strategies: one record for each, in one table, and what several of them have in common."""
+"""The table of strategies: one record for each."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,45 +11,48 @@ from ompbind.planning.strategies.sized import compact, cores, spread
 from ompbind.record import Record
 
 
-def _one_per_node(sequence: CoreSequence, each: int | None) -> int:
+def _one_per_node(sequence: CoreSequence, cores_per_rank: int | None) -> int:
     return max(1, len(sequence.domains(Level.NODE)))
 
 
-def _as_many_as_fit(sequence: CoreSequence, each: int | None) -> int:
-    return max(1, len(sequence.units) // each) if each else _one_per_node(sequence, each)
+def _as_many_as_fit(sequence: CoreSequence, cores_per_rank: int | None) -> int:
+    if not cores_per_rank:
+        return _one_per_node(sequence, cores_per_rank)
+    return max(1, len(sequence.core_cpus) // cores_per_rank)
 
 
 class Strategy(Record):
-    """One way to divide cores among ranks, and its words: `summary` says what a rank gets.
+    """One way to divide cores among ranks, and its texts; `summary` completes "every rank gets …".
 
-    `divide` takes the field, the number of ranks, and the units that a rank asks for (None where it asks for
-    none). `auto_ranks` counts the ranks that `-n auto` stands for, from the field and these units; `label`
-    says what it counts. A `sized` strategy gives every rank as many units as asked and leaves the rest idle.
-    An `overlapping` one gives the same units to several ranks. One with a `level` gives away the domains of
-    that level. With `fewest_crossings`, no other equal shares have fewer ranks across borders.
+    `divide` is called with the core sequence, the number of ranks, and the cores that each rank requests
+    (None if none are requested); it returns the cores of each rank. `auto_ranks` returns the number of ranks
+    for `-n auto`, from the sequence and the same request; `label` explains that number. A `sized` strategy
+    gives every rank as many cores as requested and leaves the others idle. An `overlapping` one gives the
+    same cores to several ranks. One with a `level` gives each rank a domain of that level. `fewest_crossings`
+    is True if no other equal shares have fewer ranks across domain boundaries.
     """
 
     divide: Callable[[CoreSequence, int, int | None], list[CoreIndices]]
     summary: str
     auto_ranks: Callable[[CoreSequence, int | None], int] = _one_per_node
-    label: str = f"one for each {Level.NODE.label}"
+    label: str = f"one per {Level.NODE.label}"
     sized: bool = False
     overlapping: bool = False
     level: Level | None = None
     fewest_crossings: bool = False
 
 
-def everything(sequence: CoreSequence, ranks: int, units: int | None) -> list[CoreIndices]:
-    """Give every rank everything: the only strategy that overlaps."""
-    return [tuple(range(len(sequence.units)))] * ranks
+def all_cores(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+    """Give every rank all cores: the only strategy that overlaps."""
+    return [tuple(range(len(sequence.core_cpus)))] * ranks
 
 
-def _domains(level: Level) -> Strategy:
+def _by_domain(level: Level) -> Strategy:
     return Strategy(
         divide=divide_domains(level),
-        summary=f"one {level.label}, or an even share of one",
-        auto_ranks=lambda sequence, each: len(sequence.domains(level)),
-        label=f"one for each {level.label}",
+        summary=f"one {level.label}, or an equal share of one",
+        auto_ranks=lambda sequence, cores_per_rank: len(sequence.domains(level)),
+        label=f"one per {level.label}",
         level=level,
     )
 
@@ -57,7 +60,7 @@ def _domains(level: Level) -> Strategy:
 STRATEGIES: Mapping[str, Strategy] = {
     "balanced": Strategy(
         divide=balanced,
-        summary="an equal share of all cores, across no border that it need not cross",
+        summary="an equal share of all cores, not split across domains unless unavoidable",
         fewest_crossings=True,
     ),
     "compact": Strategy(
@@ -68,38 +71,41 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "spread": Strategy(
         divide=spread,
-        summary="as many cores as its threads need, or an equal share, as far from the others as can be",
+        summary="as many cores as its threads need, or an equal share, as far from other ranks as possible",
         auto_ranks=_as_many_as_fit,
         sized=True,
     ),
-    "nodes": _domains(Level.NODE),
-    "packages": _domains(Level.PACKAGE),
-    "l3": _domains(Level.L3),
-    "l2": _domains(Level.L2),
-    "books": _domains(Level.BOOK),
-    "drawers": _domains(Level.DRAWER),
+    "nodes": _by_domain(Level.NODE),
+    "packages": _by_domain(Level.PACKAGE),
+    "l3": _by_domain(Level.L3),
+    "l2": _by_domain(Level.L2),
+    "books": _by_domain(Level.BOOK),
+    "drawers": _by_domain(Level.DRAWER),
     "cores": Strategy(
         divide=cores,
         summary="one core",
-        auto_ranks=lambda sequence, each: len(sequence.units),
-        label="one for each core",
+        auto_ranks=lambda sequence, cores_per_rank: len(sequence.core_cpus),
+        label="one per core",
     ),
     "all": Strategy(
-        divide=everything,
-        summary="everything, together with all other ranks",
-        auto_ranks=lambda sequence, each: 1,
-        label="all ranks would get the same",
+        divide=all_cores,
+        summary="all cores, shared with all other ranks",
+        auto_ranks=lambda sequence, cores_per_rank: 1,
+        label="all ranks would get the same CPUs",
         overlapping=True,
     ),
 }
-"""Every strategy by its name on the command line."""
+"""The strategies by their names on the command line."""
 
 
 def check_strategy(sequence: CoreSequence, name: str) -> None:
-    """Refuse a strategy that gives away domains of which the machine tells none; raises PlanError."""
+    """Raise PlanError if a strategy divides domains of a level that the machine does not have."""
     level = STRATEGIES[name].level
-    if level is not None and not sequence.domains(level):
-        served = [
-            known for known, one in STRATEGIES.items() if one.level is None or sequence.domains(one.level)
-        ]
-        raise PlanError(f"this machine has no {level} domains", hint=f"it can serve {', '.join(served)}")
+    if level is None or sequence.domains(level):
+        return
+    usable = [
+        known
+        for known, strategy in STRATEGIES.items()
+        if strategy.level is None or sequence.domains(strategy.level)
+    ]
+    raise PlanError(f"this machine has no {level} domains", hint=f"use {', '.join(usable)}")
