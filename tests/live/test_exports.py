@@ -1,8 +1,8 @@
-"""Plans for other launchers, given to the launchers themselves; test_slurm.py has Slurm's.
+"""Plans for other tools, given to these tools; Slurm is in test_slurm.py.
 
-vLLM is too large to install here: what is tested is that a shell exports the list, and test_exports.py
-reads it by the grammar that vLLM documents. Whether docker's own command line takes the options is told
-by what it sends to its daemon, where it happens to be installed; podman really runs a container.
+vLLM is too large to install: these tests check that a shell exports its list, and tests/report/test_export.py
+reads the list by the grammar that vLLM documents. If docker is installed, a fake daemon checks what its
+command line sends; podman runs a real container.
 """
 
 import json
@@ -26,13 +26,13 @@ WHERE = "grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
 
 
 def run(code, *, shell="sh", **options):
-    """Run lines of a shell in which ompbind is found."""
+    """Run lines of a shell that has ompbind in its PATH."""
     settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
     return subprocess.run([shell, "-c", code], env=clean_environment(), **{**settings, **options})
 
 
 def exported(name, *args):
-    """The plan in one format, without the line's end."""
+    """The plan in one format, without the newline at its end."""
     return run(shlex.join([OMPBIND, "plan", "--format", name, *args])).stdout.removesuffix("\n")
 
 
@@ -66,7 +66,7 @@ def test_numactl_binds_memory():
 
 @pytest.mark.parametrize("cpus", ["0-1,3-5", "0-62:2", "0-8191"])
 def test_taskset_reads_lists_of_any_length(cpus):
-    """That most of the CPUs do not exist here is no fault of the list: taskset drops those in silence."""
+    """Most of these CPUs do not exist on this machine; taskset ignores them."""
     here = CpuSet(os.sched_getaffinity(0))
     if 0 not in here:
         pytest.skip("CPU 0 is not allowed")
@@ -86,7 +86,7 @@ OPEN_MPI = "mpirun.openmpi --allow-run-as-root"
 
 
 def mpirun(rankfile, *extra):
-    """Run with the options that the rankfile itself names."""
+    """Run with the options in the first line of the rankfile."""
     head, _, _ = rankfile.read_text().partition("\n")
     options = head.removeprefix("# mpirun ").removesuffix(" COMMAND").replace("THIS_FILE", str(rankfile))
     return run(f"{OPEN_MPI} {shlex.join(extra)} {options} {WHERE}")
@@ -114,14 +114,14 @@ LONGEST = "8,10,100,102,104,106,108,110,112,114,116,118,120"
     ],
 )  # fmt: skip
 def test_open_mpi_means_the_same_cpus(tmp_path, cpus, source):
-    """On described machines, some of whose numbers are not hwloc's: where it cannot bind it tells to what."""
+    """On described machines, some with other numbers than hwloc's; mpirun names the CPUs and cannot bind."""
     required("mpirun.openmpi")
     xml, rankfile = tmp_path / "machine.xml", tmp_path / "ranks"
     subprocess.run([required("lstopo-no-graphics"), "-i", source, "--of", "xml", xml], check=True, timeout=60)
     rankfile.write_text(exported("rankfile", "-m", cpus, "--smt", "all", "--topology", str(xml)))
     done = mpirun(rankfile, "--mca", "hwloc_base_topo_file", str(xml))
-    told = re.findall(r'for\s+bitmap\s+"([^"]*)"', done.stdout + done.stderr) or allowed(done.stdout)
-    assert told == [cpus], done.stderr
+    bitmaps = re.findall(r'for\s+bitmap\s+"([^"]*)"', done.stdout + done.stderr) or allowed(done.stdout)
+    assert bitmaps == [cpus], done.stderr
 
 
 SYSTEMD = ("/lib/systemd/systemd", "/usr/lib/systemd/systemd")
@@ -141,24 +141,24 @@ SECOND_OF_TWO = ("-n", "2", "--rank", "1", "--smt", "all", "--env", f"VALUE={VAL
 
 
 @pytest.fixture
-def folder():
-    """A folder that everybody may read, with a name as short as podman wants it."""
+def directory():
+    """A directory that all users may read, with a name short enough for podman."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
 
 @pytest.fixture
-def unit(folder):
+def unit(directory):
     """A unit with a drop-in for rank 1 of a described machine."""
-    (folder / "demo.service").write_text(UNIT)
-    (folder / "demo.service.d").mkdir()
+    (directory / "demo.service").write_text(UNIT)
+    (directory / "demo.service.d").mkdir()
     text = exported("systemd", *SECOND_OF_TWO)
-    (folder / "demo.service.d/ompbind.conf").write_text(text)
-    return folder / "demo.service"
+    (directory / "demo.service.d/ompbind.conf").write_text(text)
+    return directory / "demo.service"
 
 
-def test_systemd_finds_no_fault_with_the_drop_in(unit):
+def test_systemd_accepts_the_drop_in(unit):
     done = subprocess.run(
         [required("systemd-analyze"), "verify", str(unit)], capture_output=True, text=True, timeout=60,
         env=clean_environment(),
@@ -167,7 +167,7 @@ def test_systemd_finds_no_fault_with_the_drop_in(unit):
 
 
 def test_systemd_understands_the_drop_in(unit):
-    """Its manager loads the unit, shows what it has understood, and starts nothing; not as root."""
+    """Its manager loads the unit, prints the settings and starts nothing; it refuses to run as root."""
     manager = required(*SYSTEMD)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     env = clean_environment(SYSTEMD_UNIT_PATH=str(unit.parent), HOME="/nonexistent")
@@ -176,20 +176,20 @@ def test_systemd_understands_the_drop_in(unit):
         env=env, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     shown = re.findall(r"^\s*(\w+): ?(.*)$", done.stdout, re.M)
-    told = {name: [value for other, value in shown if other == name] for name, _ in shown}
-    assert told.get("CPUAffinity") == ["40-79 120-159"], done.stdout + done.stderr
-    assert (told["NUMAPolicy"], told["NUMAMask"]) == (["bind"], ["1"])
-    assert f"VALUE={VALUE}" in told["Environment"]
-    assert {"RANK=1", "OMP_NUM_THREADS=80"} <= set(told["Environment"])
-    assert "KMP_AFFINITY" in told["UnsetEnvironment"]
+    settings = {name: [value for other, value in shown if other == name] for name, _ in shown}
+    assert settings.get("CPUAffinity") == ["40-79 120-159"], done.stdout + done.stderr
+    assert (settings["NUMAPolicy"], settings["NUMAMask"]) == (["bind"], ["1"])
+    assert f"VALUE={VALUE}" in settings["Environment"]
+    assert {"RANK=1", "OMP_NUM_THREADS=80"} <= set(settings["Environment"])
+    assert "KMP_AFFINITY" in settings["UnsetEnvironment"]
 
 
-def test_podman_confines_a_container(folder):
+def test_podman_confines_a_container(directory):
     """The container has this machine's files; limits are set because it may not raise its own."""
     podman = required("podman")
     if os.geteuid() != 0:
         pytest.skip("binding a container takes root")
-    where = ["--root", f"{folder}/root", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]
+    where = ["--root", f"{directory}/root", "--runroot", f"{directory}/run", "--storage-driver", "vfs"]
     limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network=none"]
     before = shlex.join([podman, *where, "--runtime", required("runc"), "run", "--rm", *limits])
     show = shlex.join(["/bin/sh", "-c", f"{WHERE}; printenv VALUE OMP_PLACES"])
@@ -203,7 +203,7 @@ def test_podman_confines_a_container(folder):
 
 
 class Daemon(BaseHTTPRequestHandler):
-    """As much of docker's daemon as creating a container needs: it keeps what it is sent."""
+    """A fake of docker's daemon that can only create a container: it stores the requests."""
 
     sent = ()
 
@@ -242,7 +242,7 @@ def test_docker_sends_its_daemon_what_the_plan_says(tmp_path):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         done = run(f"{docker} -H unix://{tmp_path}/socket create {options} image command")
         server.shutdown()
-    ((_, sent),) = [one for one in Daemon.sent if one[0].endswith("/containers/create")]
+    ((_, sent),) = [request for request in Daemon.sent if request[0].endswith("/containers/create")]
     assert done.returncode == 0, done.stderr
     assert sent["HostConfig"]["CpusetCpus"] == "40-79,120-159"
     assert sent["HostConfig"]["CpusetMems"] == "1"
