@@ -1,8 +1,8 @@
-"""Plans beside those of hwloc-distrib, on described and recorded machines.
+"""Compare plans with hwloc-distrib, an independent program, on described and recorded machines.
 
     python -m tests.distrib
 
-prints what both make of the described machines, added up: an independent program's way to divide a machine.
+prints the measures of both on the described machines, summed.
 """
 
 import os
@@ -44,16 +44,16 @@ def run(*command, **env):
     return done.stdout
 
 
-def as_xml(source, folder):
-    """Have hwloc write what it reads of a description, an XML file or a recording.
+def as_xml(source, directory):
+    """Convert a description, an XML file or a recording into XML with hwloc; return its path.
 
-    What is too new, or too old, for this hwloc it gets as files that tell what ompbind has read; None when
-    ompbind cannot read it either.
+    If the source is too new or too old for this hwloc, ompbind reads it and writes a sysfs tree for hwloc.
+    None if ompbind cannot read it either.
     """
-    path = folder / "machine.xml"
+    path = directory / "machine.xml"
     if str(source).endswith(".tar.gz"):
-        run("tar", "-xzf", str(source), "-C", str(folder))
-        done = write_xml(path, next(one for one in folder.iterdir() if one.is_dir()))
+        run("tar", "-xzf", str(source), "-C", str(directory))
+        done = write_xml(path, next(child for child in directory.iterdir() if child.is_dir()))
     else:
         done = subprocess.run(
             [LSTOPO, "-i", str(source), "--of", "xml", "-f", str(path)], capture_output=True
@@ -63,12 +63,12 @@ def as_xml(source, folder):
             machine = read_machine(str(source))
         except MachineError:
             return None
-        assert write_xml(path, write_files(folder / "tree", machine)).returncode == 0
+        assert write_xml(path, write_files(directory / "tree", machine)).returncode == 0
     return path
 
 
 def write_xml(path, root):
-    """Have hwloc write what it reads of a folder with files of a machine, and remove these."""
+    """Convert a sysfs tree into XML with hwloc, and remove the tree."""
     env = {"HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
     command = [LSTOPO, "--of", "xml", "-f", str(path)]
     done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=120)
@@ -77,14 +77,14 @@ def write_xml(path, root):
 
 
 def write_files(root, machine):
-    """Write the files of a machine; CPUs that no domain has get one together, or one a core for caches."""
+    """Write the sysfs tree of a machine; CPUs in no domain get a common one, or an L3 cache for each core."""
     cores = [core.cpus for core in machine.at(Level.CORE)]
     parts = {Level.CORE: cores}
     for level in (Level.PACKAGE, Level.NODE, Level.L3):
-        sets = [one.cpus for one in machine.at(level)]
+        sets = [domain.cpus for domain in machine.at(level)]
         rest = machine.online - union(sets)
-        alone = [core for core in cores if core <= rest] if level is Level.L3 else [rest]
-        parts[level] = [*sets, *alone] if rest else sets
+        added = [core for core in cores if core <= rest] if level is Level.L3 else [rest]
+        parts[level] = [*sets, *added] if rest else sets
     for name, text in tree_files(parts, machine.online).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -92,7 +92,7 @@ def write_files(root, machine):
 
 
 def counts(machine):
-    """1 to 64 ranks, and as many as there are cores, one less, and twice the nodes, one less and one more."""
+    """Numbers of ranks: 1 to 64, the cores, the cores - 1, twice the nodes - 1, twice the nodes + 1."""
     cores = sum(not core.cpus.isdisjoint(machine.allowed) for core in machine.at(Level.CORE))
     nodes = len(machine.at(Level.NODE))
     wanted = {*range(1, 65), cores, cores - 1, 2 * nodes - 1, 2 * nodes + 1}
@@ -100,24 +100,24 @@ def counts(machine):
 
 
 def compare(machine, path, ranks):
-    """Return what ompbind and hwloc-distrib make of a machine, measured; fewer is better everywhere."""
+    """Return the measures of the plans of ompbind and of hwloc-distrib; lower is better for all."""
     theirs = run("hwloc-distrib", "-i", str(path), str(ranks)).decode().split()
     sets = [CpuSet.from_mask(text.replace("0x", "")) & machine.allowed for text in theirs]
     plan = make_plan(machine, Request(ranks=ranks, smt="all"))
-    ours = [one.cpuset for one in plan.placements]
+    ours = [placement.cpuset for placement in plan.placements]
     return measure(machine, machine.allowed, ours), measure(machine, machine.allowed, sets)
 
 
 def read(path):
-    """Read the machine that hwloc wrote; it does not set CPUs apart, so neither does ompbind here."""
+    """Read XML of hwloc; no CPUs are excluded by default, as hwloc-distrib uses all."""
     return parse_xml(path.read_bytes(), "xml").replace(isolated=EMPTY, nohz_full=EMPTY)
 
 
 def main():
     pairs = []
     for source in DESCRIBED:
-        with tempfile.TemporaryDirectory() as folder:
-            path = as_xml(source, Path(folder))
+        with tempfile.TemporaryDirectory() as directory:
+            path = as_xml(source, Path(directory))
             machine = read(path)
             pairs += [compare(machine, path, ranks) for ranks in counts(machine)]
     show(f"{len(pairs)} plans of {len(DESCRIBED)} machines", pairs)
@@ -127,7 +127,7 @@ def main():
 
 def show(title, pairs):
     """Print the sums of the measures of ompbind and of hwloc-distrib."""
-    print(f"{title}; better: {sum(ours.order < theirs.order for ours, theirs in pairs)}")
+    print(f"{title}; better: {sum(ours.sort_key < theirs.sort_key for ours, theirs in pairs)}")
     print(f"  {'summed, fewer is better':32} ompbind  hwloc-distrib")
     for name, value in SHOWN.items():
         ours, theirs = (sum(value(found) for found in side) for side in zip(*pairs, strict=True))
@@ -141,7 +141,7 @@ def across(measures, *levels):
 SHOWN = {
     "cores shared": lambda found: found.shared,
     "cores idle": lambda found: found.idle,
-    "largest less smallest rank": lambda found: found.imbalance,
+    "largest - smallest rank": lambda found: found.imbalance,
     "ranks across nodes": lambda found: across(found, Level.NODE),
     "ranks across packages": lambda found: across(found, Level.PACKAGE),
     "ranks across L3s": lambda found: across(found, Level.L3),

@@ -1,4 +1,4 @@
-"""Machines made by hand for tests: values for the planner, and sysfs trees for the readers."""
+"""Machines for tests: `Machine` values for the planner, and sysfs trees for the readers."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from ompbind.record import Record
 def kernel_mask(cpus: CpuSet) -> str:
     """Write a set as the kernel writes masks, high word first: "000000ff" or "00000001,00000000"."""
     words = max(1, -(-cpus.bits.bit_length() // 32))
-    return ",".join(f"{cpus.bits >> 32 * at & 0xFFFFFFFF:08x}" for at in reversed(range(words)))
+    return ",".join(f"{cpus.bits >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(range(words)))
 
 
 class Shape(Record):
-    """A regular machine; `numbering` is how CPUs are counted.
+    """A regular machine; counts are per object of the level above, `numbering` is the order of CPU numbers.
 
-    "adjacent": siblings next to each other; "split": first siblings of all cores, then the second ones;
-    "round-robin": as split, but neighbouring numbers in different packages.
+    "adjacent": siblings have adjacent numbers; "split": first siblings of all cores, then second siblings;
+    "round-robin": like "split", but adjacent numbers are in different packages.
     """
 
     packages: int = 1
@@ -32,14 +32,14 @@ class Shape(Record):
         return self.packages * self.nodes * self.l3s * self.cores
 
     def siblings(self, core: int) -> CpuSet:
-        """The CPUs of a core, cores counted along the machine."""
+        """The CPUs of a core, by its logical number."""
         if self.numbering == "adjacent":
             return CpuSet(range(core * self.smt, (core + 1) * self.smt))
-        place = core
+        number = core
         if self.numbering == "round-robin":
             per_package = self.all_cores // self.packages
-            place = (core % per_package) * self.packages + core // per_package
-        return CpuSet(place + thread * self.all_cores for thread in range(self.smt))
+            number = (core % per_package) * self.packages + core // per_package
+        return CpuSet(number + thread * self.all_cores for thread in range(self.smt))
 
     def blocks(self, count: int) -> list[CpuSet]:
         """The CPUs of `count` equal runs of cores."""
@@ -60,7 +60,7 @@ class Shape(Record):
 
 
 def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: object) -> Machine:
-    """Make the machine of a shape; `allowed` limits it."""
+    """Make the machine of a shape; `changes` are fields of the machine."""
     parts = shape.partitions()
     online = CpuSet(range(shape.all_cores * shape.smt))
     numbered = (Level.PACKAGE, Level.NODE)
@@ -82,7 +82,7 @@ def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: obje
 
 
 def write_tree(root: Path, shape: Shape, files: dict[str, str] | None = None) -> Path:
-    """Write the sysfs tree of a shape below `root`; `files` are added, or replace what is there."""
+    """Write the sysfs tree of a shape below `root`; `files` are added, or replace files of the tree."""
     for path, text in {**shape_files(shape), **(files or {})}.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,36 +104,36 @@ def tree_files(parts: dict[Level, list[CpuSet]], online: CpuSet) -> dict[str, st
     }
     count = len(parts[Level.NODE])
     for number, node in enumerate(parts[Level.NODE]):
-        folder = f"sys/devices/system/node/node{number}"
-        tree[f"{folder}/cpumap"] = kernel_mask(node) + "\n"
-        tree[f"{folder}/cpulist"] = f"{node}\n"
-        tree[f"{folder}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
-        tree[f"{folder}/distance"] = " ".join("10" if i == number else "20" for i in range(count))
-    own = {level: {cpu: cpus for cpus in sets for cpu in cpus} for level, sets in parts.items()}
+        directory = f"sys/devices/system/node/node{number}"
+        tree[f"{directory}/cpumap"] = kernel_mask(node) + "\n"
+        tree[f"{directory}/cpulist"] = f"{node}\n"
+        tree[f"{directory}/meminfo"] = f"Node {number} MemTotal:       1048576 kB\n"
+        tree[f"{directory}/distance"] = " ".join("10" if i == number else "20" for i in range(count))
+    owners = {level: {cpu: cpus for cpus in sets for cpu in cpus} for level, sets in parts.items()}
     packages = [cpus & online for cpus in parts[Level.PACKAGE]]
     for cpu in online:
-        mine = {level: own[level][cpu] & online for level in own}
-        tree |= _cpu_files(cpu, mine, packages.index(mine[Level.PACKAGE]))
+        domains = {level: owners[level][cpu] & online for level in owners}
+        tree |= _cpu_files(cpu, domains, packages.index(domains[Level.PACKAGE]))
     return tree
 
 
-def _cpu_files(cpu: int, own: dict[Level, CpuSet], package: int) -> dict[str, str]:
-    folder = f"sys/devices/system/cpu/cpu{cpu}"
+def _cpu_files(cpu: int, domains: dict[Level, CpuSet], package: int) -> dict[str, str]:
+    directory = f"sys/devices/system/cpu/cpu{cpu}"
     files = {
-        "topology/core_cpus": kernel_mask(own[Level.CORE]),
-        "topology/core_cpus_list": str(own[Level.CORE]),
-        "topology/package_cpus": kernel_mask(own[Level.PACKAGE]),
+        "topology/core_cpus": kernel_mask(domains[Level.CORE]),
+        "topology/core_cpus_list": str(domains[Level.CORE]),
+        "topology/package_cpus": kernel_mask(domains[Level.PACKAGE]),
         "topology/physical_package_id": str(package),
     }
     for index, (level, shared) in enumerate(((1, Level.CORE), (2, Level.CORE), (3, Level.L3))):
         files[f"cache/index{index}/level"] = str(level)
         files[f"cache/index{index}/type"] = "Data" if level == 1 else "Unified"
-        files[f"cache/index{index}/shared_cpu_map"] = kernel_mask(own[shared])
-    return {f"{folder}/{name}": f"{text}\n" for name, text in files.items()}
+        files[f"cache/index{index}/shared_cpu_map"] = kernel_mask(domains[shared])
+    return {f"{directory}/{name}": f"{text}\n" for name, text in files.items()}
 
 
 class DictRoot:
-    """A root of given files."""
+    """A `Root` with files from a dictionary, text by path."""
 
     name = "given"
 
@@ -144,5 +144,5 @@ class DictRoot:
         return self.files.get(path)
 
     def names(self, path: str) -> list[str]:
-        skip = len(path) + 1
-        return sorted({name[skip:].split("/")[0] for name in self.files if name.startswith(path + "/")})
+        start = len(path) + 1
+        return sorted({name[start:].split("/")[0] for name in self.files if name.startswith(path + "/")})

@@ -1,11 +1,11 @@
-"""Compare what ompbind reads from recorded machines with an independent reader's account of the same files.
+"""Compare what ompbind reads from recorded machines with the result of an independent reader, the oracle.
 
-    python tests/oracle_report.py [FOLDER]
+    python tests/oracle_report.py [DIRECTORY]
 
-FOLDER, else OMPBIND_TOPOLOGIES of the environment, holds `dumps/NAME.tar.gz`, `oracle/NAME.json` and
-`compare.json`, which names the fields in which the other reader is known to see something else. Prints, for
-each dump and field, whether the two agree, what differs, and a total; the exit code is 1 if anything differs.
-Where ompbind knows better than the files and says so in a remark, the field is told as corrected.
+DIRECTORY, or else the variable OMPBIND_TOPOLOGIES, contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and
+`compare.json`, which names the fields with known differences. Prints for each dump and field whether the two
+agree, what differs, and a total. The exit code is 1 if anything differs. A field is "corrected" if ompbind
+corrects an error in the files and has a remark on it.
 """
 
 import json
@@ -26,7 +26,7 @@ Oracle = dict[str, Any]
 
 
 class Finding(Record):
-    """One field of one dump: how the two accounts compare, and both of them where they differ."""
+    """One field of one dump: the verdict ("agree", "corrected", "excused", "DIFFER"), and details."""
 
     dump: str
     field: str
@@ -43,7 +43,7 @@ def extents(machine: Machine, level: Level) -> frozenset[CpuSet]:
 
 
 def grouped(oracle: Oracle, key: str) -> frozenset[CpuSet]:
-    """The partition that a number of each CPU makes; CPUs without one are left out."""
+    """The CPUs grouped by a number; CPUs without this number are left out."""
     groups: dict[int, list[int]] = {}
     for pu in oracle["pus"]:
         if pu[key] is not None:
@@ -52,62 +52,63 @@ def grouped(oracle: Oracle, key: str) -> frozenset[CpuSet]:
 
 
 def nodes_with_cpus(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-    """The node of every CPU: the first of those that are closest to it."""
-    mine = {node.number: node.cpus for node in machine.nodes if node.cpus}
+    """The node of each CPU: in the oracle, the first of its closest nodes."""
+    ours = {node.number: node.cpus for node in machine.nodes if node.cpus}
     theirs: dict[int, list[int]] = {}
     for pu in oracle["pus"]:
         if pu["numa_local"]:
             theirs.setdefault(pu["numa_local"][0], []).append(pu["os"])
-    return mine, {number: CpuSet(cpus) for number, cpus in theirs.items()}
+    return ours, {number: CpuSet(cpus) for number, cpus in theirs.items()}
 
 
 def nodes_without_cpus(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-    """What each node without CPUs is near to; near to all alike is the same as near to none."""
-    own = {node.number: node.cpus for node in machine.nodes}
-    everywhere = union(own.values())
+    """The CPUs nearest to each node without CPUs; near all CPUs is the same as near none."""
+    cpus = {node.number: node.cpus for node in machine.nodes}
+    all_cpus = union(cpus.values())
     local = {node["os"]: CpuSet.from_list(node["cpus"]) for node in oracle["numa"]}
-    lonely = [node for node in machine.nodes if not node.cpus and node.number in local]
-    mine = {node.number: union(own[near] for near in node.nearest) for node in lonely}
-    theirs = {node.number: local[node.number] or everywhere for node in lonely}
-    return {number: near or everywhere for number, near in mine.items()}, theirs
+    cpuless = [node for node in machine.nodes if not node.cpus and node.number in local]
+    ours = {node.number: union(cpus[near] for near in node.nearest) or all_cpus for node in cpuless}
+    theirs = {node.number: local[node.number] or all_cpus for node in cpuless}
+    return ours, theirs
 
 
 def distances(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-    """How far each node is from each that both know."""
-    told = next((one for one in oracle["numa_distances"] if one["indexing"] == "os"), None)
-    if told is None:
+    """The distances between nodes that both readers have."""
+    matrix = next((found for found in oracle["numa_distances"] if found["indexing"] == "os"), None)
+    if matrix is None:
         return None, None
     numbers = [node.number for node in machine.nodes]
-    mine = {
-        (node.number, to): far
+    ours = {
+        (node.number, to): distance
         for node in machine.nodes
-        for to, far in zip(numbers, node.distances, strict=False)
+        for to, distance in zip(numbers, node.distances, strict=False)
     }
     theirs = {
-        (node, to): far
-        for node, row in zip(told["nodes"], told["values"], strict=True)
-        for to, far in zip(told["nodes"], row, strict=True)
+        (node, to): distance
+        for node, row in zip(matrix["nodes"], matrix["values"], strict=True)
+        for to, distance in zip(matrix["nodes"], row, strict=True)
     }
-    shared = mine.keys() & theirs.keys()
-    return {pair: mine[pair] for pair in shared}, {pair: theirs[pair] for pair in shared}
+    shared = ours.keys() & theirs.keys()
+    return {pair: ours[pair] for pair in shared}, {pair: theirs[pair] for pair in shared}
 
 
 def memory(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-    mine = {node.number: node.memory_bytes or 0 for node in machine.nodes}
+    ours = {node.number: node.memory_bytes or 0 for node in machine.nodes}
     theirs = {node["os"]: node["local_memory"] or 0 for node in oracle["numa"]}
-    return mine, theirs
+    return ours, theirs
 
 
 def groups(level: Level, kind: str) -> Callable[[Machine, Oracle], tuple[object, object]]:
-    """Compare a level that the other reader has as groups, save those that it merges with other levels."""
+    """Return the comparison of a level that the oracle has as groups, unless they equal another level."""
 
     def compare(machine: Machine, oracle: Oracle) -> tuple[object, object]:
-        found = [group["cpus"] for group in oracle["groups"] if group.get("subtype") == kind and told(group)]
+        found = [
+            group["cpus"]
+            for group in oracle["groups"]
+            if group.get("subtype") == kind and group.get("kind") != "100"  # 100: made from distances
+        ]
         others = frozenset(domain.cpus for domain in machine.domains if domain.level is not level)
         return extents(machine, level) - others, sets(found) - others
-
-    def told(group: dict[str, Any]) -> bool:
-        return group.get("kind") != "100"  # made from distances, not told by the kernel
 
     return compare
 
@@ -129,31 +130,31 @@ FIELDS: dict[str, tuple[str, Callable[[Machine, Oracle], tuple[object, object]]]
     "memory": ("nodes", memory),
     "distances": ("nodes", distances),
 }
-"""Every field: the one of `compare.json` that excuses it, and how both accounts of it are had.
+"""All fields: the name in `compare.json` that excuses a difference, and a function that returns both values.
 
-`cpuless_nodes` and `virtual_node` of compare.json excuse nothing: ompbind agrees in these as well.
+`cpuless_nodes` and `virtual_node` in compare.json excuse nothing: ompbind agrees in these fields, too.
 """
 
 
 def corrected(machine: Machine, field: str, theirs: object) -> str:
-    """The remark by which ompbind says that it knows better than the files, "" when it is no such case.
+    """The remark on a correction that explains a difference, "" for other differences.
 
-    Packages told in halves are joined; the other reader leaves the halves, each in one of ompbind's packages.
+    ompbind joins halves of packages. The oracle keeps them, each half inside one of ompbind's packages.
     """
-    told = next((remark for remark in machine.remarks if "in halves" in remark), "")
+    remark = next((remark for remark in machine.remarks if "halves of packages" in remark), "")
     if field != "packages" or not isinstance(theirs, frozenset):
         return ""
-    mine = extents(machine, Level.PACKAGE)
-    return told if all(any(half <= whole for whole in mine) for half in theirs) else ""
+    ours = extents(machine, Level.PACKAGE)
+    return remark if all(any(half <= whole for whole in ours) for half in theirs) else ""
 
 
 def without(machine: Machine, silent: CpuSet) -> Machine:
-    """The machine without online CPUs of which no file tells: the other reader takes them for absent."""
-    domains = (one.replace(cpus=one.cpus - silent) for one in machine.domains)
+    """The machine without online CPUs that are in no other file: the oracle takes them for absent."""
+    domains = (domain.replace(cpus=domain.cpus - silent) for domain in machine.domains)
     return machine.replace(
         online=machine.online - silent,
         allowed=machine.allowed - silent,
-        domains=tuple(one for one in domains if one.cpus),
+        domains=tuple(domain for domain in domains if domain.cpus),
         nodes=tuple(node.replace(cpus=node.cpus - silent) for node in machine.nodes),
     )
 
@@ -162,15 +163,15 @@ def shown(value: object) -> str:
     if isinstance(value, frozenset):
         return " ".join(sorted(map(str, value)))[:150] or "none"
     if isinstance(value, dict):
-        return " ".join(f"{key}:{one}" for key, one in sorted(value.items()))[:150]
+        return " ".join(f"{key}:{item}" for key, item in sorted(value.items()))[:150]
     return str(value)
 
 
-def compare_dump(folder: Path, name: str, skip: dict[str, str]) -> Iterator[Finding]:
-    """Yield the findings about one dump; one that the other reader refuses must end in an error or remark."""
-    oracle: Oracle = json.loads((folder / f"oracle/{name}.json").read_text())
+def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[Finding]:
+    """Yield the findings about one dump; a dump that the oracle refuses agrees in any case."""
+    oracle: Oracle = json.loads((directory / f"oracle/{name}.json").read_text())
     try:
-        machine = read_machine(str(folder / f"dumps/{name}.tar.gz"))
+        machine = read_machine(str(directory / f"dumps/{name}.tar.gz"))
     except MachineError as error:
         verdict = "agree" if "error" in oracle else "DIFFER"
         yield Finding(dump=name, field="readable", verdict=verdict, detail=str(error))
@@ -180,41 +181,40 @@ def compare_dump(folder: Path, name: str, skip: dict[str, str]) -> Iterator[Find
         yield Finding(dump=name, field="readable", verdict="agree", detail=detail)
         return
     silent = machine.online - CpuSet(pu["os"] for pu in oracle["pus"])
-    told = next((one for one in machine.remarks if "no file tells the cores" in one), "")
-    if silent and told:
-        yield Finding(
-            dump=name, field="silent", verdict="corrected", detail=f"online {shown(silent)}: {told}"
-        )
+    remark = next((remark for remark in machine.remarks if remark.startswith("core siblings of")), "")
+    if silent and remark:
+        detail = f"online {shown(silent)}: {remark}"
+        yield Finding(dump=name, field="silent", verdict="corrected", detail=detail)
         machine = without(machine, silent)
-    for field, (excuse, accounts) in FIELDS.items():
-        mine, theirs = accounts(machine, oracle)
-        if mine == theirs:
+    for field, (excuse, values) in FIELDS.items():
+        ours, theirs = values(machine, oracle)
+        if ours == theirs:
             yield Finding(dump=name, field=field, verdict="agree")
-        elif told := corrected(machine, field, theirs):
-            yield Finding(dump=name, field=field, verdict="corrected", detail=told)
+        elif remark := corrected(machine, field, theirs):
+            yield Finding(dump=name, field=field, verdict="corrected", detail=remark)
         else:
             verdict = "excused" if excuse in skip else "DIFFER"
-            detail = skip.get(excuse, f"ompbind {shown(mine)}, oracle {shown(theirs)}")
+            detail = skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}")
             yield Finding(dump=name, field=field, verdict=verdict, detail=detail)
 
 
-def compare_folder(folder: Path) -> Iterator[Finding]:
-    compare = json.loads((folder / "compare.json").read_text())
-    for path in sorted((folder / "oracle").glob("*.json")):
-        yield from compare_dump(folder, path.stem, compare.get(path.stem, {}).get("skip", {}))
+def compare_directory(directory: Path) -> Iterator[Finding]:
+    compare = json.loads((directory / "compare.json").read_text())
+    for path in sorted((directory / "oracle").glob("*.json")):
+        yield from compare_dump(directory, path.stem, compare.get(path.stem, {}).get("skip", {}))
 
 
 def main() -> int:
-    findings = list(compare_folder(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDINGS))
-    for dump in dict.fromkeys(one.dump for one in findings):
-        own = [one for one in findings if one.dump == dump]
-        agreed = [one.field for one in own if one.verdict == "agree"]
+    findings = list(compare_directory(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDINGS))
+    for dump in dict.fromkeys(finding.dump for finding in findings):
+        of_dump = [finding for finding in findings if finding.dump == dump]
+        agreed = [finding.field for finding in of_dump if finding.verdict == "agree"]
         print(f"{dump}: agree: {' '.join(agreed) or '-'}")
-        for one in own:
-            if one.verdict != "agree" or one.detail:
-                print(f"  {one.verdict}: {one.field}: {one.detail}")
-    verdicts = [one.verdict for one in findings]
-    dumps = len({one.dump for one in findings})
+        for finding in of_dump:
+            if finding.verdict != "agree" or finding.detail:
+                print(f"  {finding.verdict}: {finding.field}: {finding.detail}")
+    verdicts = [finding.verdict for finding in findings]
+    dumps = len({finding.dump for finding in findings})
     print(f"{dumps} dumps: agree {verdicts.count('agree')}, "
           f"corrected {verdicts.count('corrected')}, "
           f"excused by compare.json {verdicts.count('excused')}, "

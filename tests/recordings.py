@@ -1,4 +1,4 @@
-"""Recordings of real machines, for tests that can use them; no test needs them."""
+"""Recordings of real machines, for the tests that use them if they are available."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 RECORDINGS = Path(os.environ.get("OMPBIND_TOPOLOGIES") or Path(__file__).parent / "../../shared/topologies")
-"""A folder with `dumps/NAME.tar.gz`, `oracle/NAME.json`, `xml/NAME.xml` and `compare.json`."""
+"""A directory with `dumps/NAME.tar.gz`, `oracle/NAME.json`, `xml/NAME.xml` and `compare.json`."""
 
 
 SAMPLE = (
@@ -24,12 +24,12 @@ SAMPLE = (
 
 
 def recorded(pattern: str) -> list[Path]:
-    """The recordings that a pattern finds, by name; none where there is no such folder."""
+    """The recordings that match a pattern, by name; none if the directory does not exist."""
     return sorted(RECORDINGS.glob(pattern))
 
 
 def sampled(paths: list[Path]) -> list[Any]:
-    """Make parameters of recordings for what is slow; those that are not in SAMPLE are marked as long."""
+    """Make parameters for slow tests: recordings that are not in SAMPLE are marked as long."""
     return [
         pytest.param(path, id=name_of(path), marks=() if name_of(path) in SAMPLE else pytest.mark.long)
         for path in paths
@@ -37,5 +37,5 @@ def sampled(paths: list[Path]) -> list[Any]:
 
 
 def name_of(path: Path) -> str:
-    """The name of a recording, without what its file ends with."""
+    """The name of a recording, without the suffix of its file."""
     return path.name.removesuffix(".xml").removesuffix(".tar.gz")

@@ -1,5 +1,5 @@
-"""What a machine is: cores, caches, NUMA nodes, kinds of cores, and which CPUs may be used, as values.
+"""A machine as values: cores, caches, NUMA nodes, kinds of cores, and the CPUs that may be used.
 
-Imports the base; `machine.sources` reads real, recorded and described machines into these values.
-To add a fact about machines: a field of `model.Machine`, and the sources that know it.
+Imports the base. `machine.sources` reads real, recorded and described machines into these values.
+To add a fact about machines: a field of `model.Machine`, and the sources that read it.
 """

@@ -1,19 +1,24 @@
-"""Memory and who is near to it: NUMA nodes of accounts that tell localities, not owners of CPUs."""
+"""NUMA nodes from sources that report the locality of memory instead of the CPUs of each node.
+
+In hwloc several memories may be local to the same CPUs: HBM and DRAM of one package, for example. But a CPU
+belongs to one node, so each CPU goes to the plain memory with the smallest locality around it. The other
+memories become nodes without CPUs, and the nodes of their local CPUs are their nearest.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.machine.model import Node, check_size, with_nearest
+from ompbind.machine.model import Node, add_nearest_nodes, check_size
 from ompbind.record import Record
 
 Distances = Mapping[tuple[int, int], int]
-"""The distance from one node to another, by their numbers."""
+"""Distances by (from node, to node)."""
 
 
 class NumaMemory(Record):
     """One memory: the number of its node, and the CPUs that it is local to.
 
-    `is_special` tells that it is not plain memory (high-bandwidth, persistent): others come before it.
+    `is_special`: it is not DRAM (high-bandwidth, persistent); CPUs then belong to other memory first.
     """
 
     number: int
@@ -23,37 +28,43 @@ class NumaMemory(Record):
 
 
 def make_nodes(memories: Sequence[NumaMemory], online: CpuSet, distances: Distances) -> tuple[Node, ...]:
-    """Make nodes by number, every CPU in the node of its closest memory, plain memory before special.
+    """Make nodes by number, each CPU in the node of its closest memory, plain memory before special memory.
 
-    Of several that are equally close the first has the CPUs; the others have none and are near to it.
-    Raises MachineError for more than any machine has.
+    Of equally close memories the first has the CPUs; the others have none, and the first is their nearest.
+    Raises MachineError for too many CPUs or nodes.
     """
     unique = {memory.number: memory for memory in memories}
     check_size(len(online), len(unique))
-    claimed, own = EMPTY, dict.fromkeys(unique, EMPTY)
-    for memory in sorted(unique.values(), key=lambda one: (one.is_special, len(one.locality), one.number)):
-        own[memory.number] = (memory.locality & online) - claimed
-        claimed |= own[memory.number]
+    assigned, cpus = EMPTY, dict.fromkeys(unique, EMPTY)
+    for memory in sorted(unique.values(), key=_closest_first):
+        cpus[memory.number] = (memory.locality & online) - assigned
+        assigned |= cpus[memory.number]
     nodes = [
         Node(
             number=number,
-            cpus=own[number],
+            cpus=cpus[number],
             memory_bytes=unique[number].memory_bytes,
             distances=_row(distances, number, sorted(unique)),
         )
         for number in sorted(unique)
     ]
-    return with_nearest(nodes, {number: _near(memory, own) for number, memory in unique.items()})
+    return add_nearest_nodes(
+        nodes, {number: _find_local_nodes(memory, cpus) for number, memory in unique.items()}
+    )
+
+
+def _closest_first(memory: NumaMemory) -> tuple[bool, int, int]:
+    return memory.is_special, len(memory.locality), memory.number
 
 
 def _row(distances: Distances, number: int, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return the distances of a node to all, in order; none unless all are known."""
+    """Return the distances from a node to all nodes, in order; none unless all are known."""
     row = [distances.get((number, other)) for other in numbers]
-    return tuple(far for far in row if far is not None) if None not in row else ()
+    return tuple(distance for distance in row if distance is not None) if None not in row else ()
 
 
-def _near(memory: NumaMemory, own: Mapping[int, CpuSet]) -> CpuSet:
-    """Return the nodes whose CPUs a memory is local to; none when it is local to all alike."""
-    near = CpuSet(number for number, cpus in own.items() if not cpus.isdisjoint(memory.locality))
-    everywhere = CpuSet(number for number, cpus in own.items() if cpus)
-    return EMPTY if near == everywhere and len(near) > 1 else near
+def _find_local_nodes(memory: NumaMemory, cpus_by_node: Mapping[int, CpuSet]) -> CpuSet:
+    """Return the nodes with CPUs that a memory is local to; none if it is local to all of several nodes."""
+    local = CpuSet(number for number, cpus in cpus_by_node.items() if not cpus.isdisjoint(memory.locality))
+    with_cpus = CpuSet(number for number, cpus in cpus_by_node.items() if cpus)
+    return EMPTY if local == with_cpus and len(local) > 1 else local

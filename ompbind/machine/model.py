@@ -1,11 +1,14 @@
 """A machine as values: which CPU sits in which core, cache, NUMA node and package.
 
-Words: a *CPU* is one hardware thread, by its OS number. A *core* is the CPUs that share one physical
-core; its identity is that set, never a `core_id`, which repeats across packages. A *domain* is a set
-of cores that share something. A *node* is a NUMA node; it may have no CPU or no memory. *Allowed* are
-the CPUs that are online, in the affinity mask of the launcher at start, and in its cgroup's cpuset.
-A *core kind* is the cores of a hybrid processor that are equally strong. CPUs *set apart* are allowed,
-but the kernel keeps other work off them (isolated, nohz_full): they are for those who name them.
+- A *CPU* is one hardware thread, by its OS number.
+- A *core* is the set of CPUs that share one physical core. This set identifies it, never a `core_id`, which
+  repeats across packages.
+- A *domain* is a set of cores that share something: a cache, a die, a package.
+- A *node* is a NUMA node; it may have no CPU or no memory.
+- *Allowed* CPUs are online, in the affinity mask that ompbind was started with, and in its cgroup's cpuset.
+- A *core kind* is a set of cores of a hybrid processor with equal performance.
+- CPUs *excluded by default* are allowed, but the kernel keeps other work off them (isolated, nohz_full).
+  They are used only if a mask names them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +22,7 @@ from ompbind.record import Record
 
 
 class Level(StrEnum):
-    """What the cores of a domain share, from the widest to the narrowest usual extent."""
+    """What the cores of a domain share, usually the widest level first."""
 
     DRAWER = "drawer"
     BOOK = "book"
@@ -33,12 +36,12 @@ class Level(StrEnum):
 
     @property
     def label(self) -> str:
-        """What people call it: "NUMA node", "L3", "package"."""
+        """The name for messages: "NUMA node", "L3", "package"."""
         return {"node": "NUMA node", "l2": "L2", "l3": "L3"}.get(self.value, self.value)
 
 
 class Domain(Record):
-    """One domain: its level, its logical number on the machine, its CPUs, and its OS number if any."""
+    """One domain: its level, its logical number among the domains of this level, its CPUs, its OS number."""
 
     level: Level
     index: int
@@ -47,16 +50,16 @@ class Domain(Record):
 
     @property
     def title(self) -> str:
-        """Its level and logical number, a NUMA node's by the OS: "package 0", "NUMA node 8"."""
+        """The level and logical number, for a NUMA node the OS number: "package 0", "NUMA node 8"."""
         return f"{self.level.label} {self.os_id if self.level is Level.NODE else self.index}"
 
 
 class Node(Record):
-    """One NUMA node by its OS number; `nearest` are the nodes that serve what this one lacks.
+    """One NUMA node by its OS number.
 
-    For a node without CPUs `nearest` are the closest nodes with CPUs, for a node without memory the
-    closest nodes with memory; otherwise it is empty. `distances` are as the firmware gives them,
-    in the order of `Machine.nodes`; `memory_bytes` is None where it is unknown.
+    `nearest` is set for a node that lacks something: the closest nodes with CPUs for a node without CPUs,
+    the closest nodes with memory for a node without memory. `distances` are the firmware's (ACPI SLIT, 10 is
+    local), in the order of `Machine.nodes`. `memory_bytes` is None if it is unknown.
     """
 
     number: int
@@ -66,30 +69,32 @@ class Node(Record):
     nearest: tuple[int, ...] = ()
 
 
-KindName = Literal["performance", "efficiency"]
-"""What users call the strong and the economical cores of a hybrid processor."""
+CoreKindName = Literal["performance", "efficiency"]
+"""The names of `--core-kind` for the fast and the economical cores of a hybrid processor."""
 
 
 class CoreKind(Record):
-    """Cores of a hybrid processor that are alike; `strength` is relative, 1024 for the strongest.
+    """Cores of a hybrid processor with equal performance; `strength` is relative, 1024 for the fastest.
 
-    Several kinds may have one name: a phone has big and middle cores for performance. `source` is what
-    told them apart: "type" (cpu_core, cpu_atom), "capacity" (cpu_capacity) or "frequency".
+    Several kinds may have one name: both the big and the middle cores of a phone are for performance.
+    `source` is the fact that distinguishes the kinds: "type" (cpu_core, cpu_atom), "capacity" (cpu_capacity)
+    or "frequency" (cpuinfo_max_freq).
     """
 
-    name: KindName
+    name: CoreKindName
     cpus: CpuSet
     strength: int
     source: str
 
 
 class Machine(Record):
-    """One machine; `quota` is the CPU time it may use, in CPUs, or None where nothing limits it.
+    """One machine, and what this process may use of it.
 
-    `domains` has every level that the machine knows, cores always. `kinds` are ordered by strength,
-    strongest first, and empty where all cores are alike. `bindable` is False on systems that cannot
-    confine a process to CPUs. `remarks` tell what the reader could not make sense of. `memory_allowed` are
-    the NUMA nodes whose memory may be used, None where nobody tells.
+    `source` names the topology source. `domains` contain all known levels, always with cores. `kinds` are
+    ordered by strength, strongest first, and empty if all cores are equal. `isolated` and `nohz_full` are the
+    kernel's lists of these names. `quota` is the CPU time of the cgroup in CPUs, None without a limit.
+    `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
+    read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
     """
 
     source: str
@@ -108,39 +113,39 @@ class Machine(Record):
     memory_allowed: CpuSet | None = None
 
     def at(self, level: Level) -> tuple[Domain, ...]:
-        """Return the domains of one level by logical number; empty when the machine has no such level."""
+        """Return the domains of one level in logical order; empty if the machine has no such level."""
         return tuple(domain for domain in self.domains if domain.level is level)
 
     def with_domains(self, partitions: "Mapping[Level, Partition]") -> "Machine":
-        """Return the machine with domains, those of its nodes included, and remarks on oddities."""
-        domains = make_domains(self.online, {**partitions, Level.NODE: node_partition(self.nodes)})
+        """Return the machine with domains of these levels and of its NUMA nodes, and with more remarks."""
+        domains = make_domains(self.online, {**partitions, Level.NODE: make_node_partition(self.nodes)})
         made = self.replace(domains=domains)
-        return made.replace(remarks=(*self.remarks, *_find_oddities(made)))
+        return made.replace(remarks=(*self.remarks, *_find_inconsistencies(made)))
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The levels this machine has, widest first."""
+        """The levels that this machine has, widest first."""
         return tuple(dict.fromkeys(domain.level for domain in self.domains))
 
     @property
     def exclusion_reasons(self) -> tuple[tuple[str, CpuSet], ...]:
-        """What sets CPUs apart, and which: name and set, for those that set any apart."""
+        """Why CPUs are excluded by default: (name of the kernel's list, CPUs) for each list with CPUs."""
         reasons = (("isolated", self.isolated), ("nohz_full", self.nohz_full))
         return tuple((name, cpus) for name, cpus in reasons if cpus)
 
     @property
     def excluded_by_default(self) -> CpuSet:
-        """The CPUs that are set apart; none where that would leave no other CPU that is allowed."""
-        excluded_by_default = union(cpus for _, cpus in self.exclusion_reasons)
-        return EMPTY if self.allowed <= excluded_by_default else excluded_by_default & self.allowed
+        """Allowed CPUs that are used only if a mask names them; none if no other CPU is allowed."""
+        excluded = union(cpus for _, cpus in self.exclusion_reasons)
+        return EMPTY if self.allowed <= excluded else excluded & self.allowed
 
     @property
-    def ordinary(self) -> CpuSet:
-        """The CPUs that are used without being named: what is allowed and not set apart."""
+    def default_cpus(self) -> CpuSet:
+        """The CPUs that are used without a mask: allowed and not excluded by default."""
         return self.allowed - self.excluded_by_default
 
-    def of_kind(self, name: KindName | Literal["all"]) -> CpuSet:
-        """Return the CPUs of one kind of core, or of all; where cores are alike they are for performance."""
+    def cpus_of_kind(self, name: CoreKindName | Literal["all"]) -> CpuSet:
+        """Return the CPUs of one kind of core, or of all kinds; equal cores are performance cores."""
         if name == "all":
             return self.online
         if not self.kinds:
@@ -148,55 +153,61 @@ class Machine(Record):
         return union(kind.cpus for kind in self.kinds if kind.name == name)
 
 
-CPUS, NODES = 1 << 13, 1 << 10
-"""CPUs online and NUMA nodes that a machine may have; Linux knows no more (NR_CPUS, MAX_NUMNODES)."""
+MAX_CPUS, MAX_NODES = 1 << 13, 1 << 10
+"""Online CPUs and NUMA nodes of a machine at most, as in Linux (NR_CPUS, MAX_NUMNODES)."""
 
 
 def check_size(cpus: int = 0, nodes: int = 0) -> None:
-    """Refuse what no machine has, before room is made for it; raises MachineError."""
-    for number, most, noun in ((cpus, CPUS, "CPUs"), (nodes, NODES, "NUMA nodes")):
-        if number > most:
-            raise MachineError(f"{number} {noun} are more than any machine has", hint=f"the most are {most}")
+    """Raise MachineError for more CPUs or NUMA nodes than Linux supports, before they take memory."""
+    for number, limit, noun in ((cpus, MAX_CPUS, "CPUs"), (nodes, MAX_NODES, "NUMA nodes")):
+        if number > limit:
+            message = f"{number} {noun} are more than the limit of {limit}"
+            raise MachineError(message, hint=f"use a machine with at most {limit} {noun}")
 
 
 Partition = list[tuple[int | None, CpuSet]]
-"""The domains of one level as a reader finds them: (OS number or None, CPUs), in any order."""
+"""The domains of one level as a source reports them: (OS number or None, CPUs), in any order."""
 
 
-def node_partition(nodes: Iterable[Node]) -> Partition:
-    """Return the NUMA nodes that have CPUs as domains."""
+def make_node_partition(nodes: Iterable[Node]) -> Partition:
+    """Return the NUMA nodes with CPUs as domains."""
     return [(node.number, node.cpus) for node in nodes if node.cpus]
 
 
 def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple[Domain, ...]:
-    """Number the domains of every level along the machine, widest level first.
+    """Make the domains of all levels, widest level first, with logical numbers in machine order.
 
-    CPUs that are not online are dropped, and CPUs that an earlier domain of the level has, and so are
-    domains that this leaves empty. A CPU that no core claims is a core of its own.
+    A domain loses CPUs that are not online or that an earlier domain of its level has; an empty domain is
+    dropped. A CPU in no core becomes a core of its own.
     """
     kept = {level: _clean(online, parts) for level, parts in partitions.items()}
     cores = kept.get(Level.CORE, [])
-    lonely = online - union(cpus for _, cpus in cores)
-    kept[Level.CORE] = [*cores, *((None, CpuSet((cpu,))) for cpu in lonely)]
-    order = sorted((level for level in kept if kept[level]), key=lambda lv: _extent(kept[lv], lv))
-    return tuple(_numbered(kept, order))
+    without_core = online - union(cpus for _, cpus in cores)
+    kept[Level.CORE] = [*cores, *((None, CpuSet((cpu,))) for cpu in without_core)]
+    order = sorted((level for level in kept if kept[level]), key=lambda lv: _widest_first(kept[lv], lv))
+    return tuple(_number_domains(kept, order))
 
 
 def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) -> dict[Level, Partition]:
-    """Drop dies and clusters that tell nothing: kernels that know of none repeat another level there.
+    """Drop dies and clusters that only repeat another level, as kernels report them for machines without.
 
-    A die of one CPU, or of a whole package, is none; clusters are none where all repeat another level.
+    Drops a die of one CPU or of a whole package, and all clusters if they are equal to another level.
     """
-    levels = {**partitions, Level.NODE: node_partition(nodes)}
+    levels = {**partitions, Level.NODE: make_node_partition(nodes)}
     shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in levels.items()}
     packages = shapes.get(Level.PACKAGE, frozenset())
-    dies = [one for one in partitions.get(Level.DIE, []) if len(one[1]) > 1 and one[1] not in packages]
+    dies = [
+        (number, cpus)
+        for number, cpus in partitions.get(Level.DIE, [])
+        if len(cpus) > 1 and cpus not in packages
+    ]
     clusters = shapes.pop(Level.CLUSTER, frozenset())
     kept = partitions.get(Level.CLUSTER, []) if clusters not in shapes.values() else []
     return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
 
 
 def _clean(online: CpuSet, parts: Partition) -> Partition:
+    """Return disjoint, non-empty domains of online CPUs."""
     kept: Partition = []
     free = online
     for os_id, cpus in parts:
@@ -206,17 +217,23 @@ def _clean(online: CpuSet, parts: Partition) -> Partition:
     return kept
 
 
-def _extent(parts: Partition, level: Level) -> tuple[int, int, int]:
+def _widest_first(parts: Partition, level: Level) -> tuple[int, int, int]:
+    """Sort levels by their largest domain, then by their number of domains, then as `Level` lists them."""
     return -max(len(cpus) for _, cpus in parts), len(parts), list(Level).index(level)
 
 
-def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterator[Domain]:
-    """Order by the first CPU of every enclosing domain, outermost first, as one walks the machine."""
+def _number_domains(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterator[Domain]:
+    """Yield the domains of all levels, numbered in machine order.
+
+    Logical numbers follow the nesting, not the OS numbers of CPUs: all cores of package 0 come before all
+    cores of package 1. So a domain is sorted by the first CPU of each domain around it, outermost first, then
+    by its own first CPU. `outer` maps each CPU to that first CPU, for each wider level.
+    """
     outer: list[dict[int, int]] = []
     for level in order:
         firsts = [cpus.first for _, cpus in kept[level]]
-        ways = [tuple(seen.get(first, first) for seen in outer) for first in firsts]
-        ranked = sorted(zip(ways, firsts, kept[level], strict=True), key=lambda one: one[:2])
+        paths = [tuple(first_by_cpu.get(first, first) for first_by_cpu in outer) for first in firsts]
+        ranked = sorted(zip(paths, firsts, kept[level], strict=True), key=lambda entry: entry[:2])
         for index, (_, _, (os_id, cpus)) in enumerate(ranked):
             yield Domain(level=level, index=index, cpus=cpus, os_id=os_id)
         if level is not order[-1]:
@@ -224,60 +241,63 @@ def _numbered(kept: Mapping[Level, Partition], order: Sequence[Level]) -> Iterat
 
 
 def kind_by_cpu(kinds: Iterable[CoreKind]) -> dict[int, str]:
-    """Map every CPU of `kinds` to the name of its kind of core."""
+    """Map each CPU of `kinds` to the name of its kind of core."""
     return {cpu: kind.name for kind in kinds for cpu in kind.cpus}
 
 
 def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:
-    """Map every CPU of `domains` to the logical number of its domain."""
+    """Map each CPU of `domains` to the logical number of its domain."""
     return {cpu: domain.index for domain in domains for cpu in domain.cpus}
 
 
-def touched(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
-    """Return those of `domains` that have at least one of `cpus`."""
+def find_overlapping(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, ...]:
+    """Return the domains that contain at least one of `cpus`."""
     return tuple(domain for domain in domains if not domain.cpus.isdisjoint(cpus))
 
 
-def _find_oddities(machine: Machine) -> Iterator[str]:
-    """Yield what no machine should have: allowed CPUs in no node, domains that cut through each other."""
-    homeless = machine.allowed - union(one.cpus for one in machine.at(Level.NODE))
-    if homeless:
-        yield f"in no NUMA node: {named('CPU', homeless)}"
+def _find_inconsistencies(machine: Machine) -> Iterator[str]:
+    """Yield remarks on allowed CPUs in no NUMA node, and on domains that partially overlap."""
+    without_node = machine.allowed - union(node.cpus for node in machine.at(Level.NODE))
+    if without_node:
+        yield f"in no NUMA node: {named('CPU', without_node)}"
     sets = {level: machine.at(level) for level in machine.levels if level is not Level.CORE}
-    owners = {level: {cpu: one for one in sets[level] for cpu in one.cpus} for level in sets}
+    owners = {level: {cpu: domain for domain in sets[level] for cpu in domain.cpus} for level in sets}
     for wide, narrow in combinations(sets, 2):
         pairs = ((owners[wide].get(inner.cpus.first, inner), inner) for inner in sets[narrow])
         crossing = ((a, b) for a, b in pairs if not (a.cpus <= b.cpus or b.cpus <= a.cpus))
-        for outer, inner in islice(crossing, 1):  # the first shows what is wrong with both levels
-            yield f"{outer.title} and {inner.title} cut through each other"
+        for outer, inner in islice(crossing, 1):  # one pair of two levels is enough
+            yield f"{outer.title} and {inner.title} partially overlap"
 
 
-def gpu_remark(numbers: Iterable[int]) -> str:
-    """Say that nodes are left out because they are the memory of GPUs."""
-    return f"{named('NUMA node', numbers)} left out: GPU memory"
+def render_gpu_remark(numbers: Iterable[int]) -> str:
+    """Return the remark on nodes that are the memory of GPUs."""
+    return f"{named('NUMA node', numbers)} excluded: GPU memory"
 
 
-def with_nearest(nodes: Sequence[Node], told: Mapping[int, CpuSet]) -> tuple[Node, ...]:
-    """Add to nodes without CPUs or without memory the closest ones that have what they lack.
+def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -> tuple[Node, ...]:
+    """Set `nearest` of nodes without CPUs or without memory.
 
-    `told` are the nodes that firmware calls closest to a node, by its number; else distances decide.
+    `initiators` are the closest nodes that the firmware reports (ACPI HMAT), by the number of a node; without
+    them, distances decide.
     """
-    return tuple(node.replace(nearest=_nearest(node, nodes, told.get(node.number, EMPTY))) for node in nodes)
+    return tuple(
+        node.replace(nearest=_find_nearest(node, nodes, initiators.get(node.number, EMPTY))) for node in nodes
+    )
 
 
-def serving(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
-    """Map every node to those that have memory for it: itself, or else the nearest."""
+def map_memory_nodes(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
+    """Map the number of each node to the nodes with its memory: itself, or the nearest nodes with memory."""
     return {node.number: node.nearest if node.memory_bytes == 0 else (node.number,) for node in nodes}
 
 
-def _nearest(node: Node, nodes: Sequence[Node], told: CpuSet) -> tuple[int, ...]:
+def _find_nearest(node: Node, nodes: Sequence[Node], initiators: CpuSet) -> tuple[int, ...]:
     if not node.cpus:
-        helpers = [other.number for other in nodes if other.cpus]
+        candidates = [other.number for other in nodes if other.cpus]
     elif node.memory_bytes == 0:
-        helpers = [other.number for other in nodes if other.memory_bytes]
+        candidates = [other.number for other in nodes if other.memory_bytes]
     else:
         return ()
-    known = dict(zip((other.number for other in nodes), node.distances, strict=False))
-    away = {number: known[number] for number in helpers if number in known}
-    closest = (number for number, far in away.items() if far == min(away.values()))
-    return tuple(number for number in helpers if number in told) or tuple(closest)
+    distances = dict(zip((other.number for other in nodes), node.distances, strict=False))
+    known = {number: distances[number] for number in candidates if number in distances}
+    closest = (number for number, distance in known.items() if distance == min(known.values()))
+    return tuple(number for number in candidates if number in initiators) or tuple(closest)

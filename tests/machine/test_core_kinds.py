@@ -1,4 +1,4 @@
-"""Core kinds: what tells them apart, and what a plan does with them."""
+"""Core kinds: the facts that distinguish them, and their use in plans."""
 
 import pytest
 
@@ -42,31 +42,31 @@ P, E = "performance", "efficiency"
          [("p", "1,3", 1024, "capacity"), ("e", "0,2", 256, "capacity")]),
         ({"capacity": [280, 855, 855, 1024]},
          [("p", "3", 1024, "capacity"), ("p", "1-2", 855, "capacity"), ("e", "0", 280, "capacity")]),
-        ({"capacity": [1024, 512, None, 512], "frequency": [4, 4, 4, 4]}, []),  # one CPU does not tell
+        ({"capacity": [1024, 512, None, 512], "frequency": [4, 4, 4, 4]}, []),  # unknown for one CPU
         ({"type": [P, P, E, E]}, [("p", "0-1", 1024, "type"), ("e", "2-3", 512, "type")]),
         ({"type": [P, P, E, E], "frequency": [5000, 5200, 3900, 3900]},
          [("p", "0-1", 1024, "type"), ("e", "2-3", 768, "type")]),
         ({"type": [E, E, E, E]}, []),
     ],
 )  # fmt: skip
-def test_kinds_are_told_by_type_then_capacity_then_frequency(columns, expected):
+def test_kinds_are_found_by_type_then_capacity_then_frequency(columns, expected):
     assert shown(make_kinds(traits(**columns))) == expected
 
 
 def hybrid(**files):
-    """Two cores of two threads, numbered 0-3, and four single ones, as Intel's kernels tell of them."""
+    """Two cores with two CPUs each, numbered 0-3, and four with one CPU, as on Intel's hybrid processors."""
     tree = shape_files(Shape(cores=8))
     for cpu in range(4):
         tree[f"{CPU}/cpu{cpu}/topology/core_cpus"] = "3" if cpu < 2 else "c"
     return read_recorded(DictRoot({**tree, "sys/devices/cpu_core/cpus": "0-3\n", **files}))
 
 
-def test_cpus_beside_the_strong_ones_are_for_efficiency():
+def test_all_other_cores_are_efficiency_cores():
     machine = hybrid(**{"sys/devices/cpu_atom/cpus": "4-6\n"})
     assert shown(machine.kinds) == [("p", "0-3", 1024, "type"), ("e", "4-7", 512, "type")]
 
 
-def test_frequencies_tell_where_types_do_not():
+def test_frequencies_decide_without_types():
     tree = shape_files(Shape(cores=4))
     for cpu in range(4):
         tree[f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq"] = "5000000\n" if cpu < 2 else "3900000\n"
@@ -85,14 +85,14 @@ def test_frequencies_tell_where_types_do_not():
         ("performance", "all,^0", "all", "1-3"),
     ],
 )
-def test_one_kind_of_core_is_used_when_asked_for(kind, mask, smt, cpus):
+def test_a_requested_kind_of_core_is_used(kind, mask, smt, cpus):
     request = Request(ranks=1, core_kind=kind, smt=smt, mask=parse_mask(mask) if mask else None)
-    assert str(union(one.cpuset for one in make_plan(hybrid(), request).placements)) == cpus
+    assert str(union(placement.cpuset for placement in make_plan(hybrid(), request).placements)) == cpus
 
 
 def test_a_part_without_a_core_of_the_kind_is_marked():
     request = Request(ranks=2, core_kind="efficiency", mask=parse_mask("4-5|0-1"))
-    with pytest.raises(MaskError, match="no efficiency core is left here") as caught:
+    with pytest.raises(MaskError, match="this part of the mask names no efficiency core") as caught:
         make_plan(hybrid(), request)
     assert caught.value.span == (4, 7)
     assert "efficiency: CPUs 4-7" in caught.value.hint
@@ -115,5 +115,5 @@ def test_machines_with_one_kind_have_performance_cores_only():
     ],
 )
 def test_a_plan_that_mixes_kinds_says_so(request_, start):
-    notes = [one.text for one in make_plan(hybrid(), request_).notes if one.code == "mixed-kinds"]
-    assert [note.startswith(start or "?") for note in notes] == [True] * (start is not None)
+    texts = [note.text for note in make_plan(hybrid(), request_).notes if note.code == "mixed-kinds"]
+    assert [text.startswith(start or "?") for text in texts] == [True] * (start is not None)

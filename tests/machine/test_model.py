@@ -1,4 +1,4 @@
-"""Domains: numbered along the machine, whatever the OS numbers are."""
+"""Domains: their logical numbers follow the machine, not the OS numbers."""
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, make_domains
@@ -23,7 +23,7 @@ def test_levels_are_ordered_by_extent():
     assert list(dict.fromkeys(domain.level for domain in domains)) == [Level.DIE, Level.NODE, Level.CORE]
 
 
-def test_every_online_cpu_has_a_core_even_when_nobody_claims_it():
+def test_an_online_cpu_in_no_core_gets_a_core_of_its_own():
     domains = make_domains(CpuSet([0, 1, 5]), {Level.CORE: [(None, CpuSet([0, 1, 2]))]})
     assert [str(core.cpus) for core in domains] == ["0-1", "5"]
 
@@ -32,7 +32,9 @@ def test_empty_and_repeated_domains_are_dropped():
     online = CpuSet([0, 1])
     parts = [(0, online), (1, CpuSet([8])), (2, online)]
     domains = make_domains(online, {Level.NODE: parts, Level.CORE: []})
-    assert [(one.level, one.os_id) for one in domains if one.level is Level.NODE] == [(Level.NODE, 0)]
+    assert [(domain.level, domain.os_id) for domain in domains if domain.level is Level.NODE] == [
+        (Level.NODE, 0)
+    ]
 
 
 def test_domains_of_a_level_never_overlap():

@@ -1,6 +1,7 @@
-"""Roots: where the files of a machine are read from, be it this machine or a recording of one.
+"""Roots: where the files of a machine are read from, like `--sysroot` of lscpu.
 
-A root holds `sys/` and `proc/` as a running Linux shows them. Paths are relative to it.
+A root contains `sys/` and `proc/` as a running Linux shows them: this machine or a recording. Paths are
+relative to it. The functions here parse the formats that files of sysfs and procfs share.
 """
 
 import os
@@ -11,23 +12,23 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet
 
 
 class Root(Protocol):
-    """Somewhere files of a machine can be read; `name` is what people call it."""
+    """The files of a machine; `name` is the root's name in messages."""
 
     name: str
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file, None when it is absent or unreadable."""
+        """Return the text of a file, None if it is absent or unreadable."""
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, empty when it is absent or unreadable."""
+        """Return the names in a directory, empty if it is absent or unreadable."""
 
 
-_CHUNK_LIMIT = 256  # of 64 KiB of a file; the longest, proc/cpuinfo, has a third of them for 4,096 CPUs
-_SET_LIMIT = 1 << 20  # characters that name a set; the longest text that a kernel writes has a tenth
+_CHUNK_LIMIT = 256  # chunks of 64 KiB of a file; proc/cpuinfo of 4,096 CPUs has a third of them
+_SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth
 
 
 def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
-    """Return the number that a text is, None for anything but ASCII digits or from `limit` on."""
+    """Return the number in a text, None for anything but ASCII digits and for numbers from `limit` on."""
     digits = (text or "").strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         return None
@@ -35,14 +36,14 @@ def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
 
 
 def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
-    """Yield key and value of every "key: value" line, as most files of proc are written."""
+    """Yield the (key, value) pairs of a text with "key: value" lines, as in /proc/cpuinfo."""
     for line in (text or "").splitlines():
         key, _, value = line.partition(":")
         yield key.strip(), value.strip()
 
 
-def parse_sizes(text: str | None) -> dict[str, int]:
-    """Return the sizes of a meminfo file in bytes, by their names; those of nodes begin with "Node N"."""
+def parse_meminfo(text: str | None) -> dict[str, int]:
+    """Return the sizes of /proc/meminfo or of a node's meminfo ("Node 0 MemTotal: …") in bytes, by name."""
     sizes: dict[str, int] = {}
     for key, value in keyed_lines(text):
         number, _, unit = value.partition(" ")
@@ -53,23 +54,26 @@ def parse_sizes(text: str | None) -> dict[str, int]:
 
 
 def numbered(names: Iterable[str], stem: str) -> CpuSet:
-    """Return the N of every name that is `stem` followed by a number: folders of CPUs, or of nodes."""
+    """Return the numbers N of the names "stemN": directories of CPUs (cpu0) or nodes (node0)."""
     return numbers_in(name[len(stem) :] for name in names if name.startswith(stem))
 
 
 def numbers_in(words: Iterable[str]) -> CpuSet:
-    """Return the numbers of CPUs or nodes among words; what is none, or too high, is left out."""
+    """Return the numbers of CPUs or nodes among some words; other words and too high numbers are left out."""
     numbers = (whole_number(word, CPU_LIMIT) for word in words)
     return CpuSet(number for number in numbers if number is not None)
 
 
 def read_list(root: Root, path: str) -> CpuSet | None:
-    """Read a file that holds list text, None when it is absent or holds anything else."""
+    """Read a file with list text ("0-3,8"), None if it is absent or malformed."""
     return parse_set(root.read(path), CpuSet.from_list)
 
 
 def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
-    """Read the first set that (mask, list) pairs of files hold, masks first: old kernels cut lists."""
+    """Read a set from the first readable file of some (mask file, list file) pairs, None if there is none.
+
+    The mask is read before the list, because old kernels truncate long lists.
+    """
     for mask, list_ in files:
         for path, parse in ((mask, CpuSet.from_mask), (list_, CpuSet.from_list)):
             cpus = parse_set(root.read(path), parse)
@@ -79,7 +83,7 @@ def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
 
 
 def parse_set(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
-    """Return the set that a text names, None for no text, one that is too long, and one that names none."""
+    """Return the set that a text names; None for None, for a malformed text and for one that is too long."""
     try:
         return None if text is None or len(text) > _SET_LIMIT else parse(text)
     except ValueError:
@@ -87,19 +91,19 @@ def parse_set(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None
 
 
 def clean_text(data: bytes) -> str:
-    """Return the text of a file up to its first NUL: some kernels end it there, tar pads it from there."""
+    """Return the text of a file up to its first NUL; some kernels append NULs, and tar pads with NULs."""
     return data.partition(b"\0")[0].decode("utf-8", "replace")
 
 
-class FolderRoot:
-    """The files below a folder; "/" is this machine."""
+class DirectoryRoot:
+    """The files below a directory; "/" is this machine."""
 
-    def __init__(self, folder: str, name: str = "") -> None:
-        self.name = name or folder
-        self._prefix = folder.rstrip("/") + "/"
+    def __init__(self, directory: str, name: str = "") -> None:
+        self.name = name or directory
+        self._prefix = directory.rstrip("/") + "/"
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file, None when it is absent or unreadable."""
+        """Return the text of a file, None if it is absent or unreadable."""
         try:
             handle = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError):
@@ -115,7 +119,7 @@ class FolderRoot:
             os.close(handle)
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, empty when it is absent or unreadable."""
+        """Return the names in a directory, empty if it is absent or unreadable."""
         try:
             return os.listdir(self._prefix + path)
         except (OSError, ValueError):

@@ -1,7 +1,15 @@
 """hwloc XML, as `lstopo machine.xml` writes it, of versions 1, 2 and 3 → a machine.
 
-Every object of a CPU tells its own set of CPUs, so objects are read as they come and their nesting is
-not needed. Declarations of entities are refused, nothing outside of the text is ever fetched.
+    <object type="Package" os_index="0" cpuset="0x0000000f"> … </object>
+
+Every object has the set of its CPUs, so the objects are read as a flat list, and their nesting is ignored:
+1. PU objects and the sets of the first object give the online and the allowed CPUs.
+2. Packages, caches, cores and groups become the domains of their level.
+3. NUMANode objects become nodes (`memory_nodes`), with the first matrix of latencies as distances.
+4. `cpukind` elements give the kinds of cores.
+
+Untrusted files are safe: declarations of entities are refused, depth and size are limited, and nothing is
+fetched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +21,16 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.memory_nodes import NumaMemory, make_nodes
-from ompbind.machine.model import Domain, KindName, Level, Machine, Node, Partition, drop_repeated, gpu_remark
+from ompbind.machine.model import (
+    CoreKindName,
+    Domain,
+    Level,
+    Machine,
+    Node,
+    Partition,
+    drop_repeated,
+    render_gpu_remark,
+)
 from ompbind.machine.sources.filesystem import whole_number
 
 Distances = Iterator[tuple[tuple[int, int], int]]
@@ -26,11 +43,15 @@ _TYPES = {
     "L2Cache": Level.L2,
     "Core": Level.CORE,
 }
-"""What hwloc calls the levels; `Socket` is of version 1, as is `Cache` with a depth."""
+"""Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth (`_find_level`)."""
 
-_GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}  # by their subtype
+_GROUPS = {
+    "Cluster": Level.CLUSTER,
+    "Book": Level.BOOK,
+    "Drawer": Level.DRAWER,
+}  # types of groups, by subtype
 
-_CORE_TYPES: dict[str, KindName] = {
+_CORE_TYPES: dict[str, CoreKindName] = {
     "IntelCore": "performance",
     "IntelAtom": "efficiency",
     "IntelLowPower": "efficiency",
@@ -38,45 +59,46 @@ _CORE_TYPES: dict[str, KindName] = {
     "AMDEfficiency": "efficiency",
 }
 
-_DEPTH_LIMIT = 256  # of elements inside each other; hwloc has a dozen levels, and bridges of devices below
-_ELEMENT_LIMIT = 1 << 19  # of a text; that of 4,096 CPUs has a tenth of it
+_DEPTH_LIMIT = 256  # nested elements; hwloc has a dozen levels, and PCI bridges below
+_ELEMENT_LIMIT = 1 << 19  # elements of a file; that of 4,096 CPUs has a tenth
 
-_INSTRUCTION_CACHE = "2"
-_MEANS_LATENCY = 4
+_INSTRUCTION_CACHE = "2"  # hwloc_obj_cache_type_e
+_MEANS_LATENCY = 4  # bit of hwloc_distances_kind_e
 
 
 def parse_xml(data: bytes, source: str) -> Machine:
-    """Make the machine of an hwloc XML text; MachineError when it is not one."""
+    """Make the machine from hwloc XML. Raises MachineError if it is invalid or names no CPU."""
     try:
         return _make_machine(_read_tree(data), source)
     except (ParseError, UnicodeError, LookupError) as error:
-        raise MachineError(f"{source} is no XML that can be read: {error}") from error
+        raise MachineError(f"{source} is not valid XML: {error}") from error
     except ValueError as error:
-        raise MachineError(f"{source} is no hwloc XML: {error}") from error
+        raise MachineError(f"{source} is not hwloc XML: {error}") from error
 
 
 def _read_tree(data: bytes) -> Element:
+    """Parse XML within limits. Raises ValueError, or an error of the parser."""
     if b"<!ENTITY" in data:
-        raise ValueError("it declares entities, which hwloc never does")
+        raise ValueError("it declares entities")
     if b"\0" in data:  # UTF-16 may hide a declaration
-        raise ValueError("it has the character NUL")
+        raise ValueError("it contains a NUL character")
     root: Element | None = None
     depth = 0
     for count, (event, element) in enumerate(iterparse(BytesIO(data), ("start", "end"))):
         root = element if root is None else root
         if root.tag != "topology":
-            raise ValueError(f"its first element is <{root.tag[:40]}>, not <topology>")
+            raise ValueError(f"its root element is <{root.tag[:40]}>, not <topology>")
         depth += 1 if event == "start" else -1
         if depth > _DEPTH_LIMIT:
-            raise ValueError(f"its elements are nested more than {_DEPTH_LIMIT} deep")
+            raise ValueError(f"its elements are nested more than {_DEPTH_LIMIT} levels deep")
         if count >= 2 * _ELEMENT_LIMIT:
             raise ValueError(f"it has more than {_ELEMENT_LIMIT} elements")
-    assert root is not None  # a text without any is refused above
+    assert root is not None  # the parser refuses a text without elements
     return root
 
 
 def _cpuset(text: str | None) -> CpuSet | None:
-    """Read hwloc's "0x00000003,,0xff"; None for an absent one and for "0xf...f", which means all."""
+    """Parse a set like "0x00000003,,0xff"; None if it is absent or "0xf...f", which means all CPUs."""
     if text is None or text.startswith("0xf...f"):
         return None
     words = (word.strip().removeprefix("0x").rjust(8, "0") for word in text.split(","))
@@ -90,13 +112,13 @@ def _number(element: Element) -> int | None:
 def _make_machine(tree: Element, source: str) -> Machine:
     objects = list(tree.iter("object"))
     top = objects[0] if objects else tree
-    known = union(_cpuset(one.get("cpuset")) or EMPTY for one in objects if one.get("type") == "PU")
-    inside = _cpuset(top.get("online_cpuset")) or _cpuset(top.get("cpuset"))
-    online = known & inside if inside else known
+    known = union(_cpuset(obj.get("cpuset")) or EMPTY for obj in objects if obj.get("type") == "PU")
+    limit = _cpuset(top.get("online_cpuset")) or _cpuset(top.get("cpuset"))
+    online = known & limit if limit else known
     if not online:
         raise MachineError(
             f"{source} names no CPU",
-            hint="an XML of `lstopo machine.xml` has objects of type PU with a cpuset each",
+            hint="write the file with: lstopo machine.xml",
         )
     complete = _cpuset(top.get("complete_cpuset")) or online
     allowed = _cpuset(top.get("allowed_cpuset"))
@@ -104,7 +126,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
     nodes, parts = _make_nodes(tree, memories, online), _read_parts(objects)
     usable = online if allowed is None else online & allowed
     if not usable:
-        raise MachineError(f"{source} allows no CPU of those that are online, {online}")
+        raise MachineError(f"{source} allows none of its online CPUs {online}")
     hidden = (complete | known) - online
     arches = (info.get("value") for info in tree.iter("info") if info.get("name") == "Architecture")
     machine = Machine(
@@ -114,64 +136,67 @@ def _make_machine(tree: Element, source: str) -> Machine:
         offline=hidden,
         allowed=usable,
         nodes=nodes,
-        remarks=tuple(_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts)),
+        remarks=tuple(_make_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts)),
     ).with_domains(drop_repeated(parts, nodes))
     return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
 
 
 def _read_parts(objects: Sequence[Element]) -> dict[Level, Partition]:
-    """Return the CPUs of every object that is a level; those that the OS numbers with their number."""
+    """Return the domains of each level: (OS number, CPUs) of its objects.
+
+    Caches, cores and clusters get no OS number: it is not unique on the machine.
+    """
     parts: dict[Level, Partition] = {}
-    for one in objects:
-        level, cpus = _level(one), _cpuset(one.get("cpuset"))
-        if level is not None and cpus and one.get("subtype") != "MemorySideCache":
-            known = None if level in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER) else _number(one)
-            parts.setdefault(level, []).append((known, cpus))
+    for obj in objects:
+        level, cpus = _find_level(obj), _cpuset(obj.get("cpuset"))
+        if level is not None and cpus and obj.get("subtype") != "MemorySideCache":
+            has_number = level not in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER)
+            parts.setdefault(level, []).append((_number(obj) if has_number else None, cpus))
     return parts
 
 
-def _level(one: Element) -> Level | None:
-    type_ = one.get("type", "")
-    if type_ == "Cache" and one.get("cache_type") != _INSTRUCTION_CACHE:
-        type_ = f"L{one.get('depth', '')}Cache"
-    return _GROUPS.get(one.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
+def _find_level(obj: Element) -> Level | None:
+    type_ = obj.get("type", "")
+    if type_ == "Cache" and obj.get("cache_type") != _INSTRUCTION_CACHE:
+        type_ = f"L{obj.get('depth', '')}Cache"
+    return _GROUPS.get(obj.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
 
 
 def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:
-    """Return the memories, and the numbers of nodes that are of GPUs, and that have CPUs elsewhere only."""
+    """Return the memories, and the numbers of nodes of GPUs, and of nodes whose CPUs are not in the XML."""
     kept, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
-    for one in objects:
-        number = _number(one)
-        if one.get("type") != "NUMANode" or number is None:
+    for obj in objects:
+        number = _number(obj)
+        if obj.get("type") != "NUMANode" or number is None:
             continue
-        locality = _cpuset(one.get("cpuset")) or EMPTY
-        if one.get("subtype") == "GPUMemory":
+        locality = _cpuset(obj.get("cpuset")) or EMPTY
+        if obj.get("subtype") == "GPUMemory":
             gpus.append(number)
-        elif not locality and _cpuset(one.get("complete_cpuset")):
+        elif not locality and _cpuset(obj.get("complete_cpuset")):
             hidden.append(number)
         else:
-            size, special = whole_number(one.get("local_memory")), one.get("subtype", "DRAM") != "DRAM"
+            size, special = whole_number(obj.get("local_memory")), obj.get("subtype", "DRAM") != "DRAM"
             kept.append(NumaMemory(number=number, locality=locality, memory_bytes=size, is_special=special))
     return kept, gpus, hidden
 
 
 def _make_nodes(tree: Element, memories: Sequence[NumaMemory], online: CpuSet) -> tuple[Node, ...]:
     if not memories:
-        size = next((one.get("local_memory") for one in tree.iter("object")), None)
+        size = next((obj.get("local_memory") for obj in tree.iter("object")), None)
         return (Node(number=0, cpus=online, memory_bytes=whole_number(size)),)
     numbers = sorted(memory.number for memory in memories)
-    told = (dict(pairs) for pairs in _read_distances(tree, numbers))
-    distances = next((pairs for pairs in told if pairs), {})
-    if any(memory.memory_bytes for memory in memories):  # where sizes are told, none means none
+    matrices = (dict(pairs) for pairs in _read_distances(tree, numbers))
+    distances = next((matrix for matrix in matrices if matrix), {})
+    if any(memory.memory_bytes for memory in memories):  # if any node has a size, no size means no memory
         memories = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in memories]
     return make_nodes(memories, online, distances)
 
 
 def _read_distances(tree: Element, numbers: Sequence[int]) -> Iterator[Distances]:
-    """Yield the latencies between nodes of each matrix that has some, of version 1 and of later ones."""
+    """Yield each matrix of latencies between nodes: `distances` of version 1, later `distances2`."""
     for matrix in tree.iter("distances"):
         base = _scaled(matrix.get("latency_base", "1"), 1000) or 1000
-        yield _pairs(numbers, [one.get("value", "") for one in matrix.iter("latency")], base / 1000)
+        yield _pairs(numbers, [cell.get("value", "") for cell in matrix.iter("latency")], base / 1000)
     for matrix in tree.iter("distances2"):
         kind = whole_number(matrix.get("kind"), 1 << 16) or 0
         if matrix.get("type") == "NUMANode" and matrix.get("indexing") == "os" and kind & _MEANS_LATENCY:
@@ -180,16 +205,16 @@ def _read_distances(tree: Element, numbers: Sequence[int]) -> Iterator[Distances
 
 
 def _words(matrix: Element, tag: str) -> list[str]:
-    return [word for one in matrix.iter(tag) for word in (one.text or "").split()]
+    return [word for element in matrix.iter(tag) for word in (element.text or "").split()]
 
 
 def _pairs(numbers: Sequence[int | None], values: Sequence[str], base: float) -> Distances:
-    """Yield (from, to) and distance of a matrix; none where it has not one for each pair of nodes."""
+    """Yield ((from, to), distance) of a matrix; nothing if it lacks values for some pairs of nodes."""
     if len(values) == len(numbers) ** 2:
         for (start, end), value in zip(product(numbers, repeat=2), values, strict=True):
-            far = _scaled(value, base)
-            if start is not None and end is not None and far is not None:
-                yield (start, end), far
+            distance = _scaled(value, base)
+            if start is not None and end is not None and distance is not None:
+                yield (start, end), distance
 
 
 def _scaled(value: str, base: float) -> int | None:
@@ -200,7 +225,7 @@ def _scaled(value: str, base: float) -> int | None:
 
 
 def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]:
-    kinds = [(_cpuset(one.get("cpuset")) or EMPTY, _infos(one)) for one in tree.iter("cpukind")]
+    kinds = [(_cpuset(kind.get("cpuset")) or EMPTY, _infos(kind)) for kind in tree.iter("cpukind")]
     for core in cores:
         infos = next((infos for cpus, infos in kinds if core.cpus <= cpus), {})
         yield CoreTraits(
@@ -212,19 +237,18 @@ def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]
 
 
 def _infos(kind: Element) -> Mapping[str, str]:
-    """Return what is told of a kind of cores; the first of equal names counts."""
-    return {one.get("name", ""): one.get("value", "") for one in reversed(list(kind.iter("info")))}
+    """Return the `info` elements of a kind of cores, value by name; the first of equal names counts."""
+    return {info.get("name", ""): info.get("value", "") for info in reversed(list(kind.iter("info")))}
 
 
-def _remarks(
+def _make_remarks(
     top: Element, hidden: CpuSet, hidden_nodes: list[int], gpus: list[int], *, has_cores: bool
 ) -> Iterator[str]:
     if hidden and "online_cpuset" not in top.attrib:
-        why = "offline or not allowed where the XML was written: it does not tell which"
-        yield f"{named('CPU', hidden)} {why}"
+        yield f"{named('CPU', hidden)}: offline or not allowed when the XML was written"
     if hidden_nodes:
-        yield f"{named('NUMA node', hidden_nodes)} left out: the XML has none of the CPUs there"
+        yield f"{named('NUMA node', hidden_nodes)} excluded: no CPUs in the XML"
     if not has_cores:
-        yield "no object tells which CPUs share a core: each one counts as a core"
+        yield "core siblings are unknown: each CPU counts as a core"
     if gpus:
-        yield gpu_remark(gpus)
+        yield render_gpu_remark(gpus)

@@ -1,7 +1,7 @@
-"""`lscpu -J -e` → a machine: one row for each CPU, as old and new util-linux write it.
+"""The output of `lscpu -J -e` (a table with a row for each CPU) or `lscpu -J` (a summary) → a machine.
 
-Old versions write numbers as strings, and "-" (once even bare) for what a CPU does not have. The
-summary, `lscpu -J` alone, tells too little of processors with SMT: which CPUs share a core is not in it.
+Old versions of util-linux write numbers as strings, and "-" for a missing value, one of them even without
+quotes. The summary does not show which CPUs share a core, so it is read for machines without SMT only.
 """
 
 import re
@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 TABLE_HINT = "record the machine with: lscpu --all --extended --json"
 
-_NESTING_LIMIT = 8
+_NESTING_LIMIT = 8  # of the fields of a summary
 
 _GROUPED: Mapping[Level, tuple[str, ...]] = {
     Level.DRAWER: ("drawer",),
@@ -28,36 +28,39 @@ _GROUPED: Mapping[Level, tuple[str, ...]] = {
     Level.L2: ("socket", "l2"),
     Level.L3: ("socket", "l3"),
 }
-"""The columns that tell CPUs of one domain; a number may be unique on the machine or in an outer domain."""
+"""The columns that identify a domain of each level.
+
+All outer columns are included, because a number may be unique only within its outer domain.
+"""
 
 
 def repair_json(text: str) -> str:
-    """Put null where a version of lscpu wrote a bare "-"."""
+    """Replace an unquoted "-", which a version of lscpu writes, by null."""
     return re.sub(r"(:\s*)-(\s*[,}\]])", r"\1null\2", text)
 
 
-def make_listed(data: Mapping[str, Any], source: str) -> Machine:
-    """Make a machine of what `lscpu -J -e` or `lscpu -J` wrote; MachineError when it tells too little."""
+def make_machine_from_lscpu(data: Mapping[str, Any], source: str) -> Machine:
+    """Make a machine from `lscpu -J -e` or `lscpu -J`. Raises MachineError if cores are unknown."""
     if isinstance(data.get("cpus"), list):
-        return _from_table([_plain(row) for row in data["cpus"] if isinstance(row, dict)], source)
+        return _from_table([_split_caches(row) for row in data["cpus"] if isinstance(row, dict)], source)
     return _from_summary(dict(_fields(data.get("lscpu"), _NESTING_LIMIT)), source)
 
 
-def _plain(row: Row) -> Row:
-    """Return a row with names in small letters, and a column for each of the caches that share one.
+def _split_caches(row: Row) -> Row:
+    """Return a row with lower-case names, and with a column of its own for each cache.
 
-    Their title is "l1d:l1i:l2:l3", with "0:0:0:0" in it; some versions leave out what a CPU has not,
-    and then nobody knows which number is whose.
+    lscpu writes all caches as one column: "L1d:L1i:L2:L3" with a value like "0:0:0:0". Some versions leave
+    missing caches out of the value; such a value is ambiguous and is dropped.
     """
-    plain = {str(key).lower(): value for key, value in row.items()}
-    for title in [key for key in plain if ":" in key]:
-        names, numbers = title.split(":"), str(plain[title]).split(":")
-        plain |= dict(zip(names, numbers, strict=True)) if len(names) == len(numbers) else {}
-    return plain
+    columns = {str(key).lower(): value for key, value in row.items()}
+    for title in [key for key in columns if ":" in key]:
+        names, numbers = title.split(":"), str(columns[title]).split(":")
+        columns |= dict(zip(names, numbers, strict=True)) if len(names) == len(numbers) else {}
+    return columns
 
 
 def _number(value: object, limit: int = 1 << 31) -> int | None:
-    """Return a number written as one or as text; None for "-", null and anything else."""
+    """Return a whole number, written as a number or as text; None for "-", null and other values."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     return whole_number(str(value), limit)
@@ -66,45 +69,47 @@ def _number(value: object, limit: int = 1 << 31) -> int | None:
 def _from_table(rows: Sequence[Row], source: str) -> Machine:
     known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"))) is not None}
     if (highest := max(known, default=0)) >= CPU_LIMIT:
-        raise MachineError(f"{source} names CPU {highest}, the highest that there can be is {CPU_LIMIT - 1}")
+        raise MachineError(f"{source} names CPU {highest}; the highest possible CPU is {CPU_LIMIT - 1}")
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
     if not online:
-        raise MachineError(f"{source} names no CPU that is online", hint=TABLE_HINT)
+        raise MachineError(f"{source} names no online CPU", hint=TABLE_HINT)
     check_size(cpus=len(online))
-    here = {cpu: known[cpu] for cpu in online}
-    parts: dict[Level, Partition] = {level: _grouped(here, columns) for level, columns in _GROUPED.items()}
-    parts[Level.CORE] = _cores(here, source)
-    by_node = {number or 0: cpus for number, cpus in _grouped(here, ("node",))}
+    rows_online = {cpu: known[cpu] for cpu in online}
+    parts: dict[Level, Partition] = {
+        level: _group_cpus(rows_online, columns) for level, columns in _GROUPED.items()
+    }
+    parts[Level.CORE] = _group_cores(rows_online, source)
+    by_node = {number or 0: cpus for number, cpus in _group_cpus(rows_online, ("node",))}
     machine = Machine(
         source=source,
         arch="unknown",
         online=online,
         offline=CpuSet(known) - online,
         allowed=online,
-        nodes=_nodes(by_node, online),
-        remarks=tuple(compress(_MISSING, (not parts[Level.CORE], not by_node))),
+        nodes=_make_nodes(by_node, online),
+        remarks=tuple(compress(_MISSING_COLUMN_REMARKS, (not parts[Level.CORE], not by_node))),
     ).with_domains(parts)
     cores = [core.cpus for core in machine.at(Level.CORE)]
-    traits = [CoreTraits(cpus=core, frequency=_frequency(here[core.first])) for core in cores]
+    traits = [CoreTraits(cpus=core, frequency=_frequency(rows_online[core.first])) for core in cores]
     return machine.replace(kinds=make_kinds(traits))
 
 
-def _nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
-    """Make nodes by number; where none is told all CPUs are node 0."""
-    told = by_number or {0: online}
-    return tuple(Node(number=number, cpus=told[number]) for number in sorted(told))
+def _make_nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
+    """Make nodes in the order of their numbers; without any, all CPUs are node 0."""
+    cpus_by_node = by_number or {0: online}
+    return tuple(Node(number=number, cpus=cpus_by_node[number]) for number in sorted(cpus_by_node))
 
 
 def _is_online(row: Row) -> bool:
-    """Tell whether a row is of a CPU that is online; where nothing says so, one that has a core is."""
-    told = row.get("online")
-    if told is None:
+    """Return whether the CPU of a row is online; without a column ONLINE, whether it has a core."""
+    online = row.get("online")
+    if online is None:
         return "core" not in row or _number(row["core"]) is not None
-    return told is True or str(told).lower() in ("yes", "true", "1")
+    return online is True or str(online).lower() in ("yes", "true", "1")
 
 
-def _grouped(rows: Mapping[int, Row], columns: tuple[str, ...]) -> Partition:
-    """Group CPUs by the numbers in some columns, the last of which must be there."""
+def _group_cpus(rows: Mapping[int, Row], columns: tuple[str, ...]) -> Partition:
+    """Group CPUs by their numbers in some columns; CPUs without a number in the last column are left out."""
     groups: dict[tuple[int | None, ...], list[int]] = {}
     for cpu, row in rows.items():
         key = tuple(_number(row.get(column)) for column in columns)
@@ -113,28 +118,29 @@ def _grouped(rows: Mapping[int, Row], columns: tuple[str, ...]) -> Partition:
     return [(key[-1] if columns[-1] in _OS_NUMBERS else None, CpuSet(cpus)) for key, cpus in groups.items()]
 
 
-def _cores(rows: Mapping[int, Row], source: str) -> Partition:
-    """Group CPUs into cores; where numbers of cores repeat, their L1 caches tell them apart.
+def _group_cores(rows: Mapping[int, Row], source: str) -> Partition:
+    """Group CPUs into cores by the number of the core, or also by the L1 cache if these numbers repeat.
 
-    On processors with clusters lscpu counts cores anew in each. CPUs of one core have one highest
-    frequency, so those that differ in it show that numbers repeat; virtual machines tell L1 caches wrongly.
+    On processors with clusters, lscpu restarts the numbers of cores in each cluster. CPUs of one core have
+    the same highest frequency, so different frequencies in a group show that its number repeats. L1 caches
+    are not used otherwise, because virtual machines report wrong ones.
     """
     columns = ("drawer", "book", "socket", "core")
-    told = _grouped(rows, columns)
-    if all(len({_frequency(rows[cpu]) for cpu in cpus}) == 1 for _, cpus in told):
-        return told
+    by_number = _group_cpus(rows, columns)
+    if all(len({_frequency(rows[cpu]) for cpu in cpus}) == 1 for _, cpus in by_number):
+        return by_number
     if any(_number(row.get("l1d")) is None for row in rows.values()):
-        message = f"{source} does not tell cores apart: their numbers repeat"
+        message = f"the core numbers in {source} repeat, and it has no L1 caches"
         raise MachineError(message, hint="record sys/ and proc/ instead")
-    return _grouped(rows, ("l1d", *columns))
+    return _group_cpus(rows, ("l1d", *columns))
 
 
-_MISSING = (
+_MISSING_COLUMN_REMARKS = (
     "the table has no column CORE: each CPU counts as a core",
     "the table has no column NODE: all CPUs count as one node",
 )
 _OS_NUMBERS = ("drawer", "book", "socket", "node")
-"""The columns whose numbers are those of the OS; others are counted by lscpu."""
+"""The columns with OS numbers; lscpu counts the others itself."""
 
 
 def _frequency(row: Row) -> int | None:
@@ -142,7 +148,7 @@ def _frequency(row: Row) -> int | None:
 
 
 def _fields(entries: object, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield field and data of the summary, which newer versions nest."""
+    """Yield (field, data) of a summary; newer versions nest the fields."""
     for entry in entries if isinstance(entries, list) and depth else ():
         if isinstance(entry, dict):
             yield str(entry.get("field", "")).rstrip(":"), str(entry.get("data"))
@@ -150,13 +156,13 @@ def _fields(entries: object, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
-    """Make a machine without SMT of the summary; which CPUs are in which package it tells for one only."""
+    """Make a machine without SMT from a summary, which does not assign CPUs to packages."""
     threads, sockets = _number(fields.get("Thread(s) per core")), _number(fields.get("Socket(s)"))
     online = _list(fields, "On-line CPU(s) list")
     if not online:
-        raise MachineError(f"{source} is no JSON of lscpu that names CPUs", hint=TABLE_HINT)
+        raise MachineError(f"{source} is JSON of lscpu without CPUs", hint=TABLE_HINT)
     if threads != 1:
-        raise MachineError(f"{source} does not tell which CPUs share a core", hint=TABLE_HINT)
+        raise MachineError(f"{source} does not show which CPUs share a core", hint=TABLE_HINT)
     check_size(cpus=len(online))
     titles = (re.fullmatch(r"NUMA node([0-9]{1,5}) CPU\(s\)", name) for name in fields)
     found = {int(title[1]): _list(fields, title[0]) & online for title in titles if title}
@@ -166,8 +172,8 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
         online=online,
         offline=_list(fields, "Off-line CPU(s) list") - online,
         allowed=online,
-        nodes=_nodes(found, online),
-        remarks=("a summary of lscpu tells nothing of caches, and of packages only if there is one",),
+        nodes=_make_nodes(found, online),
+        remarks=("a summary of lscpu has no caches, and CPUs of packages only if there is one package",),
     ).with_domains({Level.PACKAGE: [(None, online)] if sockets == 1 else []})
 
 

@@ -1,4 +1,4 @@
-"""ompbind's own JSON of a machine, schema ompbind-topo/1 → the same machine again."""
+"""The output of `ompbind topo --format json`, schema ompbind-topo/1 → the same machine."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
@@ -7,51 +7,51 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import (
     CoreKind,
-    KindName,
+    CoreKindName,
     Level,
     Machine,
     Node,
     Partition,
     check_size,
     make_domains,
-    node_partition,
+    make_node_partition,
 )
 
 Data = Mapping[str, Any]
 
 SCHEMA = "ompbind-topo/1"
-_HINT = "write one with: ompbind topo --format json"
+_HINT = "write the file with: ompbind topo --format json"
 
 
-def make_described(data: Data, source: str) -> Machine:
-    """Make the machine that a JSON value of schema ompbind-topo/1 describes; raises MachineError."""
+def make_machine_from_json(data: Data, source: str) -> Machine:
+    """Make the machine from a JSON object of schema ompbind-topo/1. Raises MachineError if it is invalid."""
     if data["schema"] != SCHEMA:
-        message = f"{source!r} is JSON of schema {str(data['schema'])[:40]!r}; ompbind reads {SCHEMA}"
+        message = f"{source!r} has the schema {str(data['schema'])[:40]!r}, not {SCHEMA!r}"
         raise MachineError(message, hint=_HINT)
     try:
         return _make(data, source)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        message = f"{source} is no ompbind-topo/1 that can be read: {error}"
+        message = f"{source} is not valid {SCHEMA}: {error}"
         raise MachineError(message, hint=_HINT) from error
 
 
 def _make(data: Data, source: str) -> Machine:
     online = _set(data, "online")
     if not online:
-        raise ValueError("it names no CPU that is online")
+        raise ValueError("it names no online CPU")
     rows = {_number(row["cpu"], CPU_LIMIT): row for row in data["cpus"]}
     if CpuSet(rows) != online:
-        raise ValueError(f"cpus tells of {CpuSet(rows)}, online of {online}")
+        raise ValueError(f"'cpus' has CPUs {CpuSet(rows)}, 'online' has {online}")
     check_size(len(online), len(data["nodes"]))
     nodes = tuple(_node(row) for row in data["nodes"])
     parts: dict[Level, Partition] = {level: list(_partition(rows, data, level)) for level in Level}
-    parts[Level.NODE] = node_partition(nodes)
+    parts[Level.NODE] = make_node_partition(nodes)
     allowed = _set(data, "allowed") & online
     if not allowed:
-        raise ValueError("it allows no CPU that is online")
+        raise ValueError("it allows no online CPU")
     quota = None if data.get("quota_cpus") is None else float(data["quota_cpus"])
     if quota is not None and not 0 < quota < float("inf"):
-        raise ValueError(f"{quota} is no CPU time")
+        raise ValueError(f"quota_cpus is {quota}, not a positive number")
     return Machine(
         source=source,
         arch=str(data["arch"]),
@@ -71,18 +71,18 @@ def _make(data: Data, source: str) -> Machine:
 
 
 def _set(data: Data, name: str) -> CpuSet:
-    """Read a set; those that earlier versions did not write are empty."""
+    """Read a set of CPUs; it is empty if an earlier version did not write it."""
     return CpuSet.from_list(data.get(name, ""))
 
 
 def _number(value: object, limit: int = 1 << 62) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
-        raise ValueError(f"{value!r} is not a number that can be here")
+        raise ValueError(f"{value!r} is not a valid number")
     return value
 
 
 def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[tuple[int | None, CpuSet]]:
-    """Group the CPUs by their logical number of a level, and add what the OS calls each domain."""
+    """Group the CPUs by their logical number at a level; yield (OS number or None, CPUs) of each domain."""
     os_ids = {row["index"]: _number(row["os_id"]) for row in data.get("os_ids", ()) if row["level"] == level}
     groups: dict[int, list[int]] = {}
     for cpu, row in rows.items():
@@ -99,14 +99,14 @@ def _node(row: Data) -> Node:
         number=_number(row["node"], CPU_LIMIT),
         cpus=CpuSet.from_list(row["cpus"]),
         memory_bytes=None if memory is None else _number(memory),
-        distances=tuple(_number(far) for far in row.get("distances", ())),
-        nearest=tuple(_number(near) for near in row.get("nearest", ())),
+        distances=tuple(_number(distance) for distance in row.get("distances", ())),
+        nearest=tuple(_number(node) for node in row.get("nearest", ())),
     )
 
 
 def _kind(row: Data) -> CoreKind:
-    if row["kind"] not in get_args(KindName):
-        raise ValueError(f"{row['kind']!r} is no kind of core")
+    if row["kind"] not in get_args(CoreKindName):
+        raise ValueError(f"{row['kind']!r} is not a kind of core")
     return CoreKind(
         name=row["kind"],
         cpus=CpuSet.from_list(row["cpus"]),

@@ -1,4 +1,4 @@
-"""Systems that ompbind cannot bind on: how many CPUs and cores there are is all that is known."""
+"""Systems without sysfs, on which ompbind cannot bind: only the numbers of CPUs and cores are known."""
 
 import os
 import platform
@@ -8,14 +8,14 @@ from ompbind.machine.model import Level, Machine, Node, Partition, make_domains
 
 
 def read_counts() -> Machine:
-    """Read the number of CPUs and cores of a system without sysfs; it is not `bindable`."""
+    """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
     import psutil  # late: 12 ms that only systems without sysfs pay
 
     return make_counted_machine(os.cpu_count() or 1, psutil.cpu_count(logical=False), platform.system())
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
-    """Make a machine of which only two numbers are known; `cores` None counts every CPU as a core."""
+    """Make a machine from the numbers of CPUs and cores; for None each CPU counts as a core."""
     online = CpuSet(range(cpus))
     width = cpus // cores if cores and cpus % cores == 0 else 1
     siblings: Partition = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
@@ -27,5 +27,5 @@ def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
         domains=make_domains(online, {Level.CORE: siblings, Level.NODE: [(0, online)]}),
         nodes=(Node(number=0, cpus=online),),
         bindable=False,
-        remarks=(f"{system} does not tell which CPUs share what: only their number is used",),
+        remarks=(f"{system} does not report the topology: only the numbers of CPUs and cores are used",),
     )

@@ -1,9 +1,19 @@
-"""hwloc's synthetic descriptions, "pack:2 numa:1 l3:2 core:4 pu:2" → a machine that nobody needs to have.
+"""hwloc's synthetic descriptions, "pack:2 numa:1 l3:2 core:4 pu:2" → a machine.
 
-A description has one step for each level, outermost first, each with how many there are in the one
-before it. `[numa]` after a step puts a memory beside each of its objects, as `numa:1` does. Attributes
-follow in brackets: `(memory=4GB)`, and `(indexes=…)` for the numbers that the OS gives: a list, loops of
-"step*count", or types in the order in which numbers run through them.
+A description is a list of steps TYPE:COUNT, outermost level first. COUNT is the number of objects in each
+object of the step before. `[numa]` after a step attaches a memory to each of its objects, as `numa:1` does.
+Attributes are in parentheses: `(memory=4GB)`, and `(indexes=…)` for OS numbers.
+
+OS numbers are a list ("0,4,2,6"), or they count in loops. The loops of "core:pack" for pack:2 core:2 pu:2:
+
+    position   0 1 2 3   4 5 6 7    CPUs in machine order
+    core       0 0 1 1   0 0 1 1    first loop, the fastest: 0 1 in each package
+    package    0 0 0 0   1 1 1 1    second loop
+    pu         0 1 0 1   0 1 0 1    the rest, the slowest
+    OS number  0 4 1 5   2 6 3 7    = core + 2 * package + 4 * pu
+
+"STEP*COUNT:…" gives the loops as numbers: the index in a loop is (position // STEP) % COUNT. So
+"core:pack" is "2*2:4*2:1*2" here.
 """
 
 import re
@@ -18,7 +28,7 @@ from ompbind.machine.memory_nodes import NumaMemory, make_nodes
 from ompbind.machine.model import Level, Machine, Partition, check_size
 from ompbind.record import Record
 
-_MEMORY_BYTES = 1 << 30  # of a `numa` step without an attribute; a bare `[numa]` has none, as in hwloc
+_MEMORY_BYTES = 1 << 30  # of `numa:1` without (memory=…); `[numa]` without it has none, as in hwloc
 
 _TYPES = (
     (r"pack(age)?|socket", Level.PACKAGE),
@@ -30,7 +40,7 @@ _TYPES = (
     (r"pu", "pu"),
     (r"group[0-9]*|l[1-5](u|d|i)?(cache)?", None),
 )
-"""The types of steps, and what they are here; None has no meaning for placement."""
+"""The types of steps and their levels; None is a type that ompbind does not use."""
 
 _STEP = re.compile(r"(?P<type>[a-z][a-z0-9]*):(?P<count>[0-9]{1,7})(\((?P<attributes>[^()]*)\))?")
 _ATTACHED = re.compile(r"\[\s*(?P<type>[a-z]+)\s*(\((?P<attributes>[^()]*)\))?\s*\]")
@@ -39,9 +49,9 @@ _BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class _Step(Record):
-    """One level: its type as written, what it is here, and how many there are in each of the one before.
+    """One step: its type as written, its level, and its number of objects in each object of the step before.
 
-    `attached` are the bytes and indexes of the memories that are beside each of its objects.
+    `indexes` is the text of this attribute. `attached` are (bytes, indexes) of the memories at each object.
     """
 
     type: str
@@ -52,12 +62,12 @@ class _Step(Record):
 
 
 def parse_synthetic(text: str, source: str) -> Machine:
-    """Make the machine that a description tells of; MachineError with what is wrong in it."""
+    """Make the machine of a description. Raises MachineError if it is invalid."""
     steps = _read_steps(text)
     widths = list(accumulate((step.count for step in steps), mul))
-    check_size(widths[-1], sum(many * len(step.attached) for many, step in zip(widths, steps, strict=True)))
-    numbers = _numbers(steps[-1].indexes, steps, widths[-1])
-    sets = [_objects(numbers, width) for width in widths]
+    check_size(widths[-1], sum(width * len(step.attached) for width, step in zip(widths, steps, strict=True)))
+    numbers = _parse_indexes(steps[-1].indexes, steps, widths[-1])
+    sets = [_split(numbers, width) for width in widths]
     parts: dict[Level, Partition] = {}
     for step, objects in zip(steps, sets, strict=True):
         if isinstance(step.level, Level) and step.level is not Level.NODE:
@@ -69,153 +79,162 @@ def parse_synthetic(text: str, source: str) -> Machine:
     return machine.with_domains(parts)
 
 
-def _objects(numbers: Sequence[int], width: int) -> list[CpuSet]:
-    """Return the CPUs of each of the `width` objects of a level."""
+def _split(numbers: Sequence[int], width: int) -> list[CpuSet]:
+    """Split the CPUs, in machine order, among the `width` objects of a level."""
     size = len(numbers) // width
     return [CpuSet(numbers[start : start + size]) for start in range(0, len(numbers), size)]
 
 
 def _read_steps(text: str) -> list[_Step]:
-    """Read the steps; the first stands for the machine, so that memory can be beside it."""
+    """Parse the steps; the first is the machine itself, because memory can be attached to it."""
     steps = [_Step(type="machine", level=None, count=1)]
     rest = re.sub(r"^\s*\([^()]*\)", "", text).strip()
     while rest:
-        taken = _STEP.match(rest.lower()) or _ATTACHED.match(rest.lower())
-        if taken is None:
-            raise _fault(f"{rest.split()[0]!r} is no step of it")
-        if taken.re is _STEP:
-            steps.append(_make_step(taken))
-        elif _meaning(taken["type"]) is Level.NODE:
-            memory = _attributes(taken["attributes"], 0)
+        match = _STEP.match(rest.lower()) or _ATTACHED.match(rest.lower())
+        if match is None:
+            raise _make_error(f"{rest.split()[0]!r} is not TYPE:COUNT or [numa]")
+        if match.re is _STEP:
+            steps.append(_make_step(match))
+        elif _find_level(match["type"]) is Level.NODE:
+            memory = _parse_attributes(match["attributes"], 0)
             steps[-1] = steps[-1].replace(attached=(*steps[-1].attached, memory))
         else:
-            raise _fault(f"{taken[0]} is no memory")
-        rest = rest[taken.end() :].strip()
+            raise _make_error(f"{match[0]} is not a memory: only [numa] is")
+        rest = rest[match.end() :].strip()
     if steps[-1].level != "pu":
-        raise _fault("it does not end with CPUs")
-    for place, step in enumerate(steps):
-        _check(step, {other.level for other in steps[:place]})
+        raise _make_error("the last step is not pu:COUNT")
+    for position, step in enumerate(steps):
+        _check(step, {other.level for other in steps[:position]})
     return steps
 
 
-def _make_step(found: re.Match[str]) -> _Step:
-    many, level = int(found["count"]), _meaning(found["type"])
-    if many < 1:
-        raise _fault(f"{found['type']}:{found['count']} has no object")
-    size, indexes = _attributes(found["attributes"], _MEMORY_BYTES)
+def _make_step(match: re.Match[str]) -> _Step:
+    count, level = int(match["count"]), _find_level(match["type"])
+    if count < 1:
+        raise _make_error(f"the count in {match['type']}:{match['count']} is not positive")
+    size, indexes = _parse_attributes(match["attributes"], _MEMORY_BYTES)
     if level is Level.NODE:
-        return _Step(type=found["type"], level=level, count=many, attached=((size, indexes),))
-    return _Step(type=found["type"], level=level, count=many, indexes=indexes)
+        return _Step(type=match["type"], level=level, count=count, attached=((size, indexes),))
+    return _Step(type=match["type"], level=level, count=count, indexes=indexes)
 
 
 def _check(step: _Step, outer: Set[Level | str | None]) -> None:
-    """Refuse a step that is told twice, or stands below CPUs."""
+    """Raise MachineError for a level that appears twice or in the wrong order."""
     if "pu" in outer:
-        raise _fault("CPUs have other levels in them")
+        raise _make_error("there is a step after pu")
     if step.level is not None and step.level in outer:
-        raise _fault(f"{step.type} is told twice")
+        raise _make_error(f"{step.type} appears twice")
     if step.level in (Level.PACKAGE, Level.DIE) and Level.CORE in outer:
-        raise _fault(f"{step.type} is inside of cores")
+        raise _make_error(f"{step.type} is inside core")
 
 
-def _meaning(word: str) -> Level | str | None:
+def _find_level(word: str) -> Level | str | None:
     for pattern, level in _TYPES:
         if re.fullmatch(pattern, word):
             return level
-    raise _fault(f"{word!r} is no type that ompbind knows")
+    raise _make_error(f"unknown type {word!r}")
 
 
-def _attributes(text: str | None, memory_bytes: int) -> tuple[int, str]:
-    """Read "memory=4GB indexes=1,0"; others, such as the size of a cache, tell nothing of placement."""
+def _parse_attributes(text: str | None, memory_bytes: int) -> tuple[int, str]:
+    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); other attributes are ignored."""
     pairs = dict(word.partition("=")[::2] for word in (text or "").split())
-    size = _read_bytes(pairs["memory"]) if "memory" in pairs else memory_bytes
+    size = _parse_bytes(pairs["memory"]) if "memory" in pairs else memory_bytes
     return size, pairs.get("indexes", "")
 
 
-def _read_bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,18})([kmgt]?)(i?)b?", text)
     if not found:
-        raise _fault(f"memory={text} is no size")
+        raise _make_error(f"memory={text} is not a size")
     return int(found[1]) * (_BINARY_UNITS if found[3] else _UNITS).get(found[2], 1)
 
 
-def _numbers(text: str, steps: Sequence[_Step], total: int) -> list[int]:
-    """Return the number of each object in its order in the machine; they are 0 to total-1."""
+def _parse_indexes(text: str, steps: Sequence[_Step], total: int) -> list[int]:
+    """Return the OS number of each of the `total` objects, in machine order; 0 to total-1 without indexes."""
     if not text:
         return list(range(total))
     if re.fullmatch(r"[0-9]{1,7}(,[0-9]{1,7})*", text):
         numbers = [int(word) for word in text.split(",")]
     else:
-        numbers = _interleaved(list(_loops(text, steps, total)), total)
+        numbers = _count_in_loops(list(_parse_loops(text, steps, total)), total)
     if len(numbers) != total or len(set(numbers)) != total or max(numbers) >= CPU_LIMIT:
-        raise _fault(f"indexes={text[:40]} does not number {total} objects, each once")
+        raise _make_error(f"indexes={text[:40]} does not give different numbers to {total} objects")
     return numbers
 
 
-def _interleaved(loops: Sequence[tuple[int, int]], total: int) -> list[int]:
-    """Number objects by loops of (step, count), the first of which runs fastest."""
+def _count_in_loops(loops: Sequence[tuple[int, int]], total: int) -> list[int]:
+    """Return the OS number of each position; loops are (step, count), the fastest first."""
     numbers, weight = [0] * total, 1
     for step, count in loops:
-        numbers = [number + (at // step) % count * weight for at, number in enumerate(numbers)]
+        numbers = [number + (position // step) % count * weight for position, number in enumerate(numbers)]
         weight *= count
     return numbers
 
 
-def _loops(text: str, steps: Sequence[_Step], total: int) -> Iterator[tuple[int, int]]:
-    """Read "2*4:1*2" or "core:pack" into loops; what types leave over is a last loop."""
+def _parse_loops(text: str, steps: Sequence[_Step], total: int) -> Iterator[tuple[int, int]]:
+    """Yield the loops (step, count) of "2*4:1*2" or of types like "core:pack".
+
+    For a type, the step is the number of innermost objects in one object of this type, and the count is the
+    number of these objects in one object of the next outer type that is named. A last loop counts the rest.
+    """
     words = text.split(":")
     if all(re.fullmatch(r"[1-9][0-9]{0,6}\*[1-9][0-9]{0,6}", word) for word in words):
         yield from ((int(step), int(count)) for step, _, count in (word.partition("*") for word in words))
         return
-    places = [_place(word, steps) for word in words]
-    below = {place: prod(step.count for step in steps[place + 1 :]) for place in places}
-    outer = dict(pairwise(sorted({0, *places}, reverse=True)))
-    counts = {place: prod(step.count for step in steps[outer[place] + 1 : place + 1]) for place in places}
-    yield from ((below[place], counts[place]) for place in places)
+    depths = [_find_depth(word, steps) for word in words]
+    inside = {depth: prod(step.count for step in steps[depth + 1 :]) for depth in depths}
+    outer = dict(pairwise(sorted({0, *depths}, reverse=True)))
+    counts = {depth: prod(step.count for step in steps[outer[depth] + 1 : depth + 1]) for depth in depths}
+    yield from ((inside[depth], counts[depth]) for depth in depths)
     yield 1, max(1, total // prod(counts.values()))
 
 
-def _place(word: str, steps: Sequence[_Step]) -> int:
-    level = _meaning(word)
-    for place, step in enumerate(steps):
+def _find_depth(word: str, steps: Sequence[_Step]) -> int:
+    level = _find_level(word)
+    for depth, step in enumerate(steps):
         if step.type == word or (level is not None and step.level == level):
-            return place
-    raise _fault(f"indexes name {word!r}, of which there is none")
+            return depth
+    raise _make_error(f"indexes name {word!r}, but there is no such step")
 
 
 def _make_memories(steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]) -> list[NumaMemory]:
-    """Make every memory; those that nothing numbers get the numbers left over, see `_walk`."""
-    found = list(_walk(steps, sets))
+    """Make all memories; memories without indexes get the free numbers, in the order of `_list_memories`."""
+    found = list(_list_memories(steps, sets))
     if not found:
         return [NumaMemory(number=0, locality=union(sets[0]), memory_bytes=_MEMORY_BYTES)]
-    given = CpuSet(number for number, _, _ in found if number is not None)
-    free = (number for number in range(CPU_LIMIT) if number not in given)
+    used = CpuSet(number for number, _, _ in found if number is not None)
+    free = (number for number in range(CPU_LIMIT) if number not in used)
     return [
         NumaMemory(number=next(free) if number is None else number, locality=cpus, memory_bytes=size)
         for number, size, cpus in found
     ]
 
 
-def _walk(
+def _list_memories(
     steps: Sequence[_Step], sets: Sequence[Sequence[CpuSet]]
 ) -> Iterator[tuple[int | None, int, CpuSet]]:
-    """Yield number, bytes and CPUs of memories as one leaves objects on a walk, inner before outer ones."""
-    places = [
+    """Yield (number or None, bytes, CPUs) of all memories in the order of hwloc.
+
+    That is the order of a depth-first walk that visits an object after the objects in it. The key of object
+    i of n at a level is its end as a share of the machine, (i + 1) / n; at an equal end inner objects come
+    first.
+    """
+    walk = [
         ((i + 1) / len(objects), -depth, i)
         for depth, (step, objects) in enumerate(zip(steps, sets, strict=True))
         if step.attached
         for i in range(len(objects))
     ]
-    for _, depth, i in sorted(places):
-        objects = sets[-depth]
-        for size, indexes in steps[-depth].attached:
-            numbers = _numbers(indexes, steps[: 1 - depth], len(objects))
-            yield (numbers[i] if indexes else None), size, objects[i]
+    for _, negative_depth, i in sorted(walk):
+        depth = -negative_depth
+        for size, indexes in steps[depth].attached:
+            numbers = _parse_indexes(indexes, steps[: depth + 1], len(sets[depth]))
+            yield (numbers[i] if indexes else None), size, sets[depth][i]
 
 
-def _fault(message: str) -> MachineError:
+def _make_error(message: str) -> MachineError:
     return MachineError(
-        f"this synthetic description is not understood: {message}",
-        hint="write TYPE:COUNT for each level, of pack, die, numa, l3, l2, core, group and pu, as in "
+        f"invalid synthetic description: {message}",
+        hint="write TYPE:COUNT for each level (pack, die, numa, l3, l2, group, core, pu), as in "
         "--topology 'synthetic:pack:2 numa:1 l3:2 core:4 pu:2'",
     )

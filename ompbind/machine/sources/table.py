@@ -1,6 +1,6 @@
 """The topology sources, one row each, and `read_machine`: a source → one `Machine`.
 
-What a file is, its content tells, not its name.
+The content of a file decides what it is, not its name.
 """
 
 import os
@@ -11,106 +11,115 @@ from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE, read_live, read_recorded
 from ompbind.record import Record
 
 SYNTHETIC = "synthetic:"
-"""How a topology source begins that describes a machine instead of naming a file."""
+"""The prefix of a topology source that describes a machine instead of naming a file."""
 
 SIZE_LIMIT = 64 << 20
-"""Bytes of a file that tells of a machine; the XML of 4,096 CPUs takes a tenth of it."""
+"""Bytes of a file at most; the XML of 4,096 CPUs has a tenth."""
 
-_HEAD = 512
-_PIECE = 1 << 20
+_HEAD_BYTES = 512  # enough for the magic number of a tar archive, at 257
+_CHUNK_BYTES = 1 << 20
 
 
-class Given:
-    """What somebody gave as a topology source; where it is a file, rows may look at its bytes."""
+class SourceInput:
+    """The text given as a topology source, and the content of the file if it names a file."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._fault: OSError | ValueError | None = None
+        self._error: OSError | ValueError | None = None
         self._file: BinaryIO | None = None
 
     @cached_property
     def head(self) -> bytes:
-        """The beginning of the file, b"" where there is none; a file is opened only once."""
+        """The first bytes of the file, b"" if it cannot be read. The file is opened only once."""
         try:
             if stat.S_ISFIFO(os.stat(self.text).st_mode) and not self.text.startswith(("/dev/", "/proc/")):
-                message = f"{self.text!r} is a named pipe, which may never end"
-                raise MachineError(message, hint="give '-' and < PIPE")
+                message = f"{self.text!r} is a named pipe"
+                raise MachineError(message, hint="read it as standard input: --topology - < PIPE")
             self._file = open(self.text, "rb")  # noqa: SIM115 - `close` closes it
-            return self._file.read(_HEAD)
+            return self._file.read(_HEAD_BYTES)
         except (OSError, ValueError) as error:
-            self._fault = error
+            self._error = error
             return b""
 
     @cached_property
     def data(self) -> bytes:
-        """The whole file; MachineError when it is larger than any account of a machine."""
-        pieces = [self.head]
-        try:  # piece by piece, so that no room is asked for that is not needed
+        """The whole file. Raises MachineError if it is larger than `SIZE_LIMIT`."""
+        chunks = [self.head]
+        try:  # in chunks, because standard input has no size and may be endless
             while (
                 self._file
-                and len(pieces) * _PIECE <= SIZE_LIMIT + _PIECE
-                and (piece := self._file.read(_PIECE))
+                and len(chunks) * _CHUNK_BYTES <= SIZE_LIMIT + _CHUNK_BYTES
+                and (chunk := self._file.read(_CHUNK_BYTES))
             ):
-                pieces.append(piece)
+                chunks.append(chunk)
         except OSError as error:
-            self._fault = error
+            self._error = error
             raise self.refusal() from error
-        data = b"".join(pieces)
+        data = b"".join(chunks)
         if len(data) > SIZE_LIMIT:
-            limit = SIZE_LIMIT >> 20
-            raise MachineError(f"{self.text!r} has more than {limit} MiB: no account of a machine does")
+            raise MachineError(f"{self.text!r} is larger than {SIZE_LIMIT >> 20} MiB", hint=source_hint())
         return data
 
     @cached_property
     def json(self) -> Mapping[str, Any] | None:
-        """The value of a JSON file, {} for one that is no object; None for what is no JSON."""
+        """The object in a JSON file, {} for another JSON value, None for a file that is not JSON.
+
+        Raises MachineError if the JSON is invalid.
+        """
         if not self.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
             return None
         try:
             value = _json_value(self.data.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
-            raise MachineError(f"{self.text!r} is no JSON that can be read: {error}", hint=known()) from error
+            raise MachineError(f"{self.text!r} is not valid JSON: {error}", hint=source_hint()) from error
         return value if isinstance(value, dict) else {}
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file if it is open."""
         if self._file:
             self._file.close()
 
     def refusal(self) -> MachineError:
-        """Return the error for what no row reads."""
-        if isinstance(self._fault, FileNotFoundError):
-            return MachineError(f"there is no topology source {self.text!r}", hint=known())
-        if self._fault:
-            return MachineError(f"cannot read the topology source {self.text!r}: {self._fault}", hint=known())
+        """Return the error for a source that no row of the table reads."""
+        if isinstance(self._error, FileNotFoundError):
+            return MachineError(f"topology source {self.text!r} does not exist", hint=source_hint())
+        if self._error:
+            return MachineError(
+                f"cannot read the topology source {self.text!r}: {self._error}", hint=source_hint()
+            )
         if self.json is not None:
-            return MachineError(f"{self.text!r} is JSON, but neither of lscpu nor of ompbind", hint=known())
-        return MachineError(f"{self.text!r} is not a topology source: {_looks(self.head)}", hint=known())
+            return MachineError(f"{self.text!r} is JSON, but not from lscpu or ompbind", hint=source_hint())
+        return MachineError(
+            f"{self.text!r} is not a topology source: {_describe_content(self.head)}", hint=source_hint()
+        )
 
 
-class Source(Record):
-    """A kind of topology source: whether one is given, how it is read, and how people are told of it.
+class TopologySource(Record):
+    """A kind of topology source.
 
-    `describe` is what the hint of errors says of it, `label` what the help of --topology says; "" is nothing.
+    `detect` returns whether an input is of this kind, `read` makes the machine and raises MachineError.
+    `describe` is its name in the hint of errors, `label` its short name in the help of --topology; "" is
+    left out.
     """
 
-    detect: Callable[[Given], bool]
-    read: Callable[[Given], Machine]
+    detect: Callable[[SourceInput], bool]
+    read: Callable[[SourceInput], Machine]
     describe: str = ""
     label: str = ""
 
 
 def read_machine(source: str = LIVE) -> Machine:
-    """Read a machine: "live", a folder or archive with `sys/` and `proc/`, XML, JSON, or "synthetic:…".
+    """Read a machine: "live", a directory or archive with `sys/` and `proc/`, XML, JSON, or "synthetic:…".
 
-    On this machine the affinity mask of the process limits what is allowed. Raises MachineError.
+    "live" is this machine; the affinity mask and the cgroup of this process limit the allowed CPUs. Raises
+    MachineError.
     """
-    given = Given(source)
+    given = SourceInput(source)
     try:
         row = next((row for row in SOURCES if row.detect(given)), None)
         if row is None:
@@ -120,68 +129,68 @@ def read_machine(source: str = LIVE) -> Machine:
         given.close()
 
 
-def known() -> str:
-    """Return the hint that names every topology source."""
+def source_hint() -> str:
+    """Return the hint that names all topology sources."""
     *words, last = (row.describe for row in SOURCES if row.describe)
     return f"give {', '.join(words)}, or {last}"
 
 
-def labels() -> str:
-    """Return every topology source in a word or two."""
+def source_labels() -> str:
+    """Return the short names of all topology sources, for the help."""
     *words, last = (row.label for row in SOURCES if row.label)
     return f"{', '.join(words)}, or {last}"
 
 
-def _looks(head: bytes) -> str:
+def _describe_content(head: bytes) -> str:
     if not head.strip():
         return "it is empty"
     if head.startswith((b"PK", b"\x28\xb5\x2f\xfd")):
-        return "it is packed by zip or zstd; use tar with gzip, bzip2 or xz"
+        return "it is a zip or zstd archive; use tar with gzip, bzip2 or xz"
     if b"CPU(s):" in head or b"CPU NODE" in head or b"CPU,Core" in head:
-        return "it is a text of lscpu; ompbind reads that of `lscpu --all --extended --json`"
-    return "it is neither an archive nor XML nor JSON"
+        return "it is text output of lscpu; use `lscpu --all --extended --json`"
+    return "it is not an archive, XML or JSON"
 
 
 def _is_archive(head: bytes) -> bool:
     return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or head[257:262] == b"ustar"
 
 
-# The readers below import late, as reading this machine needs none of them: that of archives takes 3 ms, that
-# of XML 2 ms, all others together 1 ms.
+# These readers import late, because reading this machine needs none of them. The import for archives takes
+# 3 ms, for XML 2 ms, for all others together 1 ms.
 
 
-def _read_archive(given: Given) -> Machine:
+def _read_archive(given: SourceInput) -> Machine:
     from ompbind.machine.sources.archive import ArchiveRoot
 
     return read_recorded(ArchiveRoot(given.data, given.text))
 
 
-def _read_xml(given: Given) -> Machine:
+def _read_xml(given: SourceInput) -> Machine:
     from ompbind.machine.sources.hwloc_xml import parse_xml
 
     return parse_xml(given.data, given.text)
 
 
-def _read_lscpu(given: Given) -> Machine:
-    from ompbind.machine.sources.lscpu_json import make_listed
+def _read_lscpu(given: SourceInput) -> Machine:
+    from ompbind.machine.sources.lscpu_json import make_machine_from_lscpu
 
-    return make_listed(given.json or {}, given.text)
-
-
-def _read_own(given: Given) -> Machine:
-    from ompbind.machine.sources.ompbind_json import make_described
-
-    return make_described(given.json or {}, given.text)
+    return make_machine_from_lscpu(given.json or {}, given.text)
 
 
-def _read_synthetic(given: Given) -> Machine:
+def _read_own(given: SourceInput) -> Machine:
+    from ompbind.machine.sources.ompbind_json import make_machine_from_json
+
+    return make_machine_from_json(given.json or {}, given.text)
+
+
+def _read_synthetic(given: SourceInput) -> Machine:
     from ompbind.machine.sources.synthetic import parse_synthetic
 
     return parse_synthetic(given.text.removeprefix(SYNTHETIC), given.text)
 
 
 def _json_value(text: str) -> Any:
-    """Return the value of a JSON text, or of one that a version of lscpu wrote with a bare "-" in it."""
+    """Return the value of a JSON text, also with the bare "-" that a version of lscpu writes."""
     import json
 
     from ompbind.machine.sources.lscpu_json import repair_json
@@ -195,43 +204,45 @@ def _json_value(text: str) -> Any:
     return json.loads(repaired)
 
 
-SOURCES: Sequence[Source] = (
-    Source(
+SOURCES: Sequence[TopologySource] = (
+    TopologySource(
         detect=lambda given: given.text == LIVE,
         read=lambda given: read_live(),
         describe="'live'",
         label="live",
     ),
-    Source(
+    TopologySource(
         detect=lambda given: given.text == "-",
         read=lambda given: read_machine("/dev/stdin"),
         describe="'-' for standard input",
     ),
-    Source(
+    TopologySource(
         detect=lambda given: os.path.isdir(given.text),
-        read=lambda given: read_recorded(FolderRoot(given.text)),
-        describe="a folder or an archive (.tar.gz) that holds sys/ and proc/",
-        label="a recorded one",
+        read=lambda given: read_recorded(DirectoryRoot(given.text)),
+        describe="a directory or an archive (.tar.gz) with sys/ and proc/",
+        label="a recording",
     ),
-    Source(detect=lambda given: _is_archive(given.head), read=_read_archive),  # told of with the folder
-    Source(
+    TopologySource(
+        detect=lambda given: _is_archive(given.head), read=_read_archive
+    ),  # described by the row above
+    TopologySource(
         detect=lambda given: given.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"),
         read=_read_xml,
         describe="XML of lstopo",
         label="lstopo XML",
     ),
-    Source(detect=lambda given: "schema" in (given.json or ()), read=_read_own),
-    Source(
+    TopologySource(detect=lambda given: "schema" in (given.json or ()), read=_read_own),
+    TopologySource(
         detect=lambda given: "cpus" in (given.json or ()) or "lscpu" in (given.json or ()),
         read=_read_lscpu,
         describe="JSON of `lscpu -J -e` or of `ompbind topo --format json`",
         label="JSON",
     ),
-    Source(
+    TopologySource(
         detect=lambda given: given.text.startswith(SYNTHETIC),
         read=_read_synthetic,
         describe="'synthetic:pack:2 core:4 pu:2'",
         label="synthetic:…",
     ),
 )
-"""Every topology source; the first one that is given is read."""
+"""All topology sources; the first row that detects an input reads it."""

@@ -1,4 +1,4 @@
-"""Every reader on anything: a machine that can be planned for, or a MachineError, never anything else."""
+"""All readers on arbitrary input: the result is a machine that can be planned for, or a MachineError."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ MORE = examples(3)
 
 
 def check(read, *args):
-    """Read; what comes out can be planned for, shown, and read again."""
+    """Read a machine; make a plan for it and render it."""
     try:
         machine = read(*args)
     except MachineError as error:
@@ -44,8 +44,8 @@ def check(read, *args):
     assert json.loads(render_json(machine))["online"] == str(machine.online)
 
 
-def check_file(folder, content):
-    path = folder / "fuzzed"
+def check_file(directory, content):
+    path = directory / "fuzzed"
     path.write_bytes(content)
     check(read_machine, str(path))
 
@@ -80,7 +80,7 @@ SAMPLES = [
 
 @MORE
 @given(data=st.data(), sample=st.sampled_from(SAMPLES))
-def test_accounts_with_faults(tmp_path_factory, data, sample):
+def test_files_with_faults(tmp_path_factory, data, sample):
     check_file(tmp_path_factory.getbasetemp(), mutate(data, sample))
 
 

@@ -1,4 +1,4 @@
-"""Machines that tell of themselves oddly, one by one, and what the reader of sysfs makes of them."""
+"""Machines with odd files, and what the reader of sysfs makes of each."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level
-from ompbind.machine.sources.linux.reader import read_recorded, widen
+from ompbind.machine.sources.linux.reader import add_isolated, read_recorded
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -27,7 +27,7 @@ def sets(machine, level):
 
 
 def topology(cpus, name, texts):
-    """A file in the topology folder of each CPU, from a list of texts."""
+    """A file in the topology directory of each CPU, from a list of texts."""
     return {
         f"{CPU}/cpu{cpu}/topology/{name}": text
         for cpu, text in zip(cpus, texts, strict=True)
@@ -39,14 +39,17 @@ def without(files, *names):
     return {path: text for path, text in files.items() if path.rpartition("/")[2] not in names}
 
 
-def test_halves_of_a_package_are_one_when_their_number_is_and_their_cores_differ():
-    """Haswell's cluster-on-die: two sibling sets in each package, ids tell the true two."""
+def test_halves_of_a_package_with_one_number_and_different_cores_are_joined():
+    """Haswell's cluster-on-die: two sibling sets in each package, but only two package numbers."""
     halves = shape_files(Shape(packages=4, cores=2))
     halves |= topology(range(8), "physical_package_id", "00001111")
     halves |= topology(range(8), "core_id", "01450145")
     machine = read(halves)
-    assert [(str(one.cpus), one.os_id) for one in machine.at(Level.PACKAGE)] == [("0-3", 0), ("4-7", 1)]
-    assert machine.remarks == ("packages that old kernels tell in halves are joined by their number",)
+    assert [(str(package.cpus), package.os_id) for package in machine.at(Level.PACKAGE)] == [
+        ("0-3", 0),
+        ("4-7", 1),
+    ]
+    assert machine.remarks == ("halves of packages are joined by physical_package_id",)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_halves_of_a_package_are_one_when_their_number_is_and_their_cores_differ
         ("00110011", "01234567", 2),  # each half is half of a node (s390 books)
     ],
 )
-def test_numbers_of_packages_that_repeat_are_no_identities(numbers, core_ids, packages):
+def test_repeated_numbers_of_packages_do_not_join_them(numbers, core_ids, packages):
     files = shape_files(Shape(packages=packages, nodes=4 // packages, cores=2))
     files |= {f"{CPU}/cpu{cpu}/topology/package_cpus": f"{3 << cpu // 2 * 2:x}" for cpu in range(8)}
     files |= topology(range(8), "physical_package_id", numbers) | topology(range(8), "core_id", core_ids)
@@ -76,24 +79,24 @@ def test_numbers_of_packages_that_repeat_are_no_identities(numbers, core_ids, pa
         (["0"] * 7 + [None], [], []),
     ],
 )
-def test_packages_without_sibling_files_are_told_by_number(numbers, packages, os_ids):
+def test_packages_without_sibling_files_are_grouped_by_number(numbers, packages, os_ids):
     files = without(shape_files(Shape(cores=8)), "package_cpus", "physical_package_id")
     machine = read(files | topology(range(8), "physical_package_id", numbers))
     assert sets(machine, Level.PACKAGE) == packages
-    assert [one.os_id for one in machine.at(Level.PACKAGE)] == os_ids
+    assert [package.os_id for package in machine.at(Level.PACKAGE)] == os_ids
 
 
-def test_packages_smaller_than_clusters_are_told_by_number():
-    """A phone whose lists of packages hold one CPU each."""
+def test_packages_smaller_than_clusters_are_grouped_by_number():
+    """A phone whose sibling sets of packages have one CPU each."""
     files = shape_files(Shape(cores=4)) | topology(range(4), "package_cpus", "1248")
     files |= topology(range(4), "cluster_cpus", "33cc") | topology(range(4), "physical_package_id", "0011")
     machine = read(files)
     assert sets(machine, Level.PACKAGE) == ["0-1", "2-3"]
-    assert machine.remarks == ("packages that cut through clusters are told by their number instead",)
+    assert machine.remarks == ("packages partially overlap clusters: physical_package_id is used instead",)
 
 
 def test_modules_of_two_cores_are_two_cores_that_share_a_cache():
-    """AMD's family 15h: siblings say one core, numbers say two."""
+    """AMD's family 15h: one core by sibling sets, two by `core_id`."""
     files = shape_files(Shape(cores=2, smt=2, numbering="adjacent"))
     machine = read(files | topology(range(4), "core_id", "0123"))
     assert sets(machine, Level.CORE) == ["0", "1", "2", "3"]
@@ -114,29 +117,29 @@ def test_other_processors_have_no_modules(core_ids, cpuinfo):
     assert sets(read(files | {"proc/cpuinfo": cpuinfo}), Level.CORE) == ["0-1", "2-3"]
 
 
-def test_nodes_that_are_not_online_are_none():
+def test_nodes_that_are_not_online_are_dropped():
     machine = read(shape_files(SHAPE) | {f"{NODE}/online": "1", f"{NODE}/node1/cpumap": "ffff"})
     assert [(node.number, str(node.cpus)) for node in machine.nodes] == [(1, "0-15")]
 
 
-def test_a_node_has_all_cpus_where_no_node_tells_of_any():
+def test_the_first_node_has_all_cpus_if_no_node_lists_any():
     machine = read(without(shape_files(Shape(cores=4)), "cpumap", "cpulist"))
     assert [str(node.cpus) for node in machine.nodes] == ["0-3"]
 
 
-def test_memory_of_nothing_everywhere_is_unknown():
+def test_zero_memory_in_all_nodes_is_unknown():
     files = shape_files(SHAPE) | {f"{NODE}/node{node}/meminfo": "Node 0 MemTotal: 0 kB" for node in (0, 1)}
     assert [(node.memory_bytes, node.nearest) for node in read(files).nodes] == [(None, ())] * 2
 
 
-def test_caches_tell_of_cores_where_siblings_do_not():
+def test_cores_without_sibling_sets_are_read_from_l1_caches():
     files = without(shape_files(SHAPE), "core_cpus", "core_cpus_list")
     machine = read(files)
     assert sets(machine, Level.CORE) == sets(read(shape_files(SHAPE)), Level.CORE)
-    assert machine.remarks == ("only their L1 caches tell which CPUs share a core",)
+    assert machine.remarks == ("core siblings are unknown: shared L1 caches are used instead",)
 
 
-def test_a_cpu_without_a_topology_folder_is_where_others_say_that_it_is():
+def test_a_cpu_without_topology_files_is_in_the_sets_of_other_cpus():
     files = {path: text for path, text in shape_files(SHAPE).items() if "/cpu5/" not in path}
     machine = read(files)
     assert "5,13" in sets(machine, Level.CORE)
@@ -144,7 +147,7 @@ def test_a_cpu_without_a_topology_folder_is_where_others_say_that_it_is():
     assert machine.remarks == ()
 
 
-def test_a_cpu_of_which_no_file_tells_is_a_core_of_its_own_and_told():
+def test_a_cpu_in_no_file_is_a_core_of_its_own_and_reported():
     files = {path: text for path, text in shape_files(Shape(cores=4)).items() if "/cpu3/" not in path}
     files = {
         path: text.replace("f", "7") if path.endswith("package_cpus") else text
@@ -153,22 +156,22 @@ def test_a_cpu_of_which_no_file_tells_is_a_core_of_its_own_and_told():
     machine = read(files)
     assert sets(machine, Level.CORE) == ["0", "1", "2", "3"]
     assert sets(machine, Level.PACKAGE) == ["0-2"]
-    assert machine.remarks == ("no file tells the cores of CPU 3: each one counts as a core",)
+    assert machine.remarks == ("core siblings of CPU 3 are unknown: assumed to have none",)
 
 
-def test_caches_of_nobody_are_private_to_their_core():
+def test_caches_with_an_empty_set_of_cpus_are_private_to_their_core():
     """Itanium: maps of zeros, and two threads in each core."""
     files = shape_files(Shape(cores=2, smt=2, numbering="adjacent"))
     files |= {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0" for cpu in range(4)}
     assert sets(read(files), Level.L3) == ["0-1", "2-3"]
 
 
-def test_packages_are_told_where_cores_are_not():
-    """Old kernels of s390 tell of packages alone."""
+def test_packages_are_read_without_cores():
+    """Old kernels of s390 have sibling sets of packages only."""
     files = without(shape_files(Shape(packages=2, cores=2)), "core_cpus", "core_cpus_list", "shared_cpu_map")
     machine = read(files)
     assert sets(machine, Level.PACKAGE) == ["0-1", "2-3"]
-    assert "each one counts as a core" in machine.remarks[0]
+    assert "each CPU counts as a core" in machine.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -181,17 +184,17 @@ def test_packages_are_told_where_cores_are_not():
          ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]),
     ],
 )  # fmt: skip
-def test_dies_are_told_unless_they_repeat_another_level(masks, dies):
+def test_dies_are_kept_unless_they_repeat_another_level(masks, dies):
     assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", masks * 2)), Level.DIE) == dies
 
 
-def test_dies_of_one_cpu_are_none():
-    """Kernels that know of no dies call each thread one."""
+def test_dies_of_one_cpu_are_dropped():
+    """Kernels report each CPU as a die on machines without dies."""
     each = [f"{1 << cpu:x}" for cpu in range(16)]
     assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", each)), Level.DIE) == []
 
 
-def test_a_machine_without_lists_of_cpus_is_read_from_folders_and_cpuinfo():
+def test_a_machine_without_lists_of_cpus_is_read_from_directories_and_cpuinfo():
     files = without(shape_files(Shape(cores=4)), "online", "present")
     assert str(read(files | {f"{CPU}/cpu2/online": "0"}).online) == "0-1,3"
     cpuinfo = {"proc/cpuinfo": "".join(f"processor\t: {cpu}\n\n" for cpu in range(6))}
@@ -207,24 +210,24 @@ def test_sparse_numbers_and_a_missing_cpu_0_are_read_as_they_are():
     assert sets(read(tree_files(parts, whole - CpuSet([10]))), Level.CORE) == ["6", "7", "300"]
 
 
-def test_a_cpu_of_several_nodes_counts_for_the_first():
+def test_a_cpu_of_several_nodes_belongs_to_the_first():
     files = shape_files(SHAPE) | {f"{NODE}/node1/cpumap": "ffff"}
     machine = read(files)
     assert [str(node.cpus) for node in machine.nodes] == ["0-3,8-11", "4-7,12-15"]
     assert machine.remarks == (
-        "NUMA node 1 lists CPUs of others: each CPU counts for the first that lists it",
+        "NUMA node 1 lists CPUs of other nodes: each CPU belongs to the first node that lists it",
     )
     same = read(files | {f"{NODE}/node0/cpumap": "ffff", f"{NODE}/node0/distance": "10 20"})
     assert [(str(node.cpus), node.nearest) for node in same.nodes] == [("0-15", ()), ("", (0,))]
 
 
-def test_folders_of_cpus_in_a_node_stand_in_for_its_list():
+def test_cpu_directories_of_a_node_replace_its_list():
     files = without(shape_files(Shape(packages=2, cores=2)), "cpumap", "cpulist")
     files |= {f"{NODE}/node{cpu // 2}/cpu{cpu}/online": "1" for cpu in range(4)}
     assert [str(node.cpus) for node in read(files).nodes] == ["0-1", "2-3"]
 
 
-def test_cpus_in_no_node_are_told():
+def test_cpus_in_no_node_are_reported():
     machine = read(shape_files(SHAPE) | {f"{NODE}/node1/cpumap": "0"})
     assert machine.remarks == ("in no NUMA node: CPUs 4-7,12-15",)
 
@@ -260,35 +263,35 @@ def test_a_node_without_cpus_is_near_to_its_initiators_or_by_distance(extra, nea
     assert read(shape_files(SHAPE) | MEMORY | extra).nodes[2].nearest == nearest
 
 
-def test_memory_of_gpus_is_left_out_and_told():
+def test_memory_of_gpus_is_excluded_and_reported():
     gpu = {"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Node: 2\nStatus: online\n"}
     machine = read(shape_files(SHAPE) | MEMORY | gpu)
     assert [(node.number, node.distances) for node in machine.nodes] == [(0, (10, 21)), (1, (21, 10))]
-    assert machine.remarks == ("NUMA node 2 left out: GPU memory",)
+    assert machine.remarks == ("NUMA node 2 excluded: GPU memory",)
 
 
-def test_domains_that_cut_through_each_other_are_told():
+def test_domains_that_partially_overlap_are_reported():
     files = shape_files(SHAPE)
     files |= {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0ff0" for cpu in range(4, 12)}
-    assert any("cut through" in remark for remark in read(files).remarks)
+    assert any("partially overlap" in remark for remark in read(files).remarks)
 
 
 @pytest.mark.parametrize(
     ("isolated", "nohz", "plain", "note"),
     [
         ("\n", "(null)\n", "0-7", None),
-        ("6-7\n", "", "0-5", "left out as isolated: CPUs 6-7"),
-        ("", "7", "0-6", "left out as nohz_full: CPU 7"),
-        ("6", "6-7", "0-5", "left out as isolated or nohz_full: CPUs 6-7"),
+        ("6-7\n", "", "0-5", "not used because isolated: CPUs 6-7"),
+        ("", "7", "0-6", "not used because nohz_full: CPU 7"),
+        ("6", "6-7", "0-5", "not used because isolated or nohz_full: CPUs 6-7"),
         ("0-7", "", "0-7", None),
     ],
 )
-def test_cpus_set_apart_are_used_when_named(isolated, nohz, plain, note):
+def test_cpus_excluded_by_default_are_used_if_a_mask_names_them(isolated, nohz, plain, note):
     machine = read(shape_files(Shape(cores=8)) | {f"{CPU}/isolated": isolated, f"{CPU}/nohz_full": nohz})
     made = make_plan(machine, Request(ranks=1))
     assert str(made.placements[0].cpuset) == plain
-    notes = [one.text for one in made.notes if one.code == "set-apart"]
-    assert notes == ([] if note is None else [f"{note} (a mask that names them uses them)"])
+    notes = [note_.text for note_ in made.notes if note_.code == "set-apart"]
+    assert notes == ([] if note is None else [f"{note} (--mask can name them)"])
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def test_cpus_set_apart_are_used_when_named(isolated, nohz, plain, note):
         ("node:0.core:2-3", "2-3"), ("2-3", "2-3"), ("0x8", "3"), ("node:1,6", "4-6"), ("auto", "0-2,4-5"),
     ],
 )  # fmt: skip
-def test_masks_name_cpus_set_apart_by_number_or_by_domains_that_have_no_others(mask, cpus):
+def test_masks_name_excluded_cpus_by_number_or_by_domains_without_other_cpus(mask, cpus):
     machine = read(shape_files(Shape(packages=2, cores=4)) | {f"{CPU}/isolated": "3,6-7"})
     assert str(make_plan(machine, Request(mask=parse_mask(mask))).placements[0].cpuset) == cpus
 
@@ -312,20 +315,20 @@ def test_masks_name_cpus_set_apart_by_number_or_by_domains_that_have_no_others(m
         ("0-7", "0-7", "", "0-7"),
     ],
 )
-def test_isolated_cpus_are_allowed_where_nobody_narrowed_the_mask(affinity, allowed, isolated, result):
-    made = widen(*map(CpuSet.from_list, (affinity, allowed, isolated)))
+def test_isolated_cpus_are_allowed_with_the_default_affinity_mask(affinity, allowed, isolated, result):
+    made = add_isolated(*map(CpuSet.from_list, (affinity, allowed, isolated)))
     assert str(made & CpuSet.from_list(allowed)) == result
 
 
-def test_no_cpu_that_is_allowed_is_an_error():
+def test_a_machine_without_an_allowed_cpu_is_an_error():
     group = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "99"}
     with pytest.raises(MachineError, match="no CPU of given is allowed"):
         read(shape_files(SHAPE) | group)
 
 
 @given(st.data())
-def test_any_numbering_with_any_holes_is_read_as_it_is(data):
-    """Machines with numbers shuffled and CPUs offline: every level is a partition, and the right one."""
+def test_any_numbering_with_any_gaps_is_read(data):
+    """Numbers are shuffled and CPUs offline: each level has the written sets without the offline CPUs."""
     shape = data.draw(
         st.builds(
             Shape,
@@ -346,10 +349,10 @@ def test_any_numbering_with_any_holes_is_read_as_it_is(data):
     online = CpuSet(numbers) - offline
     machine = read(tree_files(parts, online) | {f"{CPU}/present": str(CpuSet(numbers))})
     assert (machine.online, machine.offline, machine.allowed) == (online, offline, online)
-    for level, told in parts.items():
-        expected = {cpus & online for cpus in told if cpus & online}
+    for level, written in parts.items():
+        expected = {cpus & online for cpus in written if cpus & online}
         assert {domain.cpus for domain in machine.at(level)} == expected
     for ranks in (1, 2):
         if ranks <= len(online):
             made = make_plan(machine, Request(ranks=ranks, smt="all"))
-            assert union(one.cpuset for one in made.placements) <= online
+            assert union(placement.cpuset for placement in made.placements) <= online

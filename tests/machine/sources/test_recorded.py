@@ -1,4 +1,4 @@
-"""Recorded machines, where they are at hand: each read like an independent reader does, in every form."""
+"""Recorded machines, if available: ompbind reads each as an independent reader does, in each format."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ from tests.recordings import RECORDINGS, recorded, sampled
 COMPARE = json.loads((RECORDINGS / "compare.json").read_text()) if recorded("compare.json") else {}
 DUMPS = recorded("dumps/*.tar.gz")
 XML = recorded("xml/*.xml")
-WHY = "no recordings here: OMPBIND_TOPOLOGIES names their folder"
+WHY = "no recordings: OMPBIND_TOPOLOGIES names their directory"
 NONE = pytest.param(None, marks=pytest.mark.skip(WHY))
 REQUESTS = [
     Request(ranks=2),
@@ -51,7 +51,7 @@ def plans(machine):
 
 @functools.cache
 def read_or_none(path):
-    """Read a recording; one that ompbind refuses says why."""
+    """Read a recording, None if ompbind refuses it; then the error has a message."""
     try:
         return read_machine(str(path))
     except MachineError as error:
@@ -64,7 +64,7 @@ def test_a_recording_is_read_like_an_independent_reader_does(path):
     name = path.name.removesuffix(".tar.gz")
     findings = list(compare_dump(RECORDINGS, name, COMPARE.get(name, {}).get("skip", {})))
     assert findings
-    assert not [one for one in findings if one.verdict == "DIFFER"]
+    assert not [finding for finding in findings if finding.verdict == "DIFFER"]
 
 
 @pytest.mark.parametrize("path", names(DUMPS))
@@ -82,12 +82,12 @@ def test_a_recording_unpacked_is_the_same_machine(path, tmp_path):
     if (machine := read_or_none(path)) is None:
         return
     subprocess.run(["tar", "-xf", path, "-C", tmp_path], check=True, timeout=60)
-    folder = next(tmp_path.glob("**/sys")).parent
-    assert read_machine(str(folder)).replace(source=machine.source) == machine
+    directory = next(tmp_path.glob("**/sys")).parent
+    assert read_machine(str(directory)).replace(source=machine.source) == machine
 
 
 @pytest.mark.parametrize("path", names(DUMPS + XML))
-def test_what_is_read_holds_together(path):
+def test_levels_and_nodes_are_partitions_of_the_cpus(path):
     if (machine := read_or_none(path)) is None:
         return
     cores = [core.cpus for core in machine.at(Level.CORE)]
@@ -99,15 +99,12 @@ def test_what_is_read_holds_together(path):
         domains = machine.at(level)
         assert [domain.index for domain in domains] == list(range(len(domains)))
         assert sum(len(domain.cpus) for domain in domains) == len(union(domain.cpus for domain in domains))
-    used = [
-        one.cpuset
-        for one in make_plan(machine, Request(ranks=2, smt="all", sharing=Sharing.SHARE)).placements
-    ]
-    assert union(used) <= machine.allowed
+    plan = make_plan(machine, Request(ranks=2, smt="all", sharing=Sharing.SHARE))
+    assert union(placement.cpuset for placement in plan.placements) <= machine.allowed
 
 
 @pytest.mark.parametrize("path", names(DUMPS + XML))
-def test_what_people_see_fits_a_terminal(path):
+def test_the_tree_and_the_table_fit_a_terminal(path):
     if (machine := read_or_none(path)) is None:
         return
     machine = machine.replace(source=path.name)
@@ -138,22 +135,22 @@ def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
     files = [*recorded(f"xml/{xml}.xml"), *recorded(f"dumps/{dump}.tar.gz")]
     if len(files) < 2:
         pytest.skip(WHY)
-    told, recording = (read_machine(str(path)) for path in files)
-    assert list(plans(told)) == list(plans(recording.replace(quota=None)))
-    assert [kind.name for kind in told.kinds] == [kind.name for kind in recording.kinds]
+    described, recording = (read_machine(str(path)) for path in files)
+    assert list(plans(described)) == list(plans(recording.replace(quota=None)))
+    assert [kind.name for kind in described.kinds] == [kind.name for kind in recording.kinds]
 
 
-def make_folder(folder, online, siblings):
-    """A folder of one recording of two cores 0 and 1, and an oracle that has these siblings of both."""
-    path = folder / "tree/sys/devices/system/cpu"
+def make_recordings(directory, online, siblings):
+    """A directory with a recording of two cores, 0 and 1, and an oracle with these siblings of both."""
+    path = directory / "tree/sys/devices/system/cpu"
     for cpu in (0, 1):
         (path / f"cpu{cpu}/topology").mkdir(parents=True)
         (path / f"cpu{cpu}/topology/core_cpus").write_text(f"{1 << cpu}\n")
     (path / "online").write_text(f"{online}\n")
     for name in ("dumps", "oracle"):
-        (folder / name).mkdir()
-    with tarfile.open(folder / "dumps/made.tar.gz", "w:gz") as archive:
-        archive.add(folder / "tree", arcname="made")
+        (directory / name).mkdir()
+    with tarfile.open(directory / "dumps/made.tar.gz", "w:gz") as archive:
+        archive.add(directory / "tree", arcname="made")
     none = dict.fromkeys(("package_logical", "die_logical", "l2", "l3"))
     pus = [
         {"os": cpu, "core_logical": int(text.split("-")[0]), "siblings": text, "numa_local": [0], **none}
@@ -168,8 +165,8 @@ def make_folder(folder, online, siblings):
         "groups": [],
         "numa_distances": [],
     }
-    (folder / "oracle/made.json").write_text(json.dumps(oracle))
-    (folder / "compare.json").write_text("{}")
+    (directory / "oracle/made.json").write_text(json.dumps(oracle))
+    (directory / "compare.json").write_text("{}")
 
 
 @pytest.mark.parametrize(
@@ -177,12 +174,12 @@ def make_folder(folder, online, siblings):
     [
         ("0-1", ("0", "1"), 0, "made: agree: online", 0),
         ("0-1", ("0-1", "0-1"), 1, "DIFFER: cores: ompbind 0 1, oracle 0-1", 2),
-        ("0-2", ("0", "1"), 0, "corrected: silent: online 2: no file tells the cores of CPU 2", 0),
+        ("0-2", ("0", "1"), 0, "corrected: silent: online 2: core siblings of CPU 2 are unknown", 0),
     ],
 )
 def test_the_report_counts_what_differs(tmp_path, online, siblings, code, line, differs):
-    """The report finds a difference that is there, and tells what ompbind knows better."""
-    make_folder(tmp_path, online, siblings)
+    """The report finds a difference, and shows what ompbind corrects."""
+    make_recordings(tmp_path, online, siblings)
     script = Path(__file__).parents[2] / "oracle_report.py"
     run = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=60)
     assert run.returncode == code, run.stderr

@@ -1,4 +1,4 @@
-"""Accounts of machines other than their files: hwloc XML, lscpu's and ompbind's JSON, descriptions."""
+"""Topology sources other than sysfs: hwloc XML, JSON of lscpu and ompbind, synthetic descriptions."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def sets(machine, level):
 
 
 def read(tmp_path, text):
-    path = tmp_path / "account"
+    path = tmp_path / "machine"
     path.write_text(text) if isinstance(text, str) else path.write_bytes(text)
     return read_machine(str(path))
 
@@ -80,7 +80,7 @@ def test_xml_of_version_1(tmp_path):
     assert [str(cpus) for cpus in (machine.online, machine.allowed, machine.offline)] == ["0-4", "0-3", "5"]
     assert sets(machine, Level.CORE) == ["0-1", "2-3", "4"]
     assert (sets(machine, Level.L3), sets(machine, Level.L2)) == (["0-1"], [])
-    assert [one.os_id for one in machine.at(Level.PACKAGE)] == [4, 9]
+    assert [package.os_id for package in machine.at(Level.PACKAGE)] == [4, 9]
     assert [(node.memory_bytes, node.distances) for node in machine.nodes] == [
         (1024, (10, 21)),
         (2048, (21, 10)),
@@ -132,7 +132,7 @@ def test_xml_of_version_2(tmp_path):
     assert machine.nodes[0].distances == (10, 20, 17)
     kinds = [(kind.name, str(kind.cpus)) for kind in machine.kinds]
     assert kinds == [("performance", "0-1,72-73"), ("efficiency", "2-3")]
-    assert machine.remarks == ("NUMA node 5 left out: GPU memory",)
+    assert machine.remarks == ("NUMA node 5 excluded: GPU memory",)
 
 
 BOMB = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
@@ -146,20 +146,26 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
     [
         (BOMB, "declares entities"),
         (OUTSIDE, "declares entities"),
-        ("<topology>", "no XML that can be read"),
+        ("<topology>", "is not valid XML"),
         ("<topology/>", "names no CPU"),
-        ("<html><body/></html>", "its first element is <html>"),
-        ("<topology>" + "<object>" * 300, "nested more than 256 deep"),
-        ('<topology><object type="PU" cpuset="zz"/></topology>', "no hwloc XML"),
-        ('<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>', "allows no CPU"),
-        ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "no hwloc XML"),
-        ("<topology><" + "a>" * 10, "no XML that can be read"),
-        (b'<?xml version="1.0" encoding="klingon"?><topology/>', "no XML that can be read"),
-        (BOMB.replace('"1.0"', '"1.0" encoding="UTF-16LE"').encode("UTF-16LE"), "no hwloc XML: it has"),
+        ("<html><body/></html>", "its root element is <html>"),
+        ("<topology>" + "<object>" * 300, "nested more than 256 levels deep"),
+        ('<topology><object type="PU" cpuset="zz"/></topology>', "is not hwloc XML"),
+        (
+            '<topology><object type="PU" cpuset="0x1" allowed_cpuset="0x0"/></topology>',
+            "allows none of its online CPUs",
+        ),
+        ('<topology><object type="PU" cpuset="0x1" complete_cpuset="zz"/></topology>', "is not hwloc XML"),
+        ("<topology><" + "a>" * 10, "is not valid XML"),
+        (b'<?xml version="1.0" encoding="klingon"?><topology/>', "is not valid XML"),
+        (
+            BOMB.replace('"1.0"', '"1.0" encoding="UTF-16LE"').encode("UTF-16LE"),
+            "is not hwloc XML: it contains a NUL",
+        ),
         ("<topology>" + "<a/>" * 600_000, "more than 524288 elements"),
     ],
 )
-def test_xml_that_is_no_machine(tmp_path, text, match):
+def test_invalid_xml_is_an_error(tmp_path, text, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, text)
 
@@ -174,7 +180,7 @@ NEW = {
     ]
 }
 OLD = {"cpus": [{key.upper() if key == "cpu" else key: ("yes" if value is True else str(value))
-                 for key, value in one.items()} for one in NEW["cpus"]]}  # fmt: skip
+                 for key, value in columns.items()} for columns in NEW["cpus"]]}  # fmt: skip
 
 
 @pytest.mark.parametrize("table", [NEW, OLD], ids=["new", "old"])
@@ -189,7 +195,7 @@ def test_lscpu_tables(tmp_path, table):
 
 
 def test_lscpu_with_bare_dashes_and_offline_cpus(tmp_path):
-    """A version of lscpu writes "-" without quotes, which is no JSON."""
+    """A version of lscpu writes "-" without quotes, which is not JSON."""
     rows = ('{"cpu":0,"node":-,"core":0,"maxmhz":-}', '{"cpu":1,"core":0,"mhz": - }', '{"cpu":2,"core":-}')
     machine = read(tmp_path, f'{{"cpus":[{",".join(rows)}]}}')
     assert (str(machine.online), str(machine.offline)) == ("0-1", "2")
@@ -197,47 +203,47 @@ def test_lscpu_with_bare_dashes_and_offline_cpus(tmp_path):
     assert machine.remarks == ("the table has no column NODE: all CPUs count as one node",)
 
 
-def test_lscpu_with_a_cpu_that_cannot_be(tmp_path):
+def test_lscpu_with_an_impossible_cpu_is_an_error(tmp_path):
     with pytest.raises(MachineError, match="names CPU 65536"):
         read(tmp_path, '{"cpus":[{"cpu":0},{"cpu":65536}]}')
 
 
-def test_xml_does_not_know_why_cpus_are_missing(tmp_path):
-    """hwloc leaves out what its process may not use, and the CPUs of nodes there."""
+def test_cpus_that_xml_leaves_out_are_reported(tmp_path):
+    """hwloc leaves out CPUs that its process may not use, also from the sets of nodes."""
     node = '<object type="NUMANode" os_index="{}" cpuset="{}" complete_cpuset="{}"/>'
     nodes = node.format(0, "0x1", "0x3") + node.format(1, "0x0", "0xc")
     pu = '<object type="Core" cpuset="0x1"><object type="PU" cpuset="0x1"/></object>'
-    told = (
+    text = (
         f'<topology><object type="Machine" cpuset="0x1" complete_cpuset="0xf">{nodes}{pu}</object></topology>'
     )
-    machine = read(tmp_path, told)
+    machine = read(tmp_path, text)
     assert [node.number for node in machine.nodes] == [0]
     assert machine.remarks == (
-        "CPUs 1-3 offline or not allowed where the XML was written: it does not tell which",
-        "NUMA node 1 left out: the XML has none of the CPUs there",
+        "CPUs 1-3: offline or not allowed when the XML was written",
+        "NUMA node 1 excluded: no CPUs in the XML",
     )
 
 
-def test_named_pipes_do_not_hold_it_up(tmp_path):
+def test_named_pipes_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(MachineError, match="is a named pipe"):
         read_machine(str(tmp_path / "pipe"))
 
 
-def test_lscpu_without_cores_says_so(tmp_path):
+def test_lscpu_without_cores_has_a_remark(tmp_path):
     machine = read(tmp_path, '{"cpus":[{"cpu":"0","node":"1"},{"cpu":"3","node":"1"}]}')
     assert sets(machine, Level.CORE) == ["0", "3"]
     assert machine.remarks == ("the table has no column CORE: each CPU counts as a core",)
 
 
-def test_lscpu_core_numbers_that_repeat_are_told_apart_by_caches(tmp_path):
-    """On Arm lscpu counts the cores of each cluster anew; frequencies show that they are others."""
+def test_repeated_core_numbers_of_lscpu_are_distinguished_by_caches(tmp_path):
+    """On Arm lscpu restarts the core numbers in each cluster; different frequencies show that."""
     rows = [row(cpu, core=cpu % 4, socket=0, maxmhz="2000.0" if cpu < 4 else 3000) for cpu in range(8)]
-    cached = [{**one, "l1d:l1i": f"{one['cpu']}:{one['cpu']}"} for one in rows]
+    cached = [{**columns, "l1d:l1i": "{cpu}:{cpu}".format(**columns)} for columns in rows]
     machine = read(tmp_path, json.dumps({"cpus": cached}))
     assert len(machine.at(Level.CORE)) == 8
     assert [kind.name for kind in machine.kinds] == ["performance", "efficiency"]
-    with pytest.raises(MachineError, match="their numbers repeat"):
+    with pytest.raises(MachineError, match="the core numbers in .* repeat"):
         read(tmp_path, json.dumps({"cpus": rows}))
 
 
@@ -247,14 +253,14 @@ def summary(threads, **more):
     return [{"field": f"{name}:", "data": str(value)} for name, value in fields.items()]
 
 
-def test_lscpu_summaries_tell_machines_without_smt(tmp_path):
-    told = [{"field": f"NUMA node{node} CPU(s):", "data": cpus} for node, cpus in ((0, "0-1"), (8, "2-3"))]
-    nodes = {"field": "NUMA:", "data": None, "children": told}
+def test_lscpu_summaries_of_machines_without_smt(tmp_path):
+    rows = [{"field": f"NUMA node{node} CPU(s):", "data": cpus} for node, cpus in ((0, "0-1"), (8, "2-3"))]
+    nodes = {"field": "NUMA:", "data": None, "children": rows}
     machine = read(tmp_path, json.dumps({"lscpu": [*summary(1), nodes]}))
     assert [(node.number, str(node.cpus)) for node in machine.nodes] == [(0, "0-1"), (8, "2-3")]
     assert (sets(machine, Level.PACKAGE), str(machine.offline)) == (["0-3"], "4")
     assert sets(read(tmp_path, json.dumps({"lscpu": summary(1, **{"Socket(s)": 2})})), Level.PACKAGE) == []
-    with pytest.raises(MachineError, match="does not tell which CPUs share a core") as caught:
+    with pytest.raises(MachineError, match="does not show which CPUs share a core") as caught:
         read(tmp_path, json.dumps({"lscpu": summary(2)}))
     assert "lscpu --all --extended --json" in caught.value.hint
 
@@ -263,7 +269,7 @@ def test_lscpu_summaries_tell_machines_without_smt(tmp_path):
     "text", ['{"lscpu": []}', '{"cpus": []}', '{"cpus": [1, {"cpu": "x"}]}', '{"lscpu": 3}']
 )
 def test_lscpu_without_cpus_is_an_error(tmp_path, text):
-    with pytest.raises(MachineError, match="no CPU|names CPUs"):
+    with pytest.raises(MachineError, match="names no online CPU|without CPUs"):
         read(tmp_path, text)
 
 
@@ -273,7 +279,7 @@ def test_lscpu_without_cpus_is_an_error(tmp_path, text):
     allowed=st.sets(st.integers(0, 35)),
     quota=st.none() | st.sampled_from([0.5, 3.0]),
 )  # fmt: skip
-def test_own_json_is_the_machine_again(tmp_path_factory, shape, allowed, quota):
+def test_json_of_ompbind_gives_the_same_machine(tmp_path_factory, shape, allowed, quota):
     tree = shape_files(shape) | {f"{CPU}/cpu0/cpu_capacity": "512", f"{CPU}/isolated": "1"}
     tree |= {f"{CPU}/cpu{cpu}/cpu_capacity": "1024" for cpu in range(1, shape.all_cores * shape.smt)}
     machine = read_recorded(DictRoot(tree))
@@ -297,9 +303,9 @@ MINIMAL = {"schema": "ompbind-topo/1", "arch": "x", "online": "0", "allowed": "0
         {"os_ids": [{"level": "package", "index": 0, "os_id": None}]},
     ],
 )  # fmt: skip
-def test_own_json_that_is_damaged_is_an_error(tmp_path, change):
+def test_damaged_json_of_ompbind_is_an_error(tmp_path, change):
     assert read(tmp_path, json.dumps(MINIMAL)).allowed
-    with pytest.raises(MachineError, match="no ompbind-topo/1 that can be read"):
+    with pytest.raises(MachineError, match="is not valid ompbind-topo/1"):
         read(tmp_path, json.dumps({**MINIMAL, **change}))
 
 
@@ -338,73 +344,76 @@ def test_memory_of_descriptions():
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "does not end with CPUs"), ("pack:2 core:4", "does not end"), ("pack:0 pu:1", "no object"),
-        ("pack:2 odd", "'odd' is no step"), ("foo:2 pu:1", "'foo' is no type"), ("2 3", "'2' is no step"),
-        ("pu:2 core:2", "does not end"), ("pu:2 pu:2", "other levels"), ("core:2 core:1 pu:1", "told twice"),
-        ("core:2 pack:2 pu:1", "pack is inside of cores"),
+        ("", "the last step is not pu"), ("pack:2 core:4", "the last step"),
+        ("pack:0 pu:1", "count in pack:0 is not positive"),
+        ("pack:2 odd", "'odd' is not TYPE"), ("foo:2 pu:1", "unknown type 'foo'"), ("2 3", "'2' is not TYPE"),
+        ("pu:2 core:2", "the last step"), ("pu:2 pu:2", "after pu"), ("core:2 core:1 pu:1", "appears twice"),
+        ("core:2 pack:2 pu:1", "pack is inside core"),
         ("pack:4097 pu:2", "8194 CPUs are more"), ("pack:9999999 core:9999999 pu:9", "CPUs are more"),
         ("pack:1025 numa:1 pu:1", "1025 NUMA nodes"), ("numa:512 [numa] [numa] pu:1", "1536 NUMA nodes"),
-        ("core:2 pu:2(indexes=0,1,2)", "does not number 4 objects"), ("pu:2(indexes=0,0)", "does not number"),
-        ("pu:2(indexes=2*2:1*1)", "does not number"), ("core:2 pu:2(indexes=die)", "of which there is none"),
-        ("[core] pu:2", "is no memory"), ("numa:2(memory=lots) pu:1", "memory=lots is no size"),
-        ("pu:2(indexes=70000,1)", "does not number"),
+        ("core:2 pu:2(indexes=0,1,2)", "different numbers to 4 objects"),
+        ("pu:2(indexes=0,0)", "different numbers to 2 objects"),
+        ("pu:2(indexes=2*2:1*1)", "does not give different numbers"),
+        ("core:2 pu:2(indexes=die)", "but there is no such step"),
+        ("[core] pu:2", "is not a memory"), ("numa:2(memory=lots) pu:1", "memory=lots is not a size"),
+        ("pu:2(indexes=70000,1)", "does not give different numbers"),
     ],
 )  # fmt: skip
-def test_descriptions_that_are_none(text, match):
+def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
         read_machine(f"synthetic:{text}")
-    assert "synthetic:pack:2" in caught.value.hint or "the most are" in caught.value.hint
+    assert "synthetic:pack:2" in caught.value.hint or "with at most" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "neither an archive nor XML nor JSON"),
-        (b"{", "no JSON that can be read"), (b'{"a": 1}', "neither of lscpu nor of ompbind"),
-        (b"[1]", "neither of lscpu nor of ompbind"), (b'{"schema": "ompbind-plan/1"}', "of schema 'omp"),
-        (b"PK\3\4", "packed by zip"), (b"CPU NODE SOCKET\n0 0 0", "a text of lscpu"),
-        (b'{"cpus": ' + b"[" * 100_000, "no JSON that can be read"), (b'{"\xff": 1}', "no JSON that can"),
-        (b"{" + b" " * SIZE_LIMIT, "has more than 64 MiB"),
+        (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "not an archive, XML or JSON"),
+        (b"{", "is not valid JSON"), (b'{"a": 1}', "JSON, but not from lscpu or ompbind"),
+        (b"[1]", "JSON, but not from lscpu or ompbind"), (b'{"schema": "ompbind-plan/1"}', "schema 'omp"),
+        (b"PK\3\4", "a zip or zstd archive"), (b"CPU NODE SOCKET\n0 0 0", "text output of lscpu"),
+        (b'{"cpus": ' + b"[" * 100_000, "is not valid JSON"), (b'{"\xff": 1}', "is not valid JSON"),
+        (b"{" + b" " * SIZE_LIMIT, "is larger than 64 MiB"),
     ],
     ids=range(12),
 )  # fmt: skip
-def test_files_that_are_no_machine(tmp_path, content, match):
+def test_files_that_are_not_a_machine_are_errors(tmp_path, content, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, content)
 
 
-def test_sources_that_cannot_be_opened(tmp_path):
+def test_sources_that_cannot_be_opened_are_errors(tmp_path):
     for source in ("nowhere.xml", "a\0b", str(tmp_path / "x" / "y"), ""):
         with pytest.raises(MachineError):
             read_machine(source)
 
 
-def test_one_machine_gives_one_plan_however_it_is_told(tmp_path):
-    """A shape as files, as a description and as JSON: the same ranks on the same CPUs."""
+def test_a_machine_gives_the_same_plan_from_every_source(tmp_path):
+    """Files, a description and JSON of one shape give the same ranks on the same CPUs."""
     shape = Shape(packages=2, nodes=2, l3s=2, cores=4, smt=2)
-    told = [
+    machines = [
         read_recorded(DictRoot(shape_files(shape))),
         read_machine("synthetic:pack:2 numa:2 l3:2 core:4 pu:2(indexes=core:l3:numa:pack)"),
         make_machine(shape),
     ]
-    told.append(read(tmp_path, render_json(told[0])))
+    machines.append(read(tmp_path, render_json(machines[0])))
     for request in (Request(ranks=3), Request(ranks=None, strategy="l3"), Request(ranks=5, smt="all")):
-        assert len({str(make_plan(machine, request)) for machine in told}) == 1
+        assert len({str(make_plan(machine, request)) for machine in machines}) == 1
 
 
 def test_xml_keeps_no_more_than_it_needs():
-    """A flood of objects that tell nothing of CPUs costs no memory."""
+    """Many objects without CPUs take no memory."""
     flood = b'<topology><object type="PU" cpuset="0x1">' + b'<object type="Misc" name="x"/>' * 100_000
     assert str(parse_xml(flood + b"</object></topology>", "flood").online) == "0"
 
 
 def test_a_source_is_one_row():
-    """Help, hint and reading are made from the table alone."""
+    """The table alone decides the help, the hint and how a source is read."""
     script = """if True:
         import sys
         from ompbind.machine.sources import table
         from ompbind.machine.sources.synthetic import parse_synthetic
-        table.SOURCES = (*table.SOURCES, table.Source(
+        table.SOURCES = (*table.SOURCES, table.TopologySource(
             detect=lambda given: given.head.startswith(b"twins "),
             read=lambda given: parse_synthetic(f"core:{int(given.head[6:])} pu:2", given.text),
             describe="a count of twins",

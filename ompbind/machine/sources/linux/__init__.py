@@ -1,5 +1,5 @@
-"""A Linux machine below a root: sysfs, NUMA nodes, cgroups and kinds of cores.
+"""A Linux machine below a root: CPUs and caches, NUMA nodes, cgroups, kinds of cores.
 
-Imports the base, procfs and `machine`; the root is this machine or a recording, and always an argument.
-To read one more fact: a function of the file that is about it, called by `reader`.
+Imports the base, procfs and `machine`. The root, this machine or a recording, is always an argument.
+To read one more fact: a function in the file of its subject, called by `reader`.
 """

@@ -1,7 +1,12 @@
-"""What the control groups allow a process: its cpuset, the CPU time of its quota; and who ran out of memory.
+"""What cgroups allow a process: its cpuset, its CPU quota, and how many processes ran out of memory.
 
-Version 1 keeps a hierarchy for each controller, version 2 has one for all; where they are mounted is
-read, not assumed, and a limit of any enclosing group counts.
+    proc/self/cgroup        the path of the process's cgroup in each hierarchy
+    proc/self/mountinfo     where each hierarchy is mounted (or else proc/mounts)
+    <mount>/<path>/…        cpuset.cpus.effective, cpu.max, memory.events (version 2)
+                            cpuset.cpus, cpu.cfs_quota_us, memory.oom_control (version 1)
+
+Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. The directories of the cgroup
+and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
 """
 
 from collections.abc import Iterator
@@ -10,14 +15,14 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.record import Record
 
-_KINDS = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
-"""The file system types by which control groups are mounted, with the controllers that this implies."""
+_CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
+"""The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""
 
 
-class Limits(Record):
-    """The cpuset of the process, None where no group tells one, and its quota in CPUs, None if free.
+class CgroupLimits(Record):
+    """The limits of a process by its cgroups; None is no limit.
 
-    `mems` are the NUMA nodes whose memory its cpuset allows, None where no group tells them.
+    `cpuset` are the CPUs and `mems` the NUMA nodes that its cpuset allows. `quota` is its CPU time in CPUs.
     """
 
     cpuset: CpuSet | None = None
@@ -26,50 +31,50 @@ class Limits(Record):
 
 
 _Mount = tuple[frozenset[str], str, str]
-"""One mounted hierarchy: its controllers among its options, where it is mounted, and the group at its top."""
+"""A mounted hierarchy: its controllers (and other mount options), its mount point, the cgroup at its root."""
 
 
-def read_limits(root: Root) -> Limits:
-    """Read the limits of the process that reads, from `proc/self` and the mounted hierarchies."""
-    groups = dict(_groups(root))
+def read_limits(root: Root) -> CgroupLimits:
+    """Read the limits of the reading process from its cgroups and their ancestors."""
+    paths = dict(_read_paths(root))
     cpuset: CpuSet | None = None
     mems: CpuSet | None = None
     quotas: list[float] = []
-    for mount in _mounts(root):
-        for folder in _folders(mount, _limiting_group(mount[0], groups)):
-            cpuset = _set(root, folder, "cpus") if cpuset is None else cpuset
-            mems = _set(root, folder, "mems") if mems is None else mems
-            quotas.extend(_quota(root, folder))
-    return Limits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
+    for mount in _read_mounts(root):
+        for directory in _list_directories(mount, _find_limiting_path(mount[0], paths)):
+            cpuset = _read_cpuset(root, directory, "cpus") if cpuset is None else cpuset
+            mems = _read_cpuset(root, directory, "mems") if mems is None else mems
+            quotas.extend(_read_quota(root, directory))
+    return CgroupLimits(cpuset=cpuset, mems=mems, quota=min(quotas, default=None))
 
 
 def read_oom_kills(root: Root) -> int | None:
-    """Count the processes of its own group that the kernel has killed because memory ran out, since ever.
+    """Return how many processes the kernel's OOM killer has killed in the cgroup of the reading process.
 
-    The group is the one that accounts for the memory of the process that reads: in version 2 the nearest
-    that has such a counter, and those inside it count too. None where no group counts.
+    Counted since the cgroup was created. In version 2 the nearest ancestor with a counter decides, which
+    includes its descendants; in version 1 only the process's own cgroup. None without a counter.
     """
-    groups = dict(_groups(root))
-    for mount in _mounts(root):
-        for path in _memory_counters(mount, groups):
+    paths = dict(_read_paths(root))
+    for mount in _read_mounts(root):
+        for path in _list_oom_counters(mount, paths):
             text = root.read(path)
-            if text is not None:  # kernels before 4.13 have no such line in it
+            if text is not None:  # kernels before 4.13 have no line "oom_kill"
                 pairs = (line.split() for line in text.splitlines())
-                told = (pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill")
-                return whole_number(next(told, None))
+                counts = (pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill")
+                return whole_number(next(counts, None))
     return None
 
 
-def _memory_counters(mount: _Mount, groups: dict[str, str]) -> list[str]:
-    """Return the files that may count for the process, the nearest first; in version 1 only its own may."""
+def _list_oom_counters(mount: _Mount, paths: dict[str, str]) -> list[str]:
+    """Return the files that may count OOM kills of the process, nearest first."""
     if "" in mount[0]:
-        return [f"{folder}/memory.events" for folder in _folders(mount, groups.get(""))]
-    own = groups.get("memory") if "memory" in mount[0] else None
-    return [f"{folder}/memory.oom_control" for folder in _folders(mount, own)][:1]
+        return [f"{directory}/memory.events" for directory in _list_directories(mount, paths.get(""))]
+    own = paths.get("memory") if "memory" in mount[0] else None
+    return [f"{directory}/memory.oom_control" for directory in _list_directories(mount, own)][:1]
 
 
-def _groups(root: Root) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path) of the process; the one hierarchy of version 2 is controller ""."""
+def _read_paths(root: Root) -> Iterator[tuple[str, str]]:
+    """Yield (controller, path of the process's cgroup) of each hierarchy; version 2 is controller ""."""
     for line in (root.read("proc/self/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -80,26 +85,31 @@ def _groups(root: Root) -> Iterator[tuple[str, str]]:
         yield "cpuset only", own.strip()
 
 
-def _mounts(root: Root) -> Iterator[_Mount]:
+def _read_mounts(root: Root) -> Iterator[_Mount]:
+    """Yield the mounted cgroup hierarchies; recordings may have `proc/mounts` only."""
     text = root.read("proc/self/mountinfo")
     for line in (text or "").splitlines():
-        before, _, after = line.partition(" - ")
+        before, _, after = line.partition(" - ")  # mountinfo: optional fields end with " - "
         left, right = before.split(), after.split()
-        if len(left) >= 5 and right and right[0] in _KINDS:
+        if len(left) >= 5 and right and right[0] in _CONTROLLERS_BY_TYPE:
             yield _controllers(right[0], right[-1]), left[4], left[3]
     if text is None:
         for line in (root.read("proc/mounts") or root.read("proc/self/mounts") or "").splitlines():
             words = line.split()
-            if len(words) >= 4 and words[2] in _KINDS:
+            if len(words) >= 4 and words[2] in _CONTROLLERS_BY_TYPE:
                 yield _controllers(words[2], words[3]), words[1], "/"
 
 
 def _controllers(kind: str, options: str) -> frozenset[str]:
-    return frozenset(filter(None, options.split(","))) | _KINDS[kind]
+    return frozenset(filter(None, options.split(","))) | _CONTROLLERS_BY_TYPE[kind]
 
 
-def _folders(mount: _Mount, path: str | None) -> Iterator[str]:
-    """Yield the folders of the group at a path and of those that enclose it, innermost first."""
+def _list_directories(mount: _Mount, path: str | None) -> Iterator[str]:
+    """Yield the directories of the cgroup with a path and of its ancestors, innermost first.
+
+    In a container the mount may show only a part of the hierarchy: its root is then the cgroup `top`, and a
+    path below `top` is relative to it.
+    """
     if path is None:
         return
     _, point, top = mount
@@ -110,21 +120,21 @@ def _folders(mount: _Mount, path: str | None) -> Iterator[str]:
         yield "/".join([point.strip("/"), *steps[:depth]])
 
 
-def _limiting_group(controllers: frozenset[str], groups: dict[str, str]) -> str | None:
-    """Return the group by whose cpuset or quota a hierarchy limits the process, None for others."""
+def _find_limiting_path(controllers: frozenset[str], paths: dict[str, str]) -> str | None:
+    """Return the path of the cgroup that limits the CPUs or the CPU time in a hierarchy, if it does."""
     if "" in controllers:
-        return groups.get("", groups.get("cpuset only"))
-    if "cpuset" in controllers and "cpuset" not in groups:
-        return groups.get("cpuset only")
-    named = controllers & {"cpu", "cpuset"} & set(groups)
-    return groups[min(named)] if named else None
+        return paths.get("", paths.get("cpuset only"))
+    if "cpuset" in controllers and "cpuset" not in paths:
+        return paths.get("cpuset only")
+    limiting = controllers & {"cpu", "cpuset"} & set(paths)
+    return paths[min(limiting)] if limiting else None
 
 
-def _set(root: Root, folder: str, what: str) -> CpuSet | None:
-    """Read the first file of "cpus" or "mems" that holds a set; an empty one means "as the parent"."""
-    for name in (f"cpuset.{what}.effective", f"cpuset.effective_{what}", f"cpuset.{what}", what):
+def _read_cpuset(root: Root, directory: str, kind: str) -> CpuSet | None:
+    """Read the set of a cgroup, `kind` "cpus" or "mems"; None if it is empty, which means "as the parent"."""
+    for name in (f"cpuset.{kind}.effective", f"cpuset.effective_{kind}", f"cpuset.{kind}", kind):
         try:
-            found = CpuSet.from_list(root.read(f"{folder}/{name}") or "")
+            found = CpuSet.from_list(root.read(f"{directory}/{name}") or "")
         except ValueError:
             continue
         if found:
@@ -132,10 +142,10 @@ def _set(root: Root, folder: str, what: str) -> CpuSet | None:
     return None
 
 
-def _quota(root: Root, folder: str) -> Iterator[float]:
-    """Yield the group's own quota in CPUs, if it has one."""
-    words = (root.read(f"{folder}/cpu.max") or "").split()
-    files = [root.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
+def _read_quota(root: Root, directory: str) -> Iterator[float]:
+    """Yield the quota of a cgroup in CPUs if it has one: CPU time divided by the period, both in µs."""
+    words = (root.read(f"{directory}/cpu.max") or "").split()
+    files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
     numbers = [whole_number(word) for word in words or files]
     if len(numbers) == 2 and numbers[0] and numbers[1]:
         yield numbers[0] / numbers[1]

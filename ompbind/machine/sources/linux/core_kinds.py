@@ -1,4 +1,9 @@
-"""What the kernel tells of the kinds of cores: their type, their capacity, their highest frequency."""
+"""Facts about kinds of cores: type, capacity and highest frequency.
+
+sys/devices/cpu_core/cpus         the CPUs of Intel's performance cores
+cpu/cpuN/cpu_capacity             relative, 1024 for the strongest core (Arm, RISC-V)
+cpu/cpuN/cpufreq/cpuinfo_max_freq in kHz
+"""
 
 from collections.abc import Sequence
 
@@ -8,15 +13,15 @@ from ompbind.machine.model import CoreKind, Domain
 from ompbind.machine.sources.filesystem import Root, read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
 
-PERFORMANCE = "sys/devices/cpu_core/cpus"
-"""The CPUs of the strong cores of Intel's hybrid processors; those beside them may have several lists."""
+_PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
+"""The file with the CPUs of performance cores; all other cores are efficiency cores."""
 
 
 def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
-    """Read the kinds of cores, strongest first; none where all are alike or nothing tells."""
-    strong = read_list(root, PERFORMANCE) or EMPTY
-    capacities = _numbers(root, cores, "cpu_capacity")
-    frequencies = _numbers(root, cores, "cpufreq/cpuinfo_max_freq")
+    """Read the kinds of cores, strongest first; none if all cores are equal or nothing is known."""
+    strong = read_list(root, _PERFORMANCE_CPUS) or EMPTY
+    capacities = _read_numbers(root, cores, "cpu_capacity")
+    frequencies = _read_numbers(root, cores, "cpufreq/cpuinfo_max_freq")
     if not strong and capacities[0] is None and frequencies[0] is None:
         return ()
     return make_kinds(
@@ -32,8 +37,8 @@ def read_kinds(root: Root, cores: Sequence[Domain]) -> tuple[CoreKind, ...]:
     )
 
 
-def _numbers(root: Root, cores: Sequence[Domain], name: str) -> list[int | None]:
-    """Read a number of the first CPU of every core; where the first core has none, no other is asked."""
+def _read_numbers(root: Root, cores: Sequence[Domain], name: str) -> list[int | None]:
+    """Read a number of the first CPU of each core; all None if the first core has none, to save reads."""
     numbers: list[int | None] = []
     for core in cores:
         numbers.append(whole_number(root.read(f"{CPU}/cpu{core.cpus.first}/{name}")))

@@ -1,4 +1,4 @@
-"""A Linux machine under a root, this one or a recorded one → a `Machine`."""
+"""The files of a Linux machine below a root, this machine or a recording → a `Machine`."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine, check_size, drop_repeated
-from ompbind.machine.sources.filesystem import FolderRoot, Root, keyed_lines, read_list
+from ompbind.machine.sources.filesystem import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
@@ -15,37 +15,37 @@ from ompbind.machine.sources.other_systems import read_counts
 from ompbind.procfs.process import status_value
 
 LIVE = "live"
-"""The topology source that stands for the machine that ompbind runs on."""
+"""The topology source of the machine that ompbind runs on."""
 
 
 def read_live() -> Machine:
-    """Read this machine, and what this process may use of it."""
+    """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
-    return _read(FolderRoot("/", name=LIVE), affinity, os.uname().machine)
+    return _read(DirectoryRoot("/", name=LIVE), affinity, os.uname().machine)
 
 
 def read_recorded(root: Root) -> Machine:
-    """Read a recording; what its process was allowed is what its cgroup files tell."""
+    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
     return _read(root, None, _recorded_arch(root))
 
 
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
-    online, offline, odd_cpus = _read_cpus(root, affinity)
+    online, offline, cpu_remarks = _read_cpus(root, affinity)
     check_size(cpus=len(online))
-    nodes, odd_nodes = read_nodes(root, online)
-    parts, odd_domains = read_domains(root, online, [node.cpus for node in nodes])
+    nodes, node_remarks = read_nodes(root, online)
+    parts, domain_remarks = read_domains(root, online, [node.cpus for node in nodes])
     limits = read_limits(root)
-    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in APART)
+    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in EXCLUSION_FILES)
     allowed = online if limits.cpuset is None else online & limits.cpuset
     if affinity is not None:
-        allowed &= widen(affinity, allowed, isolated)
+        allowed &= add_isolated(affinity, allowed, isolated)
     if not allowed:
         raise MachineError(
             f"no CPU of {root.name} is allowed: online {online}, "
-            f"cgroup cpuset {limits.cpuset or 'none'}, affinity {affinity or 'none'}",
-            hint="none of the CPUs that are online is in the cpuset and the affinity mask of this process",
+            f"cgroup cpuset {limits.cpuset or 'none'}, affinity mask {affinity or 'none'}",
+            hint="allow this process an online CPU: in its cgroup's cpuset and in its affinity mask",
         )
     machine = Machine(
         source=root.name,
@@ -58,32 +58,33 @@ def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         nohz_full=nohz_full,
         quota=limits.quota,
         memory_allowed=(_read_mems_allowed(root) if affinity is not None else None) or limits.mems,
-        remarks=(*odd_cpus, *odd_domains, *odd_nodes),
+        remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
     return machine.replace(kinds=read_kinds(root, machine.at(Level.CORE)))
 
 
-APART = ("isolated", "nohz_full")
-"""The files that tell which CPUs the kernel keeps other work off."""
+EXCLUSION_FILES = ("isolated", "nohz_full")
+"""Files in `sys/devices/system/cpu` with CPUs that the kernel keeps other work off."""
 
 
-def widen(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
-    """Add isolated CPUs to an affinity mask that nobody narrowed.
+def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
+    """Return an affinity mask with the isolated CPUs added, if it is the kernel's default mask.
 
-    The kernel starts every process without them, and lets any process bind to them. A mask that leaves
-    out other usable CPUs too was narrowed on purpose, and stays as it is.
+    The kernel starts every process without the isolated CPUs, but any process may bind to them. A mask that
+    lacks other usable CPUs, too, was set on purpose and is returned unchanged.
     """
     others = usable - isolated
     return affinity | isolated if others and others <= affinity else affinity
 
 
 def _read_mems_allowed(root: Root) -> CpuSet | None:
-    told = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
-    return None if told is None else CpuSet.from_list(told)
+    """Read the NUMA nodes whose memory this process may use, from `proc/self/status`."""
+    text = status_value(root.read("proc/self/status") or "", "Mems_allowed_list")
+    return None if text is None else CpuSet.from_list(text)
 
 
 def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, list[str]]:
-    """Read what is online; a live machine without sysfs has at least the CPUs of the affinity mask."""
+    """Read the online and offline CPUs, and remarks; without sysfs, the affinity mask is online."""
     try:
         return read_online(root)
     except MachineError:
@@ -93,7 +94,7 @@ def _read_cpus(root: Root, affinity: CpuSet | None) -> tuple[CpuSet, CpuSet, lis
 
 
 def _recorded_arch(root: Root) -> str:
-    """Return the architecture that a recording names, "unknown" when it names none."""
+    """Return the architecture that a recording names, or "unknown"."""
     files = ("arch", "proc/hwloc-nofile-info")
     lines = (line for path in files for line in keyed_lines(root.read(path)))
     return next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")

@@ -1,7 +1,17 @@
-"""The kernel's own account of the machine, `sys/devices/system/cpu`, as domains.
+"""Cores, packages, dies, clusters and caches from `sys/devices/system/cpu`.
 
-Sets are read, never numbers: `core_id` and its kin repeat and have holes, sibling sets do not. One
-CPU speaks for its siblings, so that a machine of n CPUs takes far fewer than n times the files.
+    cpu/online, cpu/present                             which CPUs there are
+    cpu/cpuN/topology/core_cpus, package_cpus, …        the CPUs in the core, package, … of CPU N
+    cpu/cpuN/cache/indexM/level, type, shared_cpu_map   the CPUs that share a cache with CPU N
+
+1. Sets identify domains, not numbers: `core_id` and `physical_package_id` may repeat or be missing.
+2. Only one CPU of each set is read, since its set also answers for its siblings: a machine with n CPUs needs
+   far fewer than n reads per file. A set keeps only CPUs that no earlier set has.
+3. A kernel without sibling sets: L1 caches give the cores, `physical_package_id` the packages.
+4. Two known errors are corrected: siblings in a module of AMD's family 15h, which are two cores
+   (`_split_modules`), and packages in halves (`_join_halves`).
+
+Missing facts and joined packages add a remark.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,136 +39,147 @@ _SIBLING_FILES = {
     Level.BOOK: ("book_siblings",),
     Level.DRAWER: ("drawer_siblings",),
 }
-"""The files in `cpuN/topology` that hold a level's sibling set: each as a mask, or with `_list` as a list."""
+"""Files in `cpuN/topology` with the sibling set of a level, as a mask; with the suffix `_list`, as a list."""
 
-_ID_FILES = {
+_OS_NUMBER_FILES = {
     Level.PACKAGE: "physical_package_id",
     Level.DIE: "die_id",
     Level.BOOK: "book_id",
     Level.DRAWER: "drawer_id",
 }
 
-_CACHES = {"1": Level.CORE, "2": Level.L2, "3": Level.L3}
-"""What a data cache of each level is shared by; the first level stands in for files that tell of cores."""
+_CACHE_LEVELS = {"1": Level.CORE, "2": Level.L2, "3": Level.L3}
+"""The domain that shares a data cache of each level; L1 is used only if sibling sets of cores are missing."""
 
 
 def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
-    """Return the CPUs that are online, those that are present but offline, and remarks.
+    """Return the online CPUs, the offline CPUs, and remarks.
 
-    Raises MachineError when no file tells which CPUs there are.
+    Read from `cpu/online` and `cpu/present`, or else from the cpuN directories and `proc/cpuinfo`. Raises
+    MachineError if all of these are missing.
     """
-    folders, told = numbered(root.names(CPU), "cpu"), read_list(root, f"{CPU}/online")
-    online = told or _asked_one_by_one(root, folders)
+    directories, listed = numbered(root.names(CPU), "cpu"), read_list(root, f"{CPU}/online")
+    online = listed or _read_online_one_by_one(root, directories)
     if not online:
         raise MachineError(
-            f"cannot tell which CPUs {root.name} has: neither {CPU}/online nor cpuN folders nor "
-            "processor lines of proc/cpuinfo name any",
-            hint="a recording needs sys/devices/system/cpu and proc/",
+            f"{root.name} names no CPU in {CPU}/online, as cpuN directories, or in proc/cpuinfo",
+            hint="record sys/devices/system/cpu and proc/",
         )
-    present = read_list(root, f"{CPU}/present") or folders
-    is_odd = not told and root.read(f"{CPU}/online") is not None
-    remarks = [f"{CPU}/online makes no sense: the folders of CPUs tell which are online"] if is_odd else []
-    return online, (present | folders) - online, remarks
+    present = read_list(root, f"{CPU}/present") or directories
+    is_malformed = not listed and root.read(f"{CPU}/online") is not None
+    remarks = [f"{CPU}/online is malformed: the cpuN directories are used instead"] if is_malformed else []
+    return online, (present | directories) - online, remarks
 
 
-def _asked_one_by_one(root: Root, folders: CpuSet) -> CpuSet:
-    """Return the CPUs whose folder does not say that they are offline, and those that only cpuinfo has."""
-    online = CpuSet(cpu for cpu in folders if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0")
+def _read_online_one_by_one(root: Root, directories: CpuSet) -> CpuSet:
+    """Return the CPUs without a 0 in `cpuN/online`, and CPUs that only `proc/cpuinfo` lists."""
+    online = CpuSet(cpu for cpu in directories if (root.read(f"{CPU}/cpu{cpu}/online") or "1").strip() != "0")
     lines = keyed_lines(root.read("proc/cpuinfo"))
-    return online | (numbers_in(value for key, value in lines if key == "processor") - folders)
+    return online | (numbers_in(value for key, value in lines if key == "processor") - directories)
 
 
 def read_domains(
     root: Root, online: CpuSet, nodes: Collection[CpuSet]
 ) -> tuple[dict[Level, Partition], list[str]]:
-    """Return the domains of every level that `cpuN/topology` and `cpuN/cache` tell of, and remarks.
+    """Return the domains of all levels in `cpuN/topology` and `cpuN/cache`, and remarks.
 
-    `nodes` are the CPUs of the NUMA nodes: they show where packages are told in halves.
+    `nodes` are the CPUs of the NUMA nodes, which show whether packages are reported in halves.
     """
     remarks: list[str] = []
     cores = _split_modules(root, _read_siblings(root, online, Level.CORE))
-    told = union(cpus for _, cpus in cores)
+    with_core = union(cpus for _, cpus in cores)
     sets = [cpus for _, cpus in cores] or [CpuSet((cpu,)) for cpu in online]
-    caches = _read_caches(root, sets, (Level.L2, Level.L3) if cores else tuple(_CACHES.values()))
+    caches = _read_caches(root, sets, (Level.L2, Level.L3) if cores else tuple(_CACHE_LEVELS.values()))
     if not cores:
         cores = caches[Level.CORE]
-        by_what = "only their L1 caches tell which" if cores else "no file tells which"
-        remarks.append(f"{by_what} CPUs share a core" + ("" if cores else ": each one counts as a core"))
-    elif told != online:
-        remarks.append(f"no file tells the cores of {named('CPU', online - told)}: each one counts as a core")
+        fallback = "shared L1 caches are used instead" if cores else "each CPU counts as a core"
+        remarks.append(f"core siblings are unknown: {fallback}")
+    elif with_core != online:
+        unknown = named("CPU", online - with_core)
+        remarks.append(f"core siblings of {unknown} are unknown: assumed to have none")
     parts: dict[Level, Partition] = {**caches, Level.CORE: cores}
     for level in _SIBLING_FILES:
         if level is not Level.CORE:
-            parts[level] = _read_siblings(root, online, level, told)
-    packages = parts[Level.PACKAGE] or _by_number(root, online)
-    if _cut(parts[Level.CLUSTER], packages):
-        remarks.append("packages that cut through clusters are told by their number instead")
-        packages = _by_number(root, online)
+            parts[level] = _read_siblings(root, online, level, with_core)
+    packages = parts[Level.PACKAGE] or _group_by_package_id(root, online)
+    if _partially_overlap(parts[Level.CLUSTER], packages):
+        remarks.append("packages partially overlap clusters: physical_package_id is used instead")
+        packages = _group_by_package_id(root, online)
     parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
     if parts[Level.PACKAGE] != packages:
-        remarks.append("packages that old kernels tell in halves are joined by their number")
+        remarks.append("halves of packages are joined by physical_package_id")
     return parts, remarks
 
 
-def _cut(inner: Partition, outer: Partition) -> bool:
-    """Tell whether some outer domain ends inside of an inner one."""
+def _partially_overlap(inner: Partition, outer: Partition) -> bool:
+    """Return whether an inner domain has CPUs of several outer domains."""
     owner = {cpu: cpus for _, cpus in outer for cpu in cpus} if inner else {}
     return any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in inner)
 
 
-def _read_siblings(root: Root, online: CpuSet, level: Level, told: CpuSet = EMPTY) -> Partition:
-    """Ask CPU after CPU for its siblings; one that does not tell may be in the set of a later one.
+def _read_siblings(root: Root, online: CpuSet, level: Level, with_core: CpuSet = EMPTY) -> Partition:
+    """Return the sibling sets of a level, in the order of their first CPU that has one.
 
-    A level that the first of the CPUs in `told`, those that have a core, cannot tell of is not there at all.
+    A CPU without a file may be in the set of a later CPU. But if the first CPU of `with_core`, the CPUs with
+    a core, has no file of this level, then the machine has no such level, and no other CPU is read.
     """
     found: Partition = []
     rest, free = online, online
     while rest:
-        speaker = CpuSet((rest.first,))
-        folder = f"{CPU}/cpu{rest.first}/topology"
-        files = [(f"{folder}/{name}", f"{folder}/{name}_list") for name in _SIBLING_FILES[level]]
-        mine = read_set(root, files)
-        if mine is not None:
-            mine = (mine | speaker) & free
-            found.append((_os_number(root, level, folder), mine))
-            free = free - mine
-        elif not found and rest.first in told:
+        cpu = CpuSet((rest.first,))
+        directory = f"{CPU}/cpu{rest.first}/topology"
+        files = [(f"{directory}/{name}", f"{directory}/{name}_list") for name in _SIBLING_FILES[level]]
+        siblings = read_set(root, files)
+        if siblings is not None:
+            siblings = (siblings | cpu) & free
+            found.append((_read_os_number(root, level, directory), siblings))
+            free = free - siblings
+        elif not found and rest.first in with_core:
             break
-        rest = rest - (mine or EMPTY) - speaker
+        rest = rest - (siblings or EMPTY) - cpu
     return found
 
 
-def _os_number(root: Root, level: Level, folder: str) -> int | None:
-    """Return the number that the OS gave a domain; -1, 65535 and the like mean that it gave none."""
-    return whole_number(root.read(f"{folder}/{_ID_FILES[level]}"), 65535) if level in _ID_FILES else None
+def _read_os_number(root: Root, level: Level, directory: str) -> int | None:
+    """Return the OS number of a domain, None if it has none: kernels then write -1, 65535 or more."""
+    if level not in _OS_NUMBER_FILES:
+        return None
+    return whole_number(root.read(f"{directory}/{_OS_NUMBER_FILES[level]}"), 65535)
 
 
-def _join_halves(root: Root, told: Partition, nodes: Collection[CpuSet]) -> Partition:
-    """Join packages that are told in halves.
+def _join_halves(root: Root, reported: Partition, nodes: Collection[CpuSet]) -> Partition:
+    """Join packages that the kernel reports in halves.
 
-    With cluster-on-die, old kernels gave each half of a Haswell package sibling sets of its own. Such halves
-    are two, a NUMA node each, with one number and no `core_id` in common; elsewhere numbers just repeat.
+    With cluster-on-die, old kernels report each half of a Haswell package as a package:
+
+        package_cpus   0-5 | 6-11    physical_package_id 0 and 0, a NUMA node each, different core_ids
+
+    Only if all packages with equal numbers look like this, they are joined. On other machines such numbers
+    are just wrong.
     """
     groups: dict[int, list[CpuSet]] = {}
-    for number, cpus in told:
+    for number, cpus in reported:
         if number is not None:
             groups.setdefault(number, []).append(cpus)
     halved = {number: sets for number, sets in groups.items() if len(sets) > 1}
     if not all(_are_halves(root, sets, nodes) for sets in halved.values()):
-        return told
-    kept = [(number, cpus) for number, cpus in told if number not in halved]
+        return reported
+    kept = [(number, cpus) for number, cpus in reported if number not in halved]
     return [*kept, *((number, union(sets)) for number, sets in halved.items())]
 
 
 def _are_halves(root: Root, sets: list[CpuSet], nodes: Collection[CpuSet]) -> bool:
     if len(sets) != 2 or any(cpus not in nodes for cpus in sets):
         return False
-    one, other = (_core_ids(root, cpus) for cpus in sets)
-    return bool(one and other) and one.isdisjoint(other)
+    left, right = (_read_core_ids(root, cpus) for cpus in sets)
+    return bool(left and right) and left.isdisjoint(right)
 
 
-def _by_number(root: Root, online: CpuSet) -> Partition:
-    """Group CPUs by `physical_package_id`, 65535 included: it is the same unknown package for all."""
+def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
+    """Group CPUs by `physical_package_id`; none if a CPU has no such number.
+
+    CPUs with the number 65535 are in one package without an OS number.
+    """
     groups: dict[int, list[int]] = {}
     for cpu in online:
         number = whole_number(root.read(f"{CPU}/cpu{cpu}/topology/physical_package_id"))
@@ -168,43 +189,44 @@ def _by_number(root: Root, online: CpuSet) -> Partition:
     return [(number if number < 65535 else None, CpuSet(cpus)) for number, cpus in groups.items()]
 
 
-def _split_modules(root: Root, told: Partition) -> Partition:
-    """Take sibling sets apart in which CPUs have numbers of different cores: modules of AMD's family 15h.
+def _split_modules(root: Root, reported: Partition) -> Partition:
+    """Split the modules of AMD's family 15h into cores.
 
-    Two cores share front end, floating-point unit and L2 cache there, and are still two to hwloc, their
-    L1 caches and their maker. The first set speaks for all; other processors say that they are others.
+    Such a module has two cores that share the decoder, the floating-point unit and the L2 cache. Linux
+    reports it as one core with two siblings, but with a different `core_id` for each. hwloc, the L1 caches
+    and AMD count two cores. The first set with siblings decides for all.
     """
-    first = next((cpus for _, cpus in told if len(cpus) > 1), EMPTY)
-    if len(_core_ids(root, first)) < 2 or not _may_be_modules(root):
-        return told
-    return [(None, CpuSet((cpu,))) for _, cpus in told for cpu in cpus]
+    first = next((cpus for _, cpus in reported if len(cpus) > 1), EMPTY)
+    if len(_read_core_ids(root, first)) < 2 or not _may_have_modules(root):
+        return reported
+    return [(None, CpuSet((cpu,))) for _, cpus in reported for cpu in cpus]
 
 
-def _may_be_modules(root: Root) -> bool:
-    """Tell whether proc/cpuinfo names AMD's family 15h, or no family at all."""
+def _may_have_modules(root: Root) -> bool:
+    """Return whether `proc/cpuinfo` names AMD's family 15h (21), or no vendor and family."""
     lines = dict(keyed_lines(root.read("proc/cpuinfo")))
-    maker, family = lines.get("vendor_id", "AuthenticAMD"), lines.get("cpu family", "21")
-    return (maker, family) == ("AuthenticAMD", "21")
+    vendor, family = lines.get("vendor_id", "AuthenticAMD"), lines.get("cpu family", "21")
+    return (vendor, family) == ("AuthenticAMD", "21")
 
 
-def _core_ids(root: Root, cpus: CpuSet) -> set[str]:
+def _read_core_ids(root: Root, cpus: CpuSet) -> set[str]:
     texts = (root.read(f"{CPU}/cpu{cpu}/topology/core_id") for cpu in cpus)
     return {text.strip() for text in texts if text is not None}
 
 
 def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]) -> dict[Level, Partition]:
-    """Return who shares each data cache of some levels, asking one CPU of every core.
+    """Return the CPUs that share each data cache of some levels, reading one CPU of each core.
 
-    A cache that is told to be of nobody is private to its core.
+    A cache with an empty set of CPUs is private to its core.
     """
     found: dict[Level, Partition] = {level: [] for level in levels}
     covered = dict.fromkeys(found, EMPTY)
-    layout: dict[Level, int] = {}
-    for core in sorted(cores, key=lambda one: one.first):
+    layout: dict[Level, int] = {}  # the number M of the directory indexM for each level
+    for core in sorted(cores, key=lambda core: core.first):
         cpu = core.first
         wanted = [level for level in found if cpu not in covered[level]]
         if wanted:
-            layout = _cache_layout(root, cpu, layout)
+            layout = _read_cache_layout(root, cpu, layout)
         for level in wanted:
             cpus = _read_cache(root, cpu, layout.get(level))
             if cpus is not None:
@@ -217,25 +239,28 @@ def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...])
 def _read_cache(root: Root, cpu: int, index: int | None) -> CpuSet | None:
     if index is None:
         return None
-    folder = f"{CPU}/cpu{cpu}/cache/index{index}"
-    cpus = read_set(root, [(f"{folder}/shared_cpu_map", f"{folder}/shared_cpu_list")])
+    directory = f"{CPU}/cpu{cpu}/cache/index{index}"
+    cpus = read_set(root, [(f"{directory}/shared_cpu_map", f"{directory}/shared_cpu_list")])
     return cpus | CpuSet((cpu,)) if cpus else cpus
 
 
-def _cache_layout(root: Root, cpu: int, guess: dict[Level, int]) -> dict[Level, int]:
-    """Find which index folder holds the cache of each level, trying the layout of the CPU before first."""
-    folder = f"{CPU}/cpu{cpu}/cache"
-    if guess and all(_cache_level(root, folder, index) is level for level, index in guess.items()):
-        beyond = root.read(f"{folder}/index{max(guess.values()) + 1}/level")
+def _read_cache_layout(root: Root, cpu: int, previous: dict[Level, int]) -> dict[Level, int]:
+    """Return the number M of the directory indexM of each cache level.
+
+    `previous` is the layout of the CPU before; it is returned if it also fits this CPU.
+    """
+    directory = f"{CPU}/cpu{cpu}/cache"
+    if previous and all(_read_level(root, directory, index) is level for level, index in previous.items()):
+        beyond = root.read(f"{directory}/index{max(previous.values()) + 1}/level")
         if beyond is None:
-            return guess
+            return previous
     layout: dict[Level, int] = {}
     for index in range(10):
-        level = _cache_level(root, folder, index)
-        if level and (root.read(f"{folder}/index{index}/type") or "").strip() != "Instruction":
+        level = _read_level(root, directory, index)
+        if level and (root.read(f"{directory}/index{index}/type") or "").strip() != "Instruction":
             layout.setdefault(level, index)
     return layout
 
 
-def _cache_level(root: Root, folder: str, index: int) -> Level | None:
-    return _CACHES.get((root.read(f"{folder}/index{index}/level") or "").strip())
+def _read_level(root: Root, directory: str, index: int) -> Level | None:
+    return _CACHE_LEVELS.get((root.read(f"{directory}/index{index}/level") or "").strip())

@@ -19,7 +19,7 @@ from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.sources import archive as archive_module
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_limits, read_oom_kills
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.other_systems import make_counted_machine
@@ -43,7 +43,7 @@ def extents(machine, level):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
-def test_plain_machines_are_read_as_they_are(shape):
+def test_plain_machines_have_the_written_domains(shape):
     machine = read_recorded(DictRoot(shape_files(shape)))
     expected = make_machine(shape)
     assert (machine.online, machine.allowed) == (expected.online, expected.online)
@@ -56,8 +56,10 @@ def test_plain_machines_are_read_as_they_are(shape):
         assert str(make_plan(machine, Request(ranks=ranks))) == str(make_plan(expected, Request(ranks=ranks)))
 
 
-@pytest.mark.parametrize("shape", [one for one in SHAPES if one.smt == 2 and one.packages == 2], ids=repr)
-def test_a_folder_is_read_like_the_files_in_it(tmp_path, shape):
+@pytest.mark.parametrize(
+    "shape", [shape for shape in SHAPES if shape.smt == 2 and shape.packages == 2], ids=repr
+)
+def test_a_directory_is_read_like_the_files_in_it(tmp_path, shape):
     machine = read_machine(str(write_tree(tmp_path, shape)))
     assert machine.replace(source="") == read_recorded(DictRoot(shape_files(shape))).replace(source="")
 
@@ -66,14 +68,14 @@ CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
 
 
-def test_offline_and_absent_cpus_are_no_part_of_anything(tmp_path):
+def test_offline_and_absent_cpus_are_in_no_domain(tmp_path):
     files = {f"{CPU}/online": "0-2,5-7\n", f"{CPU}/present": "0-7\n"}
     machine = read_machine(str(write_tree(tmp_path, Shape(cores=4, smt=2), files)))
     assert (str(machine.online), str(machine.offline)) == ("0-2,5-7", "3-4")
     assert [str(cpus) for cpus in extents(machine, Level.CORE)] == ["0", "1,5", "2,6", "7"]
 
 
-def test_old_kernels_tell_online_cpu_by_cpu(tmp_path):
+def test_online_cpus_are_read_one_by_one_on_old_kernels(tmp_path):
     root = write_tree(tmp_path, Shape(cores=4), {f"{CPU}/cpu2/online": "0\n"})
     (root / CPU / "online").unlink()
     (root / CPU / "present").unlink()
@@ -86,10 +88,10 @@ def test_names_of_old_kernels_and_lists_alone_are_enough(tmp_path):
     expected = make_machine(shape)
     tree = write_tree(tmp_path, shape)
     for cpu in range(8):
-        folder = tree / CPU / f"cpu{cpu}/topology"
-        (folder / "core_cpus").rename(folder / "thread_siblings")
-        (folder / "package_cpus").rename(folder / "core_siblings")
-        (folder / "core_cpus_list").unlink()
+        directory = tree / CPU / f"cpu{cpu}/topology"
+        (directory / "core_cpus").rename(directory / "thread_siblings")
+        (directory / "package_cpus").rename(directory / "core_siblings")
+        (directory / "core_cpus_list").unlink()
         for index in (1, 2):
             cache = tree / CPU / f"cpu{cpu}/cache/index{index}"
             cpus = CpuSet.from_mask((cache / "shared_cpu_map").read_text())
@@ -100,51 +102,51 @@ def test_names_of_old_kernels_and_lists_alone_are_enough(tmp_path):
         assert extents(machine, level) == extents(expected, level)
 
 
-def test_levels_that_tell_nothing_are_dropped_and_others_kept(tmp_path):
+def test_levels_that_repeat_others_are_dropped(tmp_path):
     shape = Shape(packages=2, cores=4, smt=2)
     parts = shape.partitions()
     files = {}
     for cpu in range(16):
         core = next(cpus for cpus in parts[Level.CORE] if cpu in cpus)
         package = next(cpus for cpus in parts[Level.PACKAGE] if cpu in cpus)
-        folder = f"{CPU}/cpu{cpu}/topology"
+        directory = f"{CPU}/cpu{cpu}/topology"
         files |= {
-            f"{folder}/die_cpus": kernel_mask(package),
-            f"{folder}/die_id": "-1",
-            f"{folder}/cluster_cpus": kernel_mask(core),
-            f"{folder}/book_siblings": kernel_mask(package),
-            f"{folder}/book_id": "7",
+            f"{directory}/die_cpus": kernel_mask(package),
+            f"{directory}/die_id": "-1",
+            f"{directory}/cluster_cpus": kernel_mask(core),
+            f"{directory}/book_siblings": kernel_mask(package),
+            f"{directory}/book_id": "7",
         }
     machine = read_machine(str(write_tree(tmp_path, shape, files)))
     assert machine.at(Level.DIE) == machine.at(Level.CLUSTER) == ()
-    assert [(one.cpus, one.os_id) for one in machine.at(Level.BOOK)] == [
+    assert [(book.cpus, book.os_id) for book in machine.at(Level.BOOK)] == [
         (cpus, 7) for cpus in parts[Level.PACKAGE]
     ]
 
 
-def test_instruction_caches_are_no_domains(tmp_path):
+def test_instruction_caches_are_ignored(tmp_path):
     files = {f"{CPU}/cpu{cpu}/cache/index1/type": "Instruction\n" for cpu in range(4)}
     assert read_machine(str(write_tree(tmp_path, Shape(cores=4), files))).at(Level.L2) == ()
 
 
 @pytest.mark.parametrize("text", ["²", "9" * 5000, "-1", "65535", "4294967295", "x"])
-def test_numbers_that_are_none_are_left_out(tmp_path, text):
+def test_malformed_numbers_are_left_out(tmp_path, text):
     files = {f"{CPU}/cpu{cpu}/topology/physical_package_id": text for cpu in range(4)}
     files |= {f"{NODE}/node0/distance": f"10 {text}", f"{NODE}/node0/meminfo": f"MemTotal: {text}\nMemTotal:"}
     files |= {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpu.max": f"{'9' * 400} {text}"}
     machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
-    assert [one.os_id for one in machine.at(Level.PACKAGE)] == [None]
+    assert [package.os_id for package in machine.at(Level.PACKAGE)] == [None]
     assert machine.quota is None
 
 
-def test_files_padded_by_tar_and_files_without_end_are_read(tmp_path):
+def test_padded_and_endless_files_are_read(tmp_path):
     tree = write_tree(tmp_path, Shape(cores=2), {f"{CPU}/online": "0-1\n" + "\0" * 4096})
     (tree / CPU / "present").unlink()
     (tree / CPU / "present").symlink_to("/dev/zero")
     assert str(read_machine(str(tree)).online) == "0-1"
 
 
-def test_pipes_in_a_tree_do_not_hold_it_up(tmp_path):
+def test_pipes_in_a_tree_do_not_block(tmp_path):
     tree = write_tree(tmp_path, Shape(cores=2))
     (tree / CPU / "present").unlink()
     os.mkfifo(tree / CPU / "present")
@@ -154,7 +156,7 @@ def test_pipes_in_a_tree_do_not_hold_it_up(tmp_path):
 @pytest.mark.parametrize(
     "size", [b"-0000000020", b"+0000000020", b"0000_000010", b"\x80" + b"\0" * 9 + b"\x04"]
 )
-def test_odd_sizes_in_archives_end_well(tmp_path, size):
+def test_odd_sizes_in_archives_are_errors(tmp_path, size):
     header = bytearray(512)
     header[:22] = b"m/sys/devices/system/x"
     header[124 : 124 + len(size)] = size
@@ -166,21 +168,21 @@ def test_odd_sizes_in_archives_end_well(tmp_path, size):
         read_machine(str(tmp_path / "odd.tar.gz"))
 
 
-def test_an_archive_that_is_cut_short_is_an_error(tmp_path):
+def test_a_truncated_archive_is_an_error(tmp_path):
     packed = pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz")
     whole = (tmp_path / "m.tar.gz").read_bytes()
     (tmp_path / "m.tar.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(MachineError, match="cut short"):
+    with pytest.raises(MachineError, match="truncated"):
         read_machine(packed)
 
 
-def test_masks_are_trusted_before_lists(tmp_path):
+def test_masks_are_read_before_lists(tmp_path):
     files = {f"{CPU}/cpu{cpu}/topology/core_cpus_list": "0-3\n" for cpu in range(4)}
     machine = read_machine(str(write_tree(tmp_path, Shape(cores=4), files)))
     assert len(machine.at(Level.CORE)) == 4
 
 
-def test_nodes_without_cpus_or_memory_know_their_neighbours(tmp_path):
+def test_nodes_without_cpus_or_memory_have_nearest_nodes(tmp_path):
     files = {
         f"{NODE}/node0/distance": "10 20 15 40",
         f"{NODE}/node1/meminfo": "Node 1 MemTotal: 0 kB",
@@ -196,7 +198,7 @@ def test_nodes_without_cpus_or_memory_know_their_neighbours(tmp_path):
     assert [domain.os_id for domain in machine.at(Level.NODE)] == [0, 1]
 
 
-def test_a_machine_without_topology_files_is_flat_and_says_so(tmp_path):
+def test_a_machine_without_topology_files_is_flat_and_has_a_remark(tmp_path):
     (tmp_path / CPU).mkdir(parents=True)
     (tmp_path / CPU / "online").write_text("0-3\n")
     machine = read_machine(str(tmp_path))
@@ -206,7 +208,7 @@ def test_a_machine_without_topology_files_is_flat_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["nowhere", "{empty}", "{junk}"])
-def test_sources_that_are_no_machine(tmp_path, source):
+def test_sources_without_a_machine_are_errors(tmp_path, source):
     (tmp_path / "empty").mkdir()
     (tmp_path / "junk").write_bytes(b"\x1f\x8bjunk")
     with pytest.raises(MachineError) as caught:
@@ -246,7 +248,7 @@ MOUNTINFO = "30 20 0:26 {top} {point} rw - {kind} {kind} rw,{options}\n"
             0.5,
         ),
         (
-            {  # version 1, each controller on its own; a container sees its group as the top
+            {  # version 1, each controller on its own; in a container the mount shows its group as root
                 "proc/self/cgroup": "4:cpuset:/docker/x\n3:cpu,cpuacct:/docker/x\n",
                 "proc/self/mountinfo": MOUNTINFO.format(
                     top="/docker/x", point="/sys/fs/cgroup/cpuset", kind="cgroup", options="cpuset"
@@ -299,7 +301,7 @@ def test_cgroup_limits(tmp_path, files, cpuset, quota):
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    limits = read_limits(FolderRoot(str(tmp_path)))
+    limits = read_limits(DirectoryRoot(str(tmp_path)))
     assert limits.cpuset == (CpuSet.from_list(cpuset) if cpuset else None)
     assert limits.quota == quota
 
@@ -342,7 +344,7 @@ CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
             3,
         ),
         (
-            {  # groups of version 1 do not count for those inside
+            {  # the counter of a group of version 1 excludes its descendants
                 "proc/self/cgroup": "4:memory:/x\n",
                 "proc/mounts": "cgroup /c cgroup rw,memory 0 0\n",
                 "c/memory.oom_control": CONTROL.format(3),
@@ -368,11 +370,11 @@ CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
     ],
     ids=["none", "v2", "v2-no-controller", "v2-top", "v1", "v1-parent", "v1-old", "junk"],
 )
-def test_processes_killed_for_memory_are_counted_by_the_group(tmp_path, files, kills):
+def test_oom_kills_are_counted_by_the_cgroup(tmp_path, files, kills):
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert read_oom_kills(FolderRoot(str(tmp_path))) == kills
+    assert read_oom_kills(DirectoryRoot(str(tmp_path))) == kills
 
 
 def test_the_cpuset_limits_what_is_allowed(tmp_path):
@@ -385,9 +387,9 @@ def test_the_cpuset_limits_what_is_allowed(tmp_path):
     assert (str(machine.allowed), str(machine.online), machine.quota) == ("1-2", "0-3", 1.5)
 
 
-def pack(folder, path, *, format_=tarfile.USTAR_FORMAT, name="machine"):
+def pack(directory, path, *, format_=tarfile.USTAR_FORMAT, name="machine"):
     with tarfile.open(path, "w:gz", format=format_) as archive:
-        archive.add(folder, arcname=name)
+        archive.add(directory, arcname=name)
     return str(path)
 
 
@@ -402,7 +404,7 @@ def pack(folder, path, *, format_=tarfile.USTAR_FORMAT, name="machine"):
         (tarfile.PAX_FORMAT, "maschine-ü"),
     ],
 )
-def test_archives_are_read_like_folders(tmp_path, format_, name):
+def test_archives_are_read_like_directories(tmp_path, format_, name):
     tree = write_tree(tmp_path / "tree", Shape(packages=2, cores=2, smt=2))
     (tree / "sys/devices/system/cpu/cpu0/driver").symlink_to("../../../bus")
     packed = read_machine(pack(tree, tmp_path / "m.tar.gz", format_=format_, name=name))
@@ -410,14 +412,14 @@ def test_archives_are_read_like_folders(tmp_path, format_, name):
 
 
 @pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w"])
-def test_archives_are_known_by_their_content(tmp_path, mode):
+def test_archives_are_recognized_by_their_content(tmp_path, mode):
     tree = write_tree(tmp_path / "tree", Shape(cores=2))
     with tarfile.open(tmp_path / "recording", mode) as archive:
         archive.add(tree, arcname="m")
     assert str(read_machine(str(tmp_path / "recording")).online) == "0-1"
 
 
-def test_links_in_archives_lead_to_what_they_name(tmp_path):
+def test_links_in_archives_are_followed(tmp_path):
     tree = write_tree(tmp_path / "tree", Shape(cores=2), {f"{CPU}/cpufreq/policy1/cpuinfo_max_freq": "7"})
     (tree / CPU / "cpu1/cpufreq").symlink_to("../cpufreq/policy1")
     (tree / CPU / "cpu0/cpufreq").symlink_to("../cpu1/cpufreq")
@@ -430,8 +432,8 @@ def test_links_in_archives_lead_to_what_they_name(tmp_path):
     assert root.read(f"{CPU}/cpu0/away/hostname") is None
 
 
-def test_archives_that_hold_too_much_are_refused_in_little_memory(tmp_path):
-    """Zeros pack a thousandfold; the files of a recording are small, and all of it is not large."""
+def test_archives_that_unpack_to_too_much_are_refused_in_little_memory(tmp_path):
+    """Zeros compress a thousandfold, so a small archive may unpack to a huge size."""
     header = tarfile.TarInfo("m/sys/devices/system/cpu/online")
     header.size = 1 << 40
     packer = zlib.compressobj(wbits=31)
@@ -447,13 +449,13 @@ def test_archives_that_hold_too_much_are_refused_in_little_memory(tmp_path):
 
 
 def test_headers_of_archives_that_are_too_long_are_refused_in_little_memory(tmp_path):
-    """A header may say how long a name or a list of attributes is that follows it."""
+    """A header gives the length of the name or the attributes after it."""
     header = tarfile.TarInfo("m/attributes")
     header.type, header.size = tarfile.XHDTYPE, 1 << 28
     packer = zlib.compressobj(wbits=31)
     packed = packer.compress(header.tobuf()) + b"".join(packer.compress(bytes(1 << 24)) for _ in range(16))
     tracemalloc.start()
-    with pytest.raises(MachineError, match="a header of it has more than 16 MiB"):
+    with pytest.raises(MachineError, match="a header is longer than 16 MiB"):
         ArchiveRoot(packed + packer.flush(), "long")
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
@@ -467,20 +469,20 @@ def test_archives_of_too_many_members_are_refused(monkeypatch):
         ArchiveRoot(b"".join(headers), "many")
 
 
-def test_archives_that_say_too_much_are_refused():
-    """Files of which none is long, and names that are."""
+def test_archives_with_too_much_text_are_refused():
+    """Many files of moderate size, and members with long names."""
     file = tarfile.TarInfo("m/file")
     file.size = 1 << 23
     texts = b"".join(file.tobuf() + bytes([at]) * file.size for at in range(9))
     names = b"".join(tarfile.TarInfo(f"{at}{'n' * (1 << 23)}").tobuf(tarfile.GNU_FORMAT) for at in range(9))
     for content in (texts, names):
-        with pytest.raises(MachineError, match="its files say more than 64 MiB"):
+        with pytest.raises(MachineError, match="have more than 64 MiB"):
             ArchiveRoot(content, "full")
 
 
 @pytest.mark.parametrize("pack_", [gzip.compress, bz2.compress, lzma.compress])
-def test_archives_in_several_streams_are_read_to_the_end(tmp_path, pack_):
-    """As parallel compressors and `cat` write them."""
+def test_archives_in_several_streams_are_read_completely(tmp_path, pack_):
+    """Parallel compressors and `cat` write several streams."""
     whole = gzip.decompress(
         Path(pack(write_tree(tmp_path / "t", Shape(cores=4)), tmp_path / "m.tgz")).read_bytes()
     )
@@ -490,15 +492,15 @@ def test_archives_in_several_streams_are_read_to_the_end(tmp_path, pack_):
     assert (str(machine.online), machine.remarks) == ("0-3", ())
 
 
-def test_plain_archives_that_are_cut_short_are_errors(tmp_path):
+def test_truncated_archives_without_compression_are_errors(tmp_path):
     pack(write_tree(tmp_path / "t", Shape(cores=4)), tmp_path / "m.tgz")
     whole = gzip.decompress((tmp_path / "m.tgz").read_bytes())
     (tmp_path / "m.tar").write_bytes(whole[: len(whole.rstrip(b"\0")) // 2 // 512 * 512 + 100])
-    with pytest.raises(MachineError, match="cut short"):
+    with pytest.raises(MachineError, match="truncated"):
         read_machine(str(tmp_path / "m.tar"))
 
 
-def test_hard_links_and_other_folders_called_sys_mislead_nobody(tmp_path):
+def test_hard_links_and_other_directories_named_sys_are_handled(tmp_path):
     tree = write_tree(tmp_path / "t", Shape(cores=4), {"proc/sys/kernel/osrelease": "6.1\n"})
     (tree / CPU / "present").unlink()
     os.link(tree / CPU / "online", tree / CPU / "present")
@@ -556,10 +558,10 @@ def test_systems_without_sysfs_give_counts(cpus, cores, each):
     assert made.placements[0].threads == cpus // each
 
 
-def test_missing_members_and_folders_are_empty(tmp_path):
+def test_missing_members_and_directories_are_empty(tmp_path):
     packed = Path(pack(write_tree(tmp_path / "t", Shape()), tmp_path / "m.tar.gz")).read_bytes()
     root = ArchiveRoot(packed, "packed")
     assert root.read("sys/nothing") is None
     assert root.names("sys/nothing") == []
     assert "cpu0" in root.names(CPU)
-    assert FolderRoot(str(tmp_path)).read("no\0name") is None
+    assert DirectoryRoot(str(tmp_path)).read("no\0name") is None
