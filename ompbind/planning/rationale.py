@@ -45,7 +45,8 @@ def _explain_cpus(plan: Plan, measures: Measures) -> Iterator[str]:
     for name, cpus in machine.exclusion_reasons:
         excluded = cpus & plan.idle & machine.excluded_by_default
         if excluded and not (request.mask and request.mask.parts):
-            yield f"{_subject('CPU', excluded)} {name} and used only if a mask names them."
+            them = "it" if len(excluded) == 1 else "them"
+            yield f"{_subject('CPU', excluded)} {name} and used only if a mask names {them}."
     if request.mask is not None and request.mask.parts:
         yield f"The mask selects {mask_text(request.mask)}."
     if request.core_kind != "all":

@@ -53,7 +53,7 @@ _FILE_NUMBERS = (700, 240, 60, 20)
 """Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
-"""The modes in which a run fails if it cannot read the claims of others or write its own claim."""
+"""The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
 
 
 class Claim:
@@ -107,7 +107,7 @@ def _is_public(path: str) -> bool:
 
 
 class Registry:
-    """The claims of this machine, from the time that a run reads them until it has registered its plan.
+    """The claims of this machine, while a run plans and registers its plan.
 
     `occupied` are the other live runs. `delay` is a warning that `occupied` may be incomplete, because the
     directory stayed locked. `trouble` says why claims could not be read or written. Both are usually "".
@@ -123,25 +123,18 @@ class Registry:
         self._handle = -1
 
     def open(self) -> None:
-        """Lock the directory and read the claims.
-
-        Raises ClaimError if this fails with --avoid or --exclusive.
-        """
+        """Lock the directory and read the claims; raises ClaimError if this fails and `sharing` is strict."""
         try:
             self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
             self.delay = _lock_directory(self._handle, self._directory, self._sharing)
             self.occupied = _select_runs(read_runs(self._handle), self._identity, self._sharing)
         except OSError as error:
             self.close()
-            self.trouble = _explain_failure(
-                self._sharing, f"cannot read live runs in {self._directory}", error
-            )
+            what = f"cannot read live runs in {self._directory}"
+            self.trouble = _explain_failure(self._sharing, what, error)
 
     def register(self, plan: Plan) -> Claim | None:
-        """Write the claim of a plan; return None if this fails.
-
-        Raises ClaimError instead with --avoid or --exclusive.
-        """
+        """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
         if self._handle < 0:
             return None
         try:
@@ -160,10 +153,7 @@ class Registry:
 
 @contextmanager
 def lock_registry(sharing: Sharing, identity: RunIdentity) -> Iterator[Registry]:
-    """Lock the directory of claims while a run plans and registers its plan; no lock with --share.
-
-    Raises ClaimError if claims cannot be read and `sharing` needs them.
-    """
+    """Lock the directory of claims while a run plans and registers; raises ClaimError as `Registry`."""
     registry = Registry(sharing, identity)
     try:
         registry.open()
@@ -175,7 +165,7 @@ def lock_registry(sharing: Sharing, identity: RunIdentity) -> Iterator[Registry]
 def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
     """Return the other live runs of this machine, without a lock and without a claim of its own.
 
-    A recorded machine has no live runs. Raises ClaimError if reading fails with --avoid or --exclusive.
+    A recorded machine has no live runs. Raises ClaimError if claims cannot be read and `sharing` is strict.
     """
     if machine.source != LIVE:
         return ()
@@ -197,11 +187,10 @@ def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
 
 
 def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Sharing) -> tuple[LiveRun, ...]:
-    """Return the other runs as the first rank of the same job found them.
+    """Return the other runs as the first rank of the same job found them: all ranks must make one plan.
 
-    All ranks of a launcher's job must make the same plan, although they start one after the other. CPUs that
-    the job has claimed do not count for runs that started later. CPUs that the first rank avoided are avoided
-    still, even if their run has exited: a run without a name stands for it.
+    CPUs that the job has claimed do not count for runs that started later. CPUs that the first rank avoided
+    are still avoided, even if their run has exited: a run without a name stands for it.
     """
     others, job_runs = find_other_runs(runs, identity), find_job_runs(runs, identity)
     if not job_runs or sharing not in _STRICT:
@@ -213,7 +202,7 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
 
 
 def _explain_failure(sharing: Sharing, what: str, error: OSError) -> str:
-    """Return what failed and why; raises ClaimError instead with --avoid or --exclusive."""
+    """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     trouble = f"{what}: {error.strerror}"
     if sharing in _STRICT:
         hint = f"set {DIRECTORY_VARIABLE} to a directory on this machine that all users can write to"
@@ -222,10 +211,7 @@ def _explain_failure(sharing: Sharing, what: str, error: OSError) -> str:
 
 
 def _lock_directory(handle: int, directory: str, sharing: Sharing) -> str:
-    """Wait until no other run plans; return a warning if this takes too long, else "".
-
-    Raises ClaimError instead of a warning with --avoid or --exclusive.
-    """
+    """Wait until no other run plans; return a warning, or raise ClaimError if strict, after a time limit."""
     if sharing is Sharing.SHARE:
         return ""
     patience_s = PATIENCE_S if sharing in _STRICT else WARN_PATIENCE_S

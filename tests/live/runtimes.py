@@ -1,6 +1,6 @@
-"""The OpenMP runtimes that tests bind: where they are, and what each does to the threads of a program.
+"""The OpenMP runtimes that tests bind: where they are, and what each does with the threads of a program.
 
-What is written here is known from measuring, and independent of ompbind. A place is a set of CPUs.
+These facts are measured, and independent of ompbind. A place is a set of CPUs.
 """
 
 import functools
@@ -20,7 +20,7 @@ import pytest
 from tests.live.conftest import required
 
 UNPACKED = "OMPBIND_LLVM_ROOT"
-"""Names a folder with Debian packages unpacked: only one libomp5-* can be installed at a time."""
+"""Names a directory with unpacked Debian packages: only one libomp5-* can be installed at a time."""
 
 BINDS = ("rank", "none", "thread", "core", "exact")
 CRASHED = {128 + signal.SIGABRT, 128 + signal.SIGSEGV}
@@ -28,12 +28,12 @@ SOURCE = Path(__file__).with_name("regions.c")
 
 
 class Runtime(NamedTuple):
-    """A runtime, and what is peculiar to it when it binds threads.
+    """A runtime, and its special behaviour if it binds threads.
 
-    narrows_at_load: the initial thread is narrowed to the first place when the library is loaded, not
-    when it is first used; resets: KMP_AFFINITY=reset gives the initial thread its CPUs back; widens_forks:
-    a fork()ed child has the CPUs again that the runtime began with; crashes_forks: the heap of
-    such a child is damaged if there are places, which nearly always ends it.
+    narrows_at_load: the initial thread is narrowed to the first place when the library is loaded, not when
+    it is first used. resets: KMP_AFFINITY=reset restores the mask of the initial thread. widens_forks: a
+    forked child has all CPUs with which the runtime started. crashes_forks: the heap of a forked child is
+    damaged if there are places, and the child nearly always crashes.
     """
 
     name: str
@@ -55,11 +55,11 @@ _KNOWN = (
 )
 RUNTIMES = {runtime.name: runtime for runtime in _KNOWN}
 OPENBLAS = "OpenBLAS of numpy"
-"""No OpenMP: a pool of plain threads, made when the library is loaded, with as many as there are CPUs."""
+"""No OpenMP: a pool of plain threads, one per CPU, that starts when the library is loaded."""
 
 
 def is_llvm(name):
-    """Tell whether a runtime is LLVM's or Intel's; two of these in a process end it."""
+    """Return whether a runtime is LLVM's or Intel's; two of these abort a process."""
     return name.startswith(("libomp", "libiomp"))
 
 
@@ -69,14 +69,14 @@ def opposites(name):
     ]
 
 
-def is_here(name):
-    """Tell whether a runtime is installed; where CI promises all of them, none may be missed."""
+def is_installed(name):
+    """Return whether a runtime is installed; True if CI requires all runtimes, so that none is skipped."""
     return bool(os.environ.get("OMPBIND_TEST_ALL") or _find(name))
 
 
 @functools.cache
 def path_of(name):
-    """The file of a runtime; without it the test is skipped, or fails where CI promises it."""
+    """Return the file of a runtime; without it the test is skipped, or fails if CI requires all runtimes."""
     found = next(iter(sorted(_find(name))), None)
     if found is None and os.environ.get("OMPBIND_TEST_ALL"):
         raise AssertionError(f"CI must install {name}")
@@ -88,7 +88,9 @@ def path_of(name):
 def _find(name):
     if name == "libgomp":
         return [
-            path for folder in ("/usr/lib/*", "/usr/lib64") for path in glob.glob(f"{folder}/libgomp.so.1")
+            path
+            for directory in ("/usr/lib/*", "/usr/lib64")
+            for path in glob.glob(f"{directory}/libgomp.so.1")
         ]
     if name == "libgomp of torch":
         return _in_packages("torch", "lib/libgomp*.so*")
@@ -105,8 +107,8 @@ def _find(name):
 
 def _in_packages(package, pattern):
     spec = importlib.util.find_spec(package)
-    folders = spec.submodule_search_locations if spec else ()
-    return [path for folder in folders for path in glob.glob(f"{folder}/{pattern}")]
+    directories = spec.submodule_search_locations if spec else ()
+    return [path for directory in directories for path in glob.glob(f"{directory}/{pattern}")]
 
 
 def _of_distribution(name, file):
@@ -118,7 +120,7 @@ def _of_distribution(name, file):
 
 
 def needs_packages(*names):
-    """Skip a test without some packages of Python's, or fail where CI promises them."""
+    """Skip a test without some Python packages, or fail if CI requires them."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing and os.environ.get("OMPBIND_TEST_ALL"):
         raise AssertionError(f"CI must install {missing}")
@@ -126,36 +128,36 @@ def needs_packages(*names):
         pytest.skip(f"{', '.join(missing)} not installed")
 
 
-def build_program(name, folder):
-    """Compile regions.c, once for each folder, and link it with a runtime instead of the compiler's own."""
+def build_program(name, directory):
+    """Compile regions.c, once for each directory, and link it with a runtime instead of the compiler's."""
     library, compiler = path_of(name), required("gcc")
-    thing, program = folder / "regions.o", folder / name.replace(" ", "-")
-    if not thing.exists():
-        _do([compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-c", SOURCE, "-o", thing])
+    object_file, program = directory / "regions.o", directory / name.replace(" ", "-")
+    if not object_file.exists():
+        _run([compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-c", SOURCE, "-o", object_file])
     if not program.exists():
-        there = f"-Wl,--no-as-needed,-rpath,{os.path.dirname(library)}"
-        _do([compiler, thing, "-o", program, there, library, "-pthread", "-ldl"])
+        search = f"-Wl,--no-as-needed,-rpath,{os.path.dirname(library)}"
+        _run([compiler, object_file, "-o", program, search, library, "-pthread", "-ldl"])
     return program
 
 
-def _do(command):
+def _run(command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 class Pair(NamedTuple):
-    """One case of regions.c: a second library, by name, before or after the first region; or none."""
+    """One case of regions.c: a second library, by name, loaded before or after the first region; or none."""
 
     order: str = "none"
     second: str = ""
 
     def argument(self):
-        """What regions.c is told."""
+        """Return the argument of regions.c for this case."""
         return f"{self.order} {path_of(self.second)}" if self.second else self.order
 
 
 def places_of(bind, cores):
-    """The places that a mode of ompbind gives to a rank with these cores, each of them some CPUs."""
+    """Return the places of a rank with these cores in a binding mode; each core is some CPUs."""
     cpus = [cpu for core in cores for cpu in core]
     whole, alone = [frozenset(cpus)], [frozenset({cpu}) for cpu in cpus]
     modes = {"rank": whole, "none": [], "exact": alone, "thread": whole + alone[1:]}
@@ -163,45 +165,45 @@ def places_of(bind, cores):
 
 
 def pairs(seconds):
-    """The case without a second library, and two for each second one."""
+    """Return the case without a second library, and two cases for each second library."""
     return [Pair(), *(Pair(order, second) for second in seconds for order in ("before", "after"))]
 
 
 def cpus_of(text):
-    """The CPUs of a list, as the kernel or regions.c writes it."""
+    """Return the CPUs of a list of the kernel or of regions.c."""
     ends = [part.split("-") for part in text.split(",") if part]
     return frozenset(cpu for pair in ends for cpu in range(int(pair[0]), int(pair[-1]) + 1))
 
 
 def read_cases(output):
-    """What programs told: rank → case → kind → thread → CPUs."""
-    told = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    """Return the output of regions.c: rank → case → kind → thread → CPUs."""
+    found = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for line in map(json.loads, output.splitlines()):
-        kinds = told[line["rank"]][line["case"]]
+        kinds = found[line["rank"]][line["case"]]
         kinds[line["kind"]][line["thread"]] = cpus_of(line["cpus"])
-    return told
+    return found
 
 
-class _Life:
-    """A process that does one case: which CPUs its initial thread has as libraries come and run."""
+class _SimulatedProcess:
+    """The CPUs of the initial thread of a process that runs one case, as libraries are loaded and run."""
 
     def __init__(self, cpus, places, reset):
         self.cpus, self.places, self.reset = frozenset(cpus), places, reset
-        self.main, self.begun = self.cpus, {}
+        self.main, self.started = self.cpus, {}
 
-    def begin(self, runtime):
-        """A runtime keeps the places that its initial thread can use then, and the CPUs of that thread."""
-        if runtime in self.begun:
+    def start(self, runtime):
+        """Start a runtime: it keeps the CPUs of its initial thread, and the places within them."""
+        if runtime in self.started:
             return
         usable = [place & self.main for place in self.places if place & self.main]
-        self.begun[runtime] = usable, self.main
+        self.started[runtime] = usable, self.main
         if runtime.narrows_at_load and usable:
             self.main = usable[0]
 
     def run_region(self, runtime):
-        """The CPUs of every thread of the region."""
-        self.begin(runtime)
-        usable, whole = self.begun[runtime]
+        """Return the CPUs of every thread of a parallel region."""
+        self.start(runtime)
+        usable, whole = self.started[runtime]
         threads = len(self.cpus)
         if not usable:
             return dict.fromkeys(range(threads), self.main)
@@ -214,41 +216,41 @@ class _Life:
         return self.run_region(RUNTIMES[name])
 
     def forked(self):
-        """The CPUs of a fork()ed child, None for one that crashes."""
-        bound = [(runtime, whole) for runtime, (usable, whole) in self.begun.items() if usable]
+        """Return the CPUs of a forked child, None if it crashes."""
+        bound = [(runtime, whole) for runtime, (usable, whole) in self.started.items() if usable]
         if any(runtime.crashes_forks for runtime, _ in bound):
             return None
         return next((whole for runtime, whole in bound if runtime.widens_forks), self.main)
 
 
-def check_told(kinds, foretold):
-    """Compare what a program told with what it must tell; a damaged heap need not end a child."""
-    kinds, foretold = dict(kinds), dict(foretold)
-    if foretold.pop("fork died", None):
+def check_output(kinds, expected):
+    """Compare the output of a program with the expected output; a damaged heap need not crash a child."""
+    kinds, expected = dict(kinds), dict(expected)
+    if expected.pop("fork died", None):
         codes = set(kinds.pop("fork died", ()))
         assert codes <= CRASHED if codes else kinds.pop("forked")
-    assert kinds == foretold
+    assert kinds == expected
 
 
-def foretell(name, pair, cpus, places, reset):
-    """What regions.c tells of itself: kind → thread → CPUs, for a runtime that is told of these places.
+def predict_output(name, pair, cpus, places, reset):
+    """Return the output that regions.c must print: kind → thread → CPUs, for a runtime with these places.
 
     `places` is empty when nothing is bound; `reset` says whether KMP_AFFINITY=reset is set.
     """
-    first, life, told = RUNTIMES[name], _Life(cpus, places, reset), {}
+    first, process, output = RUNTIMES[name], _SimulatedProcess(cpus, places, reset), {}
     if first.narrows_at_load:
-        life.begin(first)
-    told["start"] = {0: life.main}
+        process.start(first)
+    output["start"] = {0: process.main}
     if pair.order == "before":
-        told["second"] = life.run_second(pair.second)
-    told["region"] = life.run_region(first)
-    told["initial"] = {0: life.main}
+        output["second"] = process.run_second(pair.second)
+    output["region"] = process.run_region(first)
+    output["initial"] = {0: process.main}
     if pair.order == "after":
-        told["second"] = life.run_second(pair.second)
-    told["then"] = {0: life.main}
-    told["plain"] = dict.fromkeys(range(3), life.main)
-    told["spawned"] = {0: life.main}
-    forked = life.forked()
-    told.update({"forked": {0: forked}} if forked else {"fork died": {0: frozenset()}})
-    told["again"] = life.run_region(first)
-    return {kind: threads for kind, threads in told.items() if threads}
+        output["second"] = process.run_second(pair.second)
+    output["then"] = {0: process.main}
+    output["plain"] = dict.fromkeys(range(3), process.main)
+    output["spawned"] = {0: process.main}
+    forked = process.forked()
+    output.update({"forked": {0: forked}} if forked else {"fork died": {0: frozenset()}})
+    output["again"] = process.run_region(first)
+    return {kind: threads for kind, threads in output.items() if threads}

@@ -1,4 +1,4 @@
-"""Several runs on one machine, with real processes: who sees whom, who gets what, and what is left behind."""
+"""Several runs on one machine, with real processes: which runs see each other, and which CPUs each gets."""
 
 import fcntl
 import json
@@ -23,14 +23,14 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import claims as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
-from ompbind.registry.claims import find_folder, lock_registry, make_claimant, read_live_runs
+from ompbind.registry.claims import find_claims_directory, lock_registry, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
     children_of,
     clean_environment,
     is_alive,
-    keeper_of,
     ranks_of,
+    supervisor_of,
     two_cpus,
     wait_until,
 )
@@ -43,7 +43,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def live(start):
-    """Start a run that stays, and wait until its rank runs."""
+    """Return a function that starts a run and waits until its rank runs."""
 
     def begin(*args, **options):
         process = start("run", *args, "--", sys.executable, "-c", BUSY, **options)
@@ -57,23 +57,23 @@ def said(done):
     return " ".join(done.stderr.split())
 
 
-def names(folder):
-    return [run.run_id for run in read_live_runs(str(folder))]
+def names(directory):
+    return [run.run_id for run in read_live_runs(str(directory))]
 
 
-def test_a_run_is_told_of_another_that_uses_its_cpus(ompbind, live):
+def test_a_run_that_shares_cpus_with_another_run_is_warned(ompbind, live):
     first, second = two_cpus()
     other = live("--run-id", "serve", "-m", str(first))
     done = ompbind("run", "--", "true")
     assert done.returncode == 0
-    assert f"warning: CPU {first} is in use by run serve (pid {other.pid}) as well" in said(done)
+    assert f"warning: CPU {first} is in use by run serve (pid {other.pid}): expect contention" in said(done)
     for args in (["-q"], ["--share"], ["--avoid"], ["-m", str(second)], ["--exclusive", "-m", str(second)]):
         done = ompbind("run", *args, "--", "true")
         assert (done.returncode, done.stderr) == (0, ""), args
 
 
 @pytest.mark.parametrize("verb", ["run", "exec", "plan"])
-def test_what_others_use_is_refused_or_left_to_them(ompbind, live, verb):
+def test_cpus_of_other_runs_are_refused_or_avoided(ompbind, live, verb):
     first, second = two_cpus()
     other = live("--run-id", "serve", "-m", str(first))
     command = [] if verb == "plan" else ["--", "cat", "/proc/self/status"]
@@ -104,7 +104,7 @@ def test_plan_shows_what_run_would_do_and_registers_nothing(ompbind, live, claim
     assert os.listdir(claims) == before
 
 
-SEES_NONE = "exit $((${OMPBIND_SHARE+1}${OMPBIND_EXCLUSIVE+1}0))"
+HAS_NO_VARIABLES = "exit $((${OMPBIND_SHARE+1}${OMPBIND_EXCLUSIVE+1}0))"
 
 
 @pytest.mark.parametrize(
@@ -120,16 +120,16 @@ SEES_NONE = "exit $((${OMPBIND_SHARE+1}${OMPBIND_EXCLUSIVE+1}0))"
         ([], {"OMPBIND_AVOID": "0"}, "warning: CPUs"),
     ],
 )
-def test_the_command_line_beats_the_environment(ompbind, live, args, env, message):
+def test_the_command_line_overrides_the_environment(ompbind, live, args, env, message):
     live()
-    done = ompbind("run", *args, "--", "sh", "-c", SEES_NONE, env=env)
+    done = ompbind("run", *args, "--", "sh", "-c", HAS_NO_VARIABLES, env=env)
     assert done.returncode == (0 if not message or "warning" in message else 125)
     assert message in said(done)
     assert message or not done.stderr
 
 
 RACE_S, RACES, FEWEST = 15 * ROUNDS, rounds(200), 10
-HOLD = "exec flock -n {folder}/$OMPBIND_CPUS sleep 0.03"
+HOLD = "exec flock -n {directory}/$OMPBIND_CPUS sleep 0.03"
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ HOLD = "exec flock -n {folder}/$OMPBIND_CPUS sleep 0.03"
     [(("-m", "{first}"), {(0, 0), (0, 125)}), (("-s", "cores"), {(0, 0)})],
     ids=["both need one CPU", "each needs one of two"],
 )
-def test_two_that_start_at_once_never_get_the_same_cpus(tmp_path, args, outcomes):
-    """A rank takes a lock of its own for its CPU: with the same CPU the second one ends with 1."""
+def test_two_simultaneous_runs_never_get_the_same_cpus(tmp_path, args, outcomes):
+    """Each rank locks a file for its CPU: if both have the same CPU, the second rank exits with 1."""
     first, _ = two_cpus()
     command = [OMPBIND, "run", "--avoid", *(word.format(first=first) for word in args), "--run-id"]
-    script = ["--", "sh", "-c", HOLD.format(folder=tmp_path)]
+    script = ["--", "sh", "-c", HOLD.format(directory=tmp_path)]
     give_up_at, seen = time.monotonic() + RACE_S / 2, []
     while len(seen) < FEWEST or (len(seen) < RACES / 2 and time.monotonic() < give_up_at):
         pair = [
@@ -158,37 +158,37 @@ def test_two_that_start_at_once_never_get_the_same_cpus(tmp_path, args, outcomes
 
 
 def claim_plan(machine, request, me):
-    """Plan among the other runs and register the plan, as `run` does; return both."""
+    """Plan among the other runs and register the plan, as `run` does; return plan and claim."""
     with lock_registry(request.sharing, me) as registry:
         plan = make_plan(machine, request, registry.occupied)
         return plan, registry.register(plan)
 
 
 def fork_with_pipe(function, *args):
-    """Run a function in a child that gets an end of a pipe first; returns the other end and the child.
+    """Run a function in a child with one end of a pipe; return the other end and the child.
 
-    Locks and queues of multiprocessing would need a /dev/shm.
+    Locks and queues of multiprocessing would need /dev/shm.
     """
     context = multiprocessing.get_context("fork")
-    mine, theirs = context.Pipe()
-    process = context.Process(target=function, args=(theirs, *args), daemon=True)
+    parent_end, child_end = context.Pipe()
+    process = context.Process(target=function, args=(child_end, *args), daemon=True)
     process.start()
-    theirs.close()
-    return mine, process
+    child_end.close()
+    return parent_end, process
 
 
 def claim_one(pipe, cores):
-    """Claim one core of many at the same moment as others do, and tell which; keep it until asked to end."""
+    """Claim one core at the same moment as other processes, send it, and keep it until the next message."""
     machine = make_machine(Shape(cores=cores))
     pipe.recv()
     request = Request(ranks=1, strategy="cores", sharing=Sharing.AVOID)
-    plan, claim = claim_plan(machine, request, make_claimant(f"run-{os.getpid()}"))
+    plan, claim = claim_plan(machine, request, make_run_identity(f"run-{os.getpid()}"))
     pipe.send(str(plan.placements[0].cpuset))
     assert claim
     pipe.recv()
 
 
-def test_of_many_that_start_at_once_everyone_gets_cores_of_its_own():
+def test_many_simultaneous_runs_get_different_cores():
     many = 48
     started = [fork_with_pipe(claim_one, many) for _ in range(many)]
     for pipe, _ in started:
@@ -196,11 +196,11 @@ def test_of_many_that_start_at_once_everyone_gets_cores_of_its_own():
     assert all(pipe.poll(60) for pipe, _ in started)
     got = [pipe.recv() for pipe, _ in started]
     for pipe, process in started:
-        let_go(pipe, process)
+        finish(pipe, process)
     assert sorted(got, key=int) == [str(cpu) for cpu in range(many)]
 
 
-def test_nothing_is_left_of_a_run_that_ends(ompbind, claims):
+def test_no_claim_is_left_by_a_run_that_exits(ompbind, claims):
     for args in (["--", "true"], ["--", "false"], ["--", "nosuch"], ["--timeout", "0.1", "--", "sleep", "9"]):
         ompbind("run", *args)
         assert not os.listdir(claims), args
@@ -208,7 +208,7 @@ def test_nothing_is_left_of_a_run_that_ends(ompbind, claims):
     assert not os.listdir(claims)
 
 
-def test_when_ompbind_is_killed_its_cpus_are_claimed_until_its_ranks_are_gone(live, claims):
+def test_after_ompbind_is_killed_the_claim_stays_until_its_ranks_exit(live, claims):
     process = live("--run-id", "serve")
     (rank,) = ranks_of(process)
     assert names(claims) == ["serve"]
@@ -219,7 +219,7 @@ def test_when_ompbind_is_killed_its_cpus_are_claimed_until_its_ranks_are_gone(li
     wait_until(lambda: not os.listdir(claims), "file gone", 5)
 
 
-def test_a_claim_holds_while_a_killed_rank_takes_its_time(start, claims):
+def test_a_claim_stays_until_a_killed_rank_has_exited(start, claims):
     eater = "x = bytearray(600 << 20); x[::4096] = b'x' * len(x[::4096]); " + BUSY
     process = start("run", "--", sys.executable, "-c", eater)
     assert process.stdout.readline() == "up\n"
@@ -230,16 +230,16 @@ def test_a_claim_holds_while_a_killed_rank_takes_its_time(start, claims):
     assert not is_alive(rank)
 
 
-def test_when_both_processes_of_ompbind_are_killed_no_claim_stays(live, claims):
+def test_after_both_processes_of_ompbind_are_killed_no_claim_stays(live, claims):
     process = live()
     (rank,) = ranks_of(process)
     try:
         os.kill(process.pid, signal.SIGSTOP)
-        os.kill(keeper_of(process), signal.SIGKILL)
+        os.kill(supervisor_of(process), signal.SIGKILL)
         assert names(claims)
         process.kill()
         process.wait()
-        wait_until(lambda: not names(claims), "the kernel has let go of it", 5)
+        wait_until(lambda: not names(claims), "the kernel has released the lock", 5)
         assert not os.listdir(claims)
     finally:
         os.kill(rank, signal.SIGKILL)
@@ -250,14 +250,14 @@ def test_ranks_have_no_file_of_the_claim_open(ompbind):
     assert ".run" not in done.stdout
 
 
-def test_closed_standard_files_take_no_claim_away(start, claims):
+def test_closed_standard_streams_do_not_release_the_claim(start, claims):
     process = start("run", "--", "sh", "-c", "sleep 300", stdin=None, preexec_fn=lambda: os.closerange(0, 3))
     wait_until(lambda: ranks_of(process) and names(claims), "claim")
     time.sleep(0.2)
     assert names(claims)
 
 
-def test_few_files_that_may_be_open_are_enough(ompbind):
+def test_a_low_limit_of_open_files_is_enough(ompbind):
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     done = ompbind(
         "run", "-n", "2", "--", "true",
@@ -282,7 +282,7 @@ def test_two_runs_inside_one_rank_are_others_to_each_other(ompbind):
     assert "in use by run one" in said(ompbind("run", "--run-id", "outer", "--", "sh", "-c", script))
 
 
-def test_a_command_of_exec_keeps_the_claim_and_what_it_starts_too(start, ompbind, claims):
+def test_a_command_of_exec_and_its_children_keep_the_claim(start, ompbind, claims):
     script = "exec 3>&1 4>&1 5>&1 6>&1; echo up; read x; sleep 300 & echo $!"
     process = start("exec", "--run-id", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "up\n"
@@ -291,10 +291,10 @@ def test_a_command_of_exec_keeps_the_claim_and_what_it_starts_too(start, ompbind
     assert "run job" in said(ompbind("run", "--", "true"))
     process.stdin.write("\n")
     process.stdin.flush()
-    left = int(process.stdout.readline())
+    child = int(process.stdout.readline())
     process.wait()
     assert names(claims) == ["job"]
-    os.kill(left, signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
     wait_until(lambda: not names(claims), "claim gone", 5)
     assert not os.listdir(claims)
 
@@ -310,24 +310,24 @@ def test_ranks_of_one_job_are_not_others_to_each_other(start, ompbind):
         process = start("exec", "--exclusive", "--", sys.executable, "-c", BUSY, env=mpich(rank))
         assert process.stdout.readline() == "up\n", process.stderr.read()
     listed = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]
-    assert sorted(str(one["ranks"]) for one in listed) == sorted(
+    assert sorted(str(run["ranks"]) for run in listed) == sorted(
         str([{"rank": rank, "cpus": str(cpu)}]) for rank, cpu in enumerate((first, second))
     )
-    assert {one["held"] for one in listed} == {f"{first}-{second}"} or second != first + 1
+    assert {run["held"] for run in listed} == {f"{first}-{second}"} or second != first + 1
     done = ompbind("exec", "--exclusive", "--", "true", env=mpich(0, job="y"))
     assert (done.returncode, "not exclusive" in done.stderr) == (125, True)
 
 
-def test_ranks_of_one_job_plan_among_the_runs_that_the_first_of_them_saw(monkeypatch, claims):
+def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypatch, claims):
     monkeypatch.delenv("OMPBIND_RUN_ID", raising=False)
     machine, request = make_machine(Shape(cores=8)), Request(ranks=2, sharing=Sharing.AVOID)
-    _, other = claim_plan(machine, Request(strategy="cores"), make_claimant("other"))
-    mine = [make_claimant("job").replace(slot=slot, rank=slot) for slot in (0, 1)]
-    first, first_claim = claim_plan(machine, request, mine[0])
-    _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_claimant("late"))
+    _, other = claim_plan(machine, Request(strategy="cores"), make_run_identity("other"))
+    identities = [make_run_identity("job").replace(placement_index=rank, rank=rank) for rank in (0, 1)]
+    first, first_claim = claim_plan(machine, request, identities[0])
+    _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_run_identity("late"))
     other.release()
-    second, second_claim = claim_plan(machine, request, mine[1])
-    assert [str(one.cpuset) for one in first.placements] == ["1-4", "5-7"]
+    second, second_claim = claim_plan(machine, request, identities[1])
+    assert [str(placement.cpuset) for placement in first.placements] == ["1-4", "5-7"]
     assert second.placements == first.placements
     for claim in (first_claim, second_claim, late):
         claim.release()
@@ -335,7 +335,7 @@ def test_ranks_of_one_job_plan_among_the_runs_that_the_first_of_them_saw(monkeyp
 
 
 def ompi(rank):
-    """The variables of a rank that Open MPI has bound: it tells of one rank, on CPUs of its own."""
+    """Return the variables of a rank that Open MPI has bound: it has one local rank, with its own CPUs."""
     return {
         "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
         "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "PMIX_NAMESPACE": "job",
@@ -343,7 +343,7 @@ def ompi(rank):
 
 
 @pytest.mark.parametrize("how", ["--exclusive", "--avoid"])
-def test_ranks_that_an_engine_has_bound_keep_out_of_the_way_too(start, live, ompbind, how):
+def test_ranks_that_a_launcher_has_bound_avoid_other_runs_too(start, live, ompbind, how):
     first, second = two_cpus()
     process = start("exec", how, "-m", str(first), "--", sys.executable, "-c", BUSY, env=ompi(0))
     assert process.stdout.readline() == "up\n", process.stderr.read()
@@ -354,18 +354,18 @@ def test_ranks_that_an_engine_has_bound_keep_out_of_the_way_too(start, live, omp
     assert ompbind("exec", how, "-m", str(first), "--", "true", env=ompi(1)).returncode == 0
 
 
-def test_more_claims_than_anybody_could_mean_are_not_believed_in_silence(ompbind, claims, monkeypatch):
+def test_too_many_claims_are_an_error(ompbind, claims, monkeypatch):
     for number in range(module.FILES_LIMIT + 1):
         (claims / f"ompbind-junk{number}").touch()
-    assert names(claims) == [], "what is no claim does not count"
+    assert names(claims) == [], "only names of claims count"
     monkeypatch.setattr(module, "FILES_LIMIT", 3)
     for number in range(4):
         (claims / f"ompbind-{number}.run").touch()
-    with pytest.raises(OSError, match="more claims than anybody could mean"):
+    with pytest.raises(OSError, match="too many claims"):
         read_live_runs(str(claims))
 
 
-def test_so_many_bytes_are_read_and_no_more(claims, monkeypatch):
+def test_too_many_bytes_of_claims_are_an_error(claims, monkeypatch):
     monkeypatch.setattr(module, "BYTES_LIMIT", 1000)
     handles = []
     try:
@@ -373,18 +373,18 @@ def test_so_many_bytes_are_read_and_no_more(claims, monkeypatch):
             handles.append(os.open(claims / f"ompbind-{number}.run", os.O_RDWR | os.O_CREAT))
             os.write(handles[-1], b"x" * 600)
             fcntl.flock(handles[-1], fcntl.LOCK_EX)
-        with pytest.raises(OSError, match="more claims than anybody could mean"):
+        with pytest.raises(OSError, match="too many claims"):
             read_live_runs(str(claims))
     finally:
         for handle in handles:
             os.close(handle)
 
 
-def test_what_kills_the_group_of_ompbind_misses_the_keeper(start, claims):
-    """SIGKILL to the whole group as soon as there is a rank: the keeper is out of it by then."""
+def test_the_supervisor_survives_a_kill_of_the_process_group(start, claims):
+    """The supervisor has left the process group before it starts a rank."""
     for _ in range(20):
         process = start("run", "--share", "--", sys.executable, "-c", BUSY, start_new_session=True)
-        supervisor = keeper_of(process)
+        supervisor = supervisor_of(process)
         ranks = wait_until(lambda supervisor=supervisor: children_of(supervisor), "a rank")
         os.killpg(process.pid, signal.SIGKILL)
         for pid in (supervisor, *ranks):
@@ -394,14 +394,14 @@ def test_what_kills_the_group_of_ompbind_misses_the_keeper(start, claims):
 
 @pytest.fixture
 def public():
-    """A folder that every user can reach and write to, as /dev/shm is."""
+    """Yield a directory that all users can write to, like /dev/shm."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o1777)
         yield Path(name)
 
 
 def as_nobody(function, *args):
-    """Run a function in a child, as another user where that is possible; returns its process."""
+    """Run a function in a child, as another user if possible; return the pipe to it and the child."""
 
     def work(pipe):
         if os.geteuid() == 0:
@@ -414,21 +414,21 @@ def as_nobody(function, *args):
     return fork_with_pipe(work)
 
 
-def let_go(mine, process):
-    mine.send(None)
+def finish(pipe, process):
+    pipe.send(None)
     process.join(60)
-    mine.close()
+    pipe.close()
 
 
-GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), held=CpuSet((0,)))
+GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), claimed=CpuSet((0,)))
 KEPT = []
-"""Files that stay open, and so locked, in the child that has opened them."""
+"""Files that stay open and locked until the child that has opened them exits."""
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 
 
-def spoil(folder):
-    """Leave in a folder all that somebody could, and keep it locked; returns how much that is."""
+def spoil(directory):
+    """Write files that look like claims but are not valid; keep them locked and return how many."""
     good = make_text(GOOD).encode()
     texts = {
         "empty": b"", "zeros": b"\0" * 5000, "bytes": bytes(range(256)) * 20, "cut": good[:-2],
@@ -438,23 +438,23 @@ def spoil(folder):
     }  # fmt: skip
     kept = []
     for name, text in texts.items():
-        path = folder / f"ompbind-0-1-{name}.run"
+        path = directory / f"ompbind-0-1-{name}.run"
         path.write_bytes(text)
         kept.append(path.open("rb"))
         fcntl.flock(kept[-1], fcntl.LOCK_EX)
         path.chmod(0 if name == "secret" else 0o644)
-    os.link(folder / "ompbind-0-1-linked.run", folder / "ompbind-0-1-again.run")
-    os.symlink("ompbind-0-1-escape.run", folder / "ompbind-0-1-symlink.run")
-    os.symlink("/dev/zero", folder / "ompbind-0-1-device.run")
-    os.mkfifo(folder / "ompbind-0-1-fifo.run")
-    (folder / "ompbind-0-1-folder.run").mkdir()
-    (folder / "ompbind-0-1-stale.run").write_bytes(good)
-    (folder / "ompbind-\udcff\n.run").write_bytes(good)
+    os.link(directory / "ompbind-0-1-linked.run", directory / "ompbind-0-1-again.run")
+    os.symlink("ompbind-0-1-escape.run", directory / "ompbind-0-1-symlink.run")
+    os.symlink("/dev/zero", directory / "ompbind-0-1-device.run")
+    os.mkfifo(directory / "ompbind-0-1-fifo.run")
+    (directory / "ompbind-0-1-directory.run").mkdir()
+    (directory / "ompbind-0-1-stale.run").write_bytes(good)
+    (directory / "ompbind-\udcff\n.run").write_bytes(good)
     KEPT.extend(kept)
     return len(texts)
 
 
-def test_what_others_leave_in_the_folder_does_no_harm(ompbind, public):
+def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, public):
     other = as_nobody(spoil, public)
     assert other[0].recv()
     env = {"OMPBIND_RUNTIME_DIR": str(public)}
@@ -468,38 +468,38 @@ def test_what_others_leave_in_the_folder_does_no_harm(ompbind, public):
     assert (done.returncode, "in use by" in said(done), "\x1b" in done.stderr) == (125, True, False)
     assert ompbind("run", "--share", "--", "true", env=env).returncode == 0
     done = json.loads(ompbind("ps", "--format", "json", env=env).stdout)["runs"]
-    secret = os.geteuid() == 0  # who may read everything
+    secret = os.geteuid() == 0  # root can read this file too
     assert len(done) == 2 + secret
-    assert {one["uid"] for one in done} == {NOBODY if os.geteuid() == 0 else os.geteuid()}
+    assert {run["uid"] for run in done} == {NOBODY if os.geteuid() == 0 else os.geteuid()}
     assert not (public / "ompbind-0-1-stale.run").exists()
     assert stat.S_ISFIFO((public / "ompbind-0-1-fifo.run").stat().st_mode)
-    let_go(*other)
+    finish(*other)
     assert json.loads(ompbind("ps", "--format", "json", env=env).stdout)["runs"] == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_other_users_see_a_run_and_cannot_end_its_claim(live, public):
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_other_users_see_a_run_and_cannot_remove_its_claim(live, public):
     live("--run-id", "serve", env={"OMPBIND_RUNTIME_DIR": str(public)})
     (public / "ompbind-0-9-stale.run").write_text(make_text(GOOD))
-    mine, process = as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
-    assert mine.recv() == [0, 0]
-    let_go(mine, process)
+    pipe, process = as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
+    assert pipe.recv() == [0, 0]
+    finish(pipe, process)
     assert (public / "ompbind-0-9-stale.run").exists()
     assert names(public) == ["serve"]
     assert not (public / "ompbind-0-9-stale.run").exists()
 
 
-def read_and_check(pipe, folder, until):
-    """Read as fast as possible; tell what was ever missing or too much."""
+def read_and_check(pipe, directory, until):
+    """Read claims as fast as possible; send each wrong list, and the number of reads."""
     wrong, reads = [], 0
     while time.monotonic() < until:
-        found = names(folder)
+        found = names(directory)
         wrong += [found] if found != ["anchor"] else []
         reads += 1
     pipe.send((wrong, reads))
 
 
-def test_readers_at_the_same_time_neither_miss_a_run_nor_list_a_stale_one(live, ompbind, claims):
+def test_concurrent_readers_neither_miss_a_run_nor_list_a_stale_claim(live, ompbind, claims):
     live("--run-id", "anchor")
     stale = make_text(GOOD.replace(run_id="stale"))
     readers = [fork_with_pipe(read_and_check, claims, time.monotonic() + 2) for _ in range(4)]
@@ -515,7 +515,7 @@ def test_readers_at_the_same_time_neither_miss_a_run_nor_list_a_stale_one(live, 
     assert min(reads for _, reads in results) > 20
 
 
-def test_who_locks_the_folder_for_long_stops_only_those_who_must_be_sure(ompbind, claims, monkeypatch):
+def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, monkeypatch):
     handle = os.open(claims, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     done = ompbind("run", "--", "true")
@@ -524,38 +524,40 @@ def test_who_locks_the_folder_for_long_stops_only_those_who_must_be_sure(ompbind
     monkeypatch.setattr(module, "PATIENCE_S", 0.1)
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
         with pytest.raises(ClaimError, match="locked for 0.1 s"):
-            claim_plan(make_machine(Shape()), Request(sharing=sharing), make_claimant("x"))
+            claim_plan(make_machine(Shape()), Request(sharing=sharing), make_run_identity("x"))
     os.close(handle)
 
 
-@pytest.mark.parametrize("folder", ["/no/such/folder", "/etc/passwd", "/proc"])
-def test_without_a_folder_runs_go_on_unless_they_must_be_sure(ompbind, folder):
-    env = {"OMPBIND_RUNTIME_DIR": folder}
+@pytest.mark.parametrize("directory", ["/no/such/directory", "/etc/passwd", "/proc"])
+def test_without_a_directory_only_strict_runs_fail(ompbind, directory):
+    env = {"OMPBIND_RUNTIME_DIR": directory}
     done = ompbind("run", "--", "true", env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    trouble = "run cannot be registered in /proc" if folder == "/proc" else f"runs in {folder} cannot be told"
+    trouble = (
+        "register this run in /proc" if directory == "/proc" else f"cannot read live runs in {directory}"
+    )
     assert trouble in said(ompbind("run", "-v", "--", "true", env=env))
     for option in ("--avoid", "--exclusive"):
         done = ompbind("run", option, "--", "true", env=env)
         assert done.returncode == 125
-        assert f"{option} cannot be kept" in said(done)
+        assert f"{option} is not possible" in said(done)
         assert "OMPBIND_RUNTIME_DIR" in done.stderr
     done = ompbind("ps", env=env)
-    assert (done.returncode, "Traceback" in done.stderr) == (0 if folder == "/proc" else 2, False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0 if directory == "/proc" else 2, False)
 
 
-def test_all_users_choose_the_same_folder(tmp_path, monkeypatch):
+def test_all_users_choose_the_same_directory(tmp_path, monkeypatch):
     private, public = tmp_path / "private", tmp_path / "public"
     private.mkdir()
     public.mkdir()
     public.chmod(0o1777)
-    monkeypatch.setattr(module, "FOLDERS", (str(tmp_path / "missing"), str(private), str(public)))
-    assert find_folder({}) == str(public)
-    assert find_folder({"OMPBIND_RUNTIME_DIR": "here"}) == f"{Path.cwd()}/here"
-    assert find_folder({"OMPBIND_RUNTIME_DIR": ""}) == str(public)
+    monkeypatch.setattr(module, "DIRECTORIES", (str(tmp_path / "missing"), str(private), str(public)))
+    assert find_claims_directory({}) == str(public)
+    assert find_claims_directory({"OMPBIND_RUNTIME_DIR": "here"}) == f"{Path.cwd()}/here"
+    assert find_claims_directory({"OMPBIND_RUNTIME_DIR": ""}) == str(public)
 
 
-def test_half_written_claims_of_a_crash_are_removed_once_they_are_old(claims):
+def test_incomplete_claims_are_removed_if_they_are_old(claims):
     young, old = claims / "ompbind-0-1-a.new", claims / "ompbind-0-1-b.new"
     for path in (young, old):
         path.write_text("ompbind")
@@ -565,7 +567,7 @@ def test_half_written_claims_of_a_crash_are_removed_once_they_are_old(claims):
 
 
 def test_ps_for_people(ompbind, live):
-    assert ompbind("ps").stdout == "no run of ompbind is live on this machine\n"
+    assert ompbind("ps").stdout == "no ompbind runs on this machine\n"
     first, _ = two_cpus()
     process = live("-n", "2", "--share", "-m", str(first), "--run-id", "serve")
     head, *lines = ompbind("ps").stdout.splitlines()
@@ -590,8 +592,8 @@ def test_ps_for_programs(ompbind, live):
 
 
 @pytest.mark.parametrize(("since_s", "space", "shown"), [(0, 0, True), (10**6, 0, False), (0, 1, False)])
-def test_a_process_that_only_has_the_same_number_is_not_shown(ompbind, claims, since_s, space, shown):
-    me = make_claimant("gone")
+def test_another_process_with_the_same_pid_is_not_shown(ompbind, claims, since_s, space, shown):
+    me = make_run_identity("gone")
     about = {"pid": me.pid, "started": me.started - since_s, "pid_space": me.pid_space + space}
     text = make_text(GOOD.replace(run_id="gone", **about))
     path = claims / "ompbind-0-1-x.run"

@@ -1,4 +1,4 @@
-"""Variables of vLLM and SGLang with real children: who runs where, and what they find."""
+"""Variables of vLLM and SGLang with real ranks: their CPUs, and the variables that they get."""
 
 import sys
 
@@ -29,7 +29,7 @@ def test_ranks_are_bound_to_the_lists_in_their_order(ompbind, family):
     assert done.stderr == ""
 
 
-def test_without_the_option_the_variables_are_as_any_others(ompbind):
+def test_without_the_option_the_variables_are_inherited(ompbind):
     first, second = two_cpus()
     env = {"VLLM_CPU_OMP_THREADS_BIND": f"{second}|{first}"}
     args = ("run", "-n", "2", "-m", f"{first}|{second}", "--", sys.executable, "-c", SHOW)
@@ -39,22 +39,22 @@ def test_without_the_option_the_variables_are_as_any_others(ompbind):
         assert sorted(done.stdout.splitlines()) == [f"0 [{first}] {found}", f"1 [{second}] {found}"]
 
 
-def test_a_rank_inside_an_engine_gets_its_list(ompbind):
+def test_a_rank_under_a_launcher_gets_its_list(ompbind):
     first, second = two_cpus()
     env = {**SLURM, "VLLM_CPU_OMP_THREADS_BIND": f"{second}|{first}"}
     done = ompbind("exec", "--compat", "vllm", "--", sys.executable, "-c", SHOW, env=env)
     assert done.stdout == f"5 [{first}] ['nobind', None, None]\n"
 
 
-def test_what_cannot_be_read_starts_nothing(ompbind):
+def test_an_invalid_value_starts_nothing(ompbind):
     done = ompbind("run", "--compat", "vllm", "--", "echo", env={"VLLM_CPU_OMP_THREADS_BIND": "0-x"})
     assert (done.returncode, done.stdout) == (125, "")
     assert "VLLM_CPU_OMP_THREADS_BIND: 'x' is not a number\n    0-x\n      ^\n" in done.stderr
 
 
-def test_a_rank_that_its_engine_has_bound_keeps_its_cpus(ompbind):
-    engine = required("mpiexec.hydra")
-    args = (engine, "-n", "2", "-bind-to", "core")
+def test_a_rank_that_its_launcher_has_bound_keeps_its_cpus(ompbind):
+    launcher = required("mpiexec.hydra")
+    args = (launcher, "-n", "2", "-bind-to", "core")
     env = {"CPU_VISIBLE_MEMORY_NODES": "0,77"}
     done = ompbind("exec", "--compat", "vllm", "--", sys.executable, "-c", SHOW, before=args, env=env)
     assert sorted(line.split(" [")[1] for line in done.stdout.splitlines()) == [

@@ -1,4 +1,4 @@
-"""`ompbind exec`: one rank inside an engine, by its variables and inside the real ones."""
+"""`ompbind exec`: one rank under a launcher, with the variables of each launcher and with real launchers."""
 
 import json
 import sys
@@ -7,13 +7,13 @@ import pytest
 
 from tests.live.conftest import required, two_cpus
 
-TELL = """
+REPORT = """
 import json, os
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "OMPBIND_RUN_ID")
-told = {name: os.environ.get(name) for name in names}
-told["cpus"] = sorted(os.sched_getaffinity(0))
-told["pid"] = os.getpid()
-os.write(1, json.dumps(told).encode() + b"\\n")
+report = {name: os.environ.get(name) for name in names}
+report["cpus"] = sorted(os.sched_getaffinity(0))
+report["pid"] = os.getpid()
+os.write(1, json.dumps(report).encode() + b"\\n")
 """
 
 SLURM = {
@@ -38,7 +38,7 @@ TORCHRUN = {
 }
 
 
-def tell(done):
+def read_report(done):
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -48,48 +48,50 @@ def tell(done):
     [(SLURM, "5", "6"), (OPEN_MPI, "3", "4"), (MPICH, "1", "2"), (FLUX, "1", "4"), (TORCHRUN, "1", "2")],
     ids=["slurm", "openmpi", "mpich", "flux", "torchrun"],
 )
-def test_finds_its_rank_in_the_variables_of_engines(ompbind, env, rank, size):
+def test_finds_its_rank_in_the_variables_of_launchers(ompbind, env, rank, size):
     first, second = two_cpus()
-    told = tell(ompbind("exec", "-m", f"{first},{second}", "--", sys.executable, "-c", TELL, env=env))
-    assert (told["RANK"], told["WORLD_SIZE"]) == (rank, size)
-    assert (told["LOCAL_RANK"], told["LOCAL_WORLD_SIZE"]) == ("1", "2")
-    assert told["cpus"] == [second]
-    assert told["OMP_NUM_THREADS"] == "1"
+    report = read_report(
+        ompbind("exec", "-m", f"{first},{second}", "--", sys.executable, "-c", REPORT, env=env)
+    )
+    assert (report["RANK"], report["WORLD_SIZE"]) == (rank, size)
+    assert (report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) == ("1", "2")
+    assert report["cpus"] == [second]
+    assert report["OMP_NUM_THREADS"] == "1"
 
 
-def test_an_inner_engine_comes_before_slurm(ompbind):
-    told = tell(ompbind("exec", "--", sys.executable, "-c", TELL, env={**SLURM, **OPEN_MPI}))
-    assert told["RANK"] == "3"
-    assert told["OMPBIND_RUN_ID"] == "openmpi-job1"
+def test_an_inner_launcher_comes_before_slurm(ompbind):
+    report = read_report(ompbind("exec", "--", sys.executable, "-c", REPORT, env={**SLURM, **OPEN_MPI}))
+    assert report["RANK"] == "3"
+    assert report["OMPBIND_RUN_ID"] == "openmpi-job1"
 
 
-def test_the_command_takes_the_place_of_ompbind(start):
-    process = start("exec", "--", sys.executable, "-c", TELL)
+def test_the_command_replaces_ompbind(start):
+    process = start("exec", "--", sys.executable, "-c", REPORT)
     assert json.loads(process.stdout.readline())["pid"] == process.pid
     assert process.wait() == 0
 
 
-def test_without_an_engine_it_is_one_rank(ompbind):
+def test_without_a_launcher_it_is_one_rank(ompbind):
     _, second = two_cpus()
-    told = tell(ompbind("exec", "-m", str(second), "--", sys.executable, "-c", TELL))
-    assert (told["cpus"], told["RANK"], told["WORLD_SIZE"]) == ([second], "0", "1")
+    report = read_report(ompbind("exec", "-m", str(second), "--", sys.executable, "-c", REPORT))
+    assert (report["cpus"], report["RANK"], report["WORLD_SIZE"]) == ([second], "0", "1")
     done = ompbind("exec", "-n", "2", "--", "true")
     assert done.returncode == 125
-    assert "no engine" in done.stderr
+    assert "no launcher" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("env", "args", "message"),
     [
-        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, [], "say it with -n"),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, [], "give it with -n"),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "x"}, [], "not a number"),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "9"}, [], "contradict"),
-        (OPEN_MPI, ["-n", "3"], "has started 2 ranks here, -n says 3"),
+        (OPEN_MPI, ["-n", "3"], "-n 3: Open MPI has started 2 ranks on this machine"),
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, ["-n", "1"], "at least 2"),
-        ({}, ["--topology", "/"], "recorded"),
+        ({}, ["--topology", "/"], "a rank can only run on this machine"),
     ],
 )
-def test_what_makes_no_sense_is_told(ompbind, env, args, message):
+def test_contradictions_are_refused(ompbind, env, args, message):
     done = ompbind("exec", *args, "--", "true", env=env)
     assert done.returncode == 125
     assert message in " ".join(done.stderr.split())
@@ -102,10 +104,10 @@ def test_exit_codes(ompbind, command, code):
     assert ompbind("exec", "--", *command).returncode == code
 
 
-def test_inside_a_rank_of_ompbind_it_keeps_what_the_rank_has(ompbind):
-    done = ompbind("run", "-n", "2", "--", "ompbind", "exec", "--", sys.executable, "-c", TELL)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted(one["cpus"] for one in told) == [[cpu] for cpu in two_cpus()]
+def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind):
+    done = ompbind("run", "-n", "2", "--", "ompbind", "exec", "--", sys.executable, "-c", REPORT)
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(report["cpus"] for report in reports) == [[cpu] for cpu in two_cpus()]
 
 
 OPEN_MPI_ARGS = ("--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self")
@@ -121,19 +123,21 @@ OPEN_MPI_ARGS = ("--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self
     ],
     ids=["openmpi", "openmpi-bound", "mpich", "mpich-bound"],
 )
-def test_inside_real_engines(ompbind, names, args):
-    engine = required(*names)
-    done = ompbind("exec", "--", sys.executable, "-c", TELL, before=(engine, "-n", "2", *args))
-    told = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda one: one["RANK"])
-    assert [one["cpus"] for one in told] == [[cpu] for cpu in two_cpus()], done.stderr
-    assert [(one["RANK"], one["WORLD_SIZE"]) for one in told] == [("0", "2"), ("1", "2")]
-    assert len({one["OMPBIND_RUN_ID"] for one in told}) == 1
-    assert ("has bound it" in done.stderr) == ("core" in args)
+def test_under_real_launchers(ompbind, names, args):
+    launcher = required(*names)
+    done = ompbind("exec", "--", sys.executable, "-c", REPORT, before=(launcher, "-n", "2", *args))
+    reports = sorted(
+        (json.loads(line) for line in done.stdout.splitlines()), key=lambda report: report["RANK"]
+    )
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
+    assert [(report["RANK"], report["WORLD_SIZE"]) for report in reports] == [("0", "2"), ("1", "2")]
+    assert len({report["OMPBIND_RUN_ID"] for report in reports}) == 1
+    assert ("already bound to CPU" in done.stderr) == ("core" in args)
 
 
-def test_a_mask_around_the_engine_is_divided_not_taken_for_a_binding(ompbind):
-    engine = required("mpiexec.hydra")
+def test_a_mask_of_the_launcher_itself_is_divided_among_ranks(ompbind):
+    launcher = required("mpiexec.hydra")
     first, second = two_cpus()
-    before = ("taskset", "-c", f"{first},{second}", engine, "-n", "2")
-    done = ompbind("exec", "--", sys.executable, "-c", TELL, before=before)
+    before = ("taskset", "-c", f"{first},{second}", launcher, "-n", "2")
+    done = ompbind("exec", "--", sys.executable, "-c", REPORT, before=before)
     assert sorted(json.loads(line)["cpus"] for line in done.stdout.splitlines()) == [[first], [second]]

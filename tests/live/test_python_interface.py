@@ -1,4 +1,4 @@
-"""Workers that a Python program starts: bound as planned, and the program is as it was before."""
+"""Workers that a Python program starts are bound as planned, and the program itself is restored."""
 
 import multiprocessing
 import os
@@ -41,16 +41,16 @@ def plan(cpus):
 
 
 def whole_environment():
-    """What a child is given: the environment as C has it, not as Python does (nor pytest)."""
+    """Return the environment of child processes: from C, not from os.environ, without variables of pytest."""
     pairs = subprocess.run(["env", "-0"], capture_output=True, check=True).stdout.split(b"\0")
     return sorted(pair for pair in pairs if not pair.startswith(b"PYTEST_"))
 
 
 def state():
-    """What of this process must be after a placement as it was before."""
+    """Return all that a placement must restore in this process."""
     threads = {}
     for name in os.listdir("/proc/self/task"):
-        with suppress(FileNotFoundError):  # it has just ended
+        with suppress(FileNotFoundError):  # the thread has just exited
             threads[name] = allowed_list(os.getpid(), name)
     return {
         "threads": threads,
@@ -64,28 +64,28 @@ def state():
 def _as_before():
     before = state()
     yield
-    wait_until(lambda: state() == before, "all is as it was")  # threads that were joined take a moment to go
+    wait_until(lambda: state() == before, "all is restored")  # joined threads exit a moment later
 
 
 def report():
-    """What a worker finds: its CPUs, of all of its threads, and its environment."""
+    """Return the CPUs of all threads of this process, and its environment."""
     threads = {allowed_list(os.getpid(), name) for name in os.listdir("/proc/self/task")}
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    return threads, env  # without those two, which readline tells children and not Python
+    return threads, env  # readline sets the other two for child processes only
 
 
 def send_report(pipe):
     pipe.send(report())
 
 
-def start_and_hear(make_process=multiprocessing.Process):
-    here, there = multiprocessing.Pipe()
-    worker = make_process(target=send_report, args=(there,))
+def start_and_receive(make_process=multiprocessing.Process):
+    receiver, sender = multiprocessing.Pipe()
+    worker = make_process(target=send_report, args=(sender,))
     worker.start()
-    assert here.poll(60)
-    heard = here.recv()
+    assert receiver.poll(60)
+    received = receiver.recv()
     worker.join()
-    return heard
+    return received
 
 
 SPAWN = multiprocessing.get_context("spawn").Process
@@ -96,7 +96,7 @@ def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, make_proce
     for rank in (0, 1):
         expected = make_environment(plan, rank, report()[1])
         with placed(plan, rank) as placement:
-            threads, env = start_and_hear(make_process)
+            threads, env = start_and_receive(make_process)
         assert placement == plan.placements[rank]
         assert threads == {str(cpus[rank])}
         assert env == expected
@@ -122,7 +122,7 @@ def test_subprocesses_and_executors_are_placed_as_well(plan, cpus):
 
 
 @pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_all_is_put_back_when_the_body_fails(plan, end):
+def test_everything_is_restored_if_the_body_fails(plan, end):
     before = state()
 
     def fail():
@@ -136,8 +136,8 @@ def test_all_is_put_back_when_the_body_fails(plan, end):
     assert state() == before
 
 
-@pytest.mark.parametrize("more", [(), (0,)], ids=["gone", "partly"])
-def test_all_is_put_back_when_binding_fails(plan, more):
+@pytest.mark.parametrize("more", [(), (0,)], ids=["none", "partly"])
+def test_everything_is_restored_if_binding_fails(plan, more):
     before = state()
     wrong = plan.replace(placements=(plan.placements[0].replace(cpus=(*more, 8191)),))
     with pytest.raises(LaunchError, match="8191") as failure, placed(wrong, 0):
@@ -148,12 +148,12 @@ def test_all_is_put_back_when_binding_fails(plan, more):
 
 @pytest.fixture
 def own_variables():
-    """Variables that are gone before it is looked whether all is as it was."""
+    """Yield a MonkeyPatch that is undone before the state of the process is compared."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
-def test_what_ompbind_decides_is_put_back_and_the_rest_is_left_to_the_body(plan, own_variables):
+def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan, own_variables):
     own_variables.setenv("RANK", "7")
     own_variables.setenv("GOMP_CPU_AFFINITY", "0-99")
     own_variables.setenv("PORT", "8000")
@@ -165,8 +165,8 @@ def test_what_ompbind_decides_is_put_back_and_the_rest_is_left_to_the_body(plan,
     assert found == ["7", "0-99", "mine", None]
 
 
-def test_threads_take_turns_and_narrow_only_themselves(plan, cpus):
-    ours, found, wrong = allowed_list(os.getpid()), [], []
+def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
+    main_cpus, found, wrong = allowed_list(os.getpid()), [], []
     ready = threading.Barrier(6)
 
     def place(rank):
@@ -179,7 +179,7 @@ def test_threads_take_turns_and_narrow_only_themselves(plan, cpus):
                     capture_output=True, text=True,
                 )  # fmt: skip
                 found.append((rank, shown.stdout.split()[1:]))
-                wrong.append(allowed_list(os.getpid()) != ours)
+                wrong.append(allowed_list(os.getpid()) != main_cpus)
             wrong.append(os.sched_getaffinity(0) != before)
 
     threads = [threading.Thread(target=place, args=(number % 2,)) for number in range(6)]
@@ -192,18 +192,18 @@ def test_threads_take_turns_and_narrow_only_themselves(plan, cpus):
     assert not any(wrong)
 
 
-def test_a_thread_that_is_inside_cannot_enter_again(plan, cpus):
+def test_a_thread_cannot_enter_twice(plan, cpus):
     with placed(plan, 0):
-        with pytest.raises(LaunchError, match="already") as failure, placed(plan, 1):
+        with pytest.raises(LaunchError, match="cannot be nested") as failure, placed(plan, 1):
             raise AssertionError("the body ran")
-        assert "place the next one" in failure.value.hint
+        assert "enter the next block" in failure.value.hint
         assert os.sched_getaffinity(0) == {cpus[0]}
         assert os.environ["RANK"] == "0"
     with placed(plan, 1):
         assert os.environ["RANK"] == "1"
 
 
-def test_another_thread_may_close_what_this_one_has_entered(plan, cpus):
+def test_another_thread_may_exit_the_placement(plan, cpus):
     stack = ExitStack()
     stack.enter_context(placed(plan, 0))
     assert os.sched_getaffinity(0) == {cpus[0]}
@@ -215,18 +215,18 @@ def test_another_thread_may_close_what_this_one_has_entered(plan, cpus):
         pass
 
 
-def test_systems_that_cannot_bind_give_variables_only():
+def test_without_binding_workers_get_variables_only():
     machine = make_counted_machine(2, 2, "Elsewhere")
     plan = make_plan(machine, Request(ranks=2, bind=Bind.EXACT))
     before = allowed_list(os.getpid())
     with placed(plan, 1):
-        threads, env = start_and_hear()
+        threads, env = start_and_receive()
     assert threads == {before}
     assert (env["OMP_NUM_THREADS"], env["OMP_PROC_BIND"], env["RANK"]) == ("1", "false", "1")
     assert "OMP_PLACES" not in env
 
 
-def test_what_cannot_be_placed_is_refused(plan):
+def test_unknown_ranks_and_recorded_machines_are_refused(plan):
     recorded = make_plan(read_machine("synthetic:core:2 pu:1"), Request(ranks=2))
     for given, rank, said in (
         (plan, 2, "no rank 2"),
@@ -237,7 +237,7 @@ def test_what_cannot_be_placed_is_refused(plan):
             raise AssertionError("the body ran")
 
 
-def test_a_thread_whose_cpus_are_all_gone_may_run_everywhere():
+def test_a_thread_gets_all_cpus_if_its_own_are_offline():
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
@@ -248,14 +248,14 @@ def test_a_thread_whose_cpus_are_all_gone_may_run_everywhere():
         os.sched_setaffinity(0, before)
 
 
-def test_a_thread_that_has_ended_needs_nothing_back():
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    _restore_affinity(ended.pid, os.sched_getaffinity(0))
+def test_a_thread_that_has_exited_is_not_restored():
+    exited = subprocess.Popen(["true"])
+    exited.wait()
+    _restore_affinity(exited.pid, os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("bind", list(Bind))
-def test_environments_are_those_of_ranks_of_ompbind_run(ompbind, tmp_path, bind):
+def test_environments_equal_those_of_ompbind_run(ompbind, tmp_path, bind):
     inherited = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "RANK": "9"}
     script = f"cat /proc/self/environ > {tmp_path}/$RANK"
     done = ompbind("run", "-n", "2", "--bind", str(bind), "--run-id", "r", "--", "sh", "-c", f"exec {script}",
@@ -266,7 +266,7 @@ def test_environments_are_those_of_ranks_of_ompbind_run(ompbind, tmp_path, bind)
         env = make_environment(plan, rank, clean_environment(**inherited), run_id="r")
         text = (tmp_path / str(rank)).read_bytes().decode()
         seen = dict(pair.split("=", 1) for pair in text.rstrip("\0").split("\0"))
-        seen.pop("PWD", None)  # the shell's own
+        seen.pop("PWD", None)  # set by the shell
         env.pop("PWD", None)
         assert {**seen, "_": ""} == {**env, "_": ""}
 
@@ -308,7 +308,7 @@ def children():
 """
 
 
-def test_the_resource_tracker_is_neither_narrowed_nor_a_rank(tmp_path):
+def test_the_resource_tracker_is_neither_bound_nor_a_rank(tmp_path):
     done = run_program(tmp_path, HEAD + TRACKED + TAIL)
     assert (done.stdout, done.stderr) == ("tracker True False\n", "")
 
@@ -335,7 +335,7 @@ OTHERWISE = """
         ("forkserver", "program.py:10: RuntimeWarning: W: it was started by the fork server"),
     ],
 )
-def test_workers_that_are_not_spawned_are_told_of(tmp_path, method, said):
+def test_workers_that_are_not_spawned_are_warned_about(tmp_path, method, said):
     done = run_program(tmp_path, HEAD + OTHERWISE.format(method=method) + TAIL)
     assert done.stdout == f"{method} True\n1\n"
     assert said in done.stderr
@@ -357,7 +357,7 @@ FORKED = """
 """
 
 
-def test_a_process_forked_inside_puts_back_its_own(tmp_path):
+def test_a_process_forked_inside_restores_itself(tmp_path):
     done = run_program(tmp_path, HEAD + FORKED + TAIL)
     assert done.stdout.splitlines() == ["child True False", "parent True", "parent True False"]
 
@@ -385,7 +385,7 @@ HELD = """
 """
 
 
-def test_a_process_forked_while_another_thread_is_inside_has_a_turn_of_its_own(tmp_path):
+def test_a_process_forked_while_another_thread_is_inside_can_enter(tmp_path):
     assert run_program(tmp_path, HEAD + HELD + TAIL).stdout == "7\n"
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
-from tests.live.test_exec import TELL
+from tests.live.test_exec import REPORT
 from tests.slurm import PROGRAMS, one_node
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    """The environment in which srun finds a running Slurm; it is ended after the tests."""
+    """Yield the environment in which srun finds a running Slurm, which is stopped after the tests."""
     if os.geteuid() != 0:
         pytest.skip("starting Slurm takes root")
     for name in PROGRAMS:
@@ -27,15 +27,31 @@ def slurm(tmp_path_factory):
 
 @pytest.mark.parametrize("binding", ["none", "cores"])
 def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
-    command = ["srun", "-n", "2", f"--cpu-bind={binding}", OMPBIND, "exec", "--", sys.executable, "-c", TELL]
+    command = [
+        "srun",
+        "-n",
+        "2",
+        f"--cpu-bind={binding}",
+        OMPBIND,
+        "exec",
+        "--",
+        sys.executable,
+        "-c",
+        REPORT,
+    ]
     done = subprocess.run(
         command, env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
     )
-    told = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda one: one["RANK"])
-    assert [one["cpus"] for one in told] == [[cpu] for cpu in two_cpus()], done.stderr
-    assert [(one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in told] == [("0", "2"), ("1", "2")]
-    assert {one["OMPBIND_RUN_ID"].partition("-")[0] for one in told} == {"slurm"}
-    assert ("has bound it" in done.stderr) == (binding == "cores")
+    reports = sorted(
+        (json.loads(line) for line in done.stdout.splitlines()), key=lambda report: report["RANK"]
+    )
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
+    assert [(report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [
+        ("0", "2"),
+        ("1", "2"),
+    ]
+    assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {"slurm"}
+    assert ("already bound to CPU" in done.stderr) == (binding == "cores")
 
 
 def test_the_exit_code_of_a_task_is_its_commands(slurm):
@@ -45,7 +61,7 @@ def test_the_exit_code_of_a_task_is_its_commands(slurm):
 
 @pytest.mark.parametrize("options", ["-n 2", "-n 3 -s all", "-n 1 -m {}"], ids=["apart", "shared", "second"])
 def test_an_exported_plan_is_what_srun_does(slurm, options):
-    """In a job that has the whole node; every task's CPUs, and its memory where nodes are known."""
+    """In a job that has the whole node, each task has the CPUs of its rank."""
     cpus = two_cpus()
     plan = f"ompbind plan {options.format(cpus[1])}"
     code = f"srun --label $({plan} --format slurm) grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
@@ -53,10 +69,10 @@ def test_an_exported_plan_is_what_srun_does(slurm, options):
         [required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code],
         env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    told = sorted(re.findall(r"(\d+): Cpus_allowed_list:\s*(\S+)", done.stdout))
+    tasks = sorted(re.findall(r"(\d+): Cpus_allowed_list:\s*(\S+)", done.stdout))
     everything = str(CpuSet(os.sched_getaffinity(0)))
     expected = {"-n 2": cpus, "-n 3 -s all": [everything] * 3}.get(options, cpus[1:])
-    assert told == [(str(task), str(one)) for task, one in enumerate(expected)], done.stderr
+    assert tasks == [(str(task), str(cpus)) for task, cpus in enumerate(expected)], done.stderr
 
 
 def test_slurm_binds_memory_as_exported(slurm):

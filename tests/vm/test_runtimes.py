@@ -16,11 +16,11 @@ from tests.live.conftest import OMPBIND
 from tests.live.runtimes import (
     Pair,
     build_program,
-    check_told,
-    foretell,
-    is_here,
+    check_output,
+    is_installed,
     is_llvm,
     places_of,
+    predict_output,
     read_cases,
 )
 from tests.long import WHOLE_MATRIX
@@ -54,7 +54,7 @@ RUNS = EVERY if WHOLE_MATRIX else CORNERS
 def cases_of(name):
     """A runtime alone, and with one of the other family."""
     second = "libgomp" if is_llvm(name) else "libomp 19"
-    return [Pair(), *([Pair("after", second)] if is_here(second) else [])]
+    return [Pair(), *([Pair("after", second)] if is_installed(second) else [])]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def seen(tmp_path_factory):
     if missing := what_is_missing():
         pytest.skip(f"NOTE: no virtual machines here: {missing}")
     folder = tmp_path_factory.mktemp("programs")
-    runs = [run for run in RUNS if is_here(run[2])]
+    runs = [run for run in RUNS if is_installed(run[2])]
     done = boot([command_of(*run, build_program(run[2], folder)) for run in runs])
     if done.returncode in MACHINE_FAILED and not os.environ.get("OMPBIND_TEST_ALL"):
         pytest.skip(f"NOTE: no virtual machine here: {last_line(done.stderr)}")
@@ -102,6 +102,6 @@ def check_rank(told, bind, name, pair, cores):
     kinds = {kind: threads for kind, threads in told.items() if kind not in ("task", "end")}
     assert "end" in told
     assert all(seen <= cpus for threads in told.values() for seen in threads.values())
-    check_told(kinds, foretell(name, pair, cpus, places_of(bind, cores), reset=bind == "exact"))
+    check_output(kinds, predict_output(name, pair, cpus, places_of(bind, cores), reset=bind == "exact"))
     if bind in ("rank", "none"):
         assert set(told["task"].values()) == {cpus}

@@ -212,8 +212,9 @@ def test_memory_comes_from_where_it_should(name, seen, options, expected):
 @pytest.mark.parametrize("name", ["cgroup"])
 def test_memory_that_is_not_allowed_is_told(name, seen):
     bind, interleave = (" ".join(one["said"].split()) for one in seen["remembered"].values())
-    assert "no --memory bind for rank 1: memory of NUMA node 1 is not allowed here (cpuset.mems: 0)" in bind
-    assert "not allowed here (cpuset.mems: 0): none from there for rank 0" in interleave
+    refusal = "memory of NUMA node 1 is not allowed (cpuset.mems: 0)"
+    assert f"--memory bind will not be set for rank 1: {refusal}" in bind
+    assert "not allowed (cpuset.mems: 0): it is not used for rank 0" in interleave
 
 
 @each("refused")
