@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the program itself; `make docs` runs it, a test compares."""
+"""Write docs/reference.md from the options of the program; `make docs` runs this, a test compares."""
 
 import sys
 from collections.abc import Iterator
@@ -14,14 +14,16 @@ REFERENCE = Path(__file__).with_name("reference.md")
 HEAD = """\
 # Reference of the command line
 
-This page is written by `make docs` from the program; `ompbind VERB --help` says the same.
+`make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
+`run`, `exec` and `plan` print all options with `--help-all`.
 
-Options can also be given in the environment where the table names a variable; the command line wins.
+An option with a variable in the last column can also be set in the environment.
+The command line takes precedence.
 """
 
 
 def render_reference() -> str:
-    """Render the whole page."""
+    """Return the text of the page."""
     context = click.Context(cli, info_name="ompbind")
     parts = [HEAD]
     for name in VERBS:
@@ -33,31 +35,33 @@ def render_reference() -> str:
 
 def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"## ompbind {verb.name}\n"
-    words = [one.metavar or "CMD..." for one in verb.params if isinstance(one, click.Argument)]
-    yield f"    ompbind {' '.join([verb.name or '', verb.options_metavar or '', *words])}\n"
-    yield f"{' '.join((verb.help or '').split())}\n"
+    arguments = [param.metavar or "CMD..." for param in verb.params if isinstance(param, click.Argument)]
+    yield f"    ompbind {' '.join([verb.name or '', verb.options_metavar or '', *arguments])}\n"
+    yield f"{' '.join(f'{verb.help or str()} {verb.details}'.split())}\n"
     sections: dict[str, list[click.Option]] = {}
     for param in verb.params:
         if isinstance(param, SectionedOption):
             sections.setdefault(param.section, []).append(param)
     for section, options in sections.items():
-        yield f"### {section} of {verb.name}\n"
+        yield f"### {verb.name}: {section}\n"
         yield "| option | meaning | default | variable |"
         yield "|---|---|---|---|"
         yield from map(_row, options)
         yield ""
     yield "### Examples\n"
     yield "```sh"
-    for what, line in verb.examples:
-        yield f"# {what}"
+    for title, line in verb.examples:
+        yield f"# {title}"
         yield line
     yield "```\n"
 
 
 def _row(option: click.Option) -> str:
-    meaning, _, told = (option.help or "").partition("[default: ")
-    default = told.rstrip("].") or (str(option.default) if option.show_default else "")
-    cells = (f"`{', '.join(option.opts)}{_metavar(option)}`", meaning.strip(), default, option.envvar or "")
+    meaning, _, default = (option.help or "").partition("[default: ")
+    if not default and (option.show_default or "(default" in meaning):
+        default = option.default if isinstance(option.default, str) else "inherit"  # --output has none
+    names = f"`{', '.join(option.opts)}{_metavar(option)}`"
+    cells = (names, meaning.strip(), default.rstrip("]."), option.envvar or "")
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 

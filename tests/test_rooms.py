@@ -141,7 +141,7 @@ def test_what_answers_at_once_loads_next_to_nothing():
     call = "from ompbind.cli.main import main\ntry: main(['{}'])\nexcept SystemExit: pass"
     least = {"ompbind", *(f"ompbind.{name}" for name in ("errors", "cli", "cli.main", "cli.console"))}
     assert loaded_by(call.format("--version")) & OURS == least
-    saying = {f"ompbind.{name}" for name in ("report", "report.text", "text", "cpuset", "record")}
+    saying = {f"ompbind.{name}" for name in ("cli.usage_errors", "report", "report.text", "text", "cpuset", "record")}
     assert loaded_by(call.format("nonsense")) & OURS <= least | saying
 
 

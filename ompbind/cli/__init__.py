@@ -1,5 +1,5 @@
-"""The command line: arguments to a request, the calls in order, and the one door for errors.
+"""The command line: options → request, the calls in order, and the only place that prints errors.
 
-Imports every room; nothing imports it but `__main__`.
+Imports every room; only `__main__` imports it.
 To add a verb: one file with its click command, and one row in `main.VERBS`.
 """

@@ -1,4 +1,4 @@
-"""What ompbind itself says, lines on standard error that begin with its name, and what a terminal shows."""
+"""Messages of ompbind itself on standard error, and what the terminal can show."""
 
 import os
 import sys
@@ -7,80 +7,90 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-if TYPE_CHECKING:  # --version and errors of usage need none of them, which take 7 ms to import
+if TYPE_CHECKING:  # --version and usage errors need none of these, which take 7 ms to import
     from ompbind.planning.plan import Plan
     from ompbind.registry.claims import Registry
     from ompbind.report.text import Screen
 
-NARROW = 40  # characters in a line that text may count on, however narrow the terminal
+NARROW = 40  # the least width of a line, in characters, that texts are made for
 
 
-def tell(text: str) -> None:
-    """Write text on standard error, if anybody is there to read it; ranks and exit codes matter more."""
+def write_stderr(text: str) -> None:
+    """Write text to standard error; if nothing reads it, ranks and exit codes are not affected."""
     try:
         click.echo(text, err=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def say(line: str) -> None:
-    """Say one thing on standard error."""
-    tell(make_message(line))
+def print_message(line: str) -> None:
+    """Write one message to standard error, with the name of ompbind before it."""
+    write_stderr(render_message(line))
 
 
-def make_message(line: str) -> str:
-    """Return one thing to say, as it is written."""
-    from ompbind.report.text import render_paragraph  # late: most runs have nothing to say
+def render_message(line: str) -> str:
+    """Return a message with the name of ompbind before it, wrapped."""
+    from ompbind.report.text import render_paragraph  # late: most runs print no message
 
-    return render_paragraph("ompbind", line)
+    return render_paragraph("ompbind", line, read_message_width())
 
 
-def say_notes(plan: "Plan") -> None:
-    """Say those notes of a plan that a user should hear of before ranks start."""
+def read_message_width() -> int:
+    """Return how many characters a line of a message on standard error may have."""
+    return read_screen(sys.stderr).text_width
+
+
+def print_warnings(plan: "Plan") -> None:
+    """Print the notes of a plan that a user should read before ranks start."""
     for note in plan.notes:
         if note.warning:
-            say(f"warning: {note.text}")
+            print_message(f"warning: {note.text}")
 
 
-def say_registry(registry: "Registry", *, verbose: bool = False) -> None:
-    """Say what kept a plan from being made and registered among the others; the rest only with -v."""
+def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
+    """Print why the plan had to wait for others; with `verbose` also why it could not be registered."""
     for text in (registry.delay, registry.trouble if verbose else ""):
         if text:
-            say(text)
+            print_message(text)
 
 
-def say_changed(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
-    """Say which inherited variables the ranks will not see as they are."""
+def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
+    """Print which inherited variables ranks do not get unchanged; None stands for a cleared variable."""
     if not changed:
         return
     cleared = [f"{name}={before[name]}" for name, after in changed.items() if after is None]
-    replaced = [f"{name}={before[name]} (now {now})" for name, now in changed.items() if now is not None]
+    replaced = [
+        f"{name}={before[name]} (now {after})" for name, after in changed.items() if after is not None
+    ]
     parts = [f"cleared {', '.join(cleared)}"] if cleared else []
     parts += [f"replaced {', '.join(replaced)}"] if replaced else []
-    say(f"inherited variables that would defeat the placement: {'; '.join(parts)} (--keep-env leaves them)")
+    print_message(
+        f"inherited variables that conflict with the plan: {'; '.join(parts)} (--keep-env keeps them)"
+    )
 
 
-def read_screen() -> "Screen":
-    """Find out what standard output shows: how wide it is, and whether it shows colours and draws boxes.
+def read_screen(stream: TextIO | None = None) -> "Screen":
+    """Read what a standard file shows: its width, colours and box characters; None is standard output.
 
-    What is no terminal has the usual width and no colours; boxes can be drawn in UTF-8 alone.
+    Anything but a terminal has the usual width and no colours; boxes need UTF-8.
     """
-    from ompbind.report.text import WIDTH, Screen  # late: ranks start without it
+    from ompbind.report.text import WIDTH, Screen  # late: starting ranks does not need it
 
+    stream = stream or sys.stdout
     try:
-        width = os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
+        width = os.get_terminal_size(stream.fileno()).columns
+    except (AttributeError, OSError, ValueError):  # the stream is None, or no terminal, or closed
         width = 0
-    draws = draws_boxes(sys.stdout.encoding)
-    return Screen(width=max(width or WIDTH, NARROW), styled=shows_colours(sys.stdout), draws=draws)
+    draws = has_box_characters(getattr(stream, "encoding", None))
+    return Screen(width=max(width or WIDTH, NARROW), styled=supports_colours(stream), draws=draws)
 
 
-def draws_boxes(encoding: str | None) -> bool:
-    """Tell whether an encoding has characters of which boxes are drawn."""
+def has_box_characters(encoding: str | None) -> bool:
+    """Return whether an encoding has the characters that boxes are drawn with."""
     return (encoding or "").lower().replace("-", "") == "utf8"
 
 
-def shows_colours(stream: TextIO | None) -> bool:
-    """Tell whether a standard file is a terminal that shows, and is meant to show, more than plain text."""
+def supports_colours(stream: TextIO | None) -> bool:
+    """Return whether a standard file is a terminal with colours, and the user has not disabled them."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
     return wanted and stream is not None and stream.isatty()

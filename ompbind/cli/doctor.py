@@ -6,60 +6,63 @@ from collections.abc import Mapping
 
 import click
 
-from ompbind.cli.click_base import Verb, format_option
-from ompbind.cli.planning_options import CONSUMED, complete_files
+from ompbind.cli.click_base import Verb, complete_files, format_option
+from ompbind.cli.console import read_screen
+from ompbind.cli.planning_options import CONSUMED
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
 from ompbind.errors import MachineError, RequestError
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.occupancy import LiveRun, find_others
+from ompbind.planning.occupancy import LiveRun, find_other_runs
 from ompbind.programs.workload import Workload
-from ompbind.registry.claims import find_folder, make_claimant, read_live_runs
+from ompbind.registry.claims import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.severity import Severity
 
 EXAMPLES = (
     ("This machine and this environment", "ompbind doctor"),
-    ("What a server would meet here", "ompbind doctor -- python serve.py"),
-    ("The same for a program", "ompbind doctor --format json -- python serve.py"),
+    ("The same, and what a server would run", "ompbind doctor -- python serve.py"),
+    ("The same, as JSON", "ompbind doctor --format json -- python serve.py"),
 )
 
 
-@click.command("doctor", cls=Verb, examples=EXAMPLES, short_help="Look for what would defeat a binding here.")
+@click.command(
+    "doctor", cls=Verb, examples=EXAMPLES, short_help="Find what would defeat a binding on this machine."
+)
 @format_option("text", "json")
 @click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def doctor(format_: str, cmd: tuple[str, ...]) -> int:
-    """Look for what on this machine, or in this environment, would defeat a binding, each with its remedy.
+    """Find what on this machine or in this environment would defeat a binding, each with its remedy.
 
-    With a command also at what it would run: its Python, its OpenMP runtimes, and thread pools that no
-    variable reaches. The command is not started. The exit code is 1 when a problem is found; notes are for
-    reading.
+    With a command, its Python, its OpenMP runtimes and its thread pools are checked too; the command is not
+    started. The exit code is 1 if there is an error, not for notes.
     """
-    from ompbind.doctor.table import examine  # late, as reports are: for this verb alone
+    from ompbind.doctor.table import run_checks  # late, as reports are: only this verb needs it
     from ompbind.report.doctor import render_issues, render_issues_json
 
-    here = read_host_facts(cmd, dict(os.environ))
-    issues = examine(here)
-    click.echo(render_issues_json(issues, here) if format_ == "json" else render_issues(issues))
-    return 1 if any(one.severity is Severity.ERROR for one in issues) else 0
+    host = read_host_facts(cmd, dict(os.environ))
+    issues = run_checks(host)
+    is_json = format_ == "json"
+    click.echo(render_issues_json(issues, host) if is_json else render_issues(issues, read_screen()))
+    return 1 if any(issue.severity is Severity.ERROR for issue in issues) else 0
 
 
 def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
-    """Read all that checks look at; an empty `cmd` is no command."""
+    """Read all facts that the checks need; an empty `cmd` is no command."""
     from ompbind.doctor.read_command import find_preloadable, read_command
 
     work = _read_workload(cmd, env)
     command = read_command(cmd, env, work) if cmd else None
-    told = HostFacts(env=env, runs=_read_runs(env), command=command, workload=work, options=CONSUMED)
-    told = told.replace(preloadable=find_preloadable(work, env))
+    host = HostFacts(env=env, runs=_read_runs(env), command=command, workload=work, options=CONSUMED)
+    host = host.replace(preloadable=find_preloadable(work, env))
     try:
-        told = told.replace(machine=read_machine())
+        host = host.replace(machine=read_machine())
     except MachineError as error:
-        told = told.replace(error=error.message)
-    return _with_system(told) if sys.platform.startswith("linux") else told
+        host = host.replace(error=error.message)
+    return _add_system_facts(host) if sys.platform.startswith("linux") else host
 
 
 def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
-    """Read what a command would run with what every run preloads; what cannot be preloaded, runs say."""
+    """Read what a command would run with the preloads of OMPBIND_PRELOAD; a wrong one is an error of run."""
     from ompbind.doctor.read_command import read_commands_workload
     from ompbind.programs.preload import find_preloads
 
@@ -72,29 +75,30 @@ def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
     return read_commands_workload(cmd, {**env, "LD_PRELOAD": ":".join(preload)}) if preload else work
 
 
-def _with_system(told: HostFacts) -> HostFacts:
-    from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
+def _add_system_facts(host: HostFacts) -> HostFacts:
+    """Return the facts together with facts about the kernel; Linux only."""
+    from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
     from ompbind.doctor.read_permissions import rebind, try_call
     from ompbind.execution.mempolicy import reset_policy
-    from ompbind.machine.sources.filesystem import FolderRoot
+    from ompbind.machine.sources.filesystem import DirectoryRoot
     from ompbind.machine.sources.linux.cgroup import read_limits
 
-    root = FolderRoot("/")
+    root = DirectoryRoot("/")
     affinity = CpuSet(os.sched_getaffinity(0))
-    return told.replace(
+    return host.replace(
         affinity=affinity,
         cpuset=read_limits(root).cpuset,
         may_bind=try_call(rebind),
         may_place_memory=try_call(reset_policy),
         kernel=read_kernel(root),
-        power=read_power(root, told.machine.online if told.machine else affinity),
+        frequency=read_frequency(root, host.machine.online if host.machine else affinity),
         memory=read_memory(root),
     )
 
 
 def _read_runs(env: Mapping[str, str]) -> tuple[LiveRun, ...] | None:
-    """Read the runs of others; None where they cannot be told."""
+    """Read the other live runs; None if they cannot be read."""
     try:
-        return find_others(read_live_runs(find_folder(env)), make_claimant(""))
+        return find_other_runs(read_live_runs(find_claims_directory(env)), make_run_identity(""))
     except OSError:
         return None

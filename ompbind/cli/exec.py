@@ -1,4 +1,4 @@
-"""`ompbind exec`: become one rank inside an engine; no process of ompbind stays."""
+"""`ompbind exec`: become one rank of a launcher's job; no process of ompbind remains."""
 
 import os
 from collections.abc import Mapping
@@ -6,32 +6,41 @@ from typing import Any, NoReturn
 
 import click
 
-from ompbind.cli.click_base import Verb
-from ompbind.cli.console import say, say_changed, say_notes, say_registry
-from ompbind.cli.planning import plan_here
-from ompbind.cli.planning_options import QUIET, complete_files, make_job, make_request, planning_options
+from ompbind.cli.click_base import Verb, complete_files
+from ompbind.cli.console import (
+    print_changed_variables,
+    print_message,
+    print_registry_messages,
+    print_warnings,
+)
+from ompbind.cli.planning import make_local_plan
+from ompbind.cli.planning_options import QUIET, make_request, make_run_spec, planning_options
+from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import LAUNCHERS, LauncherRank, find_launcher, is_bound, launcher_names
+from ompbind.launchers.table import LAUNCHERS, LauncherRank, find_launcher, is_bound, render_launcher_names
 from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.rank_command import RankCommand, RankIdentity, find_changed, make_command
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.registry.claims import Claim, lock_registry, make_claimant
+from ompbind.registry.claims import Claim, lock_registry, make_run_identity
 
 EXAMPLES = (
-    *(one.example for one in LAUNCHERS if one.example),
-    ("One command on four cores, without any engine", "ompbind exec -m core:0-3 -- ./app"),
+    *(launcher.example for launcher in LAUNCHERS if launcher.example),
+    ("Four cores, no launcher", "ompbind exec -m core:0-3 -- ./app"),
 )
 
-HELP = f"""Become one rank inside an engine: {launcher_names()}.
+HELP = f"""Become one rank of a job that a launcher started: {render_launcher_names()}.
 
-The local rank and the number of ranks on this machine are read from the environment (-n says
-the number where the engine does not), the plan is made for all of them, and this process turns
-into the command on the CPUs of its rank. A rank that the engine has bound already keeps these
-CPUs for itself. Without an engine it is a single rank.
+The local rank and the number of ranks on this machine are read from the environment. Every rank plans for
+all of them, binds itself to its own CPUs and becomes the command.
+"""
+
+DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
+has already bound keeps its CPUs. Without a launcher, exec starts a single rank. --verify is not available,
+because no process of ompbind remains.
 """
 
 
@@ -40,6 +49,7 @@ CPUs for itself. Without an engine it is a single rank.
     cls=Verb,
     help=HELP,
     examples=EXAMPLES,
+    details=DETAILS,
     options_metavar="[OPTIONS] --",
     short_help="Become one rank of a job that Slurm, MPI or another launcher started.",
 )
@@ -47,31 +57,34 @@ CPUs for itself. Without an engine it is a single rank.
 @QUIET
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
 def exec_(cmd: tuple[str, ...], **options: Any) -> None:
-    """Become one rank inside an engine."""
+    """Become one rank of a launcher's job."""
     if options["topology"] != LIVE:
         raise RequestError(
-            "a rank runs on this machine, not on a recorded one", hint="see 'ompbind plan --topology'"
+            "--topology: a rank can only run on this machine", hint="use 'ompbind plan --topology'"
         )
     machine = read_machine()
-    found = find_launcher(os.environ, os.getppid())
+    rank = find_launcher(os.environ, os.getppid())
     request = make_request(options, cmd)
-    identity, request = _inside(found, machine, request, options) if found else (_alone(options), request)
-    job = make_job(options, cmd, found.run_id if found else f"exec-{os.getpid()}")
-    claimant = make_claimant(job.run_id)
-    if found:
-        claimant = claimant.replace(slot=identity.slot, rank=identity.rank)
-    with lock_registry(request.sharing, claimant) as registry:
-        plan = plan_here(machine, request, registry.occupied)
+    if rank:
+        identity, request = _join_job(rank, machine, request, options)
+    else:
+        identity = _make_single_identity(options)
+    spec = make_run_spec(options, cmd, rank.run_id if rank else f"exec-{os.getpid()}")
+    run_identity = make_run_identity(spec.run_id)
+    if rank:
+        run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
+    with lock_registry(request.sharing, run_identity) as registry:
+        plan = make_local_plan(machine, request, registry.occupied)
         claim = registry.register(plan)
     if identity.local_rank == 0 and not options["quiet"]:
-        say_notes(plan)
-        say_changed(job.base, find_changed(plan, job))
-        say_registry(registry)
-    _become(make_command(plan, identity, job), claim)
+        print_warnings(plan)
+        print_changed_variables(spec.base, find_changed(plan, spec))
+        print_registry_messages(registry)
+    _become(make_command(plan, identity, spec), claim)
 
 
 def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
-    """Turn into the command, which keeps the claim; without it the claim is taken back."""
+    """Become the command, which keeps the claim; release the claim if the command cannot be executed."""
     if claim is None:
         exec_command(command)
     claim.hand_over()
@@ -81,38 +94,44 @@ def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
         claim.release()
 
 
-def _alone(options: Mapping[str, Any]) -> RankIdentity:
-    """Return the seat of a single rank, which no engine has started."""
+def _make_single_identity(options: Mapping[str, Any]) -> RankIdentity:
+    """Return the identity of a single rank, without a launcher."""
     if options["ranks"] not in (None, 1):
         raise RequestError(
-            f"-n {options['ranks']}: no engine has started this process, so it is a single rank",
-            hint=f"'ompbind run' starts several; known engines are {launcher_names()}",
+            f"-n {options['ranks']}: no launcher has started this process, so exec starts a single rank",
+            hint=f"start several ranks with 'ompbind run', or use one of {render_launcher_names()}",
         )
-    return RankIdentity(slot=0, rank=0, size=1, local_rank=0, local_size=1)
+    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
-def _inside(
-    found: LauncherRank, machine: Machine, request: Request, options: Mapping[str, Any]
+def _join_job(
+    rank: LauncherRank, machine: Machine, request: Request, options: Mapping[str, Any]
 ) -> tuple[RankIdentity, Request]:
-    """Return the seat of a rank of an engine, and the request for all local ranks or what it was bound to."""
-    told, asked, here = found.identity.local_size, options["ranks"], found.identity.local_rank
-    size = asked if isinstance(asked, int) else told
-    if told and size != told:
+    """Return the identity of a launcher's rank and the request for its plan.
+
+    The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone.
+    Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
+    """
+    known, asked, local_rank = rank.identity.local_size, options["ranks"], rank.identity.local_rank
+    size = asked if isinstance(asked, int) else known
+    if known and size != known:
         raise RequestError(
-            f"{found.engine} has started {told} ranks here, -n says {size}", hint="leave -n out"
+            f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"
         )
-    if size <= here:
+    if size <= local_rank:
         raise RequestError(
-            f"{found.engine} says that this is local rank {here}, but not how many ranks are here",
-            hint=f"say it with -n, which is at least {here + 1}",
+            f"local rank {local_rank}: {rank.launcher} does not set the number of ranks on this machine",
+            hint=f"give it with -n; it is at least {local_rank + 1}",
         )
-    identity = found.identity.replace(local_size=size)
+    identity = rank.identity.replace(local_size=size)
     request = request.replace(ranks=size)
-    bound = size > 1 and is_bound(FolderRoot("/"), os.getpid(), machine.allowed)
-    if bound and request.mask is None:
-        if not options["quiet"]:
-            say(f"rank {identity.rank}: {found.engine} has bound it to CPUs {machine.allowed}: it gets these")
-        identity, request = identity.replace(slot=0), request.replace(ranks=1)
-        if options["strategy"] == DEFAULT_STRATEGY:  # not what a compatibility variable says of the machine
-            request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
-    return identity, request
+    bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed)
+    if not bound or request.mask is not None:
+        return identity, request
+    if not options["quiet"]:
+        cpus = named("CPU", machine.allowed)
+        print_message(f"rank {identity.rank}: already bound to {cpus} by {rank.launcher}; keeping that")
+    request = request.replace(ranks=1)
+    if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
+        request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
+    return identity.replace(placement_index=0), request

@@ -1,4 +1,4 @@
-"""The `ompbind` command: verbs that are loaded when they are used, and the one door for errors."""
+"""The `ompbind` command: verbs that are imported when they are used, and the only place to print errors."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from ompbind import __version__
-from ompbind.cli.console import tell
+from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.errors import OmpbindError
 
 VERBS = {
@@ -25,20 +25,20 @@ VERBS = {
     "ps": "ompbind.cli.ps:ps",
     "inspect": "ompbind.cli.inspect:inspect",
 }
-"""Every verb and where its command is."""
+"""Every verb and the module and name of its command."""
 
-LAUNCHING = ("run", "exec")  # verbs whose exit codes belong to the command that they start
+LAUNCHING = ("run", "exec")  # verbs that exit with the code of the command that they start
 
 
 class Verbs(click.Group):
-    """The group of all verbs, each one imported only when it is asked for."""
+    """The group of all verbs; a verb is imported only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all verbs."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb's command, None when there is no such verb."""
+        """Import the command of a verb; return None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
         module, _, name = VERBS[cmd_name].partition(":")
@@ -49,10 +49,10 @@ class Verbs(click.Group):
 @click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="ompbind %(version)s")
 def cli() -> None:
-    """Start n copies of a command, each on well-chosen CPUs of its own.
+    """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.
 
-    ompbind reads the machine, decides which CPUs every copy ("rank") gets, and starts each one
-    bound to them, with OpenMP and other thread pools told to use exactly these.
+    ompbind reads the CPUs, caches and NUMA nodes of the machine, plans which CPUs each rank gets, and starts
+    each rank on exactly these CPUs. OpenMP and other common thread pools are configured to use only them.
 
     \b
       ompbind run -n 4 -- python serve.py
@@ -62,63 +62,67 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code.
 
-    Garbage is not collected: a verb makes no cycles to speak of, and looking for some, while modules
-    load and once more when the interpreter ends, takes as long as planning and starting a rank.
+    The garbage collector is off: verbs make hardly any reference cycles, and two searches for them (while
+    modules load, and when the interpreter exits) take as long as planning and starting a rank.
     """
     gc.disable()
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in args if not word.startswith("-")), "")
     if verb not in LAUNCHING:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that goes away ends it, as it ends cat
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # it is None when ompbind was started with it closed
+        if isinstance(stream, TextIOWrapper):  # it is None if it was closed when ompbind started
             stream.reconfigure(errors="replace")
     try:
         code = cli.main(args=args, prog_name="ompbind", standalone_mode=False) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
-    except Exception as error:  # noqa: BLE001 - the one door: what went wrong must not look like the command
-        code = _explain(error, launching=verb in LAUNCHING)
+    except Exception as error:  # noqa: BLE001 - every error: its exit code must not look like the command's
+        code = _print_error(error, launching=verb in LAUNCHING)
     except KeyboardInterrupt:
         code = 130
     if verb in LAUNCHING:
-        _leave(code)
+        _exit_at_once(code)
     gc.freeze()
     sys.exit(code)
 
 
-def _leave(code: int) -> NoReturn:
-    """End this process at once: to take Python down in order takes longer than to plan, and serves nobody."""
+def _exit_at_once(code: int) -> NoReturn:
+    """Exit without taking down the interpreter, which takes longer than planning."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        pass  # whoever read it has gone, which was told already
+        pass  # the reader of the output has exited; that was reported before
     os._exit(code)
 
 
-def _explain(error: Exception, *, launching: bool) -> int:
-    from ompbind.report.text import render_error, render_paragraph  # late: nothing went wrong, mostly
+def _print_error(error: Exception, *, launching: bool) -> int:
+    """Print an error to standard error and return the exit code for it."""
+    from ompbind.report.text import render_error, render_paragraph  # late: most commands succeed
 
     code = OmpbindError.launch_code if launching else OmpbindError.exit_code
     if isinstance(error, click.Abort):
         return 130
+    width = read_message_width()
     if isinstance(error, OmpbindError):
-        tell(render_error(error))
+        write_stderr(render_error(error, width))
         return error.launch_code if launching else error.exit_code
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2 and later
-        tell(str(error))
+        write_stderr(str(error))
         return code
     if isinstance(error, click.UsageError):
-        usage = f"{error.ctx.get_usage()}\n" if error.ctx else ""
-        help_ = f"see '{error.ctx.command_path} --help'" if error.ctx else "see 'ompbind --help'"
-        tell(usage + render_error(OmpbindError(error.format_message(), hint=help_)))
-    elif isinstance(error, OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has nowhere to go
-        tell(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}")))
-    else:
-        import traceback  # late: nobody should ever need it
+        from ompbind.cli.usage_errors import explain_usage_error
 
-        tell("".join(traceback.format_exception(error)))
-        tell(render_paragraph("ompbind: error", "this is a fault in ompbind; please report the lines above"))
+        usage = f"{error.ctx.get_usage()}\n" if error.ctx else ""
+        write_stderr(usage + render_error(explain_usage_error(error), width))
+    elif isinstance(error, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
+        write_stderr(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}"), width))
+    else:
+        import traceback  # late: only for a bug in ompbind
+
+        write_stderr("".join(traceback.format_exception(error)))
+        text = "this is a bug in ompbind; please report the lines above"
+        write_stderr(render_paragraph("ompbind: error", text, width))
     return code

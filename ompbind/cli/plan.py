@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from ompbind.cli.click_base import Verb, option
-from ompbind.cli.console import read_screen, say_notes
+from ompbind.cli.click_base import Verb, at_least, complete_files, option
+from ompbind.cli.console import print_warnings, read_screen
 from ompbind.cli.planning import plan_or_suggest
-from ompbind.cli.planning_options import complete_files, make_job, make_request, planning_options
+from ompbind.cli.planning_options import OUTPUT, make_request, make_run_spec, planning_options
 from ompbind.errors import PlanError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
@@ -18,101 +18,112 @@ from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.registry.claims import read_occupied
 from ompbind.report.export.table import FORMATS, formats_for, formats_help
 
-OUTPUT = "Output options"
-RUN_ID = "plan"  # the name of the run in a plan that nobody has named, so that equal plans print equally
+RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
 
 
 def _strategies(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     unknown = [name for name in names if name not in STRATEGIES]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is no strategy: known are {', '.join(STRATEGIES)}")
+        raise click.BadParameter(f"{unknown[0]!r} is not a strategy: {', '.join(STRATEGIES)}")
     return names
 
 
 EXAMPLES = (
-    ("Which CPUs would four ranks get here", "ompbind plan -n 4"),
-    ("Where on the machine", "ompbind plan -n 4 --format picture"),
-    ("The same on a recorded machine, for a program",
-     "ompbind plan -n 4 --topology machine.tar.gz --format json"),
-    ("Give this shell the variables that rank 1 would have (it is not confined)",
+    ("The CPUs of four ranks", "ompbind plan -n 4"),
+    ("The same, as a picture", "ompbind plan -n 4 --format picture"),
+    ("On a recorded machine", "ompbind plan -n 4 --topology machine.tar.gz"),
+    ("The same, as JSON", "ompbind plan -n 4 --topology machine.tar.gz --format json"),
+    ("Set the variables of rank 1 in this shell, which is not bound",
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
-    ("Which strategy crosses the fewest borders", "ompbind plan -n 6 --compare balanced,compact,spread"),
+    ("Compare strategies: which splits the fewest ranks over domains",
+     "ompbind plan -n 6 --compare balanced,compact,spread"),
     ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),
 )  # fmt: skip
 
+DETAILS = """The same request on the same machine, with the same other runs on it, always gives the same plan.
+"""
+
 
 @click.command(
-    "plan", cls=Verb, examples=EXAMPLES, short_help="Show which CPUs every rank would get, and why."
+    "plan",
+    cls=Verb,
+    examples=EXAMPLES,
+    details=DETAILS,
+    short_help="Show which CPUs every rank would get, and why.",
 )
 @planning_options
 @option(
     OUTPUT, "--format", "format_", type=click.Choice(list(FORMATS)), metavar="NAME", default="table",
-    show_default=True, help=f"How to print the plan: {formats_help()}.",
+    show_default=True, everyday=True, help=f"Output format: {formats_help()}",
 )  # fmt: skip
 @option(
-    OUTPUT, "--rank", type=click.IntRange(min=0), metavar="R",
-    help=f"The rank for --format {formats_for('one')}; the only one for {formats_for('any')}.",
+    OUTPUT, "--rank", type=at_least(0), metavar="R", everyday=True,
+    help=f"Rank to print with {formats_for('one')}; optional (all ranks) with {formats_for('any')}",
 )  # fmt: skip
-@option(OUTPUT, "--explain", is_flag=True, help="Add the reason for every choice, and the plan's measures.")
 @option(
-    OUTPUT, "--compare", type=_strategies, metavar="NAMES",
-    help="Show the plans of several strategies side by side, as in balanced,compact,spread.",
+    OUTPUT,
+    "--explain",
+    is_flag=True,
+    everyday=True,
+    help="Add reasons of all choices and the plan's metrics",
+)
+@option(
+    OUTPUT, "--compare", type=_strategies, metavar="NAMES", everyday=True,
+    help="Show plans side by side, as in balanced,compact,spread",
 )  # fmt: skip
 @click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
-    """Show which CPUs every rank would get, and why; nothing is started.
-
-    With a command behind the options the plan is made for the OpenMP runtimes that the files of that
-    command tell of, as run does. The same request on the same machine, with the same other runs on it,
-    always prints the same plan.
+    """Show which CPUs every rank would get, and why; nothing is started. With a command, the plan is made
+    for the OpenMP runtimes found in its files, as run does.
     """
     if options["compare"]:
         return _compare(format_, explain or rank is not None, options)
     if explain and format_ not in ("table", "json"):
-        raise click.UsageError("--explain goes with --format table; json has the reasons always")
+        raise click.UsageError("--explain requires --format table; json always has the reasons")
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
-        several = [name for name, one in FORMATS.items() if one.ranks != "all"]
-        raise click.UsageError(f"--rank goes with --format {', '.join(several[:-1])} or {several[-1]}")
+        several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
+        raise click.UsageError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
     request = make_request(options, options["cmd"])
     machine = read_machine(options["topology"])
     made = plan_or_suggest(machine, request, read_occupied(machine, request))
     variables = _variables(made, options) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
-        at = _chosen(made, rank)
-        made, variables = made.replace(placements=(made.placements[at],)), variables[at : at + 1]
+        chosen_rank = _choose_rank(made, rank)
+        made = made.replace(placements=(made.placements[chosen_rank],))
+        variables = variables[chosen_rank : chosen_rank + 1]
     if not chosen.shows_notes:
-        say_notes(made)
+        print_warnings(made)
     render = chosen.load()
     if chosen.takes == "nothing":
         click.echo(render(made))
     else:
         click.echo(render(made, variables if chosen.takes == "variables" else read_screen()))
     if explain and format_ == "table":
-        from ompbind.report.plan_explanation import render_explanation  # late: most plans are not explained
+        from ompbind.report.plan_explanation import render_explanation  # late: few plans are explained
 
-        click.echo(f"\n{render_explanation(made)}")
+        click.echo(f"\n{render_explanation(made, read_screen())}")
     return 0
 
 
 def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
-    job = make_job(options, options["cmd"], RUN_ID)
-    return [make_variables(made, identity, job) for identity in make_local_identities(made)]
+    spec = make_run_spec(options, options["cmd"], RUN_ID)
+    return [make_variables(made, identity, spec) for identity in make_local_identities(made)]
 
 
-def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
-    """Print the plans of several strategies; `more` tells of options that do not go with that."""
+def _compare(format_: str, has_others: bool, options: Mapping[str, Any]) -> int:
+    """Print the plans of several strategies; `has_others`: wrongly with --explain or --rank."""
     from ompbind.report.plan_explanation import render_comparison, render_comparison_json
 
-    if more or format_ not in ("table", "json"):
-        raise click.UsageError("--compare goes with --format table or json, and without --explain and --rank")
+    if has_others or format_ not in ("table", "json"):
+        raise click.UsageError("--compare requires --format table or json, and excludes --explain and --rank")
     request = make_request(options, options["cmd"])
     machine = read_machine(options["topology"])
     occupied = read_occupied(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise click.UsageError(
-            "--compare needs a mask that strategies divide: not 'none', and without a part for each rank"
+            "--compare requires a mask that strategies divide: not 'none', and without parts for ranks"
         )
     plans: dict[str, Plan] = {}
     refused: dict[str, PlanError] = {}
@@ -124,18 +135,19 @@ def _compare(format_: str, more: bool, options: Mapping[str, Any]) -> int:
     if not plans:
         raise next(iter(refused.values()))
     if format_ == "table":
-        click.echo(render_comparison(plans, refused))
+        click.echo(render_comparison(plans, refused, read_screen()))
     else:
         both = {name: (made, _variables(made, options)) for name, made in plans.items()}
         click.echo(render_comparison_json(both, refused))
     return 0
 
 
-def _chosen(made: Plan, rank: int | None) -> int:
+def _choose_rank(made: Plan, rank: int | None) -> int:
+    """Return the rank to print; raises click.UsageError if none is chosen or there is no such rank."""
     last = len(made.placements) - 1
     if rank is None and last > 0:
-        raise click.UsageError(f"say which rank with --rank, 0 to {last}")
+        raise click.UsageError(f"choose a rank with --rank, 0 to {last}")
     if rank is not None and rank > last:
-        there = f"ranks 0 to {last}" if last else "only rank 0"
-        raise click.UsageError(f"there is no rank {rank}: the plan has {there}")
+        ranks = f"ranks 0 to {last}" if last else "only rank 0"
+        raise click.UsageError(f"--rank {rank}: the plan has {ranks}")
     return rank or 0

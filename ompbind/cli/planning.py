@@ -1,4 +1,4 @@
-"""Planning for the verbs: a plan, or an error that shows a mask that would work."""
+"""Plans for the verbs: a wrong mask is an error that suggests a mask that works."""
 
 from collections.abc import Sequence
 
@@ -11,24 +11,25 @@ from ompbind.planning.request import MemoryMode, Request
 
 
 def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan; a MaskError gets the closest mask that would work, to be shown with it."""
+    """Make a plan; a MaskError gets the closest mask that works as its suggestion."""
     try:
         return make_plan(machine, request, occupied)
     except MaskError as error:
-        from ompbind.planning.mask_suggestion import suggest_mask  # late: most masks fit
+        from ompbind.planning.mask_suggestion import suggest_mask  # late: most masks are valid
 
         error.suggestion = suggest_mask(machine, request, occupied)
         raise
 
 
-def plan_here(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan for this machine, with the memory policies that this process can really set.
+def make_local_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
+    """Make a plan for this machine, without memory policies that this process cannot set.
 
-    Raises LaunchError when a strict request is not met.
+    Raises LaunchError if a strict request needs a policy that cannot be set.
     """
     plan = plan_or_suggest(machine, request, occupied)
     if request.memory is MemoryMode.LOCAL:
         return plan
-    from ompbind.execution.mempolicy import settle_memory  # late: few runs have memory policies
+    # late: few runs have memory policies
+    from ompbind.execution.mempolicy import replace_unsupported_policies
 
-    return settle_memory(plan)
+    return replace_unsupported_policies(plan)

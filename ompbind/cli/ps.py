@@ -6,29 +6,31 @@ import time
 import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb
+from ompbind.cli.console import read_screen
 from ompbind.errors import ClaimError
-from ompbind.registry.claims import VARIABLE, find_folder, read_live_runs
-from ompbind.registry.run_info import see_runs
+from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
+from ompbind.registry.read_run_info import read_run_info
 from ompbind.report.ps import render_ps, render_ps_json
 
 EXAMPLES = (
-    ("Who uses which CPUs", "ompbind ps"),
-    ("The same for a program", "ompbind ps --format json"),
+    ("Which run uses which CPUs", "ompbind ps"),
+    ("The same as JSON", "ompbind ps --format json"),
 )
 
 
 @click.command("ps", cls=Verb, examples=EXAMPLES, short_help="List live runs on this machine and their CPUs.")
 @TABLE_OR_JSON
 def ps(format_: str) -> int:
-    """List the live runs of all users on this machine, oldest first, and the CPUs that each one uses.
+    """List the live runs of all users on this machine and the CPUs of each, oldest first.
 
-    A rank that an engine started with 'ompbind exec' has a line of its own.
+    Each rank that a launcher started with 'ompbind exec' has a line of its own.
     """
-    folder = find_folder(os.environ)
+    directory = find_claims_directory(os.environ)
     try:
-        sights = see_runs(read_live_runs(folder))
+        infos = read_run_info(read_live_runs(directory))
     except OSError as error:
-        hint = f"it is where runs register; {VARIABLE} names another one"
-        raise ClaimError(f"cannot read {folder}: {error.strerror}", hint=hint) from error
-    click.echo(render_ps_json(sights) if format_ == "json" else render_ps(sights, time.time()))
+        hint = f"runs register there; set {DIRECTORY_VARIABLE} to use another directory"
+        raise ClaimError(f"cannot read {directory}: {error.strerror}", hint=hint) from error
+    is_json = format_ == "json"
+    click.echo(render_ps_json(infos) if is_json else render_ps(infos, time.time(), read_screen()))
     return 0

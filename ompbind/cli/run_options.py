@@ -1,4 +1,4 @@
-"""The options that say how `run` starts its ranks and sees them through, and what they make of them."""
+"""The options of `run` for starting and supervising ranks, and what is made from their values."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,42 +7,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ompbind.cli.click_base import option
-from ompbind.cli.console import say, shows_colours
-from ompbind.cli.planning_options import QUIET, RUNNING, seconds
+from ompbind.cli.click_base import option, seconds
+from ompbind.cli.console import print_message, supports_colours
+from ompbind.cli.planning_options import OUTPUT, QUIET, RANKS
 from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import Job
+from ompbind.planning.rank_command import RunSpec
 
-if TYPE_CHECKING:  # what only shows help or a plan needs none of it
+if TYPE_CHECKING:  # help and a dry run need none of these
     from ompbind.execution.output.options import Output
-    from ompbind.inspection.expectation import Expected
+    from ompbind.inspection.expectation import ExpectedBinding
+
+STOPPING = "Stop, check and report"
+"""The section of the help for failures, time limits, --verify and --report."""
 
 MODES = ("inherit", "tag", "files")
 
 
 def output_modes(text: str) -> tuple[str, ...]:
-    """Read the modes of --output for click: one, or tag and files together."""
+    """Read the modes of --output for click: one mode, or tag and files together."""
     modes = tuple(dict.fromkeys(text.split(",")))
-    unknown = [one for one in modes if one not in MODES]
+    unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is not {', '.join(MODES[:-1])} or {MODES[-1]}")
     if "inherit" in modes and len(modes) > 1:
-        raise click.BadParameter("output is inherited, or goes through ompbind: 'tag,files' is both of these")
+        raise click.BadParameter("inherit cannot be combined with other modes")
     return modes
 
 
 STRICT = "strict"
 
 
-def verifying(text: str) -> str:
+def verify_mode(text: str) -> str:
     """Read the optional value of --verify for click; "" where none is given."""
     if text in ("", STRICT):
         return text
-    raise click.BadParameter(
-        f"{text!r} is not {STRICT}; before a command write --verify --", param_hint="'--verify'"
-    )
+    raise click.BadParameter(f"{text!r} is not {STRICT}; before a command write --verify --")
 
 
 def _completing(*words: str) -> Callable[..., list[str]]:
@@ -50,80 +51,82 @@ def _completing(*words: str) -> Callable[..., list[str]]:
 
 
 _OPTIONS = (
-    option(RUNNING, "--output", type=output_modes, metavar="MODES",
+    option(RANKS, "--rendezvous", is_flag=True,
+           help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
+    option(RANKS, "--stdin", type=click.Choice(["first", "none"]), default="first", metavar="RANK",
+           help="Who reads standard input: first (default; rank 0) or none; a terminal is passed only to a"
+                " single rank"),
+    option(OUTPUT, "--output", type=output_modes, metavar="MODES", everyday=True,
            shell_complete=_completing(*MODES, "tag,files"),
-           help="What becomes of output: inherit (nothing is in between), tag (each line with its rank),"
-                " files (in --log-dir), or tag,files.  [default: inherit]"),
-    option(RUNNING, "--log-dir", type=click.Path(file_okay=False), metavar="DIR",
-           help="Write output to the files DIR/RANK.out and DIR/RANK.err, with --output tag show it as well;"
-                " {run_id} is filled in."),
-    option(RUNNING, "--force", is_flag=True, help="Overwrite files that are in --log-dir already."),
-    option(RUNNING, "--timestamps", is_flag=True, help="With tag: the time of each line as well."),
-    option(RUNNING, "--pty", is_flag=True,
-           help="With tag: let ranks write to a pseudo-terminal, so that they send every line at once."),
-    option(RUNNING, "--stdin", type=click.Choice(["first", "none"]), default="first", show_default=True,
-           help="Who reads standard input: rank 0 or nobody. A terminal goes to a single rank only."),
-    option(RUNNING, "--on-failure", type=click.Choice(["stop", "continue"]), default="stop",
-           show_default=True, help="What to do with the others when a rank fails."),
-    option(RUNNING, "--timeout", type=seconds, metavar="SECONDS",
-           help="Stop the run after this time, also written as 90s, 5m or 1.5h, with exit code 124;"
-                " 0 is never."),
-    option(RUNNING, "--grace", type=seconds, metavar="SECONDS", default="10", show_default=True,
-           help="Wait this long between the steps of stopping: signal, SIGTERM, SIGKILL."),
-    option(RUNNING, "--keep-descendants", is_flag=True,
-           help="Let daemons live that have left the process group of their rank, when the rank ends."),
-    option(RUNNING, "--rendezvous", is_flag=True,
-           help="Give all ranks a MASTER_ADDR and a free MASTER_PORT to meet at, as torch.distributed does."),
-    option(RUNNING, "--verify", type=verifying, is_flag=False, flag_value="", metavar="[=strict]",
-           shell_complete=_completing(STRICT),
-           help="Look at all threads of all ranks until they have settled, and say whether they run where"
-                " they should; with =strict the run ends, with exit code 125, where they do not. Only run can"
-                " do this: exec leaves nobody who could look."),
-    option(RUNNING, "--report", type=click.Path(), metavar="FILE",
-           help="Write what ran, how it ended and what it used to a file, as JSON."),
-    option(RUNNING, "--dry-run", is_flag=True, help="Show the plan and start nothing."),
+           help="Output: inherit (default, unchanged), tag (rank before each line), files (in --log-dir),"
+                " tag,files"),
+    option(OUTPUT, "--log-dir", type=click.Path(file_okay=False), metavar="DIR", everyday=True,
+           help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
+    option(OUTPUT, "--force", is_flag=True, help="Overwrite existing files in --log-dir"),
+    option(OUTPUT, "--timestamps", is_flag=True, help="With --output tag, add the time to each line"),
+    option(OUTPUT, "--pty", is_flag=True,
+           help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once"),
     QUIET,
-    option(RUNNING, "-v", "--verbose", is_flag=True,
-           help="Show the plan before starting, and what each rank used at the end."),
+    option(OUTPUT, "-v", "--verbose", is_flag=True, everyday=True,
+           help="Show the plan first, resource usage at the end"),
+    option(STOPPING, "--on-failure", type=click.Choice(["stop", "continue"]), default="stop",
+           metavar="ACTION", everyday=True,
+           help="If a rank fails, stop (default) or continue the others"),
+    option(STOPPING, "--timeout", type=seconds, metavar="TIME", everyday=True,
+           help="Stop after TIME (90, 5m, 1.5h), exit code 124; 0: never"),
+    option(STOPPING, "--grace", type=seconds, metavar="TIME", default="10", show_default=True,
+           help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
+    option(STOPPING, "--keep-descendants", is_flag=True,
+           help="Do not kill daemons of a finished rank that have left its process group"),
+    option(STOPPING, "--verify", type=verify_mode, is_flag=False, flag_value="", metavar="[=strict]",
+           shell_complete=_completing(STRICT), everyday=True,
+           help="Check the CPUs of all threads until stable; =strict: stop with exit code 125 on an error"),
+    option(STOPPING, "--report", type=click.Path(), metavar="FILE", everyday=True,
+           help="Write plan, exit codes and resource usage as JSON"),
+    option(STOPPING, "--dry-run", is_flag=True, everyday=True, help="Show the plan and start nothing"),
 )  # fmt: skip
 
 
 def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how ranks are started and seen through."""
-    return reduce(lambda made, add: add(made), reversed(_OPTIONS), function)
+    """Add the options for starting and supervising ranks."""
+    return reduce(lambda command, add: add(command), reversed(_OPTIONS), function)
 
 
 def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, Any]:
-    """Return the options with the name of the run filled in where they name files that it writes."""
+    """Return the options with {run_id} filled in the paths of --log-dir and --report."""
     named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
     return {**options, **{name: path.replace("{run_id}", run_id) for name, path in named.items()}}
 
 
-def invite_ranks(options: Mapping[str, Any], job: Job) -> Job:
-    """Tell the ranks of a job where they meet, if they are to; the port is held from now on."""
+def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
+    """Add the rendezvous variables if --rendezvous is given; the port is reserved from now on."""
     if not options["rendezvous"]:
-        return job
-    from ompbind.execution.rendezvous import find_replaced, invite, open_rendezvous  # late: few runs need it
+        return spec
+    from ompbind.execution.rendezvous import (  # late: few runs need it
+        add_rendezvous,
+        find_replaced_variables,
+        open_rendezvous,
+    )
 
-    invited = invite(job, None if options["dry_run"] else open_rendezvous())
-    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced(job, invited))
+    invited = add_rendezvous(spec, None if options["dry_run"] else open_rendezvous())
+    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, invited))
     if replaced and not options["quiet"]:
-        say(f"inherited variables that --rendezvous replaces: {replaced}")
+        print_message(f"--rendezvous replaces inherited variables: {replaced}")
     return invited
 
 
 def make_output(options: Mapping[str, Any]) -> "Output | None":
-    """Make what the options say of output, None where ranks inherit it.
+    """Make the output options of the run; None where ranks inherit the output of ompbind.
 
-    Raises click.UsageError when they contradict each other.
+    Raises click.UsageError for options that need another option.
     """
-    folder = options["log_dir"]
-    modes = options["output"] or (("inherit",) if folder is None else ("files",))
+    directory = options["log_dir"]
+    modes = options["output"] or (("inherit",) if directory is None else ("files",))
     needs = (
-        ("files" in modes and folder is None, "--output files", "--log-dir, which says where"),
-        (folder == "", "--log-dir", "the name of a folder"),
-        (folder is not None and "inherit" in modes, "--log-dir", "--output tag or files"),
-        (options["force"] and folder is None, "--force", "--log-dir"),
+        ("files" in modes and directory is None, "--output files", "--log-dir DIR"),
+        (directory == "", "--log-dir", "the name of a directory"),
+        (directory is not None and "inherit" in modes, "--log-dir", "--output tag or files"),
+        (options["force"] and directory is None, "--force", "--log-dir"),
         (options["timestamps"] and "tag" not in modes, "--timestamps", "--output tag"),
         (options["pty"] and "tag" not in modes, "--pty", "--output tag"),
     )
@@ -132,48 +135,52 @@ def make_output(options: Mapping[str, Any]) -> "Output | None":
             raise click.UsageError(f"{given} needs {needed}", click.get_current_context(silent=True))
     if modes == ("inherit",):
         return None
-    from ompbind.execution.output.options import Output  # late: most runs inherit it
+    from ompbind.execution.output.options import Output  # late: by default output is inherited
 
     return Output(
         tag="tag" in modes,
         timestamps=options["timestamps"],
-        colours=(shows_colours(sys.stdout), shows_colours(sys.stderr)),
-        folder=folder,
+        colours=(supports_colours(sys.stdout), supports_colours(sys.stderr)),
+        directory=directory,
         force=options["force"],
         pty=options["pty"],
     )
 
 
-def make_run_options(options: Mapping[str, Any], plan: Plan, job: Job) -> RunOptions:
-    """Make what the options, with their output made, say of how to run the ranks.
+def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> RunOptions:
+    """Make the options of the supervisor; `options["output"]` is the result of `make_output`.
 
-    Raises LaunchError where threads are to be verified and cannot be seen.
+    Raises LaunchError where --verify is given and this system shows no threads.
     """
     return RunOptions(
-        run_id=job.run_id,
+        run_id=spec.run_id,
         output=options["output"],
         grace_s=options["grace"],
         timeout_s=options["timeout"] or None,
         stop_on_failure=options["on_failure"] == "stop",
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],
-        expected=None if options["verify"] is None else _make_expected(plan, job),
+        expected=None if options["verify"] is None else _make_expected(plan, spec),
         strict=options["verify"] == STRICT,
     )
 
 
-def _make_expected(plan: Plan, job: Job) -> "dict[int, tuple[Expected, int]]":
-    """Make what is expected of the threads of every rank, and how many there are to be."""
-    from ompbind.inspection.expectation import Expected  # late: few runs are verified
+def _make_expected(plan: Plan, spec: RunSpec) -> "dict[int, tuple[ExpectedBinding, int]]":
+    """Make, for every rank, the expected binding of its threads and their number."""
+    from ompbind.inspection.expectation import ExpectedBinding  # late: few runs are verified
 
     if not plan.machine.bindable:
-        raise LaunchError("threads cannot be verified on this system", hint="leave --verify out")
+        raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
     bind = plan.request.bind
 
-    def expect(one: Placement) -> Expected:
-        memory = one.memory.kernel_text if one.memory else ""
-        return Expected(
-            rank=one.rank, cpus=one.cpuset, places=one.places, bind=bind, run_id=job.run_id, memory=memory
+    def expect(placement: Placement) -> ExpectedBinding:
+        return ExpectedBinding(
+            rank=placement.rank,
+            cpus=placement.cpuset,
+            places=placement.places,
+            bind=bind,
+            run_id=spec.run_id,
+            memory=placement.memory.kernel_text if placement.memory else "",
         )
 
-    return {one.rank: (expect(one), one.threads) for one in plan.placements}
+    return {placement.rank: (expect(placement), placement.threads) for placement in plan.placements}

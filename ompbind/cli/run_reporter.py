@@ -1,8 +1,8 @@
-"""What `ompbind run` says of a run while it goes on, and at its end."""
+"""The messages of `ompbind run` while ranks run, and its summary."""
 
 from typing import TYPE_CHECKING
 
-from ompbind.cli.console import make_message
+from ompbind.cli.console import read_message_width, render_message
 from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.planning.plan import Plan
 
@@ -11,38 +11,40 @@ if TYPE_CHECKING:  # few runs are verified
 
 
 class RunReporter:
-    """Words what the supervisor has to say: the `Reporter` of `execution`.
+    """Renders the messages of the supervisor: implements the `Reporter` of `execution`.
 
-    With `quiet` only errors and failed verifications are said, with `verbose` also what each rank used.
-    `seen` tells that the user has seen what ranks wrote to standard error.
+    With `quiet` only errors and failed verifications are rendered, with `verbose` also the resource usage of
+    each rank. `stderr_shown` is True if the user has seen what ranks wrote to standard error.
     """
 
-    def __init__(self, plan: Plan, *, quiet: bool, verbose: bool, seen: bool) -> None:
+    def __init__(self, plan: Plan, *, quiet: bool, verbose: bool, stderr_shown: bool) -> None:
         self._plan = plan
         self._quiet = quiet
         self._verbose = verbose
-        self._seen = seen
+        self._stderr_shown = stderr_shown
 
     def message(self, line: str) -> str:
-        """Word one event of the run."""
-        return "" if self._quiet else make_message(line)
+        """Render one event of the run."""
+        return "" if self._quiet else render_message(line)
 
     def error(self, line: str) -> str:
-        """Word what ompbind cannot do; quiet runs say it as well."""
-        return make_message(f"error: {line}")
+        """Render an error of ompbind, in quiet runs too."""
+        return render_message(f"error: {line}")
 
     def verified(self, verified: "Verified") -> str:
-        """Word what was seen of the threads of ranks."""
+        """Render the result of --verify."""
         from ompbind.report.verification import render_verified
 
-        return render_verified(verified, self._plan, quiet=self._quiet)
+        return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
 
     def summary(self, outcome: Outcome) -> str:
-        """Say of a run what was not said while it was on; with `verbose` also what its ranks used."""
+        """Render the failures of ranks; with `verbose` also their resource usage."""
         if self._quiet or not (self._verbose or exit_code(outcome)):
             return ""
-        # late: mostly there is nothing to say
+        # late: most runs succeed and are not verbose
         from ompbind.report.run_summary import render_accounts, render_failures
 
-        accounts = render_accounts(outcome, self._plan) if self._verbose else ""
-        return "\n".join(filter(None, (render_failures(outcome, seen=self._seen), accounts)))
+        width = read_message_width()
+        failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
+        accounts = render_accounts(outcome, self._plan, width) if self._verbose else ""
+        return "\n".join(filter(None, (failures, accounts)))

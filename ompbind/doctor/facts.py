@@ -1,6 +1,6 @@
-"""All that `ompbind doctor` judges by: the machine, its kernel and settings, the environment and a command.
+"""The facts that the checks of `ompbind doctor` use: machine, kernel and its settings, environment, command.
 
-What cannot be read is None, "" or empty, and never an error.
+A fact that cannot be read is None, "" or empty, never an error.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ompbind.record import Record
 
 
 class Permission(StrEnum):
-    """What became of a call to the kernel that was tried."""
+    """The result of a system call that was tried."""
 
     GRANTED = "granted"
     REFUSED = "refused"
@@ -24,10 +24,11 @@ class Permission(StrEnum):
 
 
 class KernelFacts(Record):
-    """The kernel's version and settings; `container` is what this is a container of, "" for none.
+    """The kernel's release and settings.
 
-    `huge_pages` and `defrag` are the chosen words of transparent huge pages, `smt` that of smt/control,
-    `stolen` is the share of CPU time since boot that the host of a virtual machine gave to others.
+    `container` is the container software, such as "Docker"; "" outside of containers. `smt` is the text of
+    smt/control. `numa_balancing` is the number in /proc/sys. `huge_pages` and `defrag` are the selected words
+    of transparent huge pages. `stolen` is the steal time since boot as a share of all CPU time, 0 to 1.
     """
 
     release: str = ""
@@ -40,14 +41,14 @@ class KernelFacts(Record):
 
     @property
     def version(self) -> tuple[int, int] | None:
-        """Its first two numbers; None when the release does not begin with them."""
+        """The first two numbers of the release; None if it does not begin with two numbers."""
         words = self.release.replace("-", ".").split(".")
         numbers = [int(word) for word in words[:2] if word.isascii() and word.isdigit() and len(word) < 6]
         return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
 class FrequencyFacts(Record):
-    """How frequencies are chosen: the driver, and (word, its CPUs) of governors and of their preferences."""
+    """How CPU frequencies are selected: the driver, and the CPUs of each governor and energy preference."""
 
     driver: str = ""
     governors: tuple[tuple[str, CpuSet], ...] = ()
@@ -55,7 +56,7 @@ class FrequencyFacts(Record):
 
 
 class MemorySize(Record):
-    """Memory of the machine, or of one NUMA node, in bytes: all, and what is free or can be at once."""
+    """The memory of the machine, or of one NUMA node, in bytes; `free` includes reclaimable caches."""
 
     total: int
     free: int
@@ -63,12 +64,12 @@ class MemorySize(Record):
 
     @property
     def share_free(self) -> float:
-        """Its free part of it all."""
+        """The free share, 0 to 1."""
         return self.free / self.total if self.total else 1.0
 
 
 class MemoryFacts(Record):
-    """The memory of the machine and of its nodes, and its swap space in bytes; None where not known."""
+    """The memory of the machine and of its NUMA nodes, and swap space in bytes; None if unknown."""
 
     machine: MemorySize | None = None
     nodes: tuple[MemorySize, ...] = ()
@@ -77,10 +78,11 @@ class MemoryFacts(Record):
 
 
 class CommandFacts(Record):
-    """The command that is meant to run; `error` tells why it cannot, and `hint` what would help.
+    """The command to check; if it cannot run, `error` is the reason and `hint` the remedy.
 
-    `arch` is what its file is for, "" for scripts. `python` is the series of its interpreter, as (3, 11),
-    `isolated` tells that it ignores variables (-E, -I), `packages` are those of interest that it has.
+    `arch` is the architecture of its file, "" for scripts. `python` is the version of its interpreter, such
+    as (3, 11). `isolated` is True if that ignores variables (-E, -I). `cpp` is True for C++ programs.
+    `packages` are the installed Python packages that checks know.
     """
 
     argv: tuple[str, ...]
@@ -94,12 +96,13 @@ class CommandFacts(Record):
 
 
 class HostFacts(Record):
-    """Everything that checks look at; `machine` is None, and `error` tells why, where none could be read.
+    """All facts about this host, this environment and the command.
 
-    `affinity` and `cpuset` are what the process, and its control group, may use. `runs` are other live runs,
-    None where they cannot be told. `may_bind` is of sched_setaffinity, `may_place_memory` of set_mempolicy.
-    `command` is None when none was given; `preloadable` are (name, path) of libraries that could be
-    preloaded, "" for those that are not found. `options` are the names of variables that are options.
+    `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask of
+    this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for sched_setaffinity,
+    `may_place_memory` for set_mempolicy. `runs` are the other live runs, None if they cannot be read.
+    `command` is None if none was given. `preloadable` are (name, path) of libraries to preload; "" is a path
+    that was not found. `options` are the names of the variables that are options of ompbind.
     """
 
     env: Mapping[str, str]
@@ -110,7 +113,7 @@ class HostFacts(Record):
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
     kernel: KernelFacts = KernelFacts()
-    power: FrequencyFacts = FrequencyFacts()
+    frequency: FrequencyFacts = FrequencyFacts()
     memory: MemoryFacts = MemoryFacts()
     runs: tuple[LiveRun, ...] | None = None
     command: CommandFacts | None = None
@@ -120,5 +123,5 @@ class HostFacts(Record):
 
     @property
     def inside(self) -> bool:
-        """Whether this is a rank of a run already."""
+        """Whether this process belongs to a rank of a run."""
         return OMPBIND_RANK in self.env

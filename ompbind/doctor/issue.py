@@ -1,17 +1,17 @@
-"""What `ompbind doctor` says of one thing that it looked at: how bad it is, why, and what mends it."""
+"""The result of a check of `ompbind doctor`: its severity, the reason and the remedy."""
 
 from ompbind.record import Record
 from ompbind.severity import Severity
 
 UNKNOWN = "not known"
-"""What is found where no file, and nobody else, tells."""
+"""The text of a result where the system does not provide the fact."""
 
 
 class HostIssue(Record):
-    """One finding: how bad it is, what it is about, and what was found `by` which check.
+    """An issue, or with severity OK a fact worth a line; `check_name` is the check that found it.
 
-    `why` tells why that matters, `remedy` the command or the setting that mends it; both are "" where
-    nothing is to be done. Numbers in `why` were measured.
+    `why` is the reason why it matters, `remedy` a command or setting that fixes it; both are "" for OK.
+    Numbers in `why` were measured.
     """
 
     severity: Severity
@@ -19,19 +19,19 @@ class HostIssue(Record):
     found: str
     why: str = ""
     remedy: str = ""
-    by: str = ""
+    check_name: str = ""
 
 
 def ok(subject: str, found: str = UNKNOWN) -> HostIssue:
-    """Make a finding that needs nobody's attention."""
+    """Make a result that needs no attention."""
     return HostIssue(severity=Severity.OK, subject=subject, found=found)
 
 
 def note(subject: str, found: str, why: str, remedy: str) -> HostIssue:
-    """Make a finding that is worth knowing."""
+    """Make an issue that is worth knowing."""
     return HostIssue(severity=Severity.NOTE, subject=subject, found=found, why=why, remedy=remedy)
 
 
 def error(subject: str, found: str, why: str, remedy: str) -> HostIssue:
-    """Make a finding of something that must be mended."""
+    """Make an issue that must be fixed."""
     return HostIssue(severity=Severity.ERROR, subject=subject, found=found, why=why, remedy=remedy)

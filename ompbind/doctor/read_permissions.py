@@ -1,4 +1,4 @@
-"""Trying what a sandbox may refuse, in a process of its own, so that nothing changes."""
+"""Try system calls that a sandbox may refuse, in a child process, so that nothing changes."""
 
 import errno
 import os
@@ -11,13 +11,13 @@ _REFUSALS = (errno.EPERM, errno.EACCES)
 
 
 def rebind() -> int:
-    """Bind the process to the CPUs that it has; returns 0."""
+    """Bind the process to the CPUs of its affinity mask; return 0."""
     os.sched_setaffinity(0, os.sched_getaffinity(0))
     return 0
 
 
 def try_call(call: Callable[[], int]) -> Permission:
-    """Make a call in a child, which tells the error by its exit code; a sandbox may also kill it."""
+    """Make a call in a child process, whose exit code is the errno; a sandbox may also kill the child."""
     try:
         child = os.fork()
     except OSError:
@@ -28,13 +28,13 @@ def try_call(call: Callable[[], int]) -> Permission:
             code = call()
         except OSError as error:
             code = error.errno or _NOT_TRIED
-        finally:  # any other error says that there is no such call, or that nobody knows how it is made here
+        finally:  # any other exception: there is no such call, or its number is unknown on this system
             os._exit(min(code, _NOT_TRIED))
-    return judge(os.waitpid(child, 0)[1])
+    return interpret_status(os.waitpid(child, 0)[1])
 
 
-def judge(status: int) -> Permission:
-    """Return what the end of a child that tried tells, by its wait status."""
+def interpret_status(status: int) -> Permission:
+    """Return the permission that the wait status of the child shows."""
     if os.WIFSIGNALED(status):
         return Permission.REFUSED
     code = os.WEXITSTATUS(status)

@@ -1,4 +1,4 @@
-"""The checks of `ompbind doctor`, in one table, and what they say of given surroundings."""
+"""The checks of `ompbind doctor` in one table, and the function that runs them."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -36,10 +36,10 @@ CHECKS: Mapping[str, Check] = {
     "kernel": kernel.check_kernel,
     "container": kernel.check_container,
 }
-"""Every check, by the name that JSON has for it; what they find is told in this order."""
+"""Every check by its name in JSON; their results are reported in this order."""
 
 
-def examine(here: HostFacts) -> tuple[HostIssue, ...]:
-    """Run every check: what they find, problems first, then notes, then what is well."""
-    found = [one.replace(by=name) for name, check in CHECKS.items() for one in check(here)]
-    return tuple(one for severity in Severity for one in found if one.severity is severity)
+def run_checks(host: HostFacts) -> tuple[HostIssue, ...]:
+    """Run every check and return all results: errors first, then notes, then what is OK."""
+    issues = [issue.replace(check_name=name) for name, check in CHECKS.items() for issue in check(host)]
+    return tuple(issue for severity in Severity for issue in issues if issue.severity is severity)

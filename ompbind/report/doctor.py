@@ -1,4 +1,4 @@
-"""What `ompbind doctor` found, for people and for programs (JSON, schema ompbind-doctor/1)."""
+"""The issues that `ompbind doctor` reports: text, and JSON of the schema ompbind-doctor/1."""
 
 import json
 from collections.abc import Sequence
@@ -7,54 +7,65 @@ from ompbind.cpuset import count
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import UNKNOWN, HostIssue
 from ompbind.report.plan_json import library_record
-from ompbind.report.text import Column, render_table, wrap_indented
+from ompbind.report.text import PIPE, Column, Screen, render_table, wrap_indented
 from ompbind.severity import Severity
 from ompbind.text import plain
 
 
-def render_issues(issues: Sequence[HostIssue]) -> str:
-    """Render findings: problems and notes with reason and remedy, then a line for each that is well."""
+def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:
+    """Render errors and notes with reason and remedy, then a line for each result that is OK."""
+    width = screen.text_width
     lines: list[str] = []
-    for one in issues:
-        if one.severity is not Severity.OK:
+    for issue in issues:
+        if issue.severity is not Severity.OK:
             texts = (
-                f"{one.severity}: {one.subject}: {one.found}",
-                f"  why: {one.why}",
-                f"  remedy: {one.remedy}",
+                f"{issue.severity}: {issue.subject}: {issue.found}",
+                f"  why: {issue.why}",
+                f"  remedy: {issue.remedy}",
             )
-            lines += [wrap_indented(plain(text)) for text in texts]
-    well = [one for one in issues if one.severity is Severity.OK]
-    told = [one for one in well if one.found != UNKNOWN]
-    if told:
-        subjects = Column(title="ok", cells=[plain(one.subject) for one in told])
-        found = Column(title="", cells=[plain(one.found) for one in told], grows=True)
-        lines += [*([""] if lines else []), render_table([subjects, found])]
-    silent = [one.subject for one in well if one.found == UNKNOWN]
-    if silent:
-        lines.append(wrap_indented(f"not known: {', '.join(silent)}"))
-    problems, notes, good = (sum(one.severity is severity for one in issues) for severity in Severity)
-    return "\n".join([*lines, "", f"{count(problems, 'error')}, {count(notes, 'note')}, {good} ok"])
+            lines += [wrap_indented(plain(text), width) for text in texts]
+    passed = [issue for issue in issues if issue.severity is Severity.OK]
+    known = [issue for issue in passed if issue.found != UNKNOWN]
+    if known:
+        subjects = Column(title="ok", cells=[plain(issue.subject) for issue in known])
+        found = Column(title="", cells=[plain(issue.found) for issue in known], grows=True)
+        lines += [*([""] if lines else []), render_table([subjects, found], width)]
+    unknown = [issue.subject for issue in passed if issue.found == UNKNOWN]
+    if unknown:
+        lines.append(wrap_indented(f"{UNKNOWN}: {', '.join(unknown)}", width))
+    return "\n".join([*lines, "", _count_severities(issues)])
 
 
-def render_issues_json(issues: Sequence[HostIssue], here: HostFacts) -> str:
-    """Render findings and the command that they are about as JSON, schema ompbind-doctor/1."""
+def _count_severities(issues: Sequence[HostIssue]) -> str:
+    errors, notes, passed = (sum(issue.severity is severity for issue in issues) for severity in Severity)
+    return f"{count(errors, 'error')}, {count(notes, 'note')}, {passed} ok"
+
+
+def render_issues_json(issues: Sequence[HostIssue], host: HostFacts) -> str:
+    """Render the results and the command as JSON, schema ompbind-doctor/1."""
     record = {
         "schema": "ompbind-doctor/1",
-        "problems": sum(one.severity is Severity.ERROR for one in issues),
-        "notes": sum(one.severity is Severity.NOTE for one in issues),
-        "command": _command(here),
-        "findings": [_finding(one) for one in issues],
+        "problems": sum(issue.severity is Severity.ERROR for issue in issues),
+        "notes": sum(issue.severity is Severity.NOTE for issue in issues),
+        "command": _command(host),
+        "findings": list(map(_issue_record, issues)),
     }
     return json.dumps(record, indent=2)
 
 
-def _finding(one: HostIssue) -> dict[str, object]:
-    known = {"level": one.severity.json_level, "subject": one.subject, "found": one.found}
-    return {"check": one.by, **known, "why": one.why or None, "remedy": one.remedy or None}
+def _issue_record(issue: HostIssue) -> dict[str, object]:
+    return {
+        "check": issue.check_name,
+        "level": issue.severity.json_level,
+        "subject": issue.subject,
+        "found": issue.found,
+        "why": issue.why or None,
+        "remedy": issue.remedy or None,
+    }
 
 
-def _command(here: HostFacts) -> dict[str, object] | None:
-    command, work = here.command, here.workload
+def _command(host: HostFacts) -> dict[str, object] | None:
+    command, work = host.command, host.workload
     if command is None:
         return None
     return {
@@ -62,7 +73,7 @@ def _command(here: HostFacts) -> dict[str, object] | None:
         "program": work.program or None,
         "python": work.python or None,
         "python_version": ".".join(map(str, command.python)) if command.python else None,
-        "site": work.site or None,
+        "site": work.site_packages or None,
         "opaque": work.opaque,
         "libraries": list(map(library_record, work.libraries)),
     }

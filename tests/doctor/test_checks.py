@@ -1,4 +1,4 @@
-"""What `ompbind doctor` says of given surroundings: a row for each check, the words and how bad it is."""
+"""The issues that `ompbind doctor` makes of given facts: rows of (check, severity, text, facts)."""
 
 import json
 import re
@@ -20,11 +20,11 @@ from ompbind.doctor.facts import (
     Permission,
 )
 from ompbind.doctor.issue import HostIssue, error, note, ok
-from ompbind.doctor.table import CHECKS, examine
+from ompbind.doctor.table import CHECKS, run_checks
 from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.library_catalog import name_library
-from ompbind.programs.workload import Found, How, Workload
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.severity import Severity
 from tests.machines import Shape, make_machine
@@ -38,16 +38,16 @@ FOUND = "/opt/lib/libtcmalloc.so.4"
 GIB = 1 << 30
 
 
-def here(machine=PLAIN, **changes):
+def make_host(machine=PLAIN, **changes):
     env = changes.pop("env", {})
     return HostFacts(env=env, machine=machine, runs=(), **changes)
 
 
-def narrowed(cpus, **changes):
-    return here(PLAIN.replace(allowed=CPUS(cpus)), **changes)
+def with_mask(cpus, **changes):
+    return make_host(PLAIN.replace(allowed=CPUS(cpus)), **changes)
 
 
-def calls(**changes):
+def permissions(**changes):
     return {name: Permission(word) for name, word in changes.items()}
 
 
@@ -55,23 +55,23 @@ def kernel(**settings):
     return {"kernel": KernelFacts(**settings)}
 
 
-def governed(*words, driver="", preference=""):
+def with_governors(*words, driver="", preference=""):
     groups = tuple((word, CpuSet([cpu])) for cpu, word in enumerate(words))
     preferences = ((preference, CPUS("0-7")),) if preference else ()
-    return here(power=FrequencyFacts(driver=driver, governors=groups, preferences=preferences))
+    return make_host(frequency=FrequencyFacts(driver=driver, governors=groups, preferences=preferences))
 
 
-def run(held):
-    return LiveRun(run_id="other", pid=77, uid=0, started=0, ranks=(), held=CPUS(held))
+def run(claimed):
+    return LiveRun(run_id="other", pid=77, uid=0, started=0, ranks=(), claimed=CPUS(claimed))
 
 
-def library(path, how=How.AVAILABLE, by="torch", version=None):
-    return Found(library=name_library(path).replace(version=version), how=how, by=by)
+def library(path, method=DetectionMethod.AVAILABLE, origin="torch", version=None):
+    return DetectedLibrary(library=name_library(path).replace(version=version), method=method, origin=origin)
 
 
 def command(*libraries, site="", program="/bin/app", opaque=False, preloadable=(), machine=PLAIN, **facts):
-    work = Workload(program=program, site=site, opaque=opaque, libraries=libraries)
-    return here(
+    work = Workload(program=program, site_packages=site, opaque=opaque, libraries=libraries)
+    return make_host(
         machine,
         workload=work,
         preloadable=preloadable,
@@ -79,14 +79,16 @@ def command(*libraries, site="", program="/bin/app", opaque=False, preloadable=(
     )
 
 
-def swapped(used):
-    room = MemorySize(total=100 * GIB, free=50 * GIB)
-    return here(memory=MemoryFacts(machine=room, swap_total=8 * GIB, swap_used=used))
+def with_swap(used):
+    size = MemorySize(total=100 * GIB, free=50 * GIB)
+    return make_host(memory=MemoryFacts(machine=size, swap_total=8 * GIB, swap_used=used))
 
 
-def filled(*shares):
-    rooms = tuple(MemorySize(node=i, total=GIB, free=GIB * share // 100) for i, share in enumerate(shares))
-    return here(memory=MemoryFacts(machine=MemorySize(total=GIB, free=GIB * shares[0] // 100), nodes=rooms))
+def with_free_memory(*shares):
+    nodes = tuple(MemorySize(node=i, total=GIB, free=GIB * share // 100) for i, share in enumerate(shares))
+    return make_host(
+        memory=MemoryFacts(machine=MemorySize(total=GIB, free=GIB * shares[0] // 100), nodes=nodes)
+    )
 
 
 GOMP, OTHER = "/x/torch/lib/libgomp.so.1", "/x/scikit_learn.libs/libgomp-e985bcbb.so.1"
@@ -94,47 +96,53 @@ LLVM, INTEL = "/usr/lib/llvm-14/lib/libomp.so.5", "/x/lib/libiomp5.so"
 ERROR, NOTE, OK = Severity.ERROR, Severity.NOTE, Severity.OK
 
 TABLE = [
-    ("machine", OK, "8 cores, x86_64", here()),
-    ("machine", ERROR, "no CPU is allowed", here(None, error="no CPU is allowed")),
-    ("machine", ERROR, "cannot bind processes", here(PLAIN.replace(bindable=False))),
-    ("machine", NOTE, "no file tells", here(PLAIN.replace(remarks=("no file tells which share a core",)))),
-    ("cpus", OK, "all 8 that are online", here()),
-    ("cpus", NOTE, "4 of 8 online CPUs may be used (0-3), because of the affinity mask", narrowed("0-3")),
-    ("cpus", NOTE, "because of the cpuset", narrowed("0-3", cpuset=CPUS("0-3"))),
-    ("cpus", NOTE, "the cpuset of its control group and the affinity", narrowed("0-1", cpuset=CPUS("0-3"))),
-    ("cpus", ERROR, "1 of 8 online CPUs may be used (5)", narrowed("5")),
-    ("cpus", NOTE, "the run around it (rank 3)", narrowed("5", env={"OMPBIND_RANK": "3"})),
-    ("cpus", OK, "all 1 that are online", here(make_machine(Shape(cores=1)))),
-    ("cores", NOTE, "2 cores may be used only in part: not CPUs 4-5",
-     here(SMT.replace(allowed=CPUS("0-3,6-7")))),
-    ("offline", NOTE, "CPUs 8-9 present but offline", here(PLAIN.replace(offline=CPUS("8-9")))),
-    ("offline", OK, "SMT is switched off", here(PLAIN.replace(offline=CPUS("8-9")), **kernel(smt="off"))),
-    ("set-apart", NOTE, "CPUs 6-7: isolated", here(PLAIN.replace(isolated=CPUS("6-7")))),
-    ("set-apart", NOTE, "CPU 7: nohz_full", here(PLAIN.replace(nohz_full=CPUS("7")))),
-    ("smt", OK, "one hardware thread per core", here()),
-    ("smt", OK, "2 hardware threads per core: ranks get one of them", here(SMT)),
-    ("smt", OK, "8 hardware threads per core: ranks get 4 of them", here(make_machine(Shape(smt=8)))),
-    ("quota", OK, "none", here()),
-    ("quota", OK, "8 CPUs, enough", here(PLAIN.replace(quota=8.0))),
-    ("quota", NOTE, "2.5 CPUs of time on 8 CPUs", here(PLAIN.replace(quota=2.5))),
-    ("bind-call", OK, "is permitted", here(**calls(may_bind="granted"))),
-    ("bind-call", OK, "not known", here()),
-    ("bind-call", ERROR, "is refused", here(**calls(may_bind="refused"))),
-    ("runs", OK, "none on these CPUs", here().replace(runs=(run("9-12"),))),
-    ("runs", OK, "not known", here().replace(runs=None)),
-    ("runs", NOTE, "other (pid 77) holds CPUs 6-7", here().replace(runs=(run("6-12"),))),
-    ("variables", OK, "none that would", here()),
-    ("variables", OK, "rank 1 of the run", here(env={"OMPBIND_RANK": "1", "OMP_PLACES": "{0}"})),
-    ("options", OK, "is '3': an option", here(env={"OMPBIND_RANKS": "3"}, options=("OMPBIND_RANKS",))),
-    ("options", NOTE, "is 'none'", here(env={"OMPBIND_BIND": "none"}, options=("OMPBIND_BIND",))),
-    ("options", NOTE, "is 'nobind'", here(env={"OMPBIND_MASK": "nobind"}, options=("OMPBIND_MASK",))),
-    ("preload", OK, "nothing", here()),
-    ("preload", OK, "/x.so: all of it", here(env={"LD_PRELOAD": "/x.so"})),
-    ("preload", ERROR, "names /x.so", here(workload=Workload(troubles=("LD_PRELOAD names /x.so, no",)))),
+    ("machine", OK, "8 cores, x86_64", make_host()),
+    ("machine", ERROR, "no CPU is allowed", make_host(None, error="no CPU is allowed")),
+    ("machine", ERROR, "cannot bind processes", make_host(PLAIN.replace(bindable=False))),
+    ("machine", NOTE, "no file shows",
+     make_host(PLAIN.replace(remarks=("no file shows which CPUs share a core",)))),
+    ("cpus", OK, "all 8 online CPUs are allowed", make_host()),
+    ("cpus", NOTE, "4 of 8 online CPUs allowed (0-3): limited by the inherited affinity mask",
+     with_mask("0-3")),
+    ("cpus", NOTE, "limited by the cpuset of the cgroup", with_mask("0-3", cpuset=CPUS("0-3"))),
+    ("cpus", NOTE, "the cpuset of the cgroup and the inherited affinity mask",
+     with_mask("0-1", cpuset=CPUS("0-3"))),
+    ("cpus", ERROR, "1 of 8 online CPUs allowed (5)", with_mask("5")),
+    ("cpus", NOTE, "the enclosing run (rank 3)", with_mask("5", env={"OMPBIND_RANK": "3"})),
+    ("cpus", OK, "all 1 online CPUs", make_host(make_machine(Shape(cores=1)))),
+    ("cores", NOTE, "2 cores only partly allowed: not CPUs 4-5",
+     make_host(SMT.replace(allowed=CPUS("0-3,6-7")))),
+    ("offline", NOTE, "CPUs 8-9 present but offline", make_host(PLAIN.replace(offline=CPUS("8-9")))),
+    ("offline", OK, "SMT is off", make_host(PLAIN.replace(offline=CPUS("8-9")), **kernel(smt="off"))),
+    ("set-apart", NOTE, "CPUs 6-7: isolated", make_host(PLAIN.replace(isolated=CPUS("6-7")))),
+    ("set-apart", NOTE, "CPU 7: nohz_full", make_host(PLAIN.replace(nohz_full=CPUS("7")))),
+    ("smt", OK, "one hardware thread per core", make_host()),
+    ("smt", OK, "2 hardware threads per core: ranks use 1", make_host(SMT)),
+    ("smt", OK, "8 hardware threads per core: ranks use 4", make_host(make_machine(Shape(smt=8)))),
+    ("quota", OK, "none", make_host()),
+    ("quota", OK, "8 CPUs, enough", make_host(PLAIN.replace(quota=8.0))),
+    ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs",
+     make_host(PLAIN.replace(quota=2.5))),
+    ("bind-call", OK, "is permitted", make_host(**permissions(may_bind="granted"))),
+    ("bind-call", OK, "not known", make_host()),
+    ("bind-call", ERROR, "is refused", make_host(**permissions(may_bind="refused"))),
+    ("runs", OK, "none on these CPUs", make_host().replace(runs=(run("9-12"),))),
+    ("runs", OK, "not known", make_host().replace(runs=None)),
+    ("runs", NOTE, "other (pid 77) uses CPUs 6-7", make_host().replace(runs=(run("6-12"),))),
+    ("variables", OK, "none that would", make_host()),
+    ("variables", OK, "set for rank 1 by the enclosing run",
+     make_host(env={"OMPBIND_RANK": "1", "OMP_PLACES": "{0}"})),
+    ("options", OK, "is '3': an option", make_host(env={"OMPBIND_RANKS": "3"}, options=("OMPBIND_RANKS",))),
+    ("options", NOTE, "is 'none'", make_host(env={"OMPBIND_BIND": "none"}, options=("OMPBIND_BIND",))),
+    ("options", NOTE, "is 'nobind'", make_host(env={"OMPBIND_MASK": "nobind"}, options=("OMPBIND_MASK",))),
+    ("preload", OK, "not set", make_host()),
+    ("preload", OK, "/x.so: can be loaded", make_host(env={"LD_PRELOAD": "/x.so"})),
+    ("preload", ERROR, "names /x.so",
+     make_host(workload=Workload(preload_warnings=("LD_PRELOAD names /x.so, no",)))),
     ("command", OK, "runs /bin/app", command()),
     ("command", OK, "runs /x/python (Python 3.11; packages in /s)",
      command(program="/x/python", python=(3, 11), site="/s")),
-    ("command", OK, "its file does not tell", command(program="")),
+    ("command", OK, "cannot determine which program app runs", command(program="")),
     ("command", ERROR, "command not found: app", command(error="command not found: app")),
     ("command", NOTE, "/bin/app is for aarch64", command(arch="aarch64")),
     ("command", OK, "runs /bin/app", command(arch="i386")),
@@ -143,86 +151,90 @@ TABLE = [
     ("runtimes", NOTE, "several: libgomp (available: torch), libgomp",
      command(library(GOMP), library(OTHER))),
     ("runtimes", NOTE, "several: libiomp5 (preloaded",
-     command(library(GOMP), library(INTEL, How.PRELOADED, "LD_PRELOAD"))),
+     command(library(GOMP), library(INTEL, DetectionMethod.PRELOADED, "LD_PRELOAD"))),
     ("runtimes", ERROR, "libomp (needed: app) and libiomp5 (preloaded: LD_PRELOAD)",
-     command(library("/x/libomp.so", How.NEEDED, "app"), library(INTEL, How.PRELOADED, "LD_PRELOAD"))),
+     command(library("/x/libomp.so", DetectionMethod.NEEDED, "app"),
+             library(INTEL, DetectionMethod.PRELOADED, "LD_PRELOAD"))),
     ("runtimes", NOTE, "libomp (available: torch) and libiomp5",
-     command(library("/x/libomp.so"), library(INTEL, How.PRELOADED))),
+     command(library("/x/libomp.so"), library(INTEL, DetectionMethod.PRELOADED))),
     ("runtimes", NOTE, "libomp 14 (available", command(library(LLVM, version=14))),
     ("runtimes", OK, "libomp 16 (available", command(library(LLVM, version=16))),
-    ("preloadable", OK, f"{FOUND} (--preload tcmalloc)", here(preloadable=(("tcmalloc", FOUND),))),
+    ("preloadable", OK, f"{FOUND} (--preload tcmalloc)", make_host(preloadable=(("tcmalloc", FOUND),))),
     ("preloadable", OK, "not found: libtcmalloc, libiomp5",
-     here(preloadable=(("tcmalloc", ""), ("iomp", "")))),
+     make_host(preloadable=(("tcmalloc", ""), ("iomp", "")))),
     ("preloadable", NOTE, "is not preloaded",
      command(packages=("vllm",), preloadable=(("tcmalloc", FOUND),))),
     ("preloadable", NOTE, "is not installed", command(packages=("vllm",), preloadable=(("iomp", ""),))),
     ("preloadable", OK, "not found: libiomp5",
      command(packages=("vllm",), preloadable=(("iomp", ""),), machine=PLAIN.replace(arch="aarch64"))),
     ("preloadable", OK, "is preloaded",
-     command(library(FOUND, How.PRELOADED), packages=("vllm",), preloadable=(("tcmalloc", FOUND),))),
+     command(library(FOUND, DetectionMethod.PRELOADED), packages=("vllm",),
+             preloadable=(("tcmalloc", FOUND),))),
     ("pools", OK, "none known", command(python=(3, 13))),
     ("pools", NOTE, "multiprocessing.Pool", command(python=(3, 12))),
     ("pools", NOTE, "multiprocessing.Pool", command(python=(3, 14), isolated=True)),
-    ("pools", NOTE, "its threads count all CPUs", command(packages=("duckdb",))),
-    ("pools", NOTE, "its inter-op threads", command(packages=("torch",))),
+    ("pools", NOTE, "its thread pools ignore the affinity mask and count all CPUs",
+     command(packages=("duckdb",))),
+    ("pools", NOTE, "its inter-op thread pools", command(packages=("torch",))),
     ("pools", NOTE, "hardware_concurrency", command(cpp=True)),
-    ("pools", OK, "reads the affinity mask itself", command(program="/opt/jdk/bin/java")),
+    ("pools", OK, "sizes its thread pools by the affinity mask", command(program="/opt/jdk/bin/java")),
     ("pools", OK, "OMP_NUM_THREADS", command(program="/bin/sh", opaque=True)),
-    ("memory-call", OK, "not known", here(NODES)),
-    ("memory-call", OK, "is permitted", here(NODES, **calls(may_place_memory="granted"))),
-    ("memory-call", OK, "no NUMA policies", here(NODES, **calls(may_place_memory="absent"))),
-    ("memory-call", OK, "no harm with one", here(**calls(may_place_memory="refused"))),
-    ("memory-call", NOTE, "by a seccomp filter", here(NODES, **calls(may_place_memory="refused"))),
+    ("memory-call", OK, "not known", make_host(NODES)),
+    ("memory-call", OK, "is permitted", make_host(NODES, **permissions(may_place_memory="granted"))),
+    ("memory-call", OK, "no NUMA policies", make_host(NODES, **permissions(may_place_memory="absent"))),
+    ("memory-call", OK, "harmless with one", make_host(**permissions(may_place_memory="refused"))),
+    ("memory-call", NOTE, "by a seccomp filter", make_host(NODES, **permissions(may_place_memory="refused"))),
     ("memory-call", NOTE, "in this container",
-     here(NODES, **calls(may_place_memory="refused"), **kernel(container="Docker"))),
-    ("numa-balancing", OK, "only one node", here(**kernel(numa_balancing=1))),
-    ("numa-balancing", OK, "off", here(NODES, **kernel(numa_balancing=0))),
-    ("numa-balancing", OK, "not known", here(NODES)),
-    ("numa-balancing", NOTE, "on", here(NODES, **kernel(numa_balancing=1))),
-    ("memory", OK, "not known", here()),
-    ("memory", OK, "40 % free", filled(40)),
-    ("memory", OK, "6 % free, or more, on every node", filled(50, 6)),
-    ("memory", NOTE, "only 3 % of the memory is free", filled(3)),
-    ("memory", NOTE, "only 2 % of the memory of NUMA node 1", filled(50, 2)),
-    ("swap", OK, "not known", here()),
-    ("swap", OK, "512 of 8192 MiB in use", swapped(GIB // 2)),
-    ("swap", NOTE, "2048 of 8192 MiB are in use", swapped(2 * GIB)),
-    ("huge-pages", OK, "not known", here()),
-    ("huge-pages", OK, "madvise, defrag always", here(**kernel(huge_pages="madvise", defrag="always"))),
-    ("huge-pages", NOTE, "are off", here(**kernel(huge_pages="never"))),
-    ("frequency", OK, "does not tell", here()),
+     make_host(NODES, **permissions(may_place_memory="refused"), **kernel(container="Docker"))),
+    ("numa-balancing", OK, "only one node", make_host(**kernel(numa_balancing=1))),
+    ("numa-balancing", OK, "off", make_host(NODES, **kernel(numa_balancing=0))),
+    ("numa-balancing", OK, "not known", make_host(NODES)),
+    ("numa-balancing", NOTE, "on", make_host(NODES, **kernel(numa_balancing=1))),
+    ("memory", OK, "not known", make_host()),
+    ("memory", OK, "40 % free", with_free_memory(40)),
+    ("memory", OK, "at least 6 % free on every node", with_free_memory(50, 6)),
+    ("memory", NOTE, "only 3 % of the memory is free", with_free_memory(3)),
+    ("memory", NOTE, "only 2 % of the memory of NUMA node 1", with_free_memory(50, 2)),
+    ("swap", OK, "not known", make_host()),
+    ("swap", OK, "512 of 8192 MiB in use", with_swap(GIB // 2)),
+    ("swap", NOTE, "2048 of 8192 MiB are in use", with_swap(2 * GIB)),
+    ("huge-pages", OK, "not known", make_host()),
+    ("huge-pages", OK, "madvise, defrag always", make_host(**kernel(huge_pages="madvise", defrag="always"))),
+    ("huge-pages", NOTE, "are off", make_host(**kernel(huge_pages="never"))),
+    ("frequency", OK, "not reported", make_host()),
     ("frequency", OK, "governor performance on CPUs 0-1",
-     here(power=FrequencyFacts(governors=(("performance", CPUS("0-1")),)))),
+     make_host(frequency=FrequencyFacts(governors=(("performance", CPUS("0-1")),)))),
     ("frequency", OK, "governor powersave on CPU 0 (intel_pstate)",
-     governed("powersave", driver="intel_pstate")),
-    ("frequency", NOTE, "governor powersave", governed("powersave", driver="acpi-cpufreq")),
-    ("frequency", NOTE, "governor ondemand", governed("ondemand")),
+     with_governors("powersave", driver="intel_pstate")),
+    ("frequency", NOTE, "governor powersave", with_governors("powersave", driver="acpi-cpufreq")),
+    ("frequency", NOTE, "governor ondemand", with_governors("ondemand")),
     ("frequency", NOTE, "governors differ: performance on CPU 0, powersave on CPU 1",
-     governed("performance", "powersave")),
+     with_governors("performance", "powersave")),
     ("frequency", NOTE, "energy preference balance_power",
-     governed("powersave", driver="amd-pstate-epp", preference="balance_power")),
-    ("stolen", OK, "not known", here()),
-    ("stolen", OK, "0.3 % since boot", here(**kernel(stolen=0.003))),
-    ("stolen", NOTE, "4.0 % of CPU time", here(**kernel(stolen=0.04))),
-    ("kernel", OK, "not known", here()),
-    ("kernel", OK, "6.8.0-51-generic", here(**kernel(release="6.8.0-51-generic"))),
-    ("kernel", OK, "unusual", here(**kernel(release="unusual"))),
-    ("kernel", NOTE, "5.14.0", here(**kernel(release="5.14.0"))),
-    ("container", OK, "Docker, with 1 NUMA node", here(**kernel(container="Docker"))),
+     with_governors("powersave", driver="amd-pstate-epp", preference="balance_power")),
+    ("stolen", OK, "not known", make_host()),
+    ("stolen", OK, "0.3 % since boot", make_host(**kernel(stolen=0.003))),
+    ("stolen", NOTE, "the host gave 4.0 % of CPU time since boot to others",
+     make_host(**kernel(stolen=0.04))),
+    ("kernel", OK, "not known", make_host()),
+    ("kernel", OK, "6.8.0-51-generic", make_host(**kernel(release="6.8.0-51-generic"))),
+    ("kernel", OK, "unusual", make_host(**kernel(release="unusual"))),
+    ("kernel", NOTE, "5.14.0", make_host(**kernel(release="5.14.0"))),
+    ("container", OK, "Docker, with 1 NUMA node", make_host(**kernel(container="Docker"))),
 ]  # fmt: skip
 
 
-def findings_of(check, surroundings):
-    return [one for one in examine(surroundings) if one.by == check]
+def issues_of(check, host):
+    return [issue for issue in run_checks(host) if issue.check_name == check]
 
 
 @pytest.mark.parametrize(
-    ("check", "severity", "words", "surroundings"),
+    ("check", "severity", "words", "host"),
     TABLE,
     ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in TABLE],
 )
-def test_checks(check, severity, words, surroundings):
-    found = findings_of(check, surroundings)
+def test_checks(check, severity, words, host):
+    found = issues_of(check, host)
     assert words in found[0].found
     assert found[0].severity is severity
 
@@ -237,34 +249,34 @@ def test_every_check_is_documented():
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in TABLE])
-def test_what_is_not_well_has_a_reason_and_a_remedy(row):
-    for one in examine(row[3]):
-        assert (one.why != "", one.remedy != "") == ((one.severity is not OK),) * 2, one
-        assert one.found
+def test_errors_and_notes_have_a_reason_and_a_remedy(row):
+    for issue in run_checks(row[3]):
+        assert (issue.why != "", issue.remedy != "") == ((issue.severity is not OK),) * 2, issue
+        assert issue.found
 
 
 def variables(**env):
-    return {one.subject: one for one in findings_of("variables", here(PLAIN, env=env))}
+    return {issue.subject: issue for issue in issues_of("variables", make_host(PLAIN, env=env))}
 
 
 VARIABLES = [
-    ({"GOMP_CPU_AFFINITY": ""}, "GOMP_CPU_AFFINITY", "on CPU 0"),
-    ({"GOMP_CPU_AFFINITY": "bogus"}, "GOMP_CPU_AFFINITY", "never ends"),
-    ({"GOMP_CPU_AFFINITY": "0-3 8:2"}, "GOMP_CPU_AFFINITY", "leaves the affinity mask"),
-    ({"KMP_AFFINITY": "norespect,compact"}, "KMP_AFFINITY", "leave the affinity mask"),
-    ({"KMP_AFFINITY": "Disabled"}, "KMP_AFFINITY", "do not look at the mask"),
-    ({"KMP_AFFINITY": "granularity=fine,compact"}, "KMP_AFFINITY", "beats OMP_PLACES"),
+    ({"GOMP_CPU_AFFINITY": ""}, "GOMP_CPU_AFFINITY", "to CPU 0"),
+    ({"GOMP_CPU_AFFINITY": "bogus"}, "GOMP_CPU_AFFINITY", "hangs"),
+    ({"GOMP_CPU_AFFINITY": "0-3 8:2"}, "GOMP_CPU_AFFINITY", "ignores the affinity mask"),
+    ({"KMP_AFFINITY": "norespect,compact"}, "KMP_AFFINITY", "ignore the affinity mask"),
+    ({"KMP_AFFINITY": "Disabled"}, "KMP_AFFINITY", "do not read the affinity mask"),
+    ({"KMP_AFFINITY": "granularity=fine,compact"}, "KMP_AFFINITY", "overrides OMP_PLACES"),
     ({"KMP_HW_SUBSET": "1t"}, "KMP_HW_SUBSET", "initial thread"),
     ({"OMP_PLACES": "{0},{1}"}, "OMP_PLACES", "one CPU"),
     ({"OMP_PLACES": "cores", "OMP_PROC_BIND": "close"}, "OMP_PLACES", "same places"),
     ({"OMP_PROC_BIND": "true"}, "OMP_PROC_BIND", "1.8-2.1"),
-    ({"OMP_NUM_THREADS": ""}, "OMP_NUM_THREADS", "ends programs"),
-    ({"OMP_NUM_THREADS": "abc"}, "OMP_NUM_THREADS", "may end the program"),
-    ({"OMP_NUM_THREADS": "0"}, "OMP_NUM_THREADS", "may end the program"),
+    ({"OMP_NUM_THREADS": ""}, "OMP_NUM_THREADS", "terminates the program"),
+    ({"OMP_NUM_THREADS": "abc"}, "OMP_NUM_THREADS", "may terminate the program"),
+    ({"OMP_NUM_THREADS": "0"}, "OMP_NUM_THREADS", "may terminate the program"),
     ({"OMP_NUM_THREADS": "9"}, "OMP_NUM_THREADS", "more threads than CPUs"),
     ({"OMP_NUM_THREADS": "9,2"}, "OMP_NUM_THREADS", "more threads than CPUs"),
     ({"MKL_NUM_THREADS": "100000000000"}, "MKL_NUM_THREADS", "more threads than CPUs"),
-    ({"GOTO_NUM_THREADS": "2"}, "GOTO_NUM_THREADS", "beats OMP_NUM_THREADS"),
+    ({"GOTO_NUM_THREADS": "2"}, "GOTO_NUM_THREADS", "overrides OMP_NUM_THREADS"),
     ({"OMP_DYNAMIC": "true"}, "OMP_DYNAMIC", "fewer threads"),
     ({"OMP_THREAD_LIMIT": "2"}, "OMP_THREAD_LIMIT", "fewer threads"),
     ({"KMP_ALL_THREADS": "2"}, "KMP_ALL_THREADS", "fewer threads"),
@@ -305,17 +317,17 @@ def test_variables_that_do_no_harm(env):
     assert list(variables(**env)) == ["variables"]
 
 
-def test_active_waiting_within_a_quota_is_a_problem():
+def test_active_waiting_within_a_quota_is_an_error():
     for quota, severity in ((2.0, ERROR), (8.0, NOTE)):
         machine = PLAIN.replace(quota=quota)
-        found = findings_of("variables", here(machine, env={"OMP_WAIT_POLICY": "active"}))
-        assert [one.severity for one in found] == [severity]
+        found = issues_of("variables", make_host(machine, env={"OMP_WAIT_POLICY": "active"}))
+        assert [issue.severity for issue in found] == [severity]
 
 
-def test_every_variable_that_ranks_lose_has_a_row_or_does_nothing_by_itself():
-    told = {name for name, _, _ in RULES}
+def test_every_cleared_variable_has_a_rule_or_does_nothing_by_itself():
+    ruled = {name for name, _, _ in RULES}
     silent = {"KMP_TOPOLOGY_METHOD", "KMP_HIDDEN_HELPER_AFFINITY", "KMP_DYNAMIC_MODE"}
-    assert set(DEFEATING) | set(THREAD_COUNTS) <= told | silent
+    assert set(DEFEATING) | set(THREAD_COUNTS) <= ruled | silent
 
 
 VALUES = st.dictionaries(
@@ -325,31 +337,31 @@ VALUES = st.dictionaries(
 
 
 @given(VALUES, st.sampled_from([PLAIN, SMT, NODES, None]))
-def test_no_value_of_a_variable_is_too_odd(env, machine):
-    found = examine(here(machine, env=env))
+def test_any_value_of_a_variable_is_reported_in_whole_words(env, machine):
+    found = run_checks(make_host(machine, env=env))
     lines = render_issues(found).splitlines()
     assert all(len(line) <= 80 or len(line.split()) == 1 for line in lines)  # no word is broken
-    json.loads(render_issues_json(found, here(machine)))
+    json.loads(render_issues_json(found, make_host(machine)))
 
 
-def test_what_nobody_knows_is_no_problem():
-    found = examine(HostFacts(env={}, machine=PLAIN))
-    assert {one.severity for one in found} == {OK}
+def test_unknown_facts_are_no_issues():
+    found = run_checks(HostFacts(env={}, machine=PLAIN))
+    assert {issue.severity for issue in found} == {OK}
 
 
-def test_a_single_cpu_by_what_a_parent_did_says_whom_to_ask():
-    (found,) = findings_of("cpus", narrowed("5", cpuset=CPUS("5"), **kernel(container="Docker")))
+def test_remedy_for_a_single_cpu_depends_on_its_cause():
+    (found,) = issues_of("cpus", with_mask("5", cpuset=CPUS("5"), **kernel(container="Docker")))
     assert "--cpuset-cpus" in found.remedy
-    (found,) = findings_of("cpus", narrowed("5", cpuset=CPUS("5")))
+    (found,) = issues_of("cpus", with_mask("5", cpuset=CPUS("5")))
     assert "AllowedCPUs=" in found.remedy
-    (found,) = findings_of("cpus", narrowed("5"))
+    (found,) = issues_of("cpus", with_mask("5"))
     assert "taskset -p" in found.remedy
 
 
-def test_the_reason_of_an_old_kernel_names_what_it_lacks():
-    (found,) = findings_of("kernel", here(**kernel(release="4.18.0-553.el8")))
+def test_an_old_kernel_has_the_features_it_lacks_as_reason():
+    (found,) = issues_of("kernel", make_host(**kernel(release="4.18.0-553.el8")))
     assert re.findall(r"5\.3|5\.15|6\.2", found.why) == ["5.3", "5.15", "6.2"]
-    (found,) = findings_of("kernel", here(**kernel(release="5.15.0")))
+    (found,) = issues_of("kernel", make_host(**kernel(release="5.15.0")))
     assert re.findall(r"5\.3|5\.15|6\.2", found.why) == ["6.2"]
 
 
@@ -357,30 +369,30 @@ TEXT = """\
 error: c: is wrong
   why: of c
   remedy: do c
-note: b: is odd, and what is said of it is so long that it needs a second line
-    of text
+note: b: is odd, and the description of this issue is so long that it needs a
+    second line
   why: of b
   remedy: do b
 
 ok
-a   is well
-dd  is well, too
+a   is fine
+dd  is fine too
 
 not known: e
 """
 
 
-def test_text_has_problems_first_and_what_is_well_last():
+def test_text_has_errors_first_and_results_that_are_ok_last():
     found = (
         error("c", "is wrong", "of c", "do c"),
         note(
             "b",
-            "is odd, and what is said of it is so long that it needs a second line of text",
+            "is odd, and the description of this issue is so long that it needs a second line",
             "of b",
             "do b",
         ),
-        ok("a", "is well"),
-        ok("dd", "is well, too"),
+        ok("a", "is fine"),
+        ok("dd", "is fine too"),
         ok("e"),
     )
     expected = TEXT.replace("\n\nnot known", "\nnot known") + "\n1 error, 1 note, 3 ok"
@@ -392,14 +404,14 @@ def test_text_never_moves_a_terminal():
     assert "\033" not in render_issues(found)
 
 
-def test_json_has_the_command_and_every_finding():
-    surroundings = command(library(GOMP), python=(3, 12), site="/s", program="/x/python")
+def test_json_has_the_command_and_every_result():
+    host = command(library(GOMP), python=(3, 12), site="/s", program="/x/python")
     found = (
-        HostIssue(severity=NOTE, subject="b", found="is odd", why="of b", remedy="do b", by="cpus"),
+        HostIssue(severity=NOTE, subject="b", found="is odd", why="of b", remedy="do b", check_name="cpus"),
         ok("a", "x"),
     )
-    told = json.loads(render_issues_json(found, surroundings))
-    assert told == {
+    output = json.loads(render_issues_json(found, host))
+    assert output == {
         "schema": "ompbind-doctor/1",
         "problems": 0,
         "notes": 1,
@@ -433,11 +445,11 @@ def test_json_has_the_command_and_every_finding():
             {"check": "", "level": "ok", "subject": "a", "found": "x", "why": None, "remedy": None},
         ],
     }
-    assert json.loads(render_issues_json(found, here()))["command"] is None
+    assert json.loads(render_issues_json(found, make_host()))["command"] is None
 
 
-def test_problems_come_first():
-    severities = [one.severity for one in examine(command(error="no", python=(3, 11)))]
+def test_errors_come_first():
+    severities = [issue.severity for issue in run_checks(command(error="no", python=(3, 11)))]
     assert severities == sorted(severities, key=list(Severity).index)
     assert severities[0] is ERROR
 
@@ -450,6 +462,6 @@ CHECKS["moon"] = lambda here: [note("moon", "is full", "threads howl", "wait two
 
 
 def test_a_check_is_one_function_and_one_row():
-    told = run_with(TOY, "doctor")
-    assert "note: moon: is full why: threads howl remedy: wait two weeks" in told
+    output = run_with(TOY, "doctor")
+    assert "note: moon: is full why: threads howl remedy: wait two weeks" in output
     assert '"check": "moon"' in run_with(TOY, "doctor", "--format", "json")

@@ -1,4 +1,4 @@
-"""What `ompbind doctor` reads: settings of machines, below a root, and commands, from their files."""
+"""The facts that `ompbind doctor` reads: system settings below a root, and commands from their files."""
 
 import os
 import shutil
@@ -10,12 +10,12 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import FrequencyFacts, HostFacts, KernelFacts, MemoryFacts, MemorySize, Permission
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
-from ompbind.doctor.read_kernel import read_kernel, read_memory, read_power
-from ompbind.doctor.read_permissions import judge
-from ompbind.doctor.table import examine
+from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
+from ompbind.doctor.read_permissions import interpret_status
+from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
-from ompbind.machine.sources.filesystem import FolderRoot
+from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.programs.workload import Workload
 from tests.machines import Shape, write_tree
@@ -30,7 +30,7 @@ def tree(tmp_path):
     """Write a machine of two nodes and four CPUs, with more files."""
 
     def write(**files):
-        return FolderRoot(str(write_tree(tmp_path, Shape(packages=2, cores=2), files.pop("files", files))))
+        return DirectoryRoot(str(write_tree(tmp_path, Shape(packages=2, cores=2), files.pop("files", files))))
 
     return write
 
@@ -67,10 +67,10 @@ def test_kernel_and_its_settings(tree):
         {"proc/stat": "intr 1 2 3 4 5 6 7 8 9\n", "proc/meminfo": "\0\0"},
     ],
 )
-def test_what_is_absent_or_odd_is_not_known(tree, files):
+def test_absent_and_invalid_files_are_unknown(tree, files):
     root = tree(files=files)
     assert read_kernel(root) == KernelFacts()
-    assert read_power(root, CpuSet(range(4))) == FrequencyFacts()
+    assert read_frequency(root, CpuSet(range(4))) == FrequencyFacts()
     assert read_memory(root) == MemoryFacts()
 
 
@@ -94,24 +94,24 @@ def test_governors_by_policy(tree):
         (2, "2 3", "performance"),
         (4, "4 5", "ondemand"),
     ):
-        folder = f"{CPU}/cpufreq/policy{policy}"
+        directory = f"{CPU}/cpufreq/policy{policy}"
         files |= {
-            f"{folder}/affected_cpus": f"{cpus}\n",
-            f"{folder}/scaling_governor": f"{governor}\n",
-            f"{folder}/scaling_driver": "intel_pstate\n",
-            f"{folder}/energy_performance_preference": "balance_power\n",
+            f"{directory}/affected_cpus": f"{cpus}\n",
+            f"{directory}/scaling_governor": f"{governor}\n",
+            f"{directory}/scaling_driver": "intel_pstate\n",
+            f"{directory}/energy_performance_preference": "balance_power\n",
         }
-    power = read_power(tree(files=files), CpuSet(range(4)))
-    assert power == FrequencyFacts(
+    frequency = read_frequency(tree(files=files), CpuSet(range(4)))
+    assert frequency == FrequencyFacts(
         driver="intel_pstate",
         governors=(("powersave", CpuSet([0, 1])), ("performance", CpuSet([2, 3]))),
         preferences=(("balance_power", CpuSet(range(4))),),
     )
 
 
-def test_governors_that_old_kernels_tell_for_each_cpu(tree):
+def test_governors_of_old_kernels_have_a_directory_for_each_cpu(tree):
     files = {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": "ondemand\n" for cpu in (1, 3)}
-    assert read_power(tree(files=files), CpuSet(range(4))).governors == (("ondemand", CpuSet([1, 3])),)
+    assert read_frequency(tree(files=files), CpuSet(range(4))).governors == (("ondemand", CpuSet([1, 3])),)
 
 
 def test_memory_of_machine_and_nodes(tree):
@@ -132,25 +132,25 @@ def test_memory_of_machine_and_nodes(tree):
 
 
 @pytest.mark.parametrize("path", sampled(recorded("dumps/*.tar.gz")))
-def test_recordings_have_nothing_that_is_too_odd(path):
+def test_recordings_can_be_checked(path):
     root = ArchiveRoot(path.read_bytes(), path.name)
     try:
         machine = read_recorded(root)
     except MachineError as error:
-        pytest.skip(f"it cannot be read: {error}")
-    here = HostFacts(
+        pytest.skip(f"the machine cannot be read: {error}")
+    host = HostFacts(
         env={},
         machine=machine,
         kernel=read_kernel(root),
-        power=read_power(root, machine.online),
+        frequency=read_frequency(root, machine.online),
         memory=read_memory(root),
     )
-    assert all(one.found for one in examine(here))
+    assert all(issue.found for issue in run_checks(host))
 
 
 @pytest.fixture
 def environment(tmp_path):
-    """A folder that looks like the environment of a Python, which runs nothing."""
+    """A directory that looks like a virtual environment; its Python cannot run."""
     site = tmp_path / "lib/python3.12/site-packages"
     for name in ("torch/lib", "duckdb", "vllm"):
         (site / name).mkdir(parents=True)
@@ -158,7 +158,7 @@ def environment(tmp_path):
     python = tmp_path / "bin/python3.12"
     try:
         os.link(os.path.realpath(sys.executable), python)
-    except OSError:  # on another device, or not a file of this user's
+    except OSError:  # on another device, or the file of another user
         shutil.copy(os.path.realpath(sys.executable), python)
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
     return tmp_path
@@ -197,7 +197,7 @@ def test_pythons_that_ignore_variables(environment, words, isolated):
     assert describe((str(environment / "bin/python3.12"), *words), {}).isolated is isolated
 
 
-def test_the_options_of_a_pythons_script_are_its_own(environment, tmp_path):
+def test_options_of_a_script_are_not_options_of_its_python(environment, tmp_path):
     tool = tmp_path / "tool"
     tool.write_text(f"#!{environment}/bin/python3.12\n")
     tool.chmod(0o755)
@@ -206,7 +206,7 @@ def test_the_options_of_a_pythons_script_are_its_own(environment, tmp_path):
     assert not command.isolated
 
 
-def test_a_script_whose_interpreter_is_not_there_says_so(tmp_path):
+def test_a_script_without_its_interpreter_is_an_error(tmp_path):
     tool = tmp_path / "tool"
     tool.write_bytes(b"#! /bin/sh -e\r\n")
     tool.chmod(0o755)
@@ -214,15 +214,15 @@ def test_a_script_whose_interpreter_is_not_there_says_so(tmp_path):
     tool.write_bytes(b"#!/bin/sh\r\n")
     command = describe((str(tool),), {})
     assert "its interpreter '/bin/sh\\r' does not exist" in command.error
-    assert "as on Windows" in command.hint
+    assert "Windows line ends" in command.hint
     tool.write_bytes(b"#!/nonesuch/sh\n")
     assert "(#!)" in describe((str(tool),), {}).hint
 
 
-def test_a_command_that_is_not_there_says_what_would_help(tmp_path):
+def test_a_command_that_cannot_run_has_a_hint(tmp_path):
     command = describe(("nosuch",), {"PATH": str(tmp_path)})
     assert (command.error, command.hint) == (
-        "command not found: nosuch", "is it installed, and its folder in PATH?",
+        "command not found: nosuch", "install it, or add its directory to PATH",
     )  # fmt: skip
     plain = tmp_path / "plain"
     plain.write_text("#!/bin/sh\n")
@@ -232,7 +232,7 @@ def test_a_command_that_is_not_there_says_what_would_help(tmp_path):
     )  # fmt: skip
 
 
-def test_libraries_to_preload_are_looked_for_where_the_linker_does(tmp_path):
+def test_libraries_to_preload_are_searched_where_the_linker_searches(tmp_path):
     (tmp_path / "libtcmalloc_minimal.so.4").symlink_to(_any_library())
     found = dict(find_preloadable(Workload(), {"LD_LIBRARY_PATH": str(tmp_path)}))
     assert found["tcmalloc"] == str(tmp_path / "libtcmalloc_minimal.so.4")
@@ -240,14 +240,14 @@ def test_libraries_to_preload_are_looked_for_where_the_linker_does(tmp_path):
 
 
 def _any_library():
-    """A file that programs like this Python can load."""
+    """Return a library that programs like this Python can load."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return next(line.split()[5] for line in lines if "libc.so" in line or "ld-musl" in line)
 
 
-def test_without_a_command_only_what_is_preloaded_is_told():
+def test_without_a_command_only_preloads_are_reported():
     assert read_commands_workload((), {}) == Workload()
-    assert read_commands_workload((), {"LD_PRELOAD": "/no/such.so"}).troubles
+    assert read_commands_workload((), {"LD_PRELOAD": "/no/such.so"}).preload_warnings
 
 
 @pytest.mark.parametrize(
@@ -262,5 +262,5 @@ def test_without_a_command_only_what_is_preloaded_is_told():
         (31, Permission.REFUSED),
     ],
 )
-def test_what_the_end_of_a_try_tells(status, permission):
-    assert judge(status) is permission
+def test_permission_by_wait_status(status, permission):
+    assert interpret_status(status) is permission

@@ -1,4 +1,4 @@
-"""`ompbind doctor` on this machine: clean, spoiled, narrowed, without rights and without an environment."""
+"""`ompbind doctor` on this machine: with a clean and a wrong environment, a small mask, without rights."""
 
 import json
 import os
@@ -12,26 +12,26 @@ import pytest
 
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, required, two_cpus, wait_until
 
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such surroundings")
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.fixture
 def doctor(ompbind):
-    """Run it for a program, and return its findings by subject, and the exit code."""
+    """Run doctor with --format json, check its exit code and return its results by subject."""
 
     def run(*command, code=0, **options):
         done = ompbind("doctor", "--format", "json", *(["--", *command] if command else []), **options)
-        told = json.loads(done.stdout)
-        problems = [one for one in told["findings"] if one["level"] == "problem"]
-        assert (done.returncode, len(problems), told["problems"]) == (code, code, len(problems)), done.stdout
-        return {one["subject"]: one for one in told["findings"]}
+        record = json.loads(done.stdout)
+        errors = [result for result in record["findings"] if result["level"] == "problem"]
+        assert (done.returncode, len(errors), record["problems"]) == (code, code, len(errors)), done.stdout
+        return {result["subject"]: result for result in record["findings"]}
 
     return run
 
 
-def test_a_clean_environment_has_no_problem(doctor):
+def test_a_clean_environment_has_no_error(doctor):
     found = doctor()
-    assert found["variables"]["found"] == "none that would move or narrow threads"
+    assert found["variables"]["found"] == "none that would move, bind or multiply threads"
     assert found["sched_setaffinity"]["found"] == "is permitted"
     assert found["kernel"]["found"] == os.uname().release
 
@@ -42,18 +42,18 @@ def test_text_in_a_pipe_fits_and_counts(ompbind):
     assert (done.returncode, done.stderr) == (0, "")
     assert all(len(line) <= 80 and "\033" not in line for line in lines)
     assert "note: GOMP_CPU_AFFINITY: is '0-1'" in lines
-    assert lines[-1].startswith("0 problems, ")
+    assert lines[-1].startswith("0 errors, ")
 
 
-def test_gomp_cpu_affinity_is_a_note_that_ranks_are_spared(doctor, ompbind):
+def test_gomp_cpu_affinity_is_a_note_and_ranks_do_not_inherit_it(doctor, ompbind):
     found = doctor(env={"GOMP_CPU_AFFINITY": "0"})["GOMP_CPU_AFFINITY"]
     assert (found["level"], found["check"]) == ("note", "variables")
     assert "--keep-env" in found["remedy"]
     done = ompbind("run", "--", "printenv", "GOMP_CPU_AFFINITY", env={"GOMP_CPU_AFFINITY": "0"})
-    assert (done.returncode, done.stdout) == (1, ""), "what the remedy says is so"
+    assert (done.returncode, done.stdout) == (1, ""), "the remedy is true"
 
 
-def test_what_every_run_preloads_is_preloaded(doctor, library):
+def test_preloads_of_every_run_are_preloaded(doctor, library):
     assert doctor(env={"OMPBIND_PRELOAD": library})["libtcmalloc"]["found"] == "is preloaded"
     assert (
         doctor(env={"OMPBIND_PRELOAD": "/nonesuch.so"}).get("libtcmalloc", {}).get("found") != "is preloaded"
@@ -61,66 +61,66 @@ def test_what_every_run_preloads_is_preloaded(doctor, library):
 
 
 def elf(machine, wide=True):
-    """The head of a shared library for some machine, and no more of it."""
+    """Return the ELF header of a shared library for some architecture."""
     head = b"\x7fELF" + bytes([2 if wide else 1, 1, 1]) + bytes(9) + struct.pack("<HHI", 3, machine, 1)
     return head + (struct.pack("<QQQIHHHHHH", 0, 0, 0, 0, 64, 56, 0, 0, 0, 0) if wide else
                    struct.pack("<IIIIHHHHHH", 0, 0, 0, 0, 52, 32, 0, 0, 0, 0))  # fmt: skip
 
 
 HERE = os.uname().machine
-STRANGERS = {"32 bits": elf(3, wide=False), "aarch64": elf(183), "x86_64": elf(62), "no library": b"hello\n"}
-STRANGERS.pop(HERE, None)
+FOREIGN = {"32 bits": elf(3, wide=False), "aarch64": elf(183), "x86_64": elf(62), "no library": b"hello\n"}
+FOREIGN.pop(HERE, None)
 
 
-@pytest.mark.parametrize("data", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("command", [(), (sys.executable, "-c", "0")], ids=["none", "python"])
-def test_what_cannot_be_preloaded_is_a_problem(doctor, tmp_path, data, command):
-    library = tmp_path / "libstranger.so"
+def test_a_preload_that_cannot_be_loaded_is_an_error(doctor, tmp_path, data, command):
+    library = tmp_path / "libforeign.so"
     library.write_bytes(data)
     found = doctor(*command, code=1, env={"LD_PRELOAD": str(library)})["LD_PRELOAD"]
     assert found["found"].startswith(f"names {library}, which is ")
     assert found["level"] == "problem"
 
 
-def test_what_is_not_there_to_be_preloaded_is_a_problem(doctor):
+def test_a_missing_preload_is_an_error(doctor):
     found = doctor(code=1, env={"LD_PRELOAD": "/no/such/lib.so"})["LD_PRELOAD"]
     assert found["found"].startswith("names /no/such/lib.so, which does not exist")
 
 
-def test_one_cpu_by_taskset_is_a_problem(doctor):
+def test_one_cpu_by_taskset_is_an_error(doctor):
     cpu = two_cpus()[1]
     found = doctor(code=1, before=[required("taskset"), "-c", str(cpu)])["CPUs"]
-    assert f"online CPUs may be used ({cpu}), because of the affinity mask" in found["found"]
+    assert f"allowed ({cpu}): limited by the inherited affinity mask" in found["found"]
 
 
-def test_a_rank_of_a_run_has_what_it_should(ompbind):
+def test_a_rank_of_a_run_has_no_error(ompbind):
     done = ompbind("run", "-n", "2", "--share", "-m", "all", "--", OMPBIND, "doctor", "--format", "json")
     assert done.returncode == 0
-    assert done.stdout.count("of the run around it") >= 2
+    assert done.stdout.count("the enclosing run") >= 2
 
 
-def test_other_runs_are_told(doctor, start):
+def test_other_runs_are_reported(doctor, start):
     process = start("run", "-m", str(two_cpus()[0]), "--run-id", "elsewhere", "--", "sleep", "60")
-    folder = Path(os.environ[RUNTIME_DIR])
-    wait_until(lambda: list(folder.glob("*.run")), "the run has registered")
+    directory = Path(os.environ[RUNTIME_DIR])
+    wait_until(lambda: list(directory.glob("*.run")), "the run has registered")
     found = doctor()["other runs"]
     assert (found["level"], found["found"].split(" (")[0]) == ("note", "elsewhere")
     process.terminate()
 
 
-def test_a_command_that_is_not_there(doctor):
+def test_a_missing_command(doctor):
     found = doctor("nosuch-command", code=1)["command"]
     assert found["found"] == "command not found: nosuch-command"
 
 
-def test_a_python_is_told_with_its_packages(doctor):
+def test_a_python_is_reported_with_its_packages(doctor):
     found = doctor(sys.executable, "serve.py")
     series = ".".join(map(str, sys.version_info[:2]))
     assert f"Python {series}" in found["command"]["found"]
     assert ("Python's pools" in found) == (sys.version_info < (3, 13))
 
 
-def test_nothing_of_the_command_runs(doctor, tmp_path):
+def test_the_command_is_not_started(doctor, tmp_path):
     script, trace = tmp_path / "script", tmp_path / "trace"
     script.write_text(f"#!/bin/sh\ntouch {trace}\n")
     script.chmod(0o755)
@@ -139,7 +139,7 @@ def test_shells_complete_it(ompbind):
         assert found in ompbind(env=env).stdout
 
 
-def test_usage_errors_end_with_2(ompbind):
+def test_usage_errors_exit_with_2(ompbind):
     done = ompbind("doctor", "--format", "yaml")
     assert done.returncode == 2
     assert "yaml" in done.stderr
@@ -150,7 +150,7 @@ def test_an_ordinary_user_without_rights():
     before = [required("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
     readable = subprocess.run([*before, sys.executable, "-c", "import ompbind"], capture_output=True, cwd="/")
     if readable.returncode:
-        pytest.skip("nobody cannot read this installation")
+        pytest.skip("user 65534 cannot read this installation")
     command = [*before, sys.executable, "-m", "ompbind", "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={}, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")
@@ -158,30 +158,30 @@ def test_an_ordinary_user_without_rights():
 
 @pytest.fixture
 def quota():
-    """A control group that may use half of one CPU."""
+    """A cgroup with a quota of half a CPU."""
     for top, name, value in (
         ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000"),
         ("/sys/fs/cgroup", "cpu.max", "50000 100000"),
     ):
-        folder = Path(top) / f"ompbind-test-{os.getpid()}"
+        directory = Path(top) / f"ompbind-test-{os.getpid()}"
         try:
-            folder.mkdir()
+            directory.mkdir()
         except OSError:
             continue
         try:
-            if (folder / name).exists():
-                (folder / name).write_text(value)
-                yield folder
+            if (directory / name).exists():
+                (directory / name).write_text(value)
+                yield directory
                 return
         finally:
-            wait_until(lambda at=folder: not (at / "cgroup.procs").read_text(), "the group is empty")
-            folder.rmdir()
-    pytest.skip("no group with a quota can be made here")
+            wait_until(lambda at=directory: not (at / "cgroup.procs").read_text(), "the cgroup is empty")
+            directory.rmdir()
+    pytest.skip("no cgroup with a quota can be made here")
 
 
-def test_a_quota_is_told(doctor, quota):
+def test_a_quota_is_reported(doctor, quota):
     found = doctor(before=["sh", "-c", f'echo $$ >{quota}/cgroup.procs; exec "$@"', "sh"])["CPU quota"]
-    assert found["found"].startswith("the control group may use 0.5 CPUs of time on ")
+    assert found["found"].startswith("the cgroup limits CPU time to 0.5 of ")
     assert "OMP_NUM_THREADS=1" in found["remedy"]
 
 
@@ -196,11 +196,11 @@ libc.prctl(38, 1, 0, 0, 0)
 assert libc.prctl(22, 2, struct.pack("<HxxxxxxQ", 4, ctypes.addressof(text))) == 0, ctypes.get_errno()
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Starts a command under a filter as that of containers, which answers EPERM to one system call."""
+"""Start a command under a seccomp filter, as in containers, that answers EPERM to one system call."""
 
 
 @pytest.mark.skipif(HERE != "x86_64", reason="system calls have other numbers elsewhere")
-def test_a_sandbox_that_refuses_is_told(doctor):
+def test_a_refused_system_call_is_reported(doctor):
     before = [sys.executable, "-c", FILTER]
     found = doctor(before=[*before, "238"])["set_mempolicy"]
     assert found["found"].startswith("is refused")

@@ -1,47 +1,49 @@
-"""Checks of `ompbind doctor`: what a command would run, which thread pools that has, and what it lacks."""
+"""Checks of `ompbind doctor`: what a command would run, its OpenMP runtimes, thread pools and preloads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ompbind.doctor.facts import CommandFacts, HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
-from ompbind.openmp.runtimes import OmpRuntime, find_ending
-from ompbind.programs.library_catalog import KINDS, PACKAGES
-from ompbind.programs.workload import Found, How
+from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
+from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod
 
 _ALLOCATION = (
-    "operations of torch that make tensors of 64 MiB took 2-4 times as long with the allocator"
+    "torch operations that allocate tensors of 64 MiB took 2-4 times as long with the allocator"
     " of glibc as with tcmalloc"
 )
-_WANTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.worth_preloading}
-"""The libraries that vLLM's CPU workers want, and what becomes faster with them."""
+_EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
+"""The libraries that vLLM's CPU workers expect, and why programs are faster with them."""
 
 
-def check_command(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell what a command would run, or why it would not."""
-    command, work = here.command, here.workload
+def check_command(host: HostFacts) -> Iterator[HostIssue]:
+    """Report what a command would run, or why it cannot run."""
+    command, work = host.command, host.workload
     if command is None:
         return
-    name, arch = command.argv[0], here.machine.arch if here.machine else ""
+    name, arch = command.argv[0], host.machine.arch if host.machine else ""
     if command.error:
         yield error("command", command.error, "no rank can be started", command.hint or "give its path")
     elif not work.program:
-        yield ok("command", f"{name}: what it runs in the end its file does not tell")
+        yield ok("command", f"cannot determine which program {name} runs")
     elif command.arch and arch and not _runs_on(command.arch, arch):
-        why = f"this machine is {arch}: it runs only where an emulator is registered"
-        yield note("command", f"{work.program} is for {command.arch}", why, f"one that is built for {arch}")
+        why = f"this machine is {arch}: the program runs only if an emulator is registered"
+        yield note(
+            "command", f"{work.program} is for {command.arch}", why, f"use a program that is built for {arch}"
+        )
     else:
-        yield ok("command", f"runs {work.program}{_python(command, work.site)}")
+        yield ok("command", f"runs {work.program}{_render_python(command, work.site_packages)}")
 
 
 def _runs_on(arch: str, machine: str) -> bool:
-    """Tell whether programs for one architecture run on another; those of 32 bits mostly do."""
+    """Return whether a program for `arch` runs on `machine`; a machine of 64 bits mostly runs 32 bits too."""
     return arch == machine or (machine, arch) in (
         ("x86_64", "i386"), ("x86_64", "x32"), ("aarch64", "arm"), ("ppc64", "ppc"), ("armv7l", "arm"),
         ("i686", "i386"), ("i586", "i386"), ("armv8l", "arm"), ("mips64", "mips"),
     ) or machine in ("unknown", "")  # fmt: skip
 
 
-def _python(command: CommandFacts, site: str) -> str:
+def _render_python(command: CommandFacts, site: str) -> str:
     if command.python is None:
         return ""
     major, minor = command.python
@@ -49,131 +51,140 @@ def _python(command: CommandFacts, site: str) -> str:
     return f" (Python {major}.{minor}{isolated}; packages in {site or 'none'})"
 
 
-def check_runtimes(here: HostFacts) -> Iterator[HostIssue]:
-    """Look for OpenMP runtimes that get in each other's way."""
-    runtimes = list(here.workload.runtimes())
+def check_runtimes(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for OpenMP runtimes that conflict in one process."""
+    runtimes = list(host.workload.runtimes())
     if not runtimes:
-        if here.workload.static:
-            yield ok("OpenMP runtimes", f"not known: {here.workload.program} is linked statically")
-        elif here.command is not None and not here.workload.opaque and here.workload.program:
+        if host.workload.static:
+            yield ok("OpenMP runtimes", f"not known: {host.workload.program} is statically linked")
+        elif host.command is not None and not host.workload.opaque and host.workload.program:
             yield ok("OpenMP runtimes", "none found")
         return
-    told = ", ".join(_name(one) for one in runtimes)
-    found = [*_abort(runtimes), *_narrow(runtimes, told), *_fork(runtimes)]
-    yield from found
-    if not found:
-        yield ok("OpenMP runtimes", told)
+    issues = [*_check_abort(runtimes), *_check_initial_thread(runtimes), *_check_fork(runtimes)]
+    yield from issues
+    if not issues:
+        yield ok("OpenMP runtimes", _render_libraries(runtimes))
 
 
-def _name(one: Found) -> str:
-    version = f" {one.library.version}" if one.library.version else ""
-    return f"{one.library.kind.label}{version} ({one.how}: {one.by})"
+def _render_libraries(libraries: Iterable[DetectedLibrary]) -> str:
+    return ", ".join(map(_render_library, libraries))
 
 
-def _abort(runtimes: list[Found]) -> Iterator[HostIssue]:
-    """Look for two runtimes that end a process which loads them both."""
-    ending = find_ending({one.library.family for one in runtimes})
-    if ending is None:
+def _render_library(detected: DetectedLibrary) -> str:
+    library = detected.library
+    version = f" {library.version}" if library.version else ""
+    return f"{library.kind.label}{version} ({detected.method}: {detected.origin})"
+
+
+def _check_abort(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
+    """Look for two runtimes that cannot run in one process: the second to start aborts it."""
+    aborting = find_aborting_pair({runtime.library.family for runtime in runtimes})
+    if aborting is None:
         return
-    *both, message = ending
-    pair = [next(one for one in runtimes if one.library.family is family) for family in both]
-    found, sure = " and ".join(map(_name, pair)), all(one.how is not How.AVAILABLE for one in pair)
-    make = error if sure else note
-    why = f"a process that starts both is ended by the second one ({message})"
-    remedy = "keep one of them: preload none, or the one that the program needs"
-    yield make("OpenMP runtimes", found, why, remedy)
+    *families, message = aborting
+    pair = [next(found for found in runtimes if found.library.family is family) for family in families]
+    both_load = all(runtime.method is not DetectionMethod.AVAILABLE for runtime in pair)
+    make_issue = error if both_load else note
+    why = f"if a process starts both, the second runtime aborts it ({message})"
+    remedy = "use only one: preload none, or the runtime that the program needs"
+    yield make_issue("OpenMP runtimes", " and ".join(map(_render_library, pair)), why, remedy)
 
 
-def _narrow(runtimes: list[Found], told: str) -> Iterator[HostIssue]:
-    """Look for several runtimes, of which one narrows what the others see."""
-    families = (one.library.family for one in runtimes)
-    narrowing = next((one for one in families if one and one.facts.narrows_at_load), None)
+def _check_initial_thread(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
+    """Look for several runtimes if one of them shrinks the initial thread's affinity mask at load."""
+    families = (runtime.library.family for runtime in runtimes)
+    narrowing = next((family for family in families if family and family.facts.narrows_at_load), None)
     if len(runtimes) < 2 or not narrowing:
         return
     why = (
-        f"{narrowing.label} moves the initial thread to its first place when it is loaded, and another"
-        " runtime sees no more: with places of one CPU, all of its threads are on that CPU"
+        f"when {narrowing.label} is loaded, it shrinks the initial thread's affinity mask to the first place;"
+        " if places are single CPUs, all threads of another runtime run on that CPU"
     )
-    remedy = "--bind rank, the default, has one place with all CPUs of the rank; not --bind exact"
-    yield note("OpenMP runtimes", f"several: {told}", why, remedy)
+    remedy = "use --bind rank (the default; one place with all CPUs of the rank), not --bind exact"
+    yield note("OpenMP runtimes", f"several: {_render_libraries(runtimes)}", why, remedy)
 
 
-def _fork(runtimes: list[Found]) -> Iterator[HostIssue]:
+def _check_fork(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
     """Look for a runtime whose forked children crash when it has places."""
-    for one in runtimes:
-        family = one.library.family
-        if family is None or family.forks_safely(one.library.version):
+    for runtime in runtimes:
+        family = runtime.library.family
+        if family is None or family.forks_safely(runtime.library.version):
             continue
-        since = family.name_version(family.facts.forks_safely_from)
-        why = f"processes that it forks crash when OMP_PLACES names CPUs (before {since})"
-        remedy = f"--bind rank, the default, gives it none, nor does --bind none; or a newer {family.label}"
-        yield note("OpenMP runtimes", _name(one), why, remedy)
+        since = family.render_version(family.facts.forks_safely_from)
+        why = f"its forked child processes crash if OMP_PLACES names CPUs (before {since})"
+        remedy = (
+            f"use --bind rank (the default) or none, which set no places for it, or a newer {family.label}"
+        )
+        yield note("OpenMP runtimes", _render_library(runtime), why, remedy)
         return
 
 
-def check_preloadable(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell which libraries could be preloaded, and which of them the command wants."""
-    loaded = {one.library.kind.name for one in here.workload.libraries if one.how is How.PRELOADED}
-    wanted = _wanted(here)
-    for name, path in here.preloadable:
-        label = KINDS[name].label
+def check_preloadable(host: HostFacts) -> Iterator[HostIssue]:
+    """Report which libraries can be preloaded, and which of them the command expects."""
+    preloaded = (found for found in host.workload.libraries if found.method is DetectionMethod.PRELOADED)
+    loaded = {found.library.kind.name for found in preloaded}
+    expected = _find_expected(host)
+    for name, path in host.preloadable:
+        label = LIBRARY_KINDS[name].label
         if name in loaded:
             yield ok(label, "is preloaded")
-        elif name in wanted:
-            why = f"vLLM's CPU workers want it: {_WANTED[name]}"
+        elif name in expected:
+            why = f"vLLM's CPU workers expect it: {_EXPECTED[name]}"
             if path:
-                yield note(label, "is not preloaded", why, f"--preload {name} ({path})")
+                yield note(label, "is not preloaded", why, f"use --preload {name} ({path})")
             else:
-                yield note(label, "is not installed", why, f"install {PACKAGES[name]}, and --preload {name}")
+                remedy = f"install {LIBRARY_PACKAGES[name]} and use --preload {name}"
+                yield note(label, "is not installed", why, remedy)
         elif path:
             yield ok(label, f"{path} (--preload {name})")
-    others = [(name, path) for name, path in here.preloadable if name not in {*loaded, *wanted}]
-    missing = [KINDS[name].label for name, path in others if not path]
+    others = [(name, path) for name, path in host.preloadable if name not in {*loaded, *expected}]
+    missing = [LIBRARY_KINDS[name].label for name, path in others if not path]
     if missing:
-        yield ok("to preload", f"not found: {', '.join(missing)}")
+        yield ok("preloadable libraries", f"not found: {', '.join(missing)}")
 
 
-def _wanted(here: HostFacts) -> set[str]:
-    """Return what the command wants to have preloaded, as far as it is made for this machine."""
-    if here.command is None or "vllm" not in here.command.packages:
+def _find_expected(host: HostFacts) -> set[str]:
+    """Return the libraries that the command expects to be preloaded and that exist for this architecture."""
+    if host.command is None or "vllm" not in host.command.packages:
         return set()
-    arch = here.machine.arch if here.machine else ""
-    families = {name: KINDS[name].family for name in _WANTED}
+    arch = host.machine.arch if host.machine else ""
+    families = {name: LIBRARY_KINDS[name].family for name in _EXPECTED}
     return {name for name, family in families.items() if family is None or family.runs_on(arch)}
 
 
-def check_pools(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell of thread pools that neither the affinity mask nor a variable can size."""
-    command = here.command
+def check_pools(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for thread pools that neither the affinity mask nor a variable limits."""
+    command = host.command
     if command is None or command.error:
         return
-    found = list(_find_pools(here, command))
-    yield from found
-    if not found:
-        yield ok("thread pools", "none known that variables do not reach")
+    issues = list(_find_pools(host, command))
+    yield from issues
+    if not issues:
+        yield ok("thread pools", "none known that variables do not limit")
 
 
-_COUNT_ALL = "count all CPUs of the machine: with a mask of 1 CPU of 2 they took 2"
-_TOO_MANY = "each of n ranks has threads for all CPUs, n times too many"
+_COUNT_ALL = "ignore the affinity mask and count all CPUs (measured: 2 with 1 of 2 CPUs allowed)"
+_TOO_MANY = "every rank starts threads for all CPUs: with n ranks, n times too many"
 
 
-def _find_pools(here: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
+def _find_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     if command.python and (command.python < (3, 13) or command.isolated):
-        series = f"Python {command.python[0]}.{command.python[1]}"
-        lacks = "being isolated" if command.python >= (3, 13) else "which 3.13 does"
+        major, minor = command.python
+        needs = f"needs Python 3.13, this is {major}.{minor}"
+        limit = needs if command.python < (3, 13) else "is ignored in isolated mode"
         found = f"multiprocessing.Pool, ThreadPoolExecutor and os.cpu_count() {_COUNT_ALL}"
-        why = f"{_TOO_MANY}; {series} does not read PYTHON_CPU_COUNT, {lacks}"
+        why = f"{_TOO_MANY}; PYTHON_CPU_COUNT {limit}"
         yield note("Python's pools", found, why, "give them len(os.sched_getaffinity(0)) workers")
     if "duckdb" in command.packages:
-        remedy = "in SQL: SET threads = N, with the N of OMP_NUM_THREADS"
-        yield note("DuckDB", f"its threads {_COUNT_ALL}", _TOO_MANY, remedy)
+        remedy = "in SQL: SET threads = N, with the value of OMP_NUM_THREADS"
+        yield note("DuckDB", f"its thread pools {_COUNT_ALL}", _TOO_MANY, remedy)
     if "torch" in command.packages:
-        remedy = "torch.set_num_interop_threads(1), where a program uses them at all"
-        yield note("torch", f"its inter-op threads {_COUNT_ALL}", _TOO_MANY, remedy)
+        remedy = "torch.set_num_interop_threads(1), if the program uses them at all"
+        yield note("torch", f"its inter-op thread pools {_COUNT_ALL}", _TOO_MANY, remedy)
     if command.cpp:
-        found = f"threads by std::thread::hardware_concurrency() {_COUNT_ALL}"
-        yield note("C++", found, _TOO_MANY, "let the program count what sched_getaffinity tells")
-    if here.workload.program.rpartition("/")[2] in ("java", "javaw"):
-        yield ok("Java", "reads the affinity mask itself")
-    if here.workload.opaque and here.workload.program:
-        yield ok("nproc", "in scripts it answers OMP_NUM_THREADS, so the threads of the rank")
+        found = f"thread pools of std::thread::hardware_concurrency() {_COUNT_ALL}"
+        yield note("C++", found, _TOO_MANY, "let the program count the CPUs of sched_getaffinity()")
+    if host.workload.program.rpartition("/")[2] in ("java", "javaw"):
+        yield ok("Java", "sizes its thread pools by the affinity mask")
+    if host.workload.opaque and host.workload.program:
+        yield ok("nproc", "in scripts it prints OMP_NUM_THREADS: the thread count of the rank")

@@ -1,4 +1,4 @@
-"""Checks of `ompbind doctor`: which CPUs may be used, how much of them, and who else uses them."""
+"""Checks of `ompbind doctor`: which CPUs are allowed, how much CPU time, and which runs use them."""
 
 from collections.abc import Iterator
 from itertools import compress
@@ -10,114 +10,115 @@ from ompbind.machine.model import Level, Machine
 from ompbind.planning.rank_variables import OMPBIND_RANK
 
 SHARED = (
-    "two ranks with default threads on the same CPUs: 40-60 times slower on small parallel regions,"
+    "two ranks with default threads on the same CPUs were 40-60 times slower on small parallel regions,"
     " 150-220 times with active waiting"
 )
 
 
-def check_machine(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell whether the machine can be read, and bind processes at all."""
-    machine = here.machine
+def check_machine(host: HostFacts) -> Iterator[HostIssue]:
+    """Check that the machine can be read, and that the system can bind processes."""
+    machine = host.machine
     if machine is None:
-        yield error("machine", here.error, "nothing can be planned", "see 'ompbind topo'")
+        yield error("machine", host.error, "no plan can be made", "see 'ompbind topo'")
     elif not machine.bindable:
-        why = "ranks get thread counts only, and move between all CPUs"
-        yield error("machine", "this system cannot bind processes to CPUs", why, "run on Linux")
+        why = "ranks only get thread counts and move between all CPUs"
+        yield error("machine", "this system cannot bind processes to CPUs", why, "use Linux")
     elif machine.remarks:
-        why = "plans follow what is told of cores, caches and nodes"
-        remedy = "compare 'ompbind topo' with what you know; a mask (-m) names CPUs whatever they share"
+        why = "plans are made from the cores, caches and NUMA nodes that the system reports"
+        remedy = "compare 'ompbind topo' with the real machine; a mask (-m) can name any CPUs"
         yield note("machine", "; ".join(machine.remarks), why, remedy)
     else:
         yield ok("machine", f"{count(len(machine.at(Level.CORE)), 'core')}, {machine.arch}")
 
 
-def check_cpus(here: HostFacts) -> Iterator[HostIssue]:
-    """Compare the CPUs that may be used with those that are online."""
-    machine = here.machine
+def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
+    """Compare the allowed CPUs with the online CPUs."""
+    machine = host.machine
     if machine is None:
         return
-    told = f"{len(machine.allowed)} of {count(len(machine.online), 'online CPU')} may be used"
     if machine.allowed == machine.online:
-        yield ok("CPUs", f"all {len(machine.online)} that are online may be used")
+        yield ok("CPUs", f"all {len(machine.online)} online CPUs are allowed")
         return
-    found = f"{told} ({machine.allowed}), because of {_narrowed_by(here, machine)}"
-    if len(machine.allowed) > 1 or here.inside:
-        why = "Open MPI, MPICH, hwloc-bind and others were seen to bind to forbidden CPUs then; ompbind stays"
-        yield note("CPUs", found, f"{why} on these", _widen(here, machine))
+    online = count(len(machine.online), "online CPU")
+    limits = _name_limits(host, machine)
+    found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
+    if len(machine.allowed) > 1 or host.inside:
+        why = "Open MPI, MPICH, hwloc-bind and others then tried to bind to other CPUs; ompbind does not"
+        yield note("CPUs", found, why, _explain_limits(host, machine))
     else:
-        why = "all ranks and threads take turns on it: two busy threads take twice as long"
-        yield error("CPUs", found, why, _widen(here, machine))
+        why = "all ranks and threads share this CPU: two busy threads take twice as long"
+        yield error("CPUs", found, why, _explain_limits(host, machine))
 
 
-def _find_narrowing(here: HostFacts, machine: Machine) -> tuple[bool, bool]:
-    """Tell whether the cpuset of the control group leaves CPUs out, and whether the affinity mask does."""
-    usable = machine.online if here.cpuset is None else machine.online & here.cpuset
+def _find_limits(host: HostFacts, machine: Machine) -> tuple[bool, bool]:
+    """Return whether the cpuset of the cgroup excludes CPUs, and whether the affinity mask does."""
+    usable = machine.online if host.cpuset is None else machine.online & host.cpuset
     return usable != machine.online, machine.allowed != usable
 
 
-def _narrowed_by(here: HostFacts, machine: Machine) -> str:
-    if here.inside:
-        return f"the run around it (rank {here.env[OMPBIND_RANK]})"
-    causes = ("the cpuset of its control group", "the affinity mask that it was started with")
-    return " and ".join(compress(causes, _find_narrowing(here, machine)))
+def _name_limits(host: HostFacts, machine: Machine) -> str:
+    if host.inside:
+        return f"the enclosing run (rank {host.env[OMPBIND_RANK]})"
+    causes = ("the cpuset of the cgroup", "the inherited affinity mask")
+    return " and ".join(compress(causes, _find_limits(host, machine)))
 
 
-def _widen(here: HostFacts, machine: Machine) -> str:
-    """Say who can be asked for more CPUs."""
-    if here.inside:
+def _explain_limits(host: HostFacts, machine: Machine) -> str:
+    """Return how to get more CPUs."""
+    if host.inside:
         return "none needed: a rank has its own CPUs"
     in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
-    outside = "AllowedCPUs= of its systemd unit, or more CPUs from the batch system"
-    parent = "taskset, numactl, a batch system or launcher, or a parent whose OpenMP has narrowed it"
+    outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
+    origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
     ways = (
-        in_container if here.kernel.container else outside,
-        f"where they are to be used, find who has set it ({parent}): 'taskset -p $$' in the shell",
+        in_container if host.kernel.container else outside,
+        f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows the mask of a shell",
     )
-    return "; ".join(compress(ways, _find_narrowing(here, machine)))
+    return "; ".join(compress(ways, _find_limits(host, machine)))
 
 
-def check_cores(here: HostFacts) -> Iterator[HostIssue]:
-    """Look for cores of which only some hardware threads may be used: others may use the rest."""
-    machine = here.machine
+def check_cores(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for cores with some hardware threads that are not allowed: other programs may use those."""
+    machine = host.machine
     if machine is None or machine.allowed == machine.online:
         return
     cores = [core.cpus for core in machine.at(Level.CORE)]
     cut = [core for core in cores if core & machine.allowed and not core <= machine.allowed]
     if cut:
         lost = CpuSet(cpu for core in cut for cpu in core - machine.allowed)
-        found = f"{count(len(cut), 'core')} may be used only in part: not {named('CPU', lost)}"
-        why = "whoever has the other hardware threads of a core shares its execution units and caches"
-        yield note("cores", found, why, "ask for whole cores, or leave these out: -m 'all,^CPUS'")
+        found = f"{count(len(cut), 'core')} only partly allowed: not {named('CPU', lost)}"
+        why = "programs on the other hardware threads of a core share its execution units and caches"
+        yield note("cores", found, why, "request whole cores, or exclude these: -m 'all,^CPUS'")
 
 
-def check_offline(here: HostFacts) -> Iterator[HostIssue]:
-    """Look for CPUs that are switched off; siblings that are off together with SMT are meant to be."""
-    machine = here.machine
+def check_offline(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for offline CPUs; siblings that are offline because SMT is off are intended."""
+    machine = host.machine
     if machine is None or not machine.offline:
         return
     found = f"{named('CPU', machine.offline)} present but offline"
-    if here.kernel.smt in ("off", "forceoff"):
-        yield ok("offline CPUs", f"{found}: SMT is switched off")
+    if host.kernel.smt in ("off", "forceoff"):
+        yield ok("offline CPUs", f"{found}: SMT is off")
         return
     file = f"/sys/devices/system/cpu/cpu{machine.offline.first}/online"
-    why = "masks that name them are refused; plans are made without them"
-    yield note("offline CPUs", found, why, f"if they are wanted, as root: echo 1 > {file}")
+    why = "masks that name them are refused; plans do not use them"
+    yield note("offline CPUs", found, why, f"to use them, as root: echo 1 > {file}")
 
 
-def check_excluded(here: HostFacts) -> Iterator[HostIssue]:
-    """Look for CPUs that the kernel keeps other work off."""
-    reasons = here.machine.exclusion_reasons if here.machine else ()
+def check_excluded(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for CPUs that the kernel excludes from scheduling or from its own work."""
+    reasons = host.machine.exclusion_reasons if host.machine else ()
     for name, cpus in reasons:
-        why = "only masks that name them use them"
+        why = "they are used only by masks that name them"
         if name == "isolated":
-            why += "; the kernel moves no threads between isolated CPUs: those of a rank can pile up on one"
-        remedy = f"-m '{cpus}' --bind exact to use them, with a place for every thread"
-        yield note("CPUs set apart", f"{named('CPU', cpus)}: {name}", why, remedy)
+            why += "; the kernel does not balance isolated CPUs: all threads of a rank may run on one of them"
+        remedy = f"to use them, with a place for every thread: -m '{cpus}' --bind exact"
+        yield note("excluded CPUs", f"{named('CPU', cpus)}: {name}", why, remedy)
 
 
-def check_smt(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell how many hardware threads cores have, and what ompbind makes of them."""
-    machine = here.machine
+def check_smt(host: HostFacts) -> Iterator[HostIssue]:
+    """Report how many hardware threads cores have, and how many of them ranks use."""
+    machine = host.machine
     if machine is None:
         return
     widths = {len(core.cpus) for core in machine.at(Level.CORE)}
@@ -125,53 +126,53 @@ def check_smt(here: HostFacts) -> Iterator[HostIssue]:
         yield ok("SMT", "one hardware thread per core")
     else:
         most = max(widths, default=1)
-        used = "4 of them" if most >= 8 else "one of them"
-        yield ok("SMT", f"{most} hardware threads per core: ranks get {used}, all with --smt all")
+        used = "4" if most >= 8 else "1"
+        yield ok("SMT", f"{most} hardware threads per core: ranks use {used}, or all with --smt all")
 
 
-def check_quota(here: HostFacts) -> Iterator[HostIssue]:
-    """Compare the CPU time that the control group may use with its CPUs."""
-    machine = here.machine
+def check_quota(host: HostFacts) -> Iterator[HostIssue]:
+    """Compare the CPU time that the cgroup may use with the number of its CPUs."""
+    machine = host.machine
     if machine is None:
         return
     quota, cpus = machine.quota, len(machine.allowed)
     if quota is None or quota >= cpus:
-        yield ok("CPU quota", "none" if quota is None else f"{quota:g} CPUs, enough for all that may be used")
+        yield ok("CPU quota", "none" if quota is None else f"{quota:g} CPUs, enough for all allowed CPUs")
         return
-    found = f"the control group may use {quota:g} CPUs of time on {count(cpus, 'CPU')}"
-    why = "pools sized by CPUs spin that away and are stopped together: 2-5 times slower"
+    found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
+    why = "thread pools sized by CPU count exhaust the quota and are throttled: 2-5 times slower"
     threads = max(1, int(quota))
     remedy = (
-        f"with 'ompbind run' none, its threads stay within; otherwise OMP_NUM_THREADS={threads},"
-        " or a larger quota (docker --cpus, CPUQuota= of systemd)"
+        "none for 'ompbind run', whose thread counts stay within the quota; otherwise"
+        f" OMP_NUM_THREADS={threads}, or a larger quota (docker --cpus, CPUQuota= of systemd)"
     )
     yield note("CPU quota", found, why, remedy)
 
 
-def check_bind_call(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell whether the kernel lets a process bind itself."""
-    if here.may_bind is Permission.REFUSED:
-        why = "no rank can be started on CPUs of its own"
-        remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then --mask none"
+def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
+    """Check that the kernel permits a process to bind itself."""
+    if host.may_bind is Permission.REFUSED:
+        why = "ranks cannot be bound, so none can be started"
+        remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then use --mask none"
         yield error("sched_setaffinity", "is refused to this process", why, remedy)
     else:
-        yield ok("sched_setaffinity", *_told(here.may_bind))
+        yield ok("sched_setaffinity", *_render_permission(host.may_bind))
 
 
-def _told(permission: Permission) -> tuple[str, ...]:
+def _render_permission(permission: Permission) -> tuple[str, ...]:
     return ("is permitted",) if permission is Permission.GRANTED else ()
 
 
-def check_runs(here: HostFacts) -> Iterator[HostIssue]:
+def check_runs(host: HostFacts) -> Iterator[HostIssue]:
     """Look for live runs on the same CPUs."""
-    if here.runs is None:
+    if host.runs is None:
         yield ok("other runs")
         return
-    allowed = here.machine.allowed if here.machine else EMPTY
-    others = [run for run in here.runs if run.held & allowed]
+    allowed = host.machine.allowed if host.machine else EMPTY
+    others = [run for run in host.runs if run.claimed & allowed]
     if not others:
         yield ok("other runs", "none on these CPUs")
     for run in others:
-        found = f"{run.run_id} (pid {run.pid}) holds {named('CPU', run.held & allowed)}"
-        remedy = "--avoid plans on the others, --exclusive refuses; 'ompbind ps' lists all runs"
+        found = f"{run.run_id} (pid {run.pid}) uses {named('CPU', run.claimed & allowed)}"
+        remedy = "use --avoid to plan around it, --exclusive to refuse to start; 'ompbind ps' lists all runs"
         yield note("other runs", found, SHARED, remedy)

@@ -1,4 +1,4 @@
-"""Checks of `ompbind doctor`: memory, frequencies and what else the kernel and its host do."""
+"""Checks of `ompbind doctor`: the kernel, its container or host, memory and frequencies."""
 
 from collections.abc import Iterator
 
@@ -6,20 +6,20 @@ from ompbind.cpuset import count, named
 from ompbind.doctor.facts import HostFacts, Permission
 from ompbind.doctor.issue import UNKNOWN, HostIssue, note, ok
 
-# What is worth telling: more CPU time given to others by the host, less free memory, or more swapped out.
+# Shares that make a note: of CPU time that the host gave to others, of free memory, of swapped-out memory.
 STOLEN, SCARCE, SWAPPED = 0.01, 0.05, 0.01
 
 _FEATURES = (
-    ((5, 3), "the ends of ranks are heard of by signals alone (pidfd is of 5.3)"),
-    ((5, 15), "memory cannot be preferred from several nodes (of 5.15)"),
-    ((6, 2), "when the cpuset changes, processes lose their affinity masks for good (until 6.2)"),
+    ((5, 3), "exits of ranks are noticed by signals only (pidfd: 5.3)"),
+    ((5, 15), "memory can be preferred from a single NUMA node only (several: 5.15)"),
+    ((6, 2), "a change of the cpuset discards the affinity masks of processes (kept: 6.2)"),
 )
-"""What kernels before a version lack, which matters to a binding."""
+"""Versions of the kernel, and what older kernels lack that matters to a binding."""
 
 
-def check_memory_call(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell whether the kernel lets a process choose the NUMA nodes of its memory."""
-    permission, several = here.may_place_memory, len(_nodes_with_memory(here)) > 1
+def check_memory_call(host: HostFacts) -> Iterator[HostIssue]:
+    """Check that the kernel permits a process to choose the NUMA nodes of its memory."""
+    permission, several = host.may_place_memory, len(_nodes_with_memory(host)) > 1
     if permission is Permission.UNKNOWN:
         yield ok("set_mempolicy")
     elif permission is Permission.GRANTED:
@@ -27,129 +27,137 @@ def check_memory_call(here: HostFacts) -> Iterator[HostIssue]:
     elif permission is Permission.ABSENT:
         yield ok("set_mempolicy", "this kernel has no NUMA policies")
     elif not several:
-        yield ok("set_mempolicy", "is refused, which does no harm with one NUMA node")
+        yield ok("set_mempolicy", "is refused; harmless with one NUMA node")
     else:
-        why = "memory cannot be bound to nodes; it still comes from where a thread first touches it"
+        why = "memory cannot be bound to nodes; it is allocated where a thread touches it first"
         remedy = "docker and podman: --cap-add SYS_NICE; Kubernetes: capabilities: add: [SYS_NICE]"
-        found = "is refused" + (" in this container" if here.kernel.container else ", by a seccomp filter")
+        found = "is refused" + (" in this container" if host.kernel.container else ", by a seccomp filter")
         yield note("set_mempolicy", found, why, remedy)
 
 
-def _nodes_with_memory(here: HostFacts) -> list[int]:
-    nodes = here.machine.nodes if here.machine else ()
+def _nodes_with_memory(host: HostFacts) -> list[int]:
+    nodes = host.machine.nodes if host.machine else ()
     return [node.number for node in nodes if node.memory_bytes != 0]
 
 
-def check_balancing(here: HostFacts) -> Iterator[HostIssue]:
-    """Look whether the kernel moves memory between NUMA nodes on its own."""
-    setting, nodes = here.kernel.numa_balancing, _nodes_with_memory(here)
+def check_balancing(host: HostFacts) -> Iterator[HostIssue]:
+    """Check whether the kernel moves memory between NUMA nodes on its own."""
+    setting, nodes = host.kernel.numa_balancing, _nodes_with_memory(host)
     if setting is None or len(nodes) < 2:
         yield ok("NUMA balancing", UNKNOWN if setting is None and len(nodes) > 1 else "off, or only one node")
     elif setting:
-        why = "it costs page faults, to learn who uses which memory; that of bound ranks is near them already"
+        why = "it causes page faults to find out which CPUs use a page; memory of bound ranks is local anyway"
         yield note("NUMA balancing", "on", why, "as root: sysctl kernel.numa_balancing=0")
     else:
         yield ok("NUMA balancing", "off")
 
 
-def check_memory(here: HostFacts) -> Iterator[HostIssue]:
-    """Look for nodes, or a machine, without free memory."""
-    rooms = here.memory.nodes if len(here.memory.nodes) > 1 else tuple(filter(None, [here.memory.machine]))
-    least = min((room.share_free for room in rooms), default=1.0)
-    if not rooms:
+def check_memory(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for NUMA nodes, or a machine, with little free memory."""
+    memory = host.memory
+    sizes = memory.nodes if len(memory.nodes) > 1 else tuple(filter(None, [memory.machine]))
+    least = min((size.share_free for size in sizes), default=1.0)
+    if not sizes:
         yield ok("memory")
     elif least >= SCARCE:
-        told = f"{100 * least:.0f} % free"
-        yield ok("memory", told if len(rooms) == 1 else f"{told}, or more, on every node")
-    for room in rooms:
-        if room.share_free < SCARCE:
-            where, why = "", "ranks may be killed"
-            if room.node is not None:
-                where, why = f" of NUMA node {room.node}", "memory of ranks then comes from other nodes"
-            found = f"only {100 * room.share_free:.0f} % of the memory{where} is free"
-            yield note("memory", found, why, "end what uses it; 'ompbind topo' and /proc/meminfo tell more")
+        free = f"{100 * least:.0f} % free"
+        yield ok("memory", free if len(sizes) == 1 else f"at least {free} on every node")
+    for size in sizes:
+        if size.share_free < SCARCE:
+            where, why = "", "ranks may be killed for lack of memory"
+            if size.node is not None:
+                where, why = f" of NUMA node {size.node}", "ranks then get memory of other nodes"
+            found = f"only {100 * size.share_free:.0f} % of the memory{where} is free"
+            remedy = "stop the programs that use it; see 'ompbind topo' and /proc/meminfo"
+            yield note("memory", found, why, remedy)
 
 
-def check_swap(here: HostFacts) -> Iterator[HostIssue]:
-    """Look whether memory has been swapped out."""
-    total, used, memory = here.memory.swap_total, here.memory.swap_used, here.memory.machine
+def check_swap(host: HostFacts) -> Iterator[HostIssue]:
+    """Check whether memory has been swapped out."""
+    total, used, memory = host.memory.swap_total, host.memory.swap_used, host.memory.machine
     if total is None or used is None or memory is None:
         yield ok("swap")
     elif used > SWAPPED * memory.total:
         found = f"{used >> 20} of {total >> 20} MiB are in use"
-        why = "memory of a rank that was swapped out is read from a disk when it is touched"
-        yield note("swap", found, why, "end what needs so much memory; as root: swapoff -a && swapon -a")
+        why = "swapped-out memory of a rank is read from disk when it is accessed"
+        yield note(
+            "swap", found, why, "stop programs that need so much memory; as root: swapoff -a && swapon -a"
+        )
     else:
         yield ok("swap", f"{used >> 20} of {total >> 20} MiB in use" if total else "none")
 
 
-def check_huge_pages(here: HostFacts) -> Iterator[HostIssue]:
-    """Look whether programs can have transparent huge pages."""
-    if here.kernel.huge_pages == "never":
-        why = "programs with large arrays get small pages, although they ask for large ones"
+def check_huge_pages(host: HostFacts) -> Iterator[HostIssue]:
+    """Check whether programs can get transparent huge pages."""
+    if host.kernel.huge_pages == "never":
+        why = "programs with large arrays get small pages, even if they request huge pages"
         path = "/sys/kernel/mm/transparent_hugepage/enabled"
-        yield note("huge pages", "transparent ones are off", why, f"as root: echo madvise > {path}")
-    elif here.kernel.huge_pages:
-        extra = f", defrag {here.kernel.defrag}" if here.kernel.defrag else ""
-        yield ok("huge pages", f"transparent ones: {here.kernel.huge_pages}{extra}")
+        yield note("huge pages", "transparent huge pages are off", why, f"as root: echo madvise > {path}")
+    elif host.kernel.huge_pages:
+        extra = f", defrag {host.kernel.defrag}" if host.kernel.defrag else ""
+        yield ok("huge pages", f"transparent huge pages: {host.kernel.huge_pages}{extra}")
     else:
         yield ok("huge pages")
 
 
-def check_frequencies(here: HostFacts) -> Iterator[HostIssue]:
-    """Look whether frequencies are held down, or differ between CPUs."""
-    power = here.power
-    if not power.governors:
-        yield ok("frequency", "this machine does not tell of it, as most virtual ones")
+def check_frequencies(host: HostFacts) -> Iterator[HostIssue]:
+    """Check whether frequencies are kept low, or differ between CPUs."""
+    frequency = host.frequency
+    if not frequency.governors:
+        yield ok("frequency", "not reported (common in virtual machines)")
         return
-    words = {word for word, _ in power.governors}
-    own = power.driver.startswith(("intel_pstate", "amd-pstate", "amd_pstate"))
-    slow = [word for word, _ in power.preferences if own and word in ("power", "balance_power")]
-    told = ", ".join(f"{word} on {named('CPU', cpus)}" for word, cpus in power.governors)
+    words = {word for word, _ in frequency.governors}
+    own = frequency.driver.startswith(("intel_pstate", "amd-pstate", "amd_pstate"))
+    slow = [word for word, _ in frequency.preferences if own and word in ("power", "balance_power")]
+    governors = ", ".join(f"{word} on {named('CPU', cpus)}" for word, cpus in frequency.governors)
     remedy = "as root: cpupower frequency-set -g performance"
     if len(words) > 1:
-        yield note("frequency", f"governors differ: {told}", "equal ranks then take different times", remedy)
+        yield note(
+            "frequency", f"governors differ: {governors}", "equal ranks then take different times", remedy
+        )
     elif words == {"powersave"} and not own:
-        yield note("frequency", f"governor {told}", "it holds CPUs at their lowest frequency", remedy)
+        yield note("frequency", f"governor {governors}", "it keeps CPUs at their lowest frequency", remedy)
     elif slow:
         why = "frequencies rise late, and parallel regions wait for the slowest CPU"
         remedy = "as root: cpupower set --epp performance"
         yield note("frequency", f"energy preference {slow[0]}", why, remedy)
     elif words <= {"performance", "powersave"}:
-        yield ok("frequency", f"governor {told}" + (f" ({power.driver})" if power.driver else ""))
+        yield ok(
+            "frequency", f"governor {governors}" + (f" ({frequency.driver})" if frequency.driver else "")
+        )
     else:
-        why = "the frequency follows the load: what is measured depends on what ran before"
-        yield note("frequency", f"governor {told}", why, remedy)
+        why = "the frequency follows the load: measurements depend on what ran before"
+        yield note("frequency", f"governor {governors}", why, remedy)
 
 
-def check_stolen(here: HostFacts) -> Iterator[HostIssue]:
-    """Look whether the host of a virtual machine gives its CPUs to others."""
-    stolen = here.kernel.stolen
+def check_stolen(host: HostFacts) -> Iterator[HostIssue]:
+    """Check whether the host of a virtual machine gives its CPUs to other guests."""
+    stolen = host.kernel.stolen
     if stolen is None:
-        yield ok("stolen time")
+        yield ok("steal time")
     elif stolen >= STOLEN:
-        found = f"{100 * stolen:.1f} % of CPU time since boot went to others on the host"
-        why = "a CPU that is away stops its thread, and all that wait for it at the end of a parallel region"
-        yield note("stolen time", found, why, "ask for CPUs of its own (dedicated, pinned), or fewer of them")
+        found = f"the host gave {100 * stolen:.1f} % of CPU time since boot to others"
+        why = "a thread without its CPU stops, and all threads wait for it at the end of a parallel region"
+        yield note("steal time", found, why, "request dedicated (pinned) CPUs, or fewer CPUs")
     else:
-        yield ok("stolen time", f"{100 * stolen:.1f} % since boot")
+        yield ok("steal time", f"{100 * stolen:.1f} % since boot")
 
 
-def check_kernel(here: HostFacts) -> Iterator[HostIssue]:
-    """Look for what an old kernel lacks."""
-    version = here.kernel.version
+def check_kernel(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for features that an old kernel lacks."""
+    version = host.kernel.version
     if version is None:
-        yield ok("kernel", here.kernel.release or UNKNOWN)
+        yield ok("kernel", host.kernel.release or UNKNOWN)
         return
-    lacks = [what for since, what in _FEATURES if version < since]
+    lacks = [text for since, text in _FEATURES if version < since]
     if lacks:
-        yield note("kernel", here.kernel.release, "; ".join(lacks), "a newer kernel, where that matters")
+        yield note("kernel", host.kernel.release, "; ".join(lacks), "use a newer kernel, if this matters")
     else:
-        yield ok("kernel", here.kernel.release)
+        yield ok("kernel", host.kernel.release)
 
 
-def check_container(here: HostFacts) -> Iterator[HostIssue]:
-    """Tell whether this is a container, whose limits are set from outside."""
-    if here.kernel.container:
-        nodes = count(len(_nodes_with_memory(here)) or 1, "NUMA node")
-        yield ok("container", f"{here.kernel.container}, with {nodes}")
+def check_container(host: HostFacts) -> Iterator[HostIssue]:
+    """Report whether this is a container, whose limits are set from outside."""
+    if host.kernel.container:
+        nodes = count(len(_nodes_with_memory(host)) or 1, "NUMA node")
+        yield ok("container", f"{host.kernel.container}, with {nodes}")
