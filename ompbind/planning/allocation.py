@@ -7,12 +7,15 @@ The idea: allocation works on whole cores, as a tuple with the *usable CPUs of e
 2. Otherwise the strategy divides the cores (`strategies`); --reserve-total cores are removed before.
 3. With more ranks than cores, ranks share cores by hardware threads (`oversubscription`).
 
---reserve then takes the last cores of each rank. With 2 ranks, 8 cores of 2 CPUs, --smt 1 and --reserve 1:
+Then --reserve takes the last cores of each rank, with all their CPUs. An example with 2 ranks, 8 cores of 2
+CPUs, --smt 1 and --reserve 1:
 
-    core          0    1    2    3    4    5    6    7
-    siblings     0 8  1 9  2 10 3 11 4 12 5 13 6 14 7 15
-    usable CPUs   0    1    2    3    4    5    6    7
-    result        rank 0: 0-2   3,11 |  rank 1: 4-6   7,15     (3,11 and 7,15 are reserved: all siblings)
+    core           0     1     2     3     |  4     5     6     7
+    CPUs           0,8   1,9   2,10  3,11  |  4,12  5,13  6,14  7,15
+    usable CPUs    0     1     2     3     |  4     5     6     7
+    rank 0: CPUs   0     1     2           |
+    rank 1: CPUs                           |  4     5     6
+    reserved                         3,11  |                    7,15
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,8 @@
 
 The idea: correct the mask step by step (`_CORRECTIONS`), smallest change first, and try to plan after each
 step; the first text that can be planned is the suggestion. So this module needs no rule about which masks are
-refused. Parts are texts here, because valid items must stay as the user wrote them. An example with 3 ranks on
-8 cores of one CPU each:
+refused. Parts are texts here, because valid items must stay as the user wrote them. An example with 3 ranks
+on 8 cores of one CPU each:
 
     0-3|1,5|99   → _keep_usable         0-3|1,5|
                  → _keep_first_names    0-3|5|

@@ -185,6 +185,16 @@ def test_a_picture_on_a_terminal_uses_its_width(columns, widest):
     assert shown == expected[widest] + "\n"
 
 
+@pytest.mark.parametrize(("columns", "widest"), [(0, 80), (60, 60), (160, 160), (400, 200)])
+def test_tables_and_messages_use_the_width_of_the_terminal(columns, widest):
+    source = "synthetic:pack:2 core:40 pu:2"
+    args = ("-n", "2", "--bind", "thread", "--topology", source)
+    shown = on_terminal(columns, "plan", *args, "--explain", TERM="dumb")
+    assert widest - 15 < max(map(len, shown.splitlines())) <= widest
+    message = on_terminal(columns, "plan", "-n", "2", "-m", "x,0-1000", "-s", "l2", "--topology", source)
+    assert widest / 2 < max(map(len, message.splitlines())) <= widest
+
+
 @pytest.mark.parametrize(
     ("env", "is_coloured"),
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],

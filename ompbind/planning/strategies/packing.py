@@ -1,12 +1,12 @@
 """Pack ranks into domains so that as few ranks as possible cross a domain boundary, important levels first.
 
 Every rank has `rank_size` cores, but `small_ranks` of the ranks have one core fewer, so that all ranks
-together use all cores. Which ranks are the small ones decides how many ranks fit inside a domain. Two NUMA
-nodes of 9 cores, 4 ranks of 5 cores, 2 of them small:
+together use all cores. Which ranks are the small ones decides how many ranks fit inside a domain. Example:
+two NUMA nodes of 9 cores and 4 ranks: two with 5 cores, and two small ones with 4 cores:
 
-    cores              0 1 2 3 4 5 6 7 8 | 9 …           17
-    1 small per node   0 0 0 0 0 1 1 1 1 | 2 2 2 2 2 3 3 3 3    no rank crosses the boundary
-    2 in one node      0 0 0 0 1 1 1 1 2 | 2 2 2 2 3 3 3 3 3    rank 2 crosses it
+    cores                       0–8          9–17
+    one small rank per node     000001111    222223333    no rank crosses the boundary
+    both in the first node      000011112    222233333    rank 2 crosses it
 
 A domain of `size` cores with `s` small ranks holds (size + s) // rank_size whole ranks. The fewest ranks
 cross boundaries if the most stay inside; the cores that these leave free are used by ranks that cross. So the

@@ -105,7 +105,7 @@ def crossings(sequence, allocations):
 
 
 def least_distance(sequence, allocations):
-    """Return the smallest distance of two ranks: higher if a larger level separates them, 0 if no level does."""
+    """Return the smallest distance of two ranks: higher if a larger level separates them, else 0."""
     levels = [split_range(level, sequence.full_range) for level in sequence.levels]
 
     def distance(first, second):
