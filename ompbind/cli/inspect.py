@@ -45,7 +45,7 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str
     help=f"Show CPU use and migrations, refreshed every SECONDS ({INTERVAL_S} if no number is given)",
 )  # fmt: skip
 def inspect(what: tuple[str, ...], **options: Any) -> int:
-    """Show the affinity mask and last CPU of each thread of running processes, and issues with them.
+    """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
 
     A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
     plan; other processes are checked for contention. Nothing is stopped or changed. The exit code is 1 if

@@ -8,7 +8,7 @@ The mask M of each thread is compared with the rank's CPUs R and its places P (`
                                    issue "confined", a note, if the program, taskset or numactl did
 
 With places (--bind thread, core, exact) the threads on each place are counted. A place may have one thread
-on each of its CPUs for each OpenMP runtime; the initial thread's place may have only that thread:
+on each of its CPUs for each OpenMP runtime. With --bind exact the initial thread must be alone on its place:
 
     too many threads on a place    issue "stacked", an error, if another place has no thread
                                    issue "crowded", a note, if all places have threads

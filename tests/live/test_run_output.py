@@ -47,9 +47,9 @@ def test_log_files(ompbind, tmp_path, tagged):
     [
         (("--log-dir", ""), "--log-dir needs the name of a directory"),
         (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
-        (("--output", "files"), "--output files needs --log-dir, which says where"),
+        (("--output", "files"), "--output files needs --log-dir DIR"),
         (("--output", "inherit", "--log-dir", "logs"), "--log-dir needs --output tag or files"),
-        (("--output", "tag,inherit"), "'tag,files' is both of these"),
+        (("--output", "tag,inherit"), "inherit cannot be combined with other modes"),
         (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
         (("--output", ""), "'' is not inherit, tag or files"),
         (("--force",), "--force needs --log-dir"),
@@ -72,7 +72,7 @@ def test_the_report_may_be_in_the_log_directory(ompbind, tmp_path):
         done = ompbind(*args, "--", "echo", "said", cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert (tmp_path / "a/logs/1.out").read_text() == "said\n"
-    assert "name another file: a/logs/run.json" in done.stderr
+    assert "choose another file: a/logs/run.json" in done.stderr
     assert (tmp_path / "a/logs/run.json").stat().st_size > 0
 
 
@@ -150,7 +150,7 @@ def test_failures_are_reported_between_whole_lines(tmp_path):
     others = [line for line in lines if line not in (f"[0] {'x' * 79}", f"[2] {'x' * 79}")]
     text = "\n".join(line for line in others if not re.fullmatch(r"\[[02]\] x{1,78}", line))  # cut by SIGTERM
     assert "[1] gone wrong\n" in text
-    assert "exited with 3" in text
+    assert "exited with code 3" in text
     assert len(others) < 20
 
 

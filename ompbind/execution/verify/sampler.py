@@ -3,9 +3,8 @@
 A sample counts, for each rank, how many threads have which mask. That is cheap. The rest of /proc (names,
 libraries, variables) is read only for ranks whose counts have changed since the last sample.
 
-    sample at   0.1   0.3   0.7   1.5   3.1   6.3   12.7 …  60 s after the last rank was started
-                 \\___\\_____\\_____\\_____/
-                 masks change  no change for 2 s: stable, complete
+    samples at 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1, 60 s after the start of the last rank
+    example: a change at 0.7 s, none at 1.5 s, none at 3.1 s: no change for 2.4 s, so the masks are stable
 
 Sampling is complete when the masks are stable, or after 60 s. While a rank has fewer threads than planned,
 10 s without a change are needed: libraries start their threads when they have work. Thread IDs do not matter:
