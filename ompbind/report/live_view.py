@@ -17,9 +17,9 @@ _NARROW = 64  # characters of a line below which tables have fewer columns and s
 _OMITTED_IF_NARROW = ("threads", "migrations/s", "last CPU")
 _TITLES_IF_NARROW = {"affinity mask": "mask"}
 
-_GROUP_TITLES = ("rank", "pid", "threads", "affinity mask", "CPU%", "migrations/s", "verdict")
-_THREAD_TITLES = ("rank", "thread", "name", "affinity mask", "last CPU", "CPU%", "migrations/s")
-_RIGHT_ALIGNED = {"rank", "pid", "threads", "CPU%", "migrations/s", "thread", "last CPU"}
+_GROUP_TITLES = ("rank", "pid", "threads", "affinity mask", "%CPU", "migrations/s", "verdict")
+_THREAD_TITLES = ("rank", "thread", "name", "affinity mask", "last CPU", "%CPU", "migrations/s")
+_RIGHT_ALIGNED = {"rank", "pid", "threads", "%CPU", "migrations/s", "thread", "last CPU"}
 
 _SHARED_ISSUES_SHOWN = 2
 _BARS_MOST = 16  # CPUs that are drawn as bars; more CPUs are drawn as a character each

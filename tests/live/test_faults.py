@@ -311,7 +311,7 @@ def test_python(scene, case):
     if case.code == -9:
         process = scene.begin(*case.options.split(), *scene.command(*PYTHON, script))
         assert process.wait(20) == -9
-        scene.check_gone("the exit of the foreground process")
+        scene.check_nothing_left("the exit of the foreground process")
         return
     began = time.monotonic()
     code, messages, _ = scene.run(*case.options.split(), *scene.command(*PYTHON, script))
@@ -332,7 +332,7 @@ def test_daemons_are_stopped_with_their_rank_only(scene, grace):
     wait_until(lambda: not is_alive(first), "the daemon of rank 0 exited", 2)
     time.sleep(0.3)
     assert is_alive(second)
-    (scene.folder / "over").touch()
+    (scene.directory / "over").touch()
     assert scene.end(process)[0] == 3
 
 
@@ -394,7 +394,7 @@ def test_another_process_that_gets_the_pid_of_an_exited_rank_is_not_killed(scene
         "--mount-proc",
         "--kill-child",
     )
-    command = [*pid_namespace, "bash", "-c", REUSE, "bash", scene.word, str(scene.folder)]
+    command = [*pid_namespace, "bash", "-c", REUSE, "bash", scene.marker, str(scene.directory)]
     done = subprocess.run(command, env=scene.environment(), capture_output=True, text=True, timeout=30)
     if done.returncode == 77 or "unshare: " in done.stderr:
         pytest.skip(f"pids cannot be chosen here: {done.stderr}")

@@ -47,7 +47,7 @@ def measure(scene, ranks):
     took = time.monotonic() - begun
     process.kill()
     finish(process)
-    scene.check_gone("measuring")
+    scene.check_nothing_left("measuring")
     return took
 
 
@@ -79,7 +79,7 @@ def test_foreground_killed(scene, ranks, script, times):
         sleep_from(begun, moment)
         process.kill()
         assert process.wait(5) == -signal.SIGKILL
-        scene.check_gone(f"SIGKILL of ompbind {moment * 1000:.1f} ms after its start")
+        scene.check_nothing_left(f"SIGKILL of ompbind {moment * 1000:.1f} ms after its start")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_signal_to_the_foreground_before_it_notices_that_the_supervisor_was_ki
     process.send_signal(signal.SIGCONT)
     code, messages, _ = scene.end(process)
     assert code == 125, messages
-    scene.check_gone(f"SIGKILL of the supervisor and {number.name}")
+    scene.check_nothing_left(f"SIGKILL of the supervisor and {number.name}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -137,7 +137,7 @@ def test_a_signal_to_the_foreground_while_it_kills_the_ranks_of_a_killed_supervi
         process.send_signal(number)
         code, messages, _ = scene.end(process)
         assert code == 125, messages
-        scene.check_gone(f"SIGKILL of the supervisor and {number.name}")
+        scene.check_nothing_left(f"SIGKILL of the supervisor and {number.name}")
 
 
 OURS = re.compile(r"""File "[^"]*/ompbind/([a-z]+/)*[a-z]\w*[.]py\"""")
@@ -183,7 +183,7 @@ def test_signals_during_the_start(scene, number, ranks, times):
         sleep_from(begun, moment)
         process.send_signal(number)
         check_signalled(number, process)
-        scene.check_gone(f"{number.name} after {moment * 1000:.1f} ms")
+        scene.check_nothing_left(f"{number.name} after {moment * 1000:.1f} ms")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -195,7 +195,7 @@ def test_signals_to_all_of_a_group_during_the_start(scene, number):
         sleep_from(begun, moment)
         os.killpg(process.pid, number)
         check_signalled(number, process)
-        scene.check_gone(f"{number.name} after {moment * 1000:.1f} ms")
+        scene.check_nothing_left(f"{number.name} after {moment * 1000:.1f} ms")
 
 
 def test_signals_around_the_end(scene):
@@ -233,7 +233,7 @@ def test_foreground_killed_while_ranks_that_ignore_sigterm_are_stopped(scene):
     time.sleep(0.1)
     process.kill()
     process.wait()
-    scene.check_gone("SIGKILL during the escalation")
+    scene.check_nothing_left("SIGKILL during the escalation")
 
 
 def test_foreground_killed_with_stopped_ranks_and_daemons(scene):
@@ -242,7 +242,7 @@ def test_foreground_killed_with_stopped_ranks_and_daemons(scene):
     scene.wait_for(*"0123")
     process.kill()
     process.wait()
-    scene.check_gone("SIGKILL of ompbind with all ranks stopped")
+    scene.check_nothing_left("SIGKILL of ompbind with all ranks stopped")
 
 
 def test_foreground_killed_with_daemons_that_cleared_their_environment(scene):
@@ -251,7 +251,7 @@ def test_foreground_killed_with_daemons_that_cleared_their_environment(scene):
     scene.wait_for(*"0123")
     process.kill()
     process.wait()
-    scene.check_gone("SIGKILL of ompbind")
+    scene.check_nothing_left("SIGKILL of ompbind")
 
 
 WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
@@ -262,14 +262,14 @@ WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
 @pytest.mark.parametrize("mode", [("--output", "tag"), ("--log-dir", "logs"), ("--output", "tag", "--pty")])
 def test_killed_while_it_forwards_output(scene, victim, mode):
     for step in range(rounds(2)):
-        more = [word.replace("logs", f"{scene.folder}/logs{step}") for word in mode]
+        more = [word.replace("logs", f"{scene.directory}/logs{step}") for word in mode]
         process = begin(scene, 2, WRITES, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         supervisor = supervisor_of(process)
         wait_until(lambda supervisor=supervisor: len(children_of(supervisor)) == 2, "all ranks started")
         time.sleep(0.02 * step)
         os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
         assert process.wait(5) == (-9 if victim == "foreground" else 125)
-        scene.check_gone(f"SIGKILL of the {victim}")
+        scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_readers_that_do_not_read(scene, full, number, mode):
     assert process.poll() is None
     process.send_signal(number)
     assert process.wait(5) == (3 if number != signal.SIGKILL else -9)
-    scene.check_gone(f"{number.name}, with a full pipe")
+    scene.check_nothing_left(f"{number.name}, with a full pipe")
 
 
 @MODES
@@ -314,7 +314,7 @@ def test_one_request_to_stop_is_enough_without_a_reader(scene, full, mode, optio
     scene.wait_for("0", "1")
     process.send_signal(number)
     assert process.wait(5) == code
-    scene.check_gone("a request to stop, with a full pipe")
+    scene.check_nothing_left("a request to stop, with a full pipe")
 
 
 @pytest.mark.parametrize("first", ["foreground", "supervisor"])
@@ -335,7 +335,7 @@ os._exit(0)
     scene.wait_for("0", "1")
     os.kill(process.pid if first == "foreground" else supervisor, signal.SIGKILL)
     assert process.wait(5) == (-9 if first == "foreground" else 125)
-    scene.check_gone(f"SIGKILL of the {first}")
+    scene.check_nothing_left(f"SIGKILL of the {first}")
 
 
 def test_a_run_within_a_run_is_killed_with_it(scene):
@@ -345,7 +345,7 @@ def test_a_run_within_a_run_is_killed_with_it(scene):
     scene.wait_for("0-0", "0-1", "1-0", "1-1")
     process.kill()
     process.wait()
-    scene.check_gone("SIGKILL of the outer run")
+    scene.check_nothing_left("SIGKILL of the outer run")
 
 
 def test_killall_ompbind_does_not_match_the_supervisor(scene):

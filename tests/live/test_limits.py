@@ -120,14 +120,14 @@ def test_an_empty_environment(scene):
 
 @pytest.mark.parametrize("runtime_dir", ["absolute", "relative"])
 def test_a_deleted_working_directory(scene, runtime_dir):
-    gone = scene.folder / "gone"
+    gone = scene.directory / "gone"
     gone.mkdir()
     env = scene.environment()
     if runtime_dir == "relative":
         env[RUNTIME_DIR] = "claims"
     script = f'cd "$1/gone"; rmdir "$1/gone"; exec {OMPBIND} run -n 2 -- sh -c "exit 3"'
     done = subprocess.run(
-        ["sh", "-c", script, scene.word, str(scene.folder)],
+        ["sh", "-c", script, scene.marker, str(scene.directory)],
         env=env,
         capture_output=True,
         text=True,

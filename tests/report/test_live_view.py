@@ -49,11 +49,11 @@ def test_views_fit(cpu_count, processes, threads, screen):
 def test_a_narrow_screen_shows_readable_numbers_and_verdicts():
     for lines in (draw(8, 4, 2, Screen(width=40, height=14)), draw(8, 4, 2, Screen(width=63))):
         titles, first, *_ = [line for line in lines if "rank" in line or "1000" in line]
-        assert titles.split() == ["rank", "pid", "mask", "CPU%", "verdict"]
+        assert titles.split() == ["rank", "pid", "mask", "%CPU", "verdict"]
         assert first.split()[:5] == ["-", "1000", "0-1", "0%", "ok"]
         assert "migrations/s" not in "".join(lines)
         below = lines[lines.index(next(line for line in lines if line.startswith("rank  thread"))) :]
-        assert [line.split()[-1] for line in below[:2]] == ["CPU%", "0%"]
+        assert [line.split()[-1] for line in below[:2]] == ["%CPU", "0%"]
 
 
 def test_cpus_have_bars_and_omitted_groups_are_counted():
