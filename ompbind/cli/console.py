@@ -49,7 +49,7 @@ def print_warnings(plan: "Plan") -> None:
 
 def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
     """Print why the plan had to wait for others; with `verbose` also why it could not be registered."""
-    for text in (registry.delay, registry.trouble if verbose else ""):
+    for text in (registry.lock_warning, registry.failure if verbose else ""):
         if text:
             print_message(text)
 

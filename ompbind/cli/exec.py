@@ -87,7 +87,7 @@ def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
     """Become the command, which keeps the claim; release the claim if the command cannot be executed."""
     if claim is None:
         exec_command(command)
-    claim.hand_over()
+    claim.keep_across_exec()
     try:
         exec_command(command)
     finally:

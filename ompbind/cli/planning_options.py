@@ -246,8 +246,8 @@ def make_run_spec(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str
         base=_caller_environment(),
         consumed=CONSUMED + hidden,
         extra=added + tuple(parse_assignment(text) for text in options["assignments"]),
-        keep=options["keep_env"],
-        freeze=_find_shims() if options["freeze_threads"] else "",
+        keep_env=options["keep_env"],
+        freeze_directory=_find_shims() if options["freeze_threads"] else "",
     )
 
 

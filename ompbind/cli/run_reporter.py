@@ -42,9 +42,9 @@ class RunReporter:
         if self._quiet or not (self._verbose or exit_code(outcome)):
             return ""
         # late: most runs succeed and are not verbose
-        from ompbind.report.run_summary import render_accounts, render_failures
+        from ompbind.report.run_summary import render_failures, render_usage_table
 
         width = read_message_width()
         failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
-        accounts = render_accounts(outcome, self._plan, width) if self._verbose else ""
+        accounts = render_usage_table(outcome, self._plan, width) if self._verbose else ""
         return "\n".join(filter(None, (failures, accounts)))

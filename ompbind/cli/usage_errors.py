@@ -28,7 +28,7 @@ def _name_origin(error: click.BadParameter) -> str:
         return "value"
     if param.name and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:
         return str(param.envvar)
-    return "/".join(param.opts) if isinstance(param, click.Option) else param.make_metavar(ctx)
+    return "/".join(param.opts) if isinstance(param, click.Option) else param.human_readable_name
 
 
 def _restyle(message: str) -> str:

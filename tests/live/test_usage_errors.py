@@ -1,0 +1,25 @@
+"""Usage errors name the option, or the variable, that is wrong, in the style of all other errors."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "message"),
+    [
+        (["run"], {}, "the command to start is missing hint: write it after --;"),
+        (["run", "-t", "0", "--", "true"], {}, "-t/--threads: '0' is not a whole number of at least 1"),
+        (["run", "--", "true"], {"OMPBIND_THREADS": "x"}, "OMPBIND_THREADS: 'x' is not a whole number"),
+        (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not one of 'balanced',"),
+        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --grace or"),
+        (["run", "--dry-run=yes", "--", "true"], {}, "option '--dry-run' does not take a value"),
+        (["ps", "all"], {}, "unexpected extra argument (all)"),
+        (["runs"], {}, "no such command 'runs' hint: see 'ompbind --help'"),
+    ],
+)
+def test_usage_errors(ompbind, args, env, message):
+    done = ompbind(*args, env=env)
+    assert done.returncode == (125 if args[0] == "run" else 2)
+    assert done.stdout == ""
+    usage, _, error = done.stderr.partition("ompbind: error: ")
+    assert usage.startswith("Usage: ompbind ") or "does not take" in message  # click has no context there
+    assert " ".join(error.split()).startswith(message)
