@@ -46,5 +46,5 @@ class RunReporter:
 
         width = read_message_width()
         failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
-        accounts = render_usage_table(outcome, self._plan, width) if self._verbose else ""
-        return "\n".join(filter(None, (failures, accounts)))
+        usage = render_usage_table(outcome, self._plan, width) if self._verbose else ""
+        return "\n".join(filter(None, (failures, usage)))

@@ -48,13 +48,13 @@ def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int =
     with_words = not (is_single and stderr_shown)
     groups = [
         (exits, hint)
-        for exits, hint in _groups(outcome)
-        if hint or _adds(exits, is_single=is_single, with_words=with_words)
+        for exits, hint in _group_by_status(outcome)
+        if hint or _adds_to_messages(exits, is_single=is_single, with_words=with_words)
     ]
     lines = [
         line
         for exits, hint in groups[:LAST_LINES]
-        for line in _entry(exits, hint, with_words=with_words, width=width)
+        for line in _render_group(exits, hint, with_words=with_words, width=width)
     ]
     if len(groups) > LAST_LINES:
         rest = (rank_exit.rank for exits, _ in groups[LAST_LINES:] for rank_exit in exits)
@@ -65,7 +65,7 @@ def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int =
     return "\n".join(lines)
 
 
-def _groups(outcome: Outcome) -> Iterator[tuple[list[RankExit], str]]:
+def _group_by_status(outcome: Outcome) -> Iterator[tuple[list[RankExit], str]]:
     """Yield ranks that failed by themselves, grouped by exit code and signal, each group with its hint.
 
     A hint that an earlier group has is not repeated: it is "" then.
@@ -79,7 +79,7 @@ def _groups(outcome: Outcome) -> Iterator[tuple[list[RankExit], str]]:
         hints.add(hint)
 
 
-def _adds(exits: Sequence[RankExit], *, is_single: bool, with_words: bool) -> bool:
+def _adds_to_messages(exits: Sequence[RankExit], *, is_single: bool, with_words: bool) -> bool:
     """Return whether there is something to report that was not reported when the ranks exited."""
     number = exits[0].signal
     is_unusual = is_single and number is not None and number not in ORDINARY
@@ -91,8 +91,8 @@ def _find_words(exits: Sequence[RankExit]) -> RankExit | None:
     return next((rank_exit for rank_exit in exits if any(map(make_visible, rank_exit.last_words))), None)
 
 
-def _entry(exits: Sequence[RankExit], hint: str, *, with_words: bool, width: int) -> Iterator[str]:
-    """Yield the lines on ranks that failed alike: their status, the last words of one of them, the hint."""
+def _render_group(exits: Sequence[RankExit], hint: str, *, with_words: bool, width: int) -> Iterator[str]:
+    """Yield the lines on ranks with equal status: the status, the last words of one rank, the hint."""
     first, writer = exits[0], _find_words(exits) if with_words else None
     if len(exits) == 1:
         text = render_exit(first) + (", and wrote last:" if writer else "")
@@ -114,12 +114,12 @@ def _last_lines(words: Sequence[str], width: int) -> Iterator[str]:
         yield wrap_quoted(clip(line, LINE_LIMIT), width)
 
 
-def render_accounts(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
+def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     """Render a table of what every rank used; several ranks have a last row with sums.
 
-    Times are in seconds. CPU is the CPU time in percent of the time that all CPUs of the rank had. Memory is
-    the peak of a single process of the rank. `waits` counts voluntary context switches (a thread had nothing
-    to do), `forced` involuntary ones (another thread got the CPU). "-" is an unknown value.
+    Times are in seconds. `%CPU` is the CPU time in percent of the time that all CPUs of the rank had.
+    `memory` is the peak of a single process of the rank. `waits` counts voluntary context switches (a thread
+    had nothing to do), `forced` involuntary ones (another thread got the CPU). "-" is an unknown value.
     """
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     cpus = {placement.rank: len(placement.cpus) for placement in plan.placements}
@@ -133,7 +133,7 @@ def render_accounts(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     return render_table(list(columns), width)
 
 
-_TITLES = ("rank", "pid", "status", "wall s", "user s", "sys s", "CPU", "memory", "waits", "forced")
+_TITLES = ("rank", "pid", "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits", "forced")
 
 
 def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:

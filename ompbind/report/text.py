@@ -22,7 +22,7 @@ WIDEST = 200
 
 
 class Screen(Record):
-    """Where text is read: characters in a line, lines, and whether it shows colours and boxes."""
+    """What a terminal shows: characters in a line, lines, colours (`styled`) and box characters (`draws`)."""
 
     width: int = WIDTH
     height: int = 24

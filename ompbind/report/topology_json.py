@@ -33,7 +33,7 @@ def render_limits(machine: Machine) -> Iterator[str]:
         yield f"CPU time: {machine.quota:g} CPUs (cgroup quota)"
 
 
-def render_distant(node: Node) -> Iterator[str]:
+def render_cpuless_node(node: Node) -> Iterator[str]:
     """Yield the parts of the title of a node without CPUs: number and memory, "no CPUs", nearest nodes."""
     yield f"NUMA node {node.number}{_memory(node)}"
     yield "no CPUs"

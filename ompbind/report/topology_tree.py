@@ -19,7 +19,7 @@ from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu, kind_by_cpu
 from ompbind.record import Record
 from ompbind.report.text import PIPE, Screen, dim, render_cpus, render_paragraph, wrap_indented
-from ompbind.report.topology_json import render_distant, render_limits, render_summary, render_title
+from ompbind.report.topology_json import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.text import plain
 
 SHOWN_EACH = 16  # neighbouring domains of the same shape that are still shown one by one
@@ -54,7 +54,7 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
     width = screen.text_width
     lines = [f"{plain(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
     lines.extend(f"  {line}" for line in _body(machine, width))
-    lines.extend(f"  {', '.join(render_distant(node))}" for node in machine.nodes if not node.cpus)
+    lines.extend(f"  {', '.join(render_cpuless_node(node))}" for node in machine.nodes if not node.cpus)
     shown = [
         dim(text) if screen.styled and line.endswith(_NOT_ALLOWED) else text
         for line in lines
@@ -65,7 +65,7 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
 
 
 def _body(machine: Machine, width: int) -> list[str]:
-    """Return the lines of the domains; inner levels are only counted as far as the tree would be too long."""
+    """Return the lines of the domains; if these are too many, inner levels are only counted."""
     levels = _shown_levels(machine)
     view = _View(
         machine=machine,
@@ -74,8 +74,8 @@ def _body(machine: Machine, width: int) -> list[str]:
         kind_of=kind_by_cpu(machine.kinds),
     )
     lines: list[str] = []
-    for keep in range(len(levels) - 1, 0, -1):
-        view = view.replace(levels=(*levels[:keep], Level.CORE), counted=tuple(levels[keep:-1]))
+    for shown in range(len(levels) - 1, 0, -1):
+        view = view.replace(levels=(*levels[:shown], Level.CORE), counted=tuple(levels[shown:-1]))
         lines = _branches(view, machine.online, view.levels)
         if len(lines) <= LINES:
             return lines
@@ -108,7 +108,7 @@ def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Ite
     """Yield the lines of neighbouring domains of the same shape: of all, or of the first if they are many."""
     shown: list[tuple[Domain, str, list[str]]] = []
     for domain in same if len(same) <= SHOWN_EACH else same[:1]:
-        rest, title = _merge(view.machine, domain, levels)
+        rest, title = _join_equal_domains(view.machine, domain, levels)
         if len(same) > SHOWN_EACH:
             cpus = render_cpus(union(similar.cpus for similar in same))
             title = f"{len(same)} × {domain.level.label} ({cpus}), each like the first: {title}"
@@ -122,15 +122,17 @@ def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Ite
             yield from (f"  {line}" for line in inner)
 
 
-def _merge(machine: Machine, domain: Domain, levels: Sequence[Level]) -> tuple[Sequence[Level], str]:
+def _join_equal_domains(
+    machine: Machine, domain: Domain, levels: Sequence[Level]
+) -> tuple[Sequence[Level], str]:
     """Return the levels left below a domain, and its title with the names of all domains of the same CPUs."""
     title, rest = render_title(machine, domain), list(levels[1:])
     while rest and rest[0] is not Level.CORE:
-        twin = next((inner for inner in machine.at(rest[0]) if inner.cpus == domain.cpus), None)
-        if twin is None and find_overlapping(machine.at(rest[0]), domain.cpus):
+        nested = next((inner for inner in machine.at(rest[0]) if inner.cpus == domain.cpus), None)
+        if nested is None and find_overlapping(machine.at(rest[0]), domain.cpus):
             break
-        if twin is not None:
-            title += f", {render_title(machine, twin)}"
+        if nested is not None:
+            title += f", {render_title(machine, nested)}"
         rest.pop(0)
     return rest, title
 

@@ -15,7 +15,7 @@ from ompbind.execution.failure_hints import FAILURE_HINTS, OUT_OF_MEMORY, find_h
 from ompbind.execution.outcome import KIB, Outcome, RankExit, Usage, make_usage, render_exit, signal_name
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.run_summary import LAST_LINES, LINE_LIMIT, render_accounts, render_failures
+from ompbind.report.run_summary import LAST_LINES, LINE_LIMIT, render_failures, render_usage_table
 from ompbind.report.text import WIDTH
 from tests.machines import Shape, make_machine
 
@@ -44,11 +44,11 @@ def outcome(*exits, **more):
         (coded(0, 126), 0, "a command was found but"),
         (coded(0, 127), 0, "a command (see PATH) or a shared library"),
         (coded(0, 127), 1, "a command (see PATH) or a shared library"),
-        (killed(0, 9), 0, "not sent by ompbind: "),
+        (killed(0, 9), 0, "not sent by ompbind, "),
         (killed(0, 9), 2, OUT_OF_MEMORY),
         (killed(0, 9, stopped=True), 0, ""),
         (killed(0, 9, stopped=True), 1, ""),
-        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind: "),
+        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind, "),
         (coded(0, 137), 1, f"exit code 137 of a shell means SIGKILL: {OUT_OF_MEMORY}"),
         (killed(0, 4), 0, "this CPU does not support an instruction"),
         (coded(0, 132), 0, "exit code 132 of a shell means SIGILL: this CPU does not support"),
@@ -219,21 +219,21 @@ def test_a_table_of_what_ranks_used():
         killed(0, 15, stopped=True, usage=Usage(wall_s=4000.0, user_s=0.004)).replace(pid=200),
     )  # fmt: skip
     assert (
-        render_accounts(finished, PLAN)
+        render_usage_table(finished, PLAN)
         == """\
-rank  pid  status   wall s  user s  sys s  CPU   memory  waits  forced
-   0  200  SIGTERM    4000    0.00   0.00   0%        -      0       0
-   1  101  3          2.00    3.00   0.50  88%  1.0 GiB     12    123k
- all       3          4000    3.00   0.50   0%              12    123k"""
+rank  pid  status   wall s  user s  sys s  %CPU   memory  waits  forced
+   0  200  SIGTERM    4000    0.00   0.00    0%        -      0       0
+   1  101  3          2.00    3.00   0.50   88%  1.0 GiB     12    123k
+ all       3          4000    3.00   0.50    0%              12    123k"""
     )
 
 
 def test_a_single_rank_has_no_sums_and_none_is_a_table_without_rows():
-    alone = render_accounts(outcome(coded(0, 0, usage=Usage(wall_s=1.0, user_s=1.0))), PLAN)
+    alone = render_usage_table(outcome(coded(0, 0, usage=Usage(wall_s=1.0, user_s=1.0))), PLAN)
     assert [line.split() for line in alone.splitlines()[1:]] == [
         ["0", "100", "0", "1.00", "1.00", "0.00", "50%", "-", "0", "0"]
     ]
-    assert len(render_accounts(outcome(), PLAN).splitlines()) == 1
+    assert len(render_usage_table(outcome(), PLAN).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_single_rank_has_no_sums_and_none_is_a_table_without_rows():
 )
 def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown(user_s, wall_s, share):
     finished = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
-    assert render_accounts(finished, PLAN).splitlines()[1].split()[6] == share
+    assert render_usage_table(finished, PLAN).splitlines()[1].split()[6] == share
 
 
 TIMES = st.floats(0, 1e12)
@@ -270,7 +270,7 @@ def outcomes(draw):
 
 @given(outcomes())
 def test_any_outcome_is_a_table_that_fits(finished):
-    lines = render_accounts(finished, PLAN).splitlines()
+    lines = render_usage_table(finished, PLAN).splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert len(lines) == 1 + len(finished.exits) + (len(finished.exits) > 1)
 
@@ -323,7 +323,7 @@ def test_the_page_shows_the_table_and_explains_its_columns():
     finished = outcome(
         *(RankExit(rank=rank, pid=4710 + rank, code=0, usage=(first, second)[rank]) for rank in (0, 1))
     )
-    assert SHOWN[1] == render_accounts(finished, plan) + "\n"
+    assert SHOWN[1] == render_usage_table(finished, plan) + "\n"
     columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", SECTIONS, re.M)))
     titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
     assert titles == ["rank", "pid", *columns]

@@ -83,7 +83,7 @@ def test_live_runs_fit_the_terminal(width):
         run_id="20260102-030405-1234567", pid=4194304, uid=0, started=0, claimed=CpuSet(range(0, 900, 9)),
         ranks=tuple((rank, CpuSet([rank * 9, rank * 17])) for rank in range(50)),
     )  # fmt: skip
-    info = RunInfo(run=run, user="somebody", command=("python3", "serve.py", *["--option=value"] * 40))
+    info = RunInfo(run=run, user="developer", command=("python3", "serve.py", *["--option=value"] * 40))
     text = render_ps([info, info], 1e6, Screen(width=width))
     assert longest(text) <= width
     assert "..." in text

@@ -25,7 +25,7 @@ from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
 from ompbind.report.text import wrap_indented
-from ompbind.report.topology_json import render_distant, render_limits, render_summary, render_title
+from ompbind.report.topology_json import render_cpuless_node, render_limits, render_summary, render_title
 
 _WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}
 """Levels whose boxes stand in rows over the whole width of the picture."""
@@ -72,17 +72,17 @@ def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
 def make_body(machine: Machine, cores: Sequence[Box], levels: Sequence[Level]) -> tuple[Box, Box]:
     """Return cores in the boxes of some levels, and memory that belongs to none of them, without sizes."""
     body: Box = _group(_nested(machine, cores, machine.online, levels), machine.online)
-    distant: list[Box] = []
+    unattached: list[Box] = []
     for node in reversed(machine.nodes):
         if node.cpus:
             continue
-        memory = Box(style="memory", title=tuple(render_distant(node)))
+        memory = Box(style="memory", title=tuple(render_cpuless_node(node)))
         near = _nearest_cpus(machine, node)
         if near:
             body = _add_memory(body, near, memory)
         else:
-            distant.insert(0, memory)
-    return body, _group(distant)
+            unattached.insert(0, memory)
+    return body, _group(unattached)
 
 
 def _group(boxes: Iterable[Box], cpus: CpuSet = EMPTY) -> Box:
