@@ -138,7 +138,7 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
     without = CpuSet(placement.rank for placement in plan.placements if not placement.places)
     if without and choose_syntax(plan.request) is not BindingSyntax.UNBOUND and plan.machine.bindable:
         text = f"OMP_PLACES of {named('rank', without)} is too long for some runtimes"
-        text += ": threads will not be bound (--bind rank has the shortest text)"
+        text += ": threads will not be bound (--bind rank is shorter)"
         yield Note(code="places-too-long", text=text, warning=True)
 
 

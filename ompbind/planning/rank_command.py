@@ -45,18 +45,18 @@ class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
     `base` is the environment of the caller. `extra` has the (NAME, value) pairs of --env; values may have
-    fields such as {rank}. With `keep`, inherited variables stay as they are (--keep-env). `consumed` are the
-    variables that gave options to ompbind: ranks do not inherit them. `freeze` is the directory that is put
-    first in PYTHONPATH, whose sitecustomize keeps thread counts as they are; "" for none.
+    fields such as {rank}. With `keep_env`, inherited variables stay as they are. Ranks do not inherit the
+    variables `consumed`, which gave options to ompbind. `freeze_directory` is put first in PYTHONPATH, as its
+    sitecustomize keeps thread counts as they are; "" for none.
     """
 
     argv: tuple[str, ...]
     run_id: str
     base: Mapping[str, str]
     extra: tuple[tuple[str, str], ...] = ()
-    keep: bool = False
+    keep_env: bool = False
     consumed: tuple[str, ...] = ()
-    freeze: str = ""
+    freeze_directory: str = ""
 
 
 class RankCommand(Record):
@@ -90,7 +90,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
     placement = plan.placements[identity.placement_index]
     fill = _make_filler(placement, identity, spec)
     threads = make_thread_variables(placement, plan.request)
-    if spec.keep:
+    if spec.keep_env:
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
     variables = {
@@ -103,9 +103,9 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
         variables["LD_PRELOAD"] = fill(preload) if "LD_PRELOAD" in dict(spec.extra) else preload
-    if spec.freeze:  # put before the user's own directories, which all stay
+    if spec.freeze_directory:  # put before the user's own directories, which all stay
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
-        variables["PYTHONPATH"] = _put_first(spec.freeze, path or "")
+        variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
     return variables
 
 
@@ -138,7 +138,7 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
 
     Nothing is returned inside another run of ompbind: that run has set these variables, not the user.
     """
-    if spec.keep or OMPBIND_RANK in spec.base:
+    if spec.keep_env or OMPBIND_RANK in spec.base:
         return {}
     return find_inherited(spec.base, make_thread_variables(plan.placements[0], plan.request))
 

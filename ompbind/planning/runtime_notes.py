@@ -50,7 +50,7 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
     workload, cores = request.workload, len(plan.machine.at(Level.CORE))
     threads = max(placement.threads for placement in plan.placements)
     if workload and workload.python and threads > cores:
-        text = f"MKL (also within torch) will start {cores} of {threads} threads, one per core"
+        text = f"MKL (also within torch) will start at most {cores} of {threads} threads, one per core"
         yield Note(code="mkl-dynamic", text=f"{text} (--env MKL_DYNAMIC=FALSE allows all)")
 
 

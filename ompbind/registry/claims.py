@@ -39,17 +39,17 @@ DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
 
-FRESH_S = 60.0  # seconds after which a .new file counts as old
+NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 FILES_LIMIT = 10_000  # claims that are read; more are an attack or a mistake
 BYTES_LIMIT = 4 << 20  # bytes of all claims that are read; a usual claim has a few hundred
 
-PATIENCE_S = 10.0  # seconds to wait for the lock on the directory; planning takes milliseconds
-WARN_PATIENCE_S = 1.0  # the same if only a warning would be missing
+LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock on the directory; planning takes milliseconds
+WARN_LOCK_TIMEOUT_S = 1.0  # the same if only a warning would be missing
 
-_DONE, _NEW = ".run", ".new"
+_CLAIM_SUFFIX, _NEW_SUFFIX = ".run", ".new"
 """File name suffixes: of complete claims, and of claims that are being written."""
 
-_FILE_NUMBERS = (700, 240, 60, 20)
+_DESCRIPTORS = (700, 240, 60, 20)
 """Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
@@ -63,7 +63,7 @@ class Claim:
         self._file = file
         self._path = path
 
-    def hand_over(self) -> None:
+    def keep_across_exec(self) -> None:
         """Keep the claim across exec, so that the command holds it for as long as it lives."""
         os.set_inheritable(self._file, True)
 
@@ -72,8 +72,8 @@ class Claim:
         _unlink(self._path)
         try:
             os.close(self._file)
-        except OSError:
-            pass  # already closed
+        except OSError:  # already closed
+            pass
 
 
 def make_run_identity(run_id: str) -> RunIdentity:
@@ -109,14 +109,14 @@ def _is_public(path: str) -> bool:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs. `delay` is a warning that `occupied` may be incomplete, because the
-    directory stayed locked. `trouble` says why claims could not be read or written. Both are usually "".
+    `occupied` are the other live runs. `lock_warning` says that `occupied` may be incomplete, because the
+    directory stayed locked. `failure` says why claims could not be read or written. Both are usually "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
-        self.delay = ""
-        self.trouble = ""
+        self.lock_warning = ""
+        self.failure = ""
         self._sharing = sharing
         self._identity = identity
         self._directory = find_claims_directory(os.environ)
@@ -126,12 +126,12 @@ class Registry:
         """Lock the directory and read the claims; raises ClaimError if this fails and `sharing` is strict."""
         try:
             self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-            self.delay = _lock_directory(self._handle, self._directory, self._sharing)
+            self.lock_warning = _lock_directory(self._handle, self._directory, self._sharing)
             self.occupied = _select_runs(read_runs(self._handle), self._identity, self._sharing)
         except OSError as error:
             self.close()
             what = f"cannot read live runs in {self._directory}"
-            self.trouble = _explain_failure(self._sharing, what, error)
+            self.failure = _explain_failure(self._sharing, what, error)
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
@@ -141,7 +141,7 @@ class Registry:
             return _register(make_live_run(plan, self._identity), self._handle, self._directory)
         except OSError as error:
             what = f"cannot register this run in {self._directory}"
-            self.trouble = _explain_failure(self._sharing, what, error)
+            self.failure = _explain_failure(self._sharing, what, error)
             return None
 
     def close(self) -> None:
@@ -203,22 +203,22 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
 
 def _explain_failure(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
-    trouble = f"{what}: {error.strerror}"
+    failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:
         hint = f"set {DIRECTORY_VARIABLE} to a directory on this machine that all users can write to"
-        raise ClaimError(f"--{sharing} is not possible: {trouble}", hint=hint) from error
-    return trouble
+        raise ClaimError(f"--{sharing} is not possible: {failure}", hint=hint) from error
+    return failure
 
 
 def _lock_directory(handle: int, directory: str, sharing: Sharing) -> str:
     """Wait until no other run plans; return a warning, or raise ClaimError if strict, after a time limit."""
     if sharing is Sharing.SHARE:
         return ""
-    patience_s = PATIENCE_S if sharing in _STRICT else WARN_PATIENCE_S
-    give_up_at = time.monotonic() + patience_s
+    timeout_s = LOCK_TIMEOUT_S if sharing in _STRICT else WARN_LOCK_TIMEOUT_S
+    give_up_at = time.monotonic() + timeout_s
     while not _try_lock(handle, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:
-            text = f"another process has kept {directory} locked for {patience_s:g} s"
+            text = f"another process has kept {directory} locked for {timeout_s:g} s"
             if sharing in _STRICT:
                 hint = f"'fuser -v {directory}' shows which process"
                 raise ClaimError(f"--{sharing} is not possible: {text}", hint=hint)
@@ -239,19 +239,19 @@ def _try_lock(file: int, how: int) -> bool:
 def _register(run: LiveRun, handle: int, directory: str) -> Claim:
     """Lock and write the claim of a run, then give it its final name; raises OSError."""
     stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
-    file = os.open(stem + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
+    file = os.open(stem + _NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
-        _fill(file, make_text(run).encode())
-        os.rename(stem + _NEW, stem + _DONE, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(_move_descriptor(file), os.path.join(directory, stem + _DONE))
+        _write_locked(file, make_text(run).encode())
+        os.rename(stem + _NEW_SUFFIX, stem + _CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
+        return Claim(_move_descriptor(file), os.path.join(directory, stem + _CLAIM_SUFFIX))
     except OSError:
-        _unlink(stem + _NEW, handle)
+        _unlink(stem + _NEW_SUFFIX, handle)
         raise
     finally:
         os.close(file)
 
 
-def _fill(file: int, data: bytes) -> None:
+def _write_locked(file: int, data: bytes) -> None:
     """Lock a new file before other users can open it, write it, and make it readable for all users."""
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     while data:
@@ -261,7 +261,7 @@ def _fill(file: int, data: bytes) -> None:
 
 def _move_descriptor(file: int) -> int:
     """Return a duplicate of a descriptor with a high number, which scripts do not use; closed on exec."""
-    for lowest in _FILE_NUMBERS:
+    for lowest in _DESCRIPTORS:
         try:
             return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
         except OSError:
@@ -275,7 +275,8 @@ def read_runs(handle: int) -> tuple[LiveRun, ...]:
     Raises OSError (EOVERFLOW) if there are too many claims.
     """
     names = os.listdir(handle)
-    names = [name for name in names if name.startswith("ompbind-") and name.endswith((_DONE, _NEW))]
+    suffixes = (_CLAIM_SUFFIX, _NEW_SUFFIX)
+    names = [name for name in names if name.startswith("ompbind-") and name.endswith(suffixes)]
     found: list[LiveRun | None] = []
     remaining_bytes = BYTES_LIMIT
     for name in names:
@@ -288,18 +289,16 @@ def read_runs(handle: int) -> tuple[LiveRun, ...]:
 
 
 def _read_claim(name: str, handle: int) -> tuple[str, int]:
-    """Return the text of a claim and its owner; "" if it is stale, not a regular file or too long.
-
-    A stale claim is removed. Special files and links are not followed or waited for.
-    """
+    """Return the text of a claim and its owner; "" if it is stale (and then removed), special or too long."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
     except OSError:
         return "", 0
     try:
         status = os.fstat(file)
-        is_fresh = name.endswith(_NEW) and status.st_mtime > time.time() - FRESH_S  # may not be locked yet
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or is_fresh:
+        is_young = status.st_mtime > time.time() - NEW_FILE_LIMIT_S
+        is_incomplete = name.endswith(_NEW_SUFFIX) and is_young  # may not be locked yet
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or is_incomplete:
             return "", 0
         if _try_lock(file, fcntl.LOCK_SH):
             _unlink(name, handle)

@@ -209,7 +209,7 @@ def test_ranks_get_values_that_keep_their_cpus(family, found, lost):
         base=ENV,
         extra=make_rank_variables(family),
         consumed=find_hidden_variables(family),
-        keep=True,
+        keep_env=True,
     )
     envs = [make_command(made, identity, spec).env for identity in make_local_identities(made)]
     assert [env[found[0]] for env in envs] == found[1]

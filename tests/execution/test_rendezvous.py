@@ -72,7 +72,7 @@ def make_run_spec(base=None, **fields):
 def test_all_ranks_get_equal_variables():
     inherited = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for keep in (False, True):
-        variables = environment(add_rendezvous(make_run_spec(inherited, keep=keep), RENDEZVOUS))
+        variables = environment(add_rendezvous(make_run_spec(inherited, keep_env=keep), RENDEZVOUS))
         assert variables == [["127.0.0.1", "61000", "abc", None]] * 2
 
 

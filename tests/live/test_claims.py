@@ -521,7 +521,7 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
     done = ompbind("run", "--", "true")
     assert (done.returncode, "locked for 1 s" in said(done)) == (0, True)
     assert ompbind("run", "--share", "--", "true").stderr == ""
-    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
         with pytest.raises(ClaimError, match="locked for 0.1 s"):
             claim_plan(make_machine(Shape()), Request(sharing=sharing), make_run_identity("x"))
@@ -533,10 +533,10 @@ def test_without_a_directory_only_strict_runs_fail(ompbind, directory):
     env = {"OMPBIND_RUNTIME_DIR": directory}
     done = ompbind("run", "--", "true", env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    trouble = (
+    message = (
         "register this run in /proc" if directory == "/proc" else f"cannot read live runs in {directory}"
     )
-    assert trouble in said(ompbind("run", "-v", "--", "true", env=env))
+    assert message in said(ompbind("run", "-v", "--", "true", env=env))
     for option in ("--avoid", "--exclusive"):
         done = ompbind("run", option, "--", "true", env=env)
         assert done.returncode == 125

@@ -87,7 +87,7 @@ def test_each_rank_has_its_own_environment_and_the_base_stays():
 
 
 def test_keep_env_keeps_inherited_variables_and_adds_the_others():
-    env = commands({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, keep=True)[0].env
+    env = commands({"OMP_NUM_THREADS": "9", "KMP_AFFINITY": "none"}, keep_env=True)[0].env
     assert (env["OMP_NUM_THREADS"], env["KMP_AFFINITY"]) == ("9", "none")
     assert env["OMP_PLACES"] == "{0,1,2}"
     assert env["OMPBIND_RANK"] == "0"
@@ -95,7 +95,7 @@ def test_keep_env_keeps_inherited_variables_and_adds_the_others():
 
 @pytest.mark.parametrize("kept", [{"OMP_PLACES": "{0}"}, {"OMP_PROC_BIND": "false"}])
 def test_places_and_binding_are_kept_or_set_together(kept):
-    env = commands(kept, keep=True)[1].env
+    env = commands(kept, keep_env=True)[1].env
     assert {name: env[name] for name in ("OMP_PLACES", "OMP_PROC_BIND") if name in env} == kept
 
 
@@ -118,8 +118,8 @@ def test_variables_with_options_are_removed_from_ranks():
 )
 @pytest.mark.parametrize("keep", [False, True])
 def test_freezing_puts_its_directory_first_in_pythonpath(base, extra, path, keep):
-    assert commands(base, extra=extra, keep=keep, freeze="/f")[1].env["PYTHONPATH"] == path
-    assert commands(base, keep=keep)[1].env.get("PYTHONPATH") == base.get("PYTHONPATH")
+    assert commands(base, extra=extra, keep_env=keep, freeze_directory="/f")[1].env["PYTHONPATH"] == path
+    assert commands(base, keep_env=keep)[1].env.get("PYTHONPATH") == base.get("PYTHONPATH")
 
 
 def test_placeholders_are_replaced_and_other_braces_stay():
@@ -155,7 +155,7 @@ def test_variables_of_an_outer_run_are_not_reported_as_changed():
     base = {"OMP_PLACES": "{7}"}
     assert find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
-    assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep=True))
+    assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep_env=True))
 
 
 @pytest.mark.parametrize(("text", "pair"), [("A=1", ("A", "1")), ("A=", ("A", "")), ("A=b=c", ("A", "b=c"))])

@@ -242,4 +242,4 @@ def test_without_a_command_there_is_no_note_on_runtimes():
 def test_mkl_starts_one_thread_per_core():
     request = Request(ranks=1, smt="all", workload=workload("python", "available gomp"))
     (note,) = (note for note in make_plan(DUAL, request).notes if note.code == "mkl-dynamic")
-    assert "will start 8 of 16 threads" in note.text
+    assert "will start at most 8 of 16 threads" in note.text
