@@ -49,8 +49,8 @@ class Rendezvous(Record):
 def open_rendezvous(pools: Sequence[Sequence[int]] | None = None) -> Rendezvous:
     """Choose a free port and reserve it while this process runs; the first pool with a free port counts.
 
-    A forked child keeps the reservation, an executed command does not. If all tried ports are busy, the kernel
-    chooses one. Raises LaunchError if no port is found.
+    A forked child keeps the reservation, an executed command does not. If all tried ports are busy, the
+    kernel chooses the port. Raises LaunchError if no port is found.
     """
     reason = ""
     drawn = [port for pool in (read_port_pools() if pools is None else pools) for port in _draw(pool)]

@@ -292,7 +292,8 @@ sleep()
     ),
     "stops and continues the foreground process": Case(
         "-n 2",
-        "if rank: os.kill(foreground(), 19); time.sleep(0.1); os.kill(foreground(), 18); sys.exit(5)\nsleep()",
+        "if rank: os.kill(foreground(), 19); time.sleep(0.1); os.kill(foreground(), 18); sys.exit(5)\n"
+        "sleep()",
         5,
     ),
     "kills the foreground process": Case("-n 2", "if rank: os.kill(foreground(), 9)\nsleep()", -9),
