@@ -94,9 +94,12 @@ def _column_widths(columns: Sequence[Column], width: int) -> tuple[list[int], in
     return widths, gap
 
 
-_DENSITIES = ((2, 16), (1, 16), (1, 8))
-"""Spaces between columns, and characters of a word from which on it may be split in growing columns: tables
-that are too wide for the terminal with one pair are rendered with the next."""
+_DENSITIES = ((2, 24), (1, 24), (1, 16), (1, 8))
+"""Spaces between columns, and characters of the longest word that growing columns do not split.
+
+A table that is too wide for the terminal with one pair is rendered with the next. IDs of runs have up to 24
+characters: these are to be copied.
+"""
 
 
 def _least_width(column: Column, longest_word: int) -> int:
