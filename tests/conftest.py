@@ -1,4 +1,4 @@
-"""Settings of the whole test suite: how many tests run at once, which run alone, which run only at length."""
+"""Settings of the test suite: tests in parallel, tests that run alone, tests only for long runs."""
 
 import fcntl
 import os
@@ -12,51 +12,52 @@ from hypothesis import settings
 
 from tests.long import EXAMPLES, LONG
 
-# Examples are counted, not timed: a slow machine is no fault of what is tested.
+# No deadline for an example: a slow machine must not fail a test.
 settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("untimed")
 
-# What a script starts in the background, or under nohup, ignores them, and so would all that tests start.
+# Programs started in the background or by nohup ignore these signals, and so would all programs of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LOCKS = "PYTEST_LOCKS"
-"""Names the folder with the files that the workers of this run lock."""
+"""The variable with the directory of the lock files of this run."""
 
 
 def pytest_configure(config):
-    """Make the files that workers lock."""
+    """Create the lock files of the workers."""
     if LOCKS not in os.environ:
-        folder = os.environ[LOCKS] = tempfile.mkdtemp()
-        config.add_cleanup(lambda: shutil.rmtree(folder))
+        directory = os.environ[LOCKS] = tempfile.mkdtemp()
+        config.add_cleanup(lambda: shutil.rmtree(directory))
         for name in ("turn", "running"):
-            Path(folder, name).touch()
+            Path(directory, name).touch()
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Start a worker for each CPU, at least two: many tests wait most of their time. At most eight."""
+    """Return a worker for each CPU, at least 2, because many tests mostly wait, and at most 8."""
     return min(8, max(2, len(os.sched_getaffinity(0))))
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what only `make test-long` does."""
-    left_out = [item for item in items if item.get_closest_marker("long") and not LONG]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+    """Deselect tests that only `make test-long` runs."""
+    deselected = [item for item in items if item.get_closest_marker("long") and not LONG]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Let a test that is marked as alone run while no other worker runs one.
+    """Run a test marked `alone` while no other worker runs a test.
 
-    Who waits keeps the turn, so that the others, who begin a test as soon as one ends, wait for it too.
+    Every test holds a shared lock on `running`, a test marked `alone` an exclusive lock. A worker keeps
+    `turn` locked while it waits for `running`, so that other workers cannot start new tests before it.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    folder = Path(os.environ[LOCKS])
-    with (folder / "turn").open() as turn, (folder / "running").open() as running:
+    directory = Path(os.environ[LOCKS])
+    with (directory / "turn").open() as turn, (directory / "running").open() as running:
         fcntl.flock(turn, fcntl.LOCK_EX)
         fcntl.flock(running, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
         fcntl.flock(turn, fcntl.LOCK_UN)
@@ -67,14 +68,14 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say what a short run has left out."""
+    """Print how to run the tests that a short run leaves out."""
     if not LONG:
-        terminalreporter.write_line("corners and samples only: `make test-long` tries everything")
+        terminalreporter.write_line("samples only: `make test-long` runs all cases")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _claims_of_its_own(tmp_path_factory):
-    """Keep live runs of this session and of the rest of the machine out of each other's sight."""
+def _own_runtime_directory(tmp_path_factory):
+    """Use a run registry of this test session's own, separate from live runs on the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMPBIND_RUNTIME_DIR", os.fspath(tmp_path_factory.mktemp("claims")))
         yield

@@ -1,4 +1,4 @@
-"""A real Slurm of one node on loopback, for as long as somebody needs it; starting it takes root."""
+"""A real Slurm cluster of one node on the loopback interface, for tests; needs root."""
 
 import os
 import socket
@@ -15,11 +15,11 @@ SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+AuthInfo=socket={directory}/munge.socket
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/affinity
 SelectType=select/cons_tres
@@ -32,18 +32,18 @@ PartitionName=all Nodes={host} Default=YES State=UP
 
 
 @contextmanager
-def one_node(folder, env):
-    """Start Slurm below an empty folder; yield the environment in which srun finds it; end it afterwards."""
-    log = (folder / "slurm.log").open("wb")
-    env = {**env, "SLURM_CONF": str(write_config(folder))}
+def one_node(directory, env):
+    """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards."""
+    log = (directory / "slurm.log").open("wb")
+    env = {**env, "SLURM_CONF": str(write_config(directory))}
     started = []
     try:
-        for command in make_daemons(folder):
+        for command in make_daemons(directory):
             started.append(
                 subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
             time.sleep(0.5)
-        wait_for_slurm(env, folder)
+        wait_for_slurm(env, directory)
         yield env
     finally:
         for process in reversed(started):
@@ -52,26 +52,31 @@ def one_node(folder, env):
         log.close()
 
 
-def write_config(folder):
+def write_config(directory):
     for name in ("state", "spool"):
-        (folder / name).mkdir()
-    (folder / "key").write_bytes(os.urandom(128))
-    (folder / "key").chmod(0o400)
-    config = folder / "slurm.conf"
-    words = {"host": socket.gethostname(), "folder": folder, "cpus": os.cpu_count(), "ports": free_ports()}
+        (directory / name).mkdir()
+    (directory / "key").write_bytes(os.urandom(128))
+    (directory / "key").chmod(0o400)
+    config = directory / "slurm.conf"
+    words = {
+        "host": socket.gethostname(),
+        "directory": directory,
+        "cpus": os.cpu_count(),
+        "ports": find_free_ports(),
+    }
     config.write_text(CONFIG.format(**words))
     return config
 
 
-def free_ports():
-    """Two ports that nobody has, so that two of these can live side by side."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+def find_free_ports():
+    """Two unused ports, so that several clusters can run at the same time."""
+    with socket.socket() as first, socket.socket() as second:
+        for opened in (first, second):
+            opened.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
 
 
-def make_daemons(folder):
+def make_daemons(directory):
     files = {
         "socket": "munge.socket",
         "key-file": "key",
@@ -79,15 +84,15 @@ def make_daemons(folder):
         "pid-file": "pid",
         "seed-file": "seed",
     }
-    munge = [f"--{option}={folder}/{name}" for option, name in files.items()]
+    munge = [f"--{option}={directory}/{name}" for option, name in files.items()]
     return [
         ("munged", "--foreground", "--force", *munge),
-        ("slurmctld", "-D", "-f", str(folder / "slurm.conf")),
-        ("slurmd", "-D", "-f", str(folder / "slurm.conf")),
+        ("slurmctld", "-D", "-f", str(directory / "slurm.conf")),
+        ("slurmd", "-D", "-f", str(directory / "slurm.conf")),
     ]
 
 
-def wait_for_slurm(env, folder):
+def wait_for_slurm(env, directory):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         done = subprocess.run(
@@ -96,4 +101,4 @@ def wait_for_slurm(env, folder):
         if done.returncode == 0:
             return
         time.sleep(1)
-    raise AssertionError(f"Slurm does not start: {done.stderr}\n{(folder / 'log').read_text()[-3000:]}")
+    raise AssertionError(f"Slurm did not start: {done.stderr}\n{(directory / 'log').read_text()[-3000:]}")

@@ -1,4 +1,4 @@
-"""The rooms keep their order: who imports whom, what is pure, what loads when, and how long things are."""
+"""Rules of the code: order of the rooms, pure rooms, late imports, length of functions and modules."""
 
 import ast
 import subprocess
@@ -17,12 +17,12 @@ ROOMS = tuple(
     probe doctor bench report cli
     """.split()  # noqa: SIM905 - a line instead of a column
 )
-"""Every room in order: a module imports from its own and those before it; only cli imports report."""
+"""All rooms in order: a module imports from its own room and from earlier rooms; only cli imports report."""
 
 BASE = {"errors", "cpuset", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
-"""What reads the system in pure rooms."""
+"""Modules of pure rooms that may read the system."""
 
 IMPURE = {"os", "sys", "time", "subprocess", "pathlib", "io", "socket", "ctypes", "click", "rich", "psutil"}
 
@@ -45,7 +45,7 @@ def room_of(name):
 
 @cache
 def imports(name):
-    """Every module that one imports, wherever in it, those of ompbind without "ompbind."."""
+    """All modules that a module imports, at any place in it; modules of ompbind without "ompbind."."""
     found = set()
     for node in ast.walk(MODULES[name]):
         if isinstance(node, ast.Import):
@@ -60,7 +60,7 @@ def ours(name):
     return imports(name) & MODULES.keys()
 
 
-def test_every_room_has_its_place_and_says_what_it_holds():
+def test_every_room_has_a_position_and_a_docstring():
     assert {room_of(name) for name in NAMES} <= set(ROOMS)
     for path in PACKAGE.rglob("__init__.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), path
@@ -69,18 +69,18 @@ def test_every_room_has_its_place_and_says_what_it_holds():
 @pytest.mark.parametrize("room", ROOMS)
 def test_modules_import_from_their_room_and_from_rooms_before(room):
     allowed = set(ROOMS[: ROOMS.index(room) + 1]) - ({"report"} if room not in ("report", "cli") else set())
-    mine = [name for name in NAMES if room_of(name) == room]
-    assert not [(name, target) for name in mine for target in ours(name) if room_of(target) not in allowed]
+    names = [name for name in NAMES if room_of(name) == room]
+    assert not [(name, target) for name in names for target in ours(name) if room_of(target) not in allowed]
 
 
-def test_no_module_needs_itself_and_chains_are_short():
+def test_imports_have_no_cycles_and_short_chains():
     longest = dict[str, int]()
     for name in TopologicalSorter({name: ours(name) - {name} for name in NAMES}).static_order():
         longest[name] = 1 + max((longest[target] for target in ours(name) - {name}), default=0)
     assert max(longest.values()) <= 14, max(longest, key=longest.__getitem__)
 
 
-def test_pure_rooms_know_nothing_of_the_system():
+def test_pure_rooms_do_not_import_system_modules():
     pure = [name for name in NAMES if room_of(name) in PURE and not name.startswith(READERS)]
     assert len(pure) > 40
     assert not [
@@ -88,14 +88,14 @@ def test_pure_rooms_know_nothing_of_the_system():
     ]
 
 
-def test_what_runs_in_the_pythons_of_ranks_needs_nothing_that_may_not_be_there():
-    """Nobody imports it, and it only what every Python has loaded."""
+def test_the_shim_in_the_pythons_of_ranks_imports_only_loaded_modules():
+    """No module imports the shim; the shim imports only modules that every Python has loaded."""
     assert imports("shims.sitecustomize") == {"os", "sys", "typing"}
-    assert not [name for name in MODULES if any("shims" in one for one in imports(name))]
+    assert not [name for name in MODULES if any("shims" in target for target in imports(name))]
 
 
 def loaded_by(code):
-    """The modules that some code loads on top of what the interpreter and click load."""
+    """The modules that some code loads in addition to the modules of the interpreter and of click."""
     script = (
         f"import click, sys; before = set(sys.modules)\n{code}\nprint(*sorted(set(sys.modules) - before))"
     )
@@ -132,27 +132,30 @@ JSON = {"json", "json.decoder", "json.encoder", "json.scanner", "_json"}
     ],
     ids=["main", "run", "report", "plan"],
 )
-def test_starting_loads_nothing_that_is_not_needed(code, most):
+def test_a_start_loads_only_needed_modules(code, most):
     assert loaded_by(code) <= most
 
 
-def test_what_answers_at_once_loads_next_to_nothing():
-    """--version, and errors of usage; click itself loads more of the standard library for these."""
+def test_version_and_usage_errors_load_few_modules():
+    """Only modules of ompbind are counted: click loads more of the standard library for these."""
     call = "from ompbind.cli.main import main\ntry: main(['{}'])\nexcept SystemExit: pass"
     least = {"ompbind", *(f"ompbind.{name}" for name in ("errors", "cli", "cli.main", "cli.console"))}
     assert loaded_by(call.format("--version")) & OURS == least
-    saying = {f"ompbind.{name}" for name in ("cli.usage_errors", "report", "report.text", "text", "cpuset", "record")}
-    assert loaded_by(call.format("nonsense")) & OURS <= least | saying
+    for_errors = {
+        f"ompbind.{name}"
+        for name in ("cli.usage_errors", "report", "report.text", "text", "cpuset", "record")
+    }
+    assert loaded_by(call.format("nonsense")) & OURS <= least | for_errors
 
 
-def test_starting_a_rank_loads_neither_reports_nor_other_verbs():
+def test_a_start_of_ranks_loads_neither_reports_nor_other_verbs():
     loaded = loaded_by(TO_RUN)
     others = tuple(f"ompbind.{room}" for room in ("report", "probe", "doctor", "bench"))
     assert not [name for name in loaded if name.startswith(others)]
     assert not loaded & {"rich", "psutil", "asyncio", "dataclasses", "ctypes", "subprocess"}
 
 
-def test_short_options_are_read_without_comparing_them_with_all_others():
+def test_short_options_do_not_load_difflib():
     plan = "cli.main(['plan', '-n', '1', '-m', 'all'], standalone_mode=False)"
     assert "difflib" not in loaded_by(f"from ompbind.cli.main import cli; {plan}")
 
@@ -177,7 +180,7 @@ def test_functions_are_short_and_take_few_parameters():
         assert len([arg for arg in node.args.args if arg.arg not in ("self", "cls", "mcs")]) <= 4, name
 
 
-def test_modules_are_short_and_say_what_they_are():
+def test_modules_are_short_and_have_docstrings():
     for path in PACKAGE.rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 320, path
         assert ast.get_docstring(ast.parse(path.read_text())), path

@@ -1,4 +1,4 @@
-"""ompbind with one more row in one of its tables, as somebody who adds one would run it."""
+"""Run ompbind with an additional row in one of its tables."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from tests.live.conftest import clean_environment
 
 
 def run_with(row, *args, **env):
-    """Run ompbind after some lines of Python, which add a row; return all that it printed, on one line."""
+    """Run ompbind after Python code that adds a row; return its output on one line."""
     script = f"{row}\nfrom ompbind.cli.main import main\nmain({list(args)!r})"
     done = subprocess.run(
         [sys.executable, "-c", script], env=clean_environment(**env), text=True, timeout=60,

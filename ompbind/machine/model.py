@@ -153,6 +153,9 @@ class Machine(Record):
         return union(kind.cpus for kind in self.kinds if kind.name == name)
 
 
+PARTIALLY_OVERLAP = "partially overlap"
+"""What remarks say of domains that are not nested; plans of such machines are explained differently."""
+
 MAX_CPUS, MAX_NODES = 1 << 13, 1 << 10
 """Online CPUs and NUMA nodes of a machine at most, as in Linux (NR_CPUS, MAX_NUMNODES)."""
 
@@ -266,7 +269,7 @@ def _find_inconsistencies(machine: Machine) -> Iterator[str]:
         pairs = ((owners[wide].get(inner.cpus.first, inner), inner) for inner in sets[narrow])
         crossing = ((a, b) for a, b in pairs if not (a.cpus <= b.cpus or b.cpus <= a.cpus))
         for outer, inner in islice(crossing, 1):  # one pair of two levels is enough
-            yield f"{outer.title} and {inner.title} partially overlap"
+            yield f"{outer.title} and {inner.title} {PARTIALLY_OVERLAP}"
 
 
 def render_gpu_remark(numbers: Iterable[int]) -> str:

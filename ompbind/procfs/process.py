@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 
 from ompbind.record import Record
-from ompbind.text import tidy
+from ompbind.text import clean_name
 
 EXITED_STATES = ("Z", "X", "x")
 """The states of processes and threads that have exited: zombie, dead."""
@@ -44,7 +44,7 @@ def parse_stat(stat: bytes) -> Stat:
         raise ValueError("the stat file is truncated")
     fields = list(map(int, words))
     return Stat(
-        name=tidy(head.partition(b"(")[2].decode("utf-8", "replace")),
+        name=clean_name(head.partition(b"(")[2].decode("utf-8", "replace")),
         state=state.decode(),
         parent=fields[0],
         group=fields[1],

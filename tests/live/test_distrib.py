@@ -1,4 +1,4 @@
-"""Plans compared with those of hwloc-distrib, on described and recorded machines: no measure is worse."""
+"""Plans compared with hwloc-distrib, on described and recorded machines: no measure is worse."""
 
 import pytest
 
@@ -16,13 +16,13 @@ SOURCES = [*DESCRIBED, *sampled(recorded("xml/*.xml")), *sampled(recorded("dumps
 
 
 def corners(ranks):
-    """Few and many ranks, and numbers that divide most machines, or none."""
+    """Few and many ranks, and numbers that divide most machines, or no machine."""
     return sorted({*ranks[:8], *ranks[-6:], *({12, 13, 16, 24, 31, 32, 48, 64} & {*ranks})})
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
-def test_no_measure_is_worse_than_that_of_hwloc_distrib(tmp_path, source):
-    """Measures are compared in their order, and one by one where both share out all cores equally."""
+def test_no_measure_is_worse_than_with_hwloc_distrib(tmp_path, source):
+    """Measures are compared in their order, and each by itself if both divide all cores equally."""
     required("lstopo-no-graphics", "lstopo")
     required("hwloc-distrib")
     path = as_xml(source, tmp_path)

@@ -1,4 +1,4 @@
-"""Systems that lack what Linux has: runs still start, end and clean up, as far as groups of processes go."""
+"""Systems without some features of Linux: runs start, stop and clean up, within process groups."""
 
 import subprocess
 import sys
@@ -30,23 +30,23 @@ def begin(lacks, *args):
 
 @pytest.mark.parametrize("lacks", WITHOUT)
 def test_a_failing_rank_takes_the_others_down(lacks, tmp_path):
-    there = tmp_path / "there"
-    other = f"touch {there}; exec sleep 300"
-    script = f"[ $RANK = 0 ] || {{ {other}; }}; while [ ! -e {there} ]; do sleep 0.02; done; exit 3"
+    marker = tmp_path / "started"
+    other = f"touch {marker}; exec sleep 300"
+    script = f"[ $RANK = 0 ] || {{ {other}; }}; while [ ! -e {marker} ]; do sleep 0.02; done; exit 3"
     process = begin(lacks, "run", "-n", "2", "--", "sh", "-c", script)
-    _, said = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=20)
     assert process.returncode == 3
-    assert "rank 0" in said
-    assert "stopping rank 1 with SIGTERM" in said
-    assert "Traceback" not in said
+    assert "rank 0" in stderr
+    assert "stopping rank 1 with SIGTERM" in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("lacks", WITHOUT)
-def test_what_a_rank_leaves_in_its_group_goes_with_it(lacks):
+def test_processes_in_the_group_of_a_rank_are_killed_with_it(lacks):
     process = begin(lacks, "run", "--grace", "0.5", "--", "sh", "-c", "trap '' TERM; sleep 300 & echo $!")
-    told, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (0, "")
-    assert not is_alive(told.strip())
+    stdout, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (0, "")
+    assert not is_alive(stdout.strip())
 
 
 @pytest.mark.parametrize("lacks", WITHOUT)
@@ -55,11 +55,11 @@ def test_nothing_is_left_when_ompbind_is_killed(lacks):
     pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]
     process.kill()
     process.communicate(timeout=20)
-    wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "all of it gone", 2)
+    wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "all processes killed", 2)
 
 
 def test_output_through_ompbind_is_refused_without_epoll():
     process = begin("epoll", "run", "--output", "tag", "--", "true")
-    _, said = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=20)
     assert process.returncode == 125
-    assert "on Linux only" in said
+    assert "only Linux can forward the output of ranks" in stderr

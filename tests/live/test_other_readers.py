@@ -1,4 +1,4 @@
-"""What other programs make of the same machine: hwloc's and util-linux's, on files and on descriptions."""
+"""Other programs read the same machine: hwloc and util-linux, from files and from descriptions."""
 
 import os
 import subprocess
@@ -29,6 +29,10 @@ def plans(machine):
     return [str(make_plan(machine, request)) for request in REQUESTS]
 
 
+def extents(machine, level):
+    return [domain.cpus for domain in machine.at(level)]
+
+
 def run(*command, **env):
     done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -42,12 +46,12 @@ def test_lstopo_of_the_same_files_gives_the_same_plans(tmp_path, shape):
         tmp_path, shape, {f"sys/devices/system/cpu/cpu{cpu}/topology/core_id": "0" for cpu in range(64)}
     )
     files = {"HWLOC_FSROOT": str(tree), "HWLOC_COMPONENTS": "linux,stop", "HWLOC_THISSYSTEM": "0"}
-    told = parse_xml(run(lstopo, "--of", "xml", "-", **files), "xml")
+    from_xml = parse_xml(run(lstopo, "--of", "xml", "-", **files), "xml")
     machine = read_machine(str(tree))
     for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
-        assert [one.cpus for one in told.at(level)] == [one.cpus for one in machine.at(level)]
-    assert [node.memory_bytes for node in told.nodes] == [node.memory_bytes for node in machine.nodes]
-    assert plans(told) == plans(machine)
+        assert extents(from_xml, level) == extents(machine, level)
+    assert [node.memory_bytes for node in from_xml.nodes] == [node.memory_bytes for node in machine.nodes]
+    assert plans(from_xml) == plans(machine)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
@@ -61,14 +65,14 @@ def test_lscpu_of_the_same_files_gives_the_same_plans(tmp_path, shape):
         "sys/devices/system/cpu/kernel_max": "255\n",
     }
     tree = write_tree(tmp_path / "tree", shape, files)
-    for folder in (tree / "sys/devices/system/cpu").glob("cpu*/topology"):
-        (folder / "core_cpus").rename(folder / "thread_siblings")
-        (folder / "package_cpus").rename(folder / "core_siblings")
-        (folder / "core_id").write_text("0\n")
+    for directory in (tree / "sys/devices/system/cpu").glob("cpu*/topology"):
+        (directory / "core_cpus").rename(directory / "thread_siblings")
+        (directory / "package_cpus").rename(directory / "core_siblings")
+        (directory / "core_id").write_text("0\n")
     (tmp_path / "lscpu.json").write_bytes(run(lscpu, "-s", str(tree), "--json", "--extended"))
-    told, machine = read_machine(str(tmp_path / "lscpu.json")), read_machine(str(tree))
+    from_lscpu, machine = read_machine(str(tmp_path / "lscpu.json")), read_machine(str(tree))
     for level in (Level.PACKAGE, Level.NODE, Level.CORE):
-        assert [one.cpus for one in told.at(level)] == [one.cpus for one in machine.at(level)]
+        assert extents(from_lscpu, level) == extents(machine, level)
 
 
 DESCRIPTIONS = [
@@ -88,25 +92,25 @@ DESCRIPTIONS = [
 ]
 
 
-def told(machine):
+def facts(machine):
     nodes = [(node.number, node.cpus, node.memory_bytes or 0, node.nearest) for node in machine.nodes]
-    return machine.online, {(one.level, one.cpus) for one in machine.domains}, nodes
+    return machine.online, {(domain.level, domain.cpus) for domain in machine.domains}, nodes
 
 
 @pytest.mark.parametrize("text", DESCRIPTIONS)
-def test_descriptions_mean_what_hwloc_makes_of_them(text):
+def test_descriptions_give_the_machine_of_hwloc(text):
     lstopo = required("lstopo-no-graphics", "lstopo")
     theirs = parse_xml(run(lstopo, "-i", text, "--of", "xml", "-"), "xml")
-    assert told(parse_synthetic(text, "mine")) == told(theirs)
+    assert facts(parse_synthetic(text, "ours")) == facts(theirs)
     written = run(lstopo, "-i", text, "--of", "synthetic", "-").decode().splitlines()[-1]
-    assert told(parse_synthetic(written, "mine")) == told(theirs)
+    assert facts(parse_synthetic(written, "ours")) == facts(theirs)
 
 
-def test_this_machine_is_what_lscpu_says():
+def test_this_machine_has_the_cores_of_lscpu():
     rows = run(required("lscpu"), "--parse=CPU,CORE,SOCKET,NODE").decode().splitlines()
     cores = {}
     for row in (row.split(",") for row in rows if not row.startswith("#")):
         cores.setdefault((row[2], row[1]), set()).add(int(row[0]))
-    assert {frozenset(one.cpus) for one in read_machine().at(Level.CORE)} == set(
+    assert {frozenset(core.cpus) for core in read_machine().at(Level.CORE)} == set(
         map(frozenset, cores.values())
     )

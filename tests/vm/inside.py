@@ -1,9 +1,9 @@
-"""What runs inside a virtual machine: look, bind, disturb, and print all that was seen as one JSON object.
+"""Runs inside a virtual machine: reads the machine, runs ompbind, and prints all results as one JSON object.
 
-Nothing is judged here; the tests outside compare what the kernel, lscpu, hwloc and ompbind say. Only the
-standard library is used. The one argument is the order as JSON, options of ompbind are one text each in it:
-lists `placed`, `remembered` and `refused` of options, a list `held` of [options, changes], and `toggled`,
-null or [file, texts to write into it, options, runs].
+Nothing is checked here: the tests outside compare the kernel, lscpu, hwloc and ompbind. Only the standard
+library is used. The argument is the task as JSON, with options of ompbind as one text each: lists `placed`,
+`memory_policies` and `refused` of options, a list `paused` of [options, changes], and `toggled`, null or
+[file, texts to write into it, options, number of runs].
 """
 
 import fcntl
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
-PATIENCE_S = 60
+TIMEOUT_S = 60
 """Emulated CPUs are slow, but a command of ompbind that takes this long hangs."""
 
 KERNEL = """
@@ -30,30 +30,30 @@ devices/system/cpu/cpu*/cache/index*/shared_cpu_list devices/system/node/node*/c
 devices/system/node/node*/distance devices/system/node/node*/meminfo
 """
 SHOW = 'exec cat /proc/self/environ /proc/self/status /proc/self/numa_maps >"$0/$OMPBIND_RANK"'
-"""A rank: writes down its environment, status and memory, in a file of its own so that lines never mix."""
+"""A rank writes its environment, status and memory to its own file, so that lines never mix."""
 
 INHERITED = {**os.environ, "GOMP_CPU_AFFINITY": "0"}
-"""One variable that every plan clears: ranks must not see it, and each run has something to say about it."""
+"""Every plan clears GOMP_CPU_AFFINITY: ranks must not have it, and each run prints a note about it."""
 
 
 def main():
-    order = json.loads(sys.argv[1])
-    seen = {
+    task = json.loads(sys.argv[1])
+    results = {
         "kernel": read_kernel(),
-        "allowed": source(Path("/proc/self/status").read_text(), "Cpus_allowed_list"),
-        # -p, not -J: with CPUs offline, util-linux 2.38 writes what is no JSON
+        "allowed": status_value(Path("/proc/self/status").read_text(), "Cpus_allowed_list"),
+        # -p, not -J: with CPUs offline, util-linux 2.38 writes invalid JSON
         "lscpu": output("lscpu", "--online", "-p=CPU,NODE,SOCKET,CORE"),
         "topo": output(OMPBIND, "topo", "--format", "json"),
-        "placed": {options: place(options) for options in order["placed"]},
-        "remembered": {options: bind(options) for options in order["remembered"]},
-        "refused": {options: bind(options) for options in order["refused"]},
-        "held": [hold(options, changes) for options, changes in order["held"]],
-        "toggled": toggle(*order["toggled"]) if order["toggled"] else [],
+        "placed": {options: place(options) for options in task["placed"]},
+        "memory_policies": {options: bind(options) for options in task["memory_policies"]},
+        "refused": {options: bind(options) for options in task["refused"]},
+        "paused": [run_paused(options, changes) for options, changes in task["paused"]],
+        "toggled": toggle(*task["toggled"]) if task["toggled"] else [],
     }
     if shutil.which("lstopo-no-graphics"):
-        # --disallowed: all that is online, not only what a cpuset leaves
-        seen["hwloc"] = output("lstopo-no-graphics", "--no-io", "--disallowed", "--of", "xml")
-    print(json.dumps(seen))
+        # --disallowed: all online CPUs, also outside of the cpuset
+        results["hwloc"] = output("lstopo-no-graphics", "--no-io", "--disallowed", "--of", "xml")
+    print(json.dumps(results))
 
 
 def read_kernel():
@@ -61,7 +61,7 @@ def read_kernel():
     return {str(path): path.read_text() for pattern in KERNEL.split() for path in sys_.glob(pattern)}
 
 
-def source(status, key):
+def status_value(status, key):
     return next(line.split(":")[1].strip() for line in status.splitlines() if line.startswith(f"{key}:"))
 
 
@@ -73,21 +73,21 @@ def output(*command):
 
 def finish(command):
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, env=INHERITED, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, env=INHERITED, stdin=subprocess.DEVNULL
     )
 
 
 def place(options):
-    """Plan with some options, and run with the same."""
+    """Make a plan with some options, and run with the same options."""
     plan = finish([*make_command("plan", options), "--format", "json"])
-    return {"plan": {"code": plan.returncode, "out": plan.stdout, "said": plan.stderr}, "run": bind(options)}
+    return {"plan": {"code": plan.returncode, "out": plan.stdout, "err": plan.stderr}, "run": bind(options)}
 
 
 def bind(options):
-    """Run ranks that write down what they are."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = finish([*run_command(options), folder])
-        return {"code": done.returncode, "said": done.stderr, "ranks": read_ranks(folder)}
+    """Run ranks that write their affinity mask, environment and memory."""
+    with tempfile.TemporaryDirectory() as directory:
+        done = finish([*run_command(options), directory])
+        return {"code": done.returncode, "err": done.stderr, "ranks": read_ranks(directory)}
 
 
 def run_command(options):
@@ -95,50 +95,54 @@ def run_command(options):
 
 
 def make_command(verb, options):
-    """A command in front, up to a colon, starts ompbind."""
+    """Return a command line; text before a colon is a command that starts ompbind."""
     before, _, own = options.rpartition(" : ")
     return [*shlex.split(before), OMPBIND, verb, "--run-id", "vm", *shlex.split(own)]
 
 
-def read_ranks(folder):
-    """What ranks have written; those that were stopped in the midst of it say nothing."""
+def read_ranks(directory):
+    """What ranks have written; ranks that were stopped while writing are left out."""
     ranks = {}
-    for path in Path(folder).iterdir():
+    for path in Path(directory).iterdir():
         environ, _, status = path.read_text(errors="surrogateescape").rpartition("\0")
         if "Cpus_allowed_list" not in status:
             continue
         env = dict(item.split("=", 1) for item in environ.split("\0"))
         memory = [line.split(" ", 1)[1] for line in status.splitlines() if " stack " in line]
-        ranks[path.name] = {"env": env, "allowed": source(status, "Cpus_allowed_list"), "memory": memory}
+        ranks[path.name] = {
+            "env": env,
+            "allowed": status_value(status, "Cpus_allowed_list"),
+            "memory": memory,
+        }
     return ranks
 
 
-def hold(options, changes):
-    """Run ranks, and change the machine at the one moment that matters: planned, but not yet bound.
+def run_paused(options, changes):
+    """Run ranks, and change the machine after planning and before binding.
 
-    Before it starts ranks, ompbind says which variable it clears. A full pipe as standard error holds it
-    there until somebody reads. `changes` is path → [what to write then, what to write afterwards].
+    Before it starts ranks, ompbind prints which variable it clears. Standard error is a full pipe, so this
+    blocks until the pipe is read. `changes` is path → [text to write then, text to write afterwards].
     """
     reader, writer = os.pipe()
     os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         process = subprocess.Popen(
-            [*run_command(options), folder], stderr=writer, stdin=subprocess.DEVNULL, env=INHERITED
+            [*run_command(options), directory], stderr=writer, stdin=subprocess.DEVNULL, env=INHERITED
         )
         os.close(writer)
-        held = waits_in_a_pipe(process)
+        paused = waits_for_pipe(process)
         for path, (then, _) in changes.items():
             Path(path).write_text(then)
         with open(reader) as pipe:
-            said = pipe.read().lstrip("\0")
-        code = process.wait(PATIENCE_S)
+            err = pipe.read().lstrip("\0")
+        code = process.wait(TIMEOUT_S)
         for path, (_, afterwards) in changes.items():
             Path(path).write_text(afterwards)
-        return {"held": held, "code": code, "said": said, "ranks": read_ranks(folder)}
+        return {"paused": paused, "code": code, "err": err, "ranks": read_ranks(directory)}
 
 
-def waits_in_a_pipe(process):
-    deadline = time.monotonic() + PATIENCE_S
+def waits_for_pipe(process):
+    deadline = time.monotonic() + TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         if Path(f"/proc/{process.pid}/wchan").read_text().startswith("pipe"):
             return True
@@ -147,24 +151,24 @@ def waits_in_a_pipe(process):
 
 
 def toggle(path, texts, options, runs):
-    """Run ranks again and again while the machine changes, and at last is as it was."""
-    over = threading.Event()
-    toggler = threading.Thread(target=go_and_come, args=(Path(path), texts, over))
+    """Run ranks repeatedly while a file of the machine changes; in the end it has its first state again."""
+    done = threading.Event()
+    toggler = threading.Thread(target=toggle_file, args=(Path(path), texts, done))
     toggler.start()
     try:
         return [bind(options) for _ in range(runs)]
     finally:
-        over.set()
+        done.set()
         toggler.join()
 
 
-def go_and_come(path, texts, over):
-    """The pauses differ, so that changes meet every moment of a run."""
+def toggle_file(path, texts, done):
+    """Write the texts in turn. The pauses differ, so that changes happen at any moment of a run."""
     pauses = itertools.cycle((0.3, 0.05, 0.17, 0.02, 0.4, 0.11, 0.23))
-    while not over.is_set():
+    while not done.is_set():
         for text in texts:
             path.write_text(text)
-            over.wait(next(pauses))
+            done.wait(next(pauses))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The virtual machines that tests boot, and who must get what on them; written by hand, not by ompbind.
+"""The virtual machines that tests boot, and the expected results; written by hand, not by ompbind.
 
 CPU sets of ranks are separated by bars, as in a mask.
 """
@@ -15,20 +15,21 @@ CPUSET = "/sys/fs/cgroup/job/cpuset.cpus"
 DUAL = "sockets=2,cores=4,threads=2,numa=2"
 
 
-class Held(NamedTuple):
-    """A run during which the machine changes between planning and binding, and how it must end.
+class PausedRun(NamedTuple):
+    """A run that is paused between planning and binding while the machine changes, and its result.
 
-    `told` is a pattern of what ompbind says when the code is not 0, else the CPU sets of the ranks.
+    `changes` is path → (text to write then, text to write afterwards). `expected` is the CPU sets of the
+    ranks, or a pattern of the error message if `code` is not 0.
     """
 
     options: str
     changes: dict[str, tuple[str, str]]
     code: int
-    told: str
+    expected: str
 
 
 class Toggled(NamedTuple):
-    """Runs at any moment of a machine that changes all the time: a file gets one text after the other."""
+    """Runs on a machine that changes all the time: `texts` are written into a file in turn."""
 
     path: str
     texts: tuple[str, str]
@@ -37,17 +38,18 @@ class Toggled(NamedTuple):
 
 
 class Vm(NamedTuple):
-    """Options of the tool, and options of ompbind → CPU sets of its ranks, or a pattern of its refusal.
+    """Options of the tool, and options of ompbind → the expected result.
 
-    `remembered` are options → the memory policies of ranks, as the kernel writes them, with bars between. A
-    command in front, up to a colon, is what starts ompbind.
+    `placed` has the CPU sets of ranks, `refused` a pattern of the error message, `memory_policies` the
+    policies of ranks as the kernel writes them, separated by bars. Text before a colon is a command that
+    starts ompbind.
     """
 
     options: tuple[str, ...]
     placed: dict[str, str]
     refused: Mapping[str, str] = MappingProxyType({})
-    remembered: Mapping[str, str] = MappingProxyType({})
-    held: tuple[Held, ...] = ()
+    memory_policies: Mapping[str, str] = MappingProxyType({})
+    paused: tuple[PausedRun, ...] = ()
     toggled: Toggled | None = None
 
 
@@ -66,7 +68,7 @@ MACHINES = {
             "-n 2 -s spread -t 2 --bind none": "0,2|8,10",
         },
         refused={"-m 16": "CPU 16 does not exist"},
-        remembered={
+        memory_policies={
             "-n 2": "default|default",
             "-n 2 --memory bind": "bind:0|bind:1",
             "-n 2 --memory preferred": "prefer:0|prefer:1",
@@ -80,10 +82,12 @@ MACHINES = {
     "unplugged": Vm(
         ("--topology", DUAL),
         placed={},
-        held=(
-            Held("-n 8 --smt all", {CPU7: ("0", "1")}, 125, "rank 3: asked for CPUs 6-7, .* gave only 6 "),
-            Held("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPU 7: offline by now"),
-            Held("-n 2 -m 0-3|6", {CPU7: ("0", "1")}, 0, "0-3|6"),
+        paused=(
+            PausedRun(
+                "-n 8 --smt all", {CPU7: ("0", "1")}, 125, "rank 3: requested CPUs 6-7, .* allows only 6 "
+            ),
+            PausedRun("-m 7", {CPU7: ("0", "1")}, 125, "rank 0: cannot bind to CPU 7: offline"),
+            PausedRun("-n 2 -m 0-3|6", {CPU7: ("0", "1")}, 0, "0-3|6"),
         ),
         toggled=Toggled(CPU7, ("0", "1"), "-n 8 --smt all", 10 if LONG else 5),
     ),
@@ -95,13 +99,13 @@ MACHINES = {
             "-n 2 -m 4|7-9": "4|7-9",
         },
         refused={"-m 4-5": "CPU 5 is offline", "-n 15": "14 CPUs"},
-        held=(Held("-n 8 --smt all", {CPU5: ("1", "0")}, 0, "0-1|2-3|4|7|8-9|10-11|12-13|14-15"),),
+        paused=(PausedRun("-n 8 --smt all", {CPU5: ("1", "0")}, 0, "0-1|2-3|4|7|8-9|10-11|12-13|14-15"),),
     ),
     "memory": Vm(
         ("--topology", f"{DUAL},memonly=1"),
         placed={"-n auto -s nodes": "0,2,4,6|8,10,12,14", "-n 4 --smt all": "0-3|4-7|8-11|12-15"},
         refused={"-m node:#2": "NUMA node 2 has no CPU"},
-        remembered={"-n 2 --memory bind": "bind:0|bind:1", "--memory interleave": "interleave:0-1"},
+        memory_policies={"-n 2 --memory bind": "bind:0|bind:1", "--memory interleave": "interleave:0-1"},
     ),
     "hbm": Vm(
         ("--topology", "snc4hbm"),
@@ -110,7 +114,7 @@ MACHINES = {
             "-n auto -s nodes --smt all": "0-3,16-19|4-7,20-23|8-11,24-27|12-15,28-31",
             "-n auto -s l3 --sibling last": "16-23|24-31",
         },
-        remembered={
+        memory_policies={
             "-n 2 --memory bind": "bind:0-1|bind:2-3",
             "-n 3 -m 1|9-10|all,^1,^9-10 --memory preferred": "prefer:0|prefer:2|prefer (many):0-3",
         },
@@ -124,13 +128,15 @@ MACHINES = {
         },
         refused={
             "-m 3-4": "CPU 4 is not allowed",
-            "-n 2 --memory bind --strict": r"memory of NUMA node 1 is not allowed here \(cpuset.mems: 0\)",
+            "-n 2 --memory bind --strict": r"memory of NUMA node 1 is not allowed \(cpuset.mems: 0\)",
         },
-        remembered={"-n 2 --memory bind": "bind:0|default", "--memory interleave": "interleave:0"},
-        held=(
-            Held("-n 2 --smt all", {CPUSET: ("0-1,8-11", "0-3,8-11")}, 125, "CPUs 0-3, .* gave only 0-1 "),
-            Held("-m 8-9", {CPUSET: ("0-3", "0-3,8-11")}, 125, "rank 0: cannot bind to CPUs 8-9: "),
-            Held("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
+        memory_policies={"-n 2 --memory bind": "bind:0|default", "--memory interleave": "interleave:0"},
+        paused=(
+            PausedRun(
+                "-n 2 --smt all", {CPUSET: ("0-1,8-11", "0-3,8-11")}, 125, "CPUs 0-3, .* allows only 0-1 "
+            ),
+            PausedRun("-m 8-9", {CPUSET: ("0-3", "0-3,8-11")}, 125, "rank 0: cannot bind to CPUs 8-9: "),
+            PausedRun("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
         ),
         toggled=Toggled(CPUSET, ("0-2,8,10-11", "0-3,8-11"), "-n 4 --smt all --share", 20 if LONG else 8),
     ),
@@ -167,13 +173,13 @@ MACHINES = {
 }
 
 
-def make_order(name):
-    """What the program inside a machine is asked to do."""
+def make_task(name):
+    """Return the task of the program inside a machine."""
     vm = MACHINES[name]
     return {
         "placed": list(vm.placed),
-        "remembered": list(vm.remembered),
+        "memory_policies": list(vm.memory_policies),
         "refused": list(vm.refused),
-        "held": [(one.options, one.changes) for one in vm.held],
+        "paused": [(run.options, run.changes) for run in vm.paused],
         "toggled": vm.toggled,
     }

@@ -1,6 +1,6 @@
 """Real OpenMP runtimes on two packages with hyper-threads: two ranks, each with several cores.
 
-Programs are built here and run inside: a virtual machine sees this machine's files. One boot for all.
+Programs are built outside and run inside: a virtual machine has this machine's files. One boot runs all.
 """
 
 import itertools
@@ -52,21 +52,21 @@ RUNS = EVERY if WHOLE_MATRIX else CORNERS
 
 
 def cases_of(name):
-    """A runtime alone, and with one of the other family."""
+    """A runtime alone, and with a runtime of the other family."""
     second = "libgomp" if is_llvm(name) else "libomp 19"
     return [Pair(), *([Pair("after", second)] if is_installed(second) else [])]
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    """(options, mode, runtime) → how the run ended inside, of all runtimes that are here."""
+def results(tmp_path_factory):
+    """(options, mode, runtime) → result of the run inside, for all installed runtimes."""
     if missing := what_is_missing():
-        pytest.skip(f"NOTE: no virtual machines here: {missing}")
-    folder = tmp_path_factory.mktemp("programs")
+        pytest.skip(f"NOTE: no virtual machines: {missing}")
+    directory = tmp_path_factory.mktemp("programs")
     runs = [run for run in RUNS if is_installed(run[2])]
-    done = boot([command_of(*run, build_program(run[2], folder)) for run in runs])
+    done = boot([command_of(*run, build_program(run[2], directory)) for run in runs])
     if done.returncode in MACHINE_FAILED and not os.environ.get("OMPBIND_TEST_ALL"):
-        pytest.skip(f"NOTE: no virtual machine here: {last_line(done.stderr)}")
+        pytest.skip(f"NOTE: no virtual machine: {last_line(done.stderr)}")
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(zip(runs, json.loads(done.stdout), strict=True))
 
@@ -85,23 +85,26 @@ def boot(commands):
 
 
 @pytest.mark.parametrize(("options", "bind", "name"), RUNS)
-def test_threads_are_where_they_belong(seen, options, bind, name):
-    if (options, bind, name) not in seen:
-        pytest.skip(f"there is no {name} here")
-    done = seen[options, bind, name]
-    assert done["code"] == 0, done["said"]
-    told = read_cases(done["out"])
-    assert set(told) == {0, 1}
+def test_threads_run_on_their_places(results, options, bind, name):
+    if (options, bind, name) not in results:
+        pytest.skip(f"{name} is not installed")
+    done = results[options, bind, name]
+    assert done["code"] == 0, done["err"]
+    printed = read_cases(done["out"])
+    assert set(printed) == {0, 1}
     for (rank, cores), pair in itertools.product(enumerate(SHARES[options]), cases_of(name)):
-        check_rank(told[rank][pair.argument()], bind, name, pair, cores)
+        check_rank(printed[rank][pair.argument()], bind, name, pair, cores)
 
 
-def check_rank(told, bind, name, pair, cores):
-    """All threads are inside, those of a region on their places; modes that narrow nothing narrow nothing."""
+def check_rank(masks, bind, name, pair, cores):
+    """All threads have CPUs of the rank, threads of a region their places; without places, all CPUs.
+
+    `masks` are the affinity masks of threads, by the kind of thread.
+    """
     cpus = frozenset(cpu for core in cores for cpu in core)
-    kinds = {kind: threads for kind, threads in told.items() if kind not in ("task", "end")}
-    assert "end" in told
-    assert all(seen <= cpus for threads in told.values() for seen in threads.values())
+    kinds = {kind: threads for kind, threads in masks.items() if kind not in ("task", "end")}
+    assert "end" in masks
+    assert all(mask <= cpus for threads in masks.values() for mask in threads.values())
     check_output(kinds, predict_output(name, pair, cpus, places_of(bind, cores), reset=bind == "exact"))
     if bind in ("rank", "none"):
-        assert set(told["task"].values()) == {cpus}
+        assert set(masks["task"].values()) == {cpus}

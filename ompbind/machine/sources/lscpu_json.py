@@ -173,7 +173,7 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
         offline=_list(fields, "Off-line CPU(s) list") - online,
         allowed=online,
         nodes=_make_nodes(found, online),
-        remarks=("a summary of lscpu has no caches, and CPUs of packages only if there is one package",),
+        remarks=("a summary of lscpu shows no caches, and no packages if there are several",),
     ).with_domains({Level.PACKAGE: [(None, online)] if sockets == 1 else []})
 
 

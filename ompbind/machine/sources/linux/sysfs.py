@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.machine.model import Level, Partition
+from ompbind.machine.model import PARTIALLY_OVERLAP, Level, Partition
 from ompbind.machine.sources.filesystem import (
     Root,
     keyed_lines,
@@ -103,7 +103,7 @@ def read_domains(
             parts[level] = _read_siblings(root, online, level, with_core)
     packages = parts[Level.PACKAGE] or _group_by_package_id(root, online)
     if _partially_overlap(parts[Level.CLUSTER], packages):
-        remarks.append("packages partially overlap clusters: physical_package_id is used instead")
+        remarks.append(f"packages {PARTIALLY_OVERLAP} clusters: physical_package_id is used instead")
         packages = _group_by_package_id(root, online)
     parts[Level.PACKAGE] = _join_halves(root, packages, nodes)
     if parts[Level.PACKAGE] != packages:
