@@ -122,7 +122,7 @@ class CpuSet:
         return f"CpuSet.from_list({str(self)!r})"
 
     def __str__(self) -> str:
-        return ",".join(run_text(start, length) for start, length in self.runs())
+        return ",".join(render_range(start, length) for start, length in self.runs())
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield (first CPU, length) of each run of neighbouring numbers, in rising order."""
@@ -147,12 +147,12 @@ class CpuSet:
         return (self.bits & -self.bits).bit_length() - 1
 
 
-def run_text(start: int, length: int) -> str:
+def render_range(start: int, length: int) -> str:
     """Return consecutive numbers as list text: "3", "0-7"."""
     return str(start) if length == 1 else f"{start}-{start + length - 1}"
 
 
-def runs_texts(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
+def render_ranges(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Yield the texts of runs in their order; four or more evenly spaced runs are one stride ("0-62:2").
 
     `runs` are (first number, length); there is a gap between one run and the next. The mask grammar reads
@@ -162,22 +162,24 @@ def runs_texts(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
     while position < len(runs):
         length = _count_evenly_spaced(runs, position)
         length = length if length >= 4 else 1  # fewer are easier to read one by one
-        yield stride_text(runs[position : position + length]) if length > 1 else run_text(*runs[position])
+        yield (
+            render_stride(runs[position : position + length]) if length > 1 else render_range(*runs[position])
+        )
         position += length
 
 
-def sequence_texts(numbers: Sequence[int]) -> Iterator[str]:
+def render_sequence(numbers: Sequence[int]) -> Iterator[str]:
     """Yield the texts of distinct numbers in their order: single numbers, ranges and strides."""
-    return runs_texts(list(_sequence_runs(numbers)))
+    return render_ranges(list(_sequence_runs(numbers)))
 
 
 def range_text(numbers: Sequence[int]) -> str:
     """Write what one range or stride names, as that: "5", "0-3", "0-14:2", "0-9:2/8"."""
     runs = list(_sequence_runs(numbers))
-    return run_text(*runs[0]) if len(runs) == 1 else stride_text(runs)
+    return render_range(*runs[0]) if len(runs) == 1 else render_stride(runs)
 
 
-def stride_text(runs: Sequence[tuple[int, int]]) -> str:
+def render_stride(runs: Sequence[tuple[int, int]]) -> str:
     """Return evenly spaced runs as a stride: "0-62:2", "0-31:2/8"; the last run may be shorter."""
     width, step = runs[0][1], runs[1][0] - runs[0][0]
     last = runs[-1][0] + runs[-1][1] - 1
@@ -241,7 +243,7 @@ def count(number: int, noun: str) -> str:
 def named(noun: str, numbers: Iterable[int]) -> str:
     """Return numbers with their noun: "rank 0", "ranks 0,2"; CPUs with strides: "CPUs 0-14:2"."""
     chosen = CpuSet(numbers)
-    text = ",".join(runs_texts(list(chosen.runs()))) if noun == "CPU" else str(chosen)
+    text = ",".join(render_ranges(list(chosen.runs()))) if noun == "CPU" else str(chosen)
     return f"{noun} {text}" if len(chosen) == 1 else f"{noun}s {text}"
 
 

@@ -7,18 +7,18 @@ NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
 
 
-def printable(text: str) -> str:
+def clean_line(text: str) -> str:
     """Return text for one line: line ends and tabs become "?" too."""
     if text.isprintable():  # the usual case: there may be thousands of names
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def plain(text: str) -> str:
+def clean_lines(text: str) -> str:
     """Return text for several lines: spaces, tabs and line ends stay."""
     return "".join(character if character.isprintable() or character.isspace() else "?" for character in text)
 
 
-def tidy(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return the name of a run or a process for one line, cut to NAME_LIMIT characters."""
-    return printable(name[:NAME_LIMIT])
+    return clean_line(name[:NAME_LIMIT])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.text import NAME_LIMIT, plain, printable, tidy
+from ompbind.text import NAME_LIMIT, clean_line, clean_lines, clean_name
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ from ompbind.text import NAME_LIMIT, plain, printable, tidy
     ],
 )
 def test_characters_that_are_not_printable_are_replaced(text, line, kept):
-    assert (printable(text), plain(text)) == (line, kept)
+    assert (clean_line(text), clean_lines(text)) == (line, kept)
 
 
 @given(st.text())
 def test_lines_keep_their_length_and_names_are_cut(text):
-    assert len(printable(text)) == len(plain(text)) == len(text)
-    assert printable(text).isprintable()
-    assert tidy(text) == printable(text)[:NAME_LIMIT]
+    assert len(clean_line(text)) == len(clean_lines(text)) == len(text)
+    assert clean_line(text).isprintable()
+    assert clean_name(text) == clean_line(text)[:NAME_LIMIT]

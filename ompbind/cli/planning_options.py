@@ -15,7 +15,7 @@ from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.openmp.variables import DEFEATING
+from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_command import RunSpec, parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode, Request, Sharing, Smt
 from ompbind.planning.strategies.table import STRATEGIES
@@ -190,7 +190,7 @@ def _own_variables(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     if assigned.get("OMP_PROC_BIND", "").lower() in ("true", *(str(policy) for policy in ProcBind)):
         del assigned["OMP_PROC_BIND"]
     own = {**(os.environ if options["keep_env"] else {}), **assigned}
-    return tuple((name, own[name]) for name in DEFEATING if name in own)
+    return tuple((name, own[name]) for name in OVERRIDING_VARIABLES if name in own)
 
 
 def _make_workload(options: Mapping[str, Any], argv: Sequence[str]) -> Workload | None:

@@ -19,13 +19,13 @@ from ompbind.inspection.processes import find_runtimes, has_runtime
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import (
-    CPU_LISTS,
+    CPU_LIST_VARIABLES,
     KMP_AFFINITY,
     KMP_BINDS,
     KMP_READERS,
     NO_RESPECT,
-    STANDARD,
-    SUBSETS,
+    PLACE_VARIABLES,
+    SUBSET_VARIABLES,
     OmpRuntime,
 )
 from ompbind.procfs.process_state import ProcessState
@@ -35,8 +35,8 @@ def explain_escape(process: ProcessState) -> str:
     """Return why threads are allowed on CPUs outside their rank's."""
     env = process.env
     for runtime in OmpRuntime:
-        name = runtime.facts.cpu_list
-        if name in env and has_runtime(process, runtime) and not env.keys() & STANDARD:
+        name = runtime.facts.cpu_list_variable
+        if name in env and has_runtime(process, runtime) and not env.keys() & PLACE_VARIABLES:
             return f"{runtime.label} applies {name}={env[name]} even outside the process's affinity mask"
     kmp = env.get(KMP_AFFINITY, "")
     if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
@@ -58,13 +58,13 @@ def _find_causes(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str
         kmp = env.get(KMP_AFFINITY, "")
         if any(word in kmp for word in KMP_BINDS):
             yield applies.format(KMP_AFFINITY, kmp)
-        yield from (applies.format(name, env[name]) for name in SUBSETS if env.get(name))
+        yield from (applies.format(name, env[name]) for name in SUBSET_VARIABLES if env.get(name))
     # In libgomp the standard variables of OpenMP have precedence over its own.
-    only_gomp_with_standard = not has_runtime(process, *KMP_READERS) and bool(env.keys() & STANDARD)
+    only_gomp_with_standard = not has_runtime(process, *KMP_READERS) and bool(env.keys() & PLACE_VARIABLES)
     if find_runtimes(process) and not only_gomp_with_standard:
-        yield from (applies.format(name, env[name]) for name in CPU_LISTS if name in env)
+        yield from (applies.format(name, env[name]) for name in CPU_LIST_VARIABLES if name in env)
     if _binds_to(process, masks):
-        variables = " ".join(f"{name}={env[name]}" for name in STANDARD if name in env)
+        variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
         if process.main and process.main.cpus in masks:
             bound = f"{_name_runtime(process)} bound the initial thread to its first place"
             yield f"{bound}, and all that it creates inherits this mask ({variables})"
@@ -79,7 +79,7 @@ def _binds_to(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
     linked runtime is not; then a mask must be equal to one of the explicit places.
     """
     env = process.env
-    if not env.keys() & STANDARD or env.get("OMP_PROC_BIND", "").lower() == "false":
+    if not env.keys() & PLACE_VARIABLES or env.get("OMP_PROC_BIND", "").lower() == "false":
         return False
     places = parse_places(env.get("OMP_PLACES", ""))
     if places is None:

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
-from ompbind.openmp.runtimes import SPINS
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
+from ompbind.openmp.runtimes import SPIN_SETTINGS
+from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
 from ompbind.record import Record
 
 _FAMILIES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_", "TBB_", "OMPBIND_", "LD_PRELOAD",
 )  # fmt: skip
-_KNOWN = {*THREAD_COUNTS, *DEFEATING, *(name for name, _ in SPINS)}
+_KNOWN = {*THREAD_COUNTS, *OVERRIDING_VARIABLES, *(name for name, _ in SPIN_SETTINGS)}
 """Variables that decide where threads run and how many there are: prefixes of names, and whole names."""
 
 

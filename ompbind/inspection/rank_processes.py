@@ -28,7 +28,7 @@ from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.severity import Severity, worst
-from ompbind.text import tidy
+from ompbind.text import clean_name
 
 
 class RankProcesses(Record):
@@ -155,7 +155,9 @@ def _use_bind_of_run(expected: ExpectedBinding, runs: Sequence[LiveRun]) -> Expe
     The command may have changed the variables before the process was executed, as `env` does. With a single
     CPU the variables are the same in all modes.
     """
-    ranks = ((run.bind, rank) for run in runs if run.run_id == tidy(expected.run_id) for rank in run.ranks)
+    ranks = (
+        (run.bind, rank) for run in runs if run.run_id == clean_name(expected.run_id) for rank in run.ranks
+    )
     bind = next((bind for bind, rank in ranks if rank == (expected.rank, expected.cpus)), expected.bind)
     if bind in (Bind.RANK, Bind.NONE):
         return expected.replace(bind=Bind(bind), places=(expected.cpus,))

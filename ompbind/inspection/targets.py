@@ -22,7 +22,7 @@ from ompbind.procfs.reader import (
 )
 from ompbind.record import Record
 from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
-from ompbind.text import tidy
+from ompbind.text import clean_name
 
 _NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
 
@@ -143,7 +143,7 @@ def _find_orphans(stats: dict[int, Stat], run_ids: set[str]) -> list[int]:
     if not run_ids:
         return []
     named = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in stats)
-    return [pid for pid, run_id in named if tidy(run_id) in run_ids]
+    return [pid for pid, run_id in named if clean_name(run_id) in run_ids]
 
 
 def _has_several_nodes() -> bool:

@@ -4,7 +4,7 @@ from ompbind.launchers.launcher import Env, Launcher, read_number
 
 
 def find_local_size(env: Env) -> int:
-    """Return the number of tasks on this node if all nodes have equally many, else 0: Flux does not set it."""
+    """Return the tasks on this node: total / nodes, as Flux sets only these; 0 if not a whole number."""
     size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
     return size // nodes if nodes and size % nodes == 0 else 0
 

@@ -8,7 +8,7 @@ can mean the same; `mask_text` writes each meaning in one way, the *canonical te
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
-from ompbind.cpuset import CpuSet, range_text, sequence_texts
+from ompbind.cpuset import CpuSet, range_text, render_sequence
 from ompbind.errors import MaskError
 from ompbind.masks.grammar import Item, read_items, split_span
 from ompbind.record import Record
@@ -70,7 +70,7 @@ def item_text(item: Item) -> str:
     """Return the text of one item; CPUs that no single range can name become several items."""
     prefix = "^" if item.excluded else ""
     if item.cpus:
-        return ",".join(prefix + piece for piece in sequence_texts(item.cpus))
+        return ",".join(prefix + piece for piece in render_sequence(item.cpus))
     selectors = (
         f"{selector.level}:{'#' if selector.by_os_number else ''}{range_text(selector.numbers)}"
         for selector in item.chain

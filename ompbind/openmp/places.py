@@ -41,7 +41,7 @@ def make_places(cpus: Sequence[int], cores: Cores, bind: Bind) -> tuple[CpuSet, 
     return each if bind is Bind.EXACT else (whole, *each[1:])
 
 
-def places_text(places: Sequence[CpuSet]) -> str | None:
+def render_places(places: Sequence[CpuSet]) -> str | None:
     """Return places as the value of OMP_PLACES; None if it is too long for some runtime."""
     for render in (_render_numbers, _render_runs):
         text = ",".join(f"{{{render(place)}}}" for place in places)

@@ -11,7 +11,7 @@ from typing import Self
 
 from ompbind.record import Record
 
-STANDARD = ("OMP_PLACES", "OMP_PROC_BIND")
+PLACE_VARIABLES = ("OMP_PLACES", "OMP_PROC_BIND")
 """The variables of the OpenMP specification that bind threads: every runtime reads them."""
 
 KMP_AFFINITY = "KMP_AFFINITY"
@@ -43,13 +43,12 @@ class RuntimeFacts(Record):
     preload_benefit: str = ""  # what is faster if it is preloaded
 
     # its own variables
-    cleared: tuple[str, ...] = ()  # all that change which CPUs threads use: removed from ranks
-    cpu_list: str = ""  # lists CPUs, also outside the affinity mask; ignored if one of STANDARD is set
-    subsets: tuple[str, ...] = ()  # restrict all threads, the initial thread too
-    reads_kmp_affinity: bool = False  # KMP_AFFINITY overrides STANDARD
-    spin_settings: tuple[
-        tuple[str, tuple[str, ...]], ...
-    ] = ()  # (variable, values) that make idle threads spin
+    own_variables: tuple[str, ...] = ()  # all that change which CPUs threads use: removed from ranks
+    cpu_list_variable: str = ""  # lists CPUs, also outside the affinity mask; OMP_PLACES overrides it
+    subset_variables: tuple[str, ...] = ()  # restrict all threads, the initial thread too
+    reads_kmp_affinity: bool = False  # KMP_AFFINITY overrides OMP_PLACES
+    # (variable, values) with which waiting threads spin
+    spin_settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     places_limit: int | None = None  # bytes of OMP_PLACES that it reads; None: no limit
 
     # how its version is found: by a directory, or else by symbols of the file
@@ -69,7 +68,7 @@ class RuntimeFacts(Record):
     leftover_file: str = ""  # a file that a killed process leaves
 
 
-_KMP_CLEARS = (
+_KMP_VARIABLES = (
     KMP_AFFINITY, "KMP_HW_SUBSET", "KMP_PLACE_THREADS", "KMP_TOPOLOGY_METHOD", "KMP_HIDDEN_HELPER_AFFINITY",
     "KMP_ALL_THREADS", "KMP_DEVICE_THREAD_LIMIT", "KMP_TEAMS_THREAD_LIMIT", "KMP_DYNAMIC_MODE",
 )  # fmt: skip
@@ -79,8 +78,8 @@ _KMP = RuntimeFacts(
     stems=(),
     sonames=(),
     packages="",
-    cleared=_KMP_CLEARS,
-    subsets=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
+    own_variables=_KMP_VARIABLES,
+    subset_variables=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
     reads_kmp_affinity=True,
     spin_settings=(("KMP_LIBRARY", ("turnaround",)), ("KMP_BLOCKTIME", ("infinite", "infinity"))),
     not_preloaded_with=("gomp",),
@@ -115,8 +114,8 @@ class OmpRuntime(StrEnum):
             sonames=("libgomp.so.1",),
             packages="libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
             used_by=("torch", "sklearn"),
-            cleared=("GOMP_CPU_AFFINITY",),  # libomp reads it too, before OMP_PLACES
-            cpu_list="GOMP_CPU_AFFINITY",
+            own_variables=("GOMP_CPU_AFFINITY",),  # libomp reads it too, before OMP_PLACES
+            cpu_list_variable="GOMP_CPU_AFFINITY",
             spin_settings=(("GOMP_SPINCOUNT", ("infinite", "infinity")),),
             narrows_at_load=True,
         ),
@@ -180,13 +179,19 @@ class OmpRuntime(StrEnum):
 
 
 KMP_READERS = tuple(runtime for runtime in OmpRuntime if runtime.facts.reads_kmp_affinity)
-CPU_LISTS = tuple(runtime.facts.cpu_list for runtime in OmpRuntime if runtime.facts.cpu_list)
-SUBSETS = tuple(dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.subsets))
-SPINS = (
+CPU_LIST_VARIABLES = tuple(
+    runtime.facts.cpu_list_variable for runtime in OmpRuntime if runtime.facts.cpu_list_variable
+)
+SUBSET_VARIABLES = tuple(
+    dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.subset_variables)
+)
+SPIN_SETTINGS = (
     ("OMP_WAIT_POLICY", ("active",)),
     *dict.fromkeys(setting for runtime in reversed(OmpRuntime) for setting in runtime.facts.spin_settings),
 )
-CLEARED = tuple(dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.cleared))
+CLEARED_VARIABLES = tuple(
+    dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.own_variables)
+)
 """The runtimes that read KMP_AFFINITY, and variables of all runtimes together: one for each field above."""
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind, Binding, BindingSyntax
-from ompbind.openmp.places import places_text
-from ompbind.openmp.runtimes import CLEARED, KMP_AFFINITY, STANDARD
+from ompbind.openmp.places import render_places
+from ompbind.openmp.runtimes import CLEARED_VARIABLES, KMP_AFFINITY, PLACE_VARIABLES
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -19,13 +19,13 @@ THREAD_COUNTS = (
 )  # fmt: skip
 """Variables that set the size of a thread pool; all are set to the threads of the rank."""
 
-LIBUV = "UV_THREADPOOL_SIZE"
-LIBUV_LEAST = 4
+LIBUV_VARIABLE = "UV_THREADPOOL_SIZE"
+LIBUV_DEFAULT = 4
 """The thread pool of Node.js, whose threads mostly wait for files, and its default size."""
 
-DEFEATING = (
-    *CLEARED, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
-    "MKL_DOMAIN_NUM_THREADS", *STANDARD,
+OVERRIDING_VARIABLES = (
+    *CLEARED_VARIABLES, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
+    "MKL_DOMAIN_NUM_THREADS", *PLACE_VARIABLES,
 )  # fmt: skip
 """Variables that change which CPUs threads use, or how many threads there are, if ranks inherit them."""
 
@@ -40,10 +40,10 @@ def make_openmp_variables(
 
     `cpus` are the CPUs of the rank in thread order. Without `places`, threads are not bound.
     """
-    variables: dict[str, str | None] = dict.fromkeys(DEFEATING)
+    variables: dict[str, str | None] = dict.fromkeys(OVERRIDING_VARIABLES)
     variables.update(dict.fromkeys(THREAD_COUNTS, str(threads)))
-    variables[LIBUV] = str(max(threads, LIBUV_LEAST))
-    text = places_text(places) if places else None
+    variables[LIBUV_VARIABLE] = str(max(threads, LIBUV_DEFAULT))
+    text = render_places(places) if places else None
     if not text:
         return {**variables, "OMP_PROC_BIND": "false"}
     if binding.syntax is BindingSyntax.LIST:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_
 
-from ompbind.cpuset import EMPTY, CpuSet, range_text, sequence_texts, union
+from ompbind.cpuset import EMPTY, CpuSet, range_text, render_sequence, union
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import Level, Machine, find_overlapping, index_by_cpu
 from ompbind.masks.grammar import Item, Selector
@@ -230,7 +230,7 @@ def _fill_up(context: _Context, parts: _Parts) -> _Parts:
             cpus.append(cpu)
             cores.add(core_of[cpu])
         used |= CpuSet(cpus)
-        filled[rank] = ",".join(sequence_texts(cpus))
+        filled[rank] = ",".join(render_sequence(cpus))
     return filled if context.request.ranks else [part for part in filled if part]
 
 
@@ -250,7 +250,7 @@ def _merge_parts(context: _Context, parts: _Parts) -> _Parts:
     if not any("^" in part for part in kept):
         return [",".join(kept)]
     cpus = dict.fromkeys(cpu for part in kept for cpu in _resolve(context, part))
-    return [",".join(sequence_texts(tuple(cpus)))]
+    return [",".join(render_sequence(tuple(cpus)))]
 
 
 def _resolve(context: _Context, part: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.record import Record
-from ompbind.text import tidy
+from ompbind.text import clean_name
 
 NAMED_RUNS = 3
 """How many runs a message names; it only counts the others."""
@@ -122,12 +122,12 @@ def find_job_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveR
 
 def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
     is_job_rank = identity.placement_index is not None
-    return is_job_rank and (run.run_id, run.uid) == (tidy(identity.run_id), identity.uid)
+    return is_job_rank and (run.run_id, run.uid) == (clean_name(identity.run_id), identity.uid)
 
 
 def _find_ancestors(runs: tuple[LiveRun, ...], identity: RunIdentity) -> Iterator[str]:
     """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
-    known, new = set[str](), {tidy(identity.parent_run_id)} - {""}
+    known, new = set[str](), {clean_name(identity.parent_run_id)} - {""}
     while new:
         yield from new
         known |= new

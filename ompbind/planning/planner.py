@@ -6,7 +6,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine, index_by_cpu, map_memory_nodes
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.places import make_places, places_text
+from ompbind.openmp.places import make_places, render_places
 from ompbind.planning.allocation import make_placements
 from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
@@ -108,7 +108,7 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
         if machine.quota is not None:
             threads = max(1, min(threads, int(machine.quota * threads / cpus_in_all)))
         previous = placement.replace(
-            places=places if places_text(places) is not None else (),
+            places=places if render_places(places) is not None else (),
             threads=request.threads or threads,
             nodes=nodes,
             memory_nodes=tuple(sorted({near for node in nodes for near in memory_of.get(node, ())})),

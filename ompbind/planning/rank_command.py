@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
-from ompbind.openmp.runtimes import STANDARD
+from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_inherited, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
@@ -23,7 +23,7 @@ from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
 from ompbind.record import Record
 
-_PAIR = set(STANDARD)
+_PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
 
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import (
-    CPU_LISTS,
+    CPU_LIST_VARIABLES,
     DISABLED,
     KMP_AFFINITY,
     KMP_MODIFIERS,
     KMP_READERS,
     NO_RESPECT,
-    STANDARD,
-    SUBSETS,
+    PLACE_VARIABLES,
+    SUBSET_VARIABLES,
 )
 from ompbind.openmp.variables import split_words
 from ompbind.planning.plan import Note, Plan
@@ -31,7 +31,7 @@ from ompbind.programs.workload import DetectionMethod, Workload
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""
 
-_DECIDING = {KMP_AFFINITY, *SUBSETS, *STANDARD}
+_DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
 """Variables that bind threads within the affinity mask."""
 
 
@@ -132,7 +132,7 @@ def _find_overriding(plan: Plan) -> Iterator[str]:
     for name, value in plan.request.own_variables:
         words = split_words(value)
         assignment = f"{name}={value} (from --env or --keep-env)"
-        if name in CPU_LISTS or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
+        if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
             yield f"{assignment} may move threads off the CPUs of their rank"
         elif binds and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
             yield f"{assignment} will override the binding of this plan"

@@ -17,7 +17,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
-from ompbind.text import tidy
+from ompbind.text import clean_name
 
 HEAD = "ompbind-run 1"
 """The first line of every claim, with the version of the format."""
@@ -33,14 +33,14 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
     else:
         ranks = ((identity.rank, plan.placements[identity.placement_index].cpuset),)
     return LiveRun(
-        run_id=tidy(identity.run_id),
+        run_id=clean_name(identity.run_id),
         pid=identity.pid,
         uid=identity.uid,
         started=identity.started,
         ranks=ranks,
         claimed=plan.used | plan.reserved,
         avoided=plan.avoided,
-        parent_run_id=tidy(identity.parent_run_id),
+        parent_run_id=clean_name(identity.parent_run_id),
         pid_space=identity.pid_space,
         bind=str(plan.request.bind),
     )
@@ -94,13 +94,13 @@ def _parse_cpus(text: str) -> CpuSet:
 
 
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "run": ("run_id", lambda text: tidy(text or "?")),
+    "run": ("run_id", lambda text: clean_name(text or "?")),
     "pid": ("pid", _parse_number),
     "pid_space": ("pid_space", _parse_number),
     "started": ("started", _parse_number),
-    "inside": ("parent_run_id", tidy),
+    "inside": ("parent_run_id", clean_name),
     "held": ("claimed", _parse_cpus),
     "avoided": ("avoided", _parse_cpus),
-    "bind": ("bind", tidy),
+    "bind": ("bind", clean_name),
 }
 """Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""

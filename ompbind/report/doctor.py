@@ -9,7 +9,7 @@ from ompbind.doctor.issue import UNKNOWN, HostIssue
 from ompbind.report.plan_json import library_record
 from ompbind.report.text import PIPE, Column, Screen, render_table, wrap_indented
 from ompbind.severity import Severity
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 
 def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:
@@ -23,12 +23,12 @@ def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:
                 f"  why: {issue.why}",
                 f"  remedy: {issue.remedy}",
             )
-            lines += [wrap_indented(plain(text), width) for text in texts]
+            lines += [wrap_indented(clean_lines(text), width) for text in texts]
     passed = [issue for issue in issues if issue.severity is Severity.OK]
     known = [issue for issue in passed if issue.found != UNKNOWN]
     if known:
-        subjects = Column(title="ok", cells=[plain(issue.subject) for issue in known])
-        found = Column(title="", cells=[plain(issue.found) for issue in known], grows=True)
+        subjects = Column(title="ok", cells=[clean_lines(issue.subject) for issue in known])
+        found = Column(title="", cells=[clean_lines(issue.found) for issue in known], grows=True)
         lines += [*([""] if lines else []), render_table([subjects, found], width)]
     unknown = [issue.subject for issue in passed if issue.found == UNKNOWN]
     if unknown:

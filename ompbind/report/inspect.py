@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.inspection.processes import find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
-from ompbind.openmp.variables import DEFEATING
+from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.report.text import (
@@ -23,12 +23,18 @@ from ompbind.report.text import (
 )
 from ompbind.report.verification import COUNTS, issue_record
 from ompbind.severity import Severity
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 NO_PROCESSES = "no processes left to inspect"
 COMMAND_LIMIT = 64  # characters of a command in text
 
-_VARIABLES_SHOWN = {*DEFEATING, "OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
+_VARIABLES_SHOWN = {
+    *OVERRIDING_VARIABLES,
+    "OMP_NUM_THREADS",
+    "LD_PRELOAD",
+    "MKL_THREADING_LAYER",
+    "OMP_WAIT_POLICY",
+}
 """Variables that are always shown; most others only repeat the number of threads."""
 
 
@@ -65,12 +71,12 @@ def _render_summary(inspection: Inspection) -> str:
 
 
 def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[str]:
-    yield wrap_indented(plain(make_title(group)), width)
+    yield wrap_indented(clean_lines(make_title(group)), width)
     if group.verdict.issues:
         for issue in group.verdict.issues:
-            yield wrap_indented(plain(f"  {issue.severity}: {issue.text}"), width)
+            yield wrap_indented(clean_lines(f"  {issue.severity}: {issue.text}"), width)
     else:
-        yield wrap_indented(plain(f"  ok: {group.verdict.text}"), width)
+        yield wrap_indented(clean_lines(f"  ok: {group.verdict.text}"), width)
     memory = dict(group.memory)
     shown_env: Mapping[str, str] = {}
     for alike in [(process,) for process in group.processes] if each else _group_alike(group.processes):
@@ -112,15 +118,15 @@ def _render_process(
     """Yield the lines of the first of some similar processes; variables only if not shown before."""
     process = alike[0]
     more = f" and {len(alike) - 1} similar" if len(alike) > 1 else ""
-    yield wrap_indented(plain(f"  pid {process.pid}{more}: {make_command(process)}"), width)
+    yield wrap_indented(clean_lines(f"  pid {process.pid}{more}: {make_command(process)}"), width)
     yield from (f"    {line}" for line in _render_threads(process, width - 4, each=each).split("\n"))
     for library in find_libraries(process):
         path = "/".join(library.path.split("/")[-3:])  # enough to distinguish copies in wheels
-        yield f"    {library.kind.role}: {clip(plain(path), 60)}"
+        yield f"    {library.kind.role}: {clip(clean_lines(path), 60)}"
     variables = {name: value for name, value in process.variables if each or name in _VARIABLES_SHOWN}
     if variables and any(shown_env.get(name) != value for name, value in variables.items()):
         words = " ".join(f"{name}={_quote(value)}" for name, value in variables.items())
-        yield wrap_indented(plain(f"    environment: {words}"), width)
+        yield wrap_indented(clean_lines(f"    environment: {words}"), width)
 
 
 def _render_threads(process: ProcessState, width: int, *, each: bool) -> str:
@@ -131,7 +137,7 @@ def _render_threads(process: ProcessState, width: int, *, each: bool) -> str:
     busy_s = [sum(thread.busy_s or 0 for thread in row) for row in rows]
     columns = [
         Column(title="thread" if each else "threads", cells=numbers, right=True),
-        Column(title="name", cells=[plain(thread.name) for thread in firsts]),
+        Column(title="name", cells=[clean_lines(thread.name) for thread in firsts]),
         Column(title="affinity mask", cells=[render_cpus(thread.cpus) for thread in firsts], grows=True),
         Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
         Column(title="policy", cells=[thread.policy or "-" for thread in firsts]),

@@ -11,7 +11,7 @@ from ompbind.inspection.sampling import CpuUse, RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.report.text import Screen, render_cpus
 from ompbind.severity import Severity
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 _NARROW = 64  # characters of a line below which tables have fewer columns and shorter titles
 _OMITTED_IF_NARROW = ("threads", "migrations/s", "last CPU")
@@ -31,7 +31,7 @@ def make_view(delta: SampleDelta, head: str, screen: Screen) -> RenderableType:
     """Make a view that is not higher than the screen: CPUs, then groups, shared issues and threads."""
     cpus = _draw_cpus(delta, screen)
     shared = [
-        f"{_render_codes(issue.severity, [issue])} ({plain(issue.text)})"
+        f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
         for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]
     ]
     rows = max(screen.height - len(cpus) - len(shared) - 4, 4)
@@ -106,7 +106,7 @@ def _make_thread_row(use: ThreadUse) -> Sequence[str | Text]:
     return (
         "-" if use.group.rank is None else str(use.group.rank),
         str(use.thread.tid),
-        Text(plain(use.thread.name), no_wrap=True),
+        Text(clean_lines(use.thread.name), no_wrap=True),
         _shorten_cpus(use.thread.cpus),
         "-" if use.thread.cpu is None else str(use.thread.cpu),
         f"{use.share:.0%}",

@@ -17,7 +17,7 @@ from ompbind.report.text import (
     wrap_indented,
 )
 from ompbind.report.topology_json import render_summary
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 
 def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
@@ -62,7 +62,7 @@ def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:
     The number of ranks is left out if the plans differ in it.
     """
     machine, counts = plans[0].machine, {len(plan.placements) for plan in plans}
-    where = "this machine" if machine.source == "live" else plain(machine.source)
+    where = "this machine" if machine.source == "live" else clean_lines(machine.source)
     ranks = f"{count(counts.pop(), 'rank')}, " if len(counts) == 1 else ""
     return f"{ranks}{strategy}, on {where}:", render_summary(machine)
 

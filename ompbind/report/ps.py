@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import union
 from ompbind.registry.run_info import RunInfo
 from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_table
-from ompbind.text import printable
+from ompbind.text import clean_line
 
 COMMAND_LIMIT = 200  # characters of a command line in the table
 
@@ -42,7 +42,7 @@ def _command(words: tuple[str, ...] | None) -> str:
         return "-"
     if len(words) > 1 and words[1].rpartition("/")[2] == "ompbind":
         words = ("ompbind", *words[2:])
-    return clip(printable(" ".join(shlex.join(words).split())), COMMAND_LIMIT)
+    return clip(clean_line(" ".join(shlex.join(words).split())), COMMAND_LIMIT)
 
 
 def render_age(seconds: float) -> str:

@@ -9,10 +9,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 
-from ompbind.cpuset import CpuSet, runs_texts
+from ompbind.cpuset import CpuSet, render_ranges
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.record import Record
-from ompbind.text import plain, printable
+from ompbind.text import clean_line, clean_lines
 
 WIDTH = 80
 """Characters in a line where the output is no terminal."""
@@ -146,7 +146,7 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
 
     Long words may end a line after a comma or bar and are not changed otherwise: values can be copied.
     """
-    words = "".join(" " if char.isspace() and char != _NO_BREAK else char for char in plain(text))
+    words = "".join(" " if char.isspace() and char != _NO_BREAK else char for char in clean_lines(text))
     filled = textwrap.fill(
         breakable(words, width // 2, _MAY_END),
         width,
@@ -183,7 +183,7 @@ def make_visible(line: str) -> str:
     """
     overwritten = [part for part in _ESCAPE_SEQUENCE.sub("", line).split("\r") if part.strip()]
     text = overwritten[-1].expandtabs() if overwritten else ""
-    return printable(text).rstrip()
+    return clean_line(text).rstrip()
 
 
 def wrap_quoted(line: str, width: int = WIDTH) -> str:
@@ -243,7 +243,9 @@ def _mark(error: MaskError, width: int) -> list[str]:
     """Return two lines: the mask, and "^" below the part that is wrong; long masks are cut around it."""
     start, stop = error.span
     left = max(0, start - width // 2)
-    shown = "".join(" " if char.isspace() else plain(char) for char in error.text[left : left + width - 12])
+    shown = "".join(
+        " " if char.isspace() else clean_lines(char) for char in error.text[left : left + width - 12]
+    )
     before, after = ("..." if left else ""), ("..." if left + len(shown) < len(error.text) else "")
     at = len(before) + start - left
     marks = "^" * max(1, min(stop, left + len(shown)) - start)
@@ -255,7 +257,7 @@ def render_cpus(cpus: CpuSet) -> str:
 
     Masks accept all of these.
     """
-    return ",".join(runs_texts(list(cpus.runs())))
+    return ",".join(render_ranges(list(cpus.runs())))
 
 
 def dim(text: str) -> str:

@@ -7,7 +7,7 @@ from ompbind.cpuset import count, named
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu, kind_by_cpu
 from ompbind.masks.grammar import SELECTABLE
 from ompbind.report.text import render_bytes, render_cpus
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 
 def render_summary(machine: Machine) -> str:
@@ -16,7 +16,7 @@ def render_summary(machine: Machine) -> str:
     packages, nodes = machine.at(Level.PACKAGE), machine.nodes  # nodes without CPUs are no domains
     parts += [count(len(packages), Level.PACKAGE.label)] if packages else []
     parts += [count(len(nodes), Level.NODE.label)] if nodes else []
-    return ", ".join(parts if machine.arch == "unknown" else [plain(machine.arch), *parts])
+    return ", ".join(parts if machine.arch == "unknown" else [clean_lines(machine.arch), *parts])
 
 
 def render_limits(machine: Machine) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
 from ompbind.report.text import PIPE, Screen, dim, render_cpus, render_paragraph, wrap_indented
 from ompbind.report.topology_json import render_cpuless_node, render_limits, render_summary, render_title
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 SHOWN_EACH = 16  # neighbouring domains of the same shape that are still shown one by one
 
@@ -52,7 +52,7 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
     A long tree only counts inner levels. A terminal with colours shows what is not allowed dimmed.
     """
     width = screen.text_width
-    lines = [f"{plain(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
+    lines = [f"{clean_lines(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
     lines.extend(f"  {line}" for line in _body(machine, width))
     lines.extend(f"  {', '.join(render_cpuless_node(node))}" for node in machine.nodes if not node.cpus)
     shown = [

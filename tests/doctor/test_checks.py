@@ -21,7 +21,7 @@ from ompbind.doctor.facts import (
 )
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, run_checks
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
+from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.library_catalog import name_library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
@@ -295,7 +295,7 @@ def test_variables_that_move_or_multiply_threads(env, name, why):
     assert found[name].severity is NOTE
     assert why in found[name].why
     assert f"unset {name}" in found[name].remedy
-    assert ("'ompbind run'" in found[name].remedy) == (name in (*DEFEATING, *THREAD_COUNTS))
+    assert ("'ompbind run'" in found[name].remedy) == (name in (*OVERRIDING_VARIABLES, *THREAD_COUNTS))
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_active_waiting_within_a_quota_is_an_error():
 def test_every_cleared_variable_has_a_rule_or_does_nothing_by_itself():
     ruled = {name for name, _, _ in RULES}
     silent = {"KMP_TOPOLOGY_METHOD", "KMP_HIDDEN_HELPER_AFFINITY", "KMP_DYNAMIC_MODE"}
-    assert set(DEFEATING) | set(THREAD_COUNTS) <= ruled | silent
+    assert set(OVERRIDING_VARIABLES) | set(THREAD_COUNTS) <= ruled | silent
 
 
 VALUES = st.dictionaries(

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.places import TEXT_LIMIT, parse_places, places_text
+from ompbind.openmp.places import TEXT_LIMIT, parse_places, render_places
 
 
 @given(st.lists(st.sets(st.integers(0, 4095), min_size=1), min_size=1, max_size=300))
 def test_the_text_of_places_is_short_and_correct(sets):
     places = [CpuSet(cpus) for cpus in sets]
-    text = places_text(places)
+    text = render_places(places)
     if text is None:
         assert sum(len(list(place.runs())) for place in places) > TEXT_LIMIT // 14
         return
@@ -32,8 +32,8 @@ def _numbers(text):
 
 
 def test_long_places_are_written_as_runs():
-    assert places_text([CpuSet(range(2000))]) == "{0:2000}"
-    assert places_text([CpuSet(range(100))]).startswith("{0,1,2,")
+    assert render_places([CpuSet(range(2000))]) == "{0:2000}"
+    assert render_places([CpuSet(range(100))]).startswith("{0,1,2,")
 
 
 SETS = st.lists(st.sets(st.integers(0, 200), min_size=1).map(CpuSet), min_size=1, max_size=8)
@@ -41,7 +41,7 @@ SETS = st.lists(st.sets(st.integers(0, 200), min_size=1).map(CpuSet), min_size=1
 
 @given(SETS)
 def test_written_places_can_be_read(places):
-    assert parse_places(places_text(places)) == tuple(places)
+    assert parse_places(render_places(places)) == tuple(places)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,12 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind, Binding, ProcBind
 from ompbind.openmp.places import make_places
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, find_inherited, make_openmp_variables
+from ompbind.openmp.variables import (
+    OVERRIDING_VARIABLES,
+    THREAD_COUNTS,
+    find_inherited,
+    make_openmp_variables,
+)
 
 CPUS = (4, 5, 6, 7)
 EIGHT = (*CPUS, 12, 13, 14, 15)
@@ -38,7 +43,7 @@ def test_places_and_proc_bind_are_set_together(options, places, proc_bind):
 def test_every_pool_gets_its_threads_and_overriding_variables_are_removed():
     made = variables()
     assert {made[name] for name in THREAD_COUNTS} == {"4"}
-    assert {name for name, value in made.items() if value is None} == set(DEFEATING) - {
+    assert {name for name, value in made.items() if value is None} == set(OVERRIDING_VARIABLES) - {
         "OMP_PLACES",
         "OMP_PROC_BIND",
     }
@@ -59,7 +64,7 @@ def test_variables_that_are_known_from_measurements_are_included():
         "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
     }  # fmt: skip
     assert counts <= set(THREAD_COUNTS)
-    assert cleared <= set(DEFEATING)
+    assert cleared <= set(OVERRIDING_VARIABLES)
 
 
 def test_only_changed_variables_are_reported():

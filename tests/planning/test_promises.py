@@ -9,7 +9,7 @@ from ompbind.machine.model import CoreKind, Level, find_overlapping, index_by_cp
 from ompbind.masks.grammar import SELECTABLE
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.places import TEXT_LIMIT
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS
+from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.allocation import SMT8_AUTO_LIMIT
 from ompbind.planning.mask_suggestion import suggest_mask
 from ompbind.planning.metrics import measure_plan
@@ -193,7 +193,7 @@ def check_variables(made, placement):
     variables = make_thread_variables(placement, made.request)
     assert all(variables[name] == str(placement.threads) for name in THREAD_COUNTS)
     places = variables["OMP_PLACES"]
-    assert set(DEFEATING) <= variables.keys()
+    assert set(OVERRIDING_VARIABLES) <= variables.keys()
     if places is None:
         assert variables["OMP_PROC_BIND"] == "false"
         return

@@ -8,7 +8,7 @@ from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
 from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs
 from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
-from ompbind.text import NAME_LIMIT, tidy
+from ompbind.text import NAME_LIMIT, clean_name
 from tests.planning.test_conflicts import live, plan
 
 
@@ -46,7 +46,7 @@ def test_a_claim_has_the_ranks_and_reserved_cpus():
     assert rank.claimed == run.claimed
 
 
-names = st.text(min_size=1, max_size=NAME_LIMIT).map(tidy)
+names = st.text(min_size=1, max_size=NAME_LIMIT).map(clean_name)
 sets = st.sets(st.integers(0, 8191), max_size=40).map(CpuSet)
 
 
@@ -102,7 +102,7 @@ def test_invalid_claims(text):
 
 
 def test_names_are_short_and_have_no_escape_sequences():
-    assert tidy("a\x1b[31m\n\r\x85\u202e\udcffb" + "x" * 999)[:12] == "a?[31m?????b"
-    assert len(tidy("x" * 999)) == NAME_LIMIT
+    assert clean_name("a\x1b[31m\n\r\x85\u202e\udcffb" + "x" * 999)[:12] == "a?[31m?????b"
+    assert len(clean_name("x" * 999)) == NAME_LIMIT
     assert parse_text(GOOD.replace("other", "\x1b]0;x\x07"), 0).run_id == "?]0;x?"
     assert parse_text(GOOD.replace("held 0-3", "held "), 0).claimed == EMPTY

@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterator
 from ompbind.doctor.checks.cpus import SHARED
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
-from ompbind.openmp.runtimes import DISABLED, KMP_AFFINITY, KMP_MODIFIERS, NO_RESPECT, SPINS, SUBSETS
-from ompbind.openmp.variables import DEFEATING, THREAD_COUNTS, split_words
+from ompbind.openmp.runtimes import (
+    DISABLED,
+    KMP_AFFINITY,
+    KMP_MODIFIERS,
+    NO_RESPECT,
+    SPIN_SETTINGS,
+    SUBSET_VARIABLES,
+)
+from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_words
 from ompbind.planning.rank_variables import OMPBIND_RANK
 
 _BINDS_FIRST = "libgomp then binds the initial thread, and all threads that it creates later, to"
@@ -89,7 +96,7 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     ),
     *(
         (name, _always, "it shrinks the initial thread's affinity mask, even with OMP_PROC_BIND=false")
-        for name in SUBSETS
+        for name in SUBSET_VARIABLES
     ),
     (
         "OMP_PLACES",
@@ -114,8 +121,12 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     ("GOTO_NUM_THREADS", _always, _OVERRIDES),
     ("MKL_DOMAIN_NUM_THREADS", _always, _OVERRIDES),
     ("OMP_DYNAMIC", _yes, f"{_FEWER}, depending on the load"),
-    *((name, _always, _FEWER) for name in DEFEATING if name.endswith(("_THREAD_LIMIT", "_ALL_THREADS"))),
-    *((name, _has(*words), _SPINS) for name, words in SPINS),
+    *(
+        (name, _always, _FEWER)
+        for name in OVERRIDING_VARIABLES
+        if name.endswith(("_THREAD_LIMIT", "_ALL_THREADS"))
+    ),
+    *((name, _has(*words), _SPINS) for name, words in SPIN_SETTINGS),
     (
         "OMP_DISPLAY_AFFINITY",
         _yes,
@@ -151,11 +162,15 @@ def _find_wrong(host: HostFacts) -> Iterator[HostIssue]:
 def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:
     """Make the issue of a variable: a note, or an error for active waiting under a CPU quota."""
     found = f"is {value!r}"
-    if name in DEFEATING or name in THREAD_COUNTS:
-        does = "clears" if name in DEFEATING else "replaces"
+    if name in OVERRIDING_VARIABLES or name in THREAD_COUNTS:
+        does = "clears" if name in OVERRIDING_VARIABLES else "replaces"
         remedy = f"unset {name}; 'ompbind run' {does} it unless --keep-env is given"
         return note(name, found, why, remedy)
-    if name in dict(SPINS) and host.machine and (host.machine.quota or 1e9) < len(host.machine.allowed):
+    if (
+        name in dict(SPIN_SETTINGS)
+        and host.machine
+        and (host.machine.quota or 1e9) < len(host.machine.allowed)
+    ):
         why += "; here this exhausts the CPU quota, and all threads are throttled"
         return error(name, found, why, f"unset {name}")
     return note(name, found, why, f"unset {name}")

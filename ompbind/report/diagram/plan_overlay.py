@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, run_text, union
+from ompbind.cpuset import EMPTY, CpuSet, count, named, render_range, union
 from ompbind.machine.model import Level
 from ompbind.planning.plan import Placement, Plan
 from ompbind.record import Record
@@ -121,7 +121,8 @@ def _make_symbols(sets: Iterable[CpuSet]) -> dict[CpuSet, str]:
 def _rank_numbers(ranks: CpuSet) -> str:
     """Return rank numbers with slashes, and three or more neighbours as a range: "0/1", "0-3/8"."""
     return "/".join(
-        run_text(start, length) if length != 2 else f"{start}/{start + 1}" for start, length in ranks.runs()
+        render_range(start, length) if length != 2 else f"{start}/{start + 1}"
+        for start, length in ranks.runs()
     )
 
 

@@ -36,7 +36,7 @@ from ompbind.report.diagram.plan_overlay import (
 )
 from ompbind.report.diagram.text_canvas import FRAME_WIDTH, Block, stack
 from ompbind.report.text import Screen, breakable
-from ompbind.text import plain
+from ompbind.text import clean_lines
 
 LINES = 72
 """Lines of boxes; in a longer picture neighbouring cores are counted, and then inner boxes are left out."""
@@ -102,7 +102,7 @@ def render_picture(plan: Plan, screen: Screen) -> str:
 
 def _wrap_lines(texts: Iterable[str], screen: Screen) -> Iterator[str]:
     for text in texts:
-        words = breakable(" ".join(plain(text).split()), screen.width // 2)
+        words = breakable(" ".join(clean_lines(text).split()), screen.width // 2)
         yield from wrap(words, screen.width, break_on_hyphens=False, subsequent_indent="  ")
 
 
