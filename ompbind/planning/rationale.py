@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.machine.model import Level, find_overlapping, index_by_cpu
+from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, index_by_cpu
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
 from ompbind.planning.memory_policy import find_nodes_without_memory
@@ -132,7 +132,7 @@ def _explain_boundaries(plan: Plan, measures: Measures) -> Iterator[str]:
         if boundary.crossing or _holds(plan, measures, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
-    nested = not any("cut through" in remark for remark in plan.machine.remarks)
+    nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
         if not crossing:
