@@ -181,7 +181,7 @@ def flow_steps():
 
 
 @pytest.mark.parametrize(("step", "caller"), list(flow_steps()))
-def test_flows_of_contributing_are_those_of_the_code(step, caller):
+def test_flows_in_contributing_match_the_code(step, caller):
     path, name = step
     assert re.search(rf"^(def|class) {name}\b", (ROOT / "ompbind" / path).read_text(), re.M)
     if caller:

@@ -192,7 +192,7 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
 
 
 def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) -> dict[Level, Partition]:
-    """Drop dies and clusters that only repeat another level, as kernels report them for machines without.
+    """Drop dies and clusters that only repeat another level, as kernels report them if there are none.
 
     Drops a die of one CPU or of a whole package, and all clusters if they are equal to another level.
     """

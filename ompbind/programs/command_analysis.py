@@ -59,7 +59,7 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     if not found.program:
         return Workload(opaque=bool(argv), libraries=preloaded, preload_warnings=warnings)
     sites = find_site_packages(found.python, env) if found.python else []
-    own = (
+    of_program = (
         _find_packaged(found.python, sites)
         if found.python
         else _find_needed(found.program, elf, preloaded, env)
@@ -68,7 +68,7 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         site_packages=sites[0] if sites else "",
         opaque=not found.python and (elf is None or os.path.basename(found.program) in _SHELLS),
         static=static,
-        libraries=(*preloaded, *own),
+        libraries=(*preloaded, *of_program),
         preload_warnings=warnings,
     )
 

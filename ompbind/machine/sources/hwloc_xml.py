@@ -45,11 +45,8 @@ _TYPES = {
 }
 """Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth (`_find_level`)."""
 
-_GROUPS = {
-    "Cluster": Level.CLUSTER,
-    "Book": Level.BOOK,
-    "Drawer": Level.DRAWER,
-}  # types of groups, by subtype
+_GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}
+"""Levels of objects of type Group, by their subtype."""
 
 _CORE_TYPES: dict[str, CoreKindName] = {
     "IntelCore": "performance",
@@ -116,10 +113,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
     limit = _cpuset(top.get("online_cpuset")) or _cpuset(top.get("cpuset"))
     online = known & limit if limit else known
     if not online:
-        raise MachineError(
-            f"{source} names no CPU",
-            hint="write the file with: lstopo machine.xml",
-        )
+        raise MachineError(f"{source} names no CPU", hint="write the file with: lstopo machine.xml")
     complete = _cpuset(top.get("complete_cpuset")) or online
     allowed = _cpuset(top.get("allowed_cpuset"))
     memories, gpus, hidden_nodes = _read_memories(objects)

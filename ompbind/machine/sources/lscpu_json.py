@@ -47,7 +47,7 @@ def make_machine_from_lscpu(data: Mapping[str, Any], source: str) -> Machine:
 
 
 def _split_caches(row: Row) -> Row:
-    """Return a row with lower-case names, and with a column of its own for each cache.
+    """Return a row with lower-case names, and with a separate column for each cache.
 
     lscpu writes all caches as one column: "L1d:L1i:L2:L3" with a value like "0:0:0:0". Some versions leave
     missing caches out of the value; such a value is ambiguous and is dropped.

@@ -1,8 +1,10 @@
 """Facts about kinds of cores: type, capacity and highest frequency.
 
-sys/devices/cpu_core/cpus         the CPUs of Intel's performance cores
-cpu/cpuN/cpu_capacity             relative, 1024 for the strongest core (Arm, RISC-V)
-cpu/cpuN/cpufreq/cpuinfo_max_freq in kHz
+    sys/devices/cpu_core/cpus            the CPUs of Intel's performance cores
+    cpu/cpuN/cpu_capacity                relative, 1024 for the strongest core (Arm, RISC-V)
+    cpu/cpuN/cpufreq/cpuinfo_max_freq    in kHz
+
+`machine.core_kinds` makes the kinds from these facts.
 """
 
 from collections.abc import Sequence

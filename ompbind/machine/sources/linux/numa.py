@@ -1,10 +1,12 @@
 """NUMA nodes from `sys/devices/system/node`.
 
-node/online              the nodes that exist
-node/nodeN/cpumap        the CPUs of node N
-node/nodeN/meminfo       its memory ("Node 0 MemTotal: 4096 kB")
-node/nodeN/distance      its distances to all nodes (ACPI SLIT, 10 is local)
-node/nodeN/accessK/initiators/nodeM    a node with CPUs that is closest to node N (ACPI HMAT)
+    node/online                            the nodes that exist
+    node/nodeN/cpumap                      the CPUs of node N
+    node/nodeN/meminfo                     its memory ("Node 0 MemTotal: 4096 kB")
+    node/nodeN/distance                    its distances to all nodes (ACPI SLIT, 10 is local)
+    node/nodeN/accessK/initiators/nodeM    a node with CPUs that is closest to node N (ACPI HMAT)
+
+A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
 """
 
 from collections.abc import Iterator, Sequence
