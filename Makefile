@@ -18,8 +18,10 @@ $(VENV)/.developing: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.installed ## set up, start two ranks and show where each thread ran
-	PATH="$(CURDIR)/$(BIN):$$PATH" ompbind run -n 2 -- ompbind probe
+demo: $(VENV)/.installed ## set up, plan two ranks, run them and show where each thread ran
+	$(BIN)/ompbind plan -n 2
+	$(BIN)/ompbind run -n 2 --log-dir $(VENV)/demo --force -- $(BIN)/ompbind probe
+	cat $(VENV)/demo/0.out $(VENV)/demo/1.out
 
 test: $(VENV)/.developing ## set up and run the tests in parallel; the last lines list skipped tests with reasons
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

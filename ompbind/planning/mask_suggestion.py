@@ -45,7 +45,7 @@ class _Context(Record):
         return self.machine.cpus_of_kind(self.request.core_kind)
 
 
-_Parts = Sequence[str]
+_PartTexts = Sequence[str]
 """The text of every part, "" if nothing is left of it."""
 
 
@@ -57,7 +57,7 @@ def suggest_mask(machine: Machine, request: Request, occupied: Sequence[LiveRun]
     requested = (sum(len(item.cpus) for item in part if not item.excluded) for part in mask.parts)
     available = AvailableCpus(machine=machine, runs=tuple(occupied))
     context = _Context(available=available, request=request, mask=mask, requested=tuple(requested))
-    parts: _Parts = [",".join(_source_text(mask, item) for item in part) for part in mask.parts]
+    parts: _PartTexts = [",".join(_source_text(mask, item) for item in part) for part in mask.parts]
     tried = {""}
     for correct in _CORRECTIONS:
         parts = correct(context, parts)
@@ -80,7 +80,7 @@ def _source_text(mask: Mask, item: Item) -> str:
     return mask.text[item.span[0] : item.span[1]]
 
 
-def _keep_usable(context: _Context, parts: _Parts) -> _Parts:
+def _keep_usable(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Remove from every item the CPUs and domains that cannot be used on this machine."""
     return [
         ",".join(filter(None, (_usable_item(context, item) for item in part))) for part in context.mask.parts
@@ -136,7 +136,7 @@ def _usable_selector(context: _Context, selector: Selector, outer_sets: Sequence
     return [selector.replace(numbers=kept if is_one_range else kept[:1])]
 
 
-def _drop_exclusions(context: _Context, parts: _Parts) -> _Parts:
+def _drop_exclusions(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Remove the exclusions of parts that would otherwise have no CPU."""
     return [part if _resolve(context, part) else _included_text(part) for part in parts]
 
@@ -147,12 +147,12 @@ def _included_text(part: str) -> str:
     return ",".join(_source_text(mask, item) for item in items if mask and not item.excluded)
 
 
-def _keep_first_names(context: _Context, parts: _Parts) -> _Parts:
+def _keep_first_names(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Leave every CPU only in the first part that names it, unless parts may share CPUs."""
     return parts if context.request.share else _remove_earlier(context, parts, lambda used: used)
 
 
-def _limit_threads(context: _Context, parts: _Parts) -> _Parts:
+def _limit_threads(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Leave only the CPUs of each core that are named first, as many as --smt allows."""
     limit = context.request.smt
     if not isinstance(limit, int):
@@ -160,14 +160,16 @@ def _limit_threads(context: _Context, parts: _Parts) -> _Parts:
     return _remove_earlier(context, parts, lambda used: _find_cores(context, used, limit))
 
 
-def _keep_first_cores(context: _Context, parts: _Parts) -> _Parts:
+def _keep_first_cores(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Leave every core only in the first part that names it, if whole cores are to be reserved."""
     if not context.request.reserve:
         return parts
     return _remove_earlier(context, parts, lambda used: _find_cores(context, used))
 
 
-def _remove_earlier(context: _Context, parts: _Parts, exhausted: Callable[[CpuSet], CpuSet]) -> _Parts:
+def _remove_earlier(
+    context: _Context, parts: _PartTexts, exhausted: Callable[[CpuSet], CpuSet]
+) -> _PartTexts:
     """Remove from every part the CPUs that are exhausted: a function of the CPUs of all parts before it."""
     kept: list[str] = []
     used = EMPTY
@@ -206,7 +208,7 @@ def _remove(context: _Context, part: str, unwanted: CpuSet) -> str:
     return remaining if _resolve(context, remaining) else ""
 
 
-def _fill_up(context: _Context, parts: _Parts) -> _Parts:
+def _fill_up(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Add free CPUs to parts with too few, and parts for ranks without one, up to the requested size.
 
     If the request leaves the number of ranks open, parts that still have no CPU are dropped.
@@ -244,7 +246,7 @@ def _find_free(context: _Context, used: CpuSet) -> list[int]:
     return [*on_unused_cores, *others]
 
 
-def _merge_parts(context: _Context, parts: _Parts) -> _Parts:
+def _merge_parts(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Make one part of all parts, which the strategy then divides."""
     kept = [part for part in parts if part]
     if not any("^" in part for part in kept):

@@ -15,7 +15,7 @@ import pytest
 from tests.live.conftest import OMPBIND, clean_environment
 
 RECORDED = Path(__file__).with_name("recorded.json")
-SENTENCES = {"text", "found", "why", "remedy", "subject", "summary"}
+SENTENCES = {"text", "found", "why", "remedy", "subject", "summary", "error", "hint"}
 """Keys whose values are sentences for people; these may be worded differently."""
 
 ENVIRONMENTS = {"env", "environment"}

@@ -33,7 +33,7 @@ from ompbind.machine.model import (
 )
 from ompbind.machine.sources.filesystem import whole_number
 
-Distances = Iterator[tuple[tuple[int, int], int]]
+DistanceEntries = Iterator[tuple[tuple[int, int], int]]
 
 _TYPES = {
     "Package": Level.PACKAGE,
@@ -186,7 +186,7 @@ def _make_nodes(tree: Element, memories: Sequence[NumaMemory], online: CpuSet) -
     return make_nodes(memories, online, distances)
 
 
-def _read_distances(tree: Element, numbers: Sequence[int]) -> Iterator[Distances]:
+def _read_distances(tree: Element, numbers: Sequence[int]) -> Iterator[DistanceEntries]:
     """Yield each matrix of latencies between nodes: `distances` of version 1, later `distances2`."""
     for matrix in tree.iter("distances"):
         base = _scaled(matrix.get("latency_base", "1"), 1000) or 1000
@@ -202,7 +202,7 @@ def _words(matrix: Element, tag: str) -> list[str]:
     return [word for element in matrix.iter(tag) for word in (element.text or "").split()]
 
 
-def _pairs(numbers: Sequence[int | None], values: Sequence[str], base: float) -> Distances:
+def _pairs(numbers: Sequence[int | None], values: Sequence[str], base: float) -> DistanceEntries:
     """Yield ((from, to), distance) of a matrix; nothing if it lacks values for some pairs of nodes."""
     if len(values) == len(numbers) ** 2:
         for (start, end), value in zip(product(numbers, repeat=2), values, strict=True):
