@@ -80,34 +80,22 @@ def find_keys(value, path=""):
     )
 
 
-def read_values(text):
-    """Read one JSON value, or one for each line."""
+def read_output(program, words, env):
+    """Run a verb with --format json, and read its one JSON value, or a value for each line."""
+    command = [*program, words[0], "--format", "json", *words[1:]]
+    text = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60).stdout
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         return [json.loads(line) for line in text.splitlines()]
 
 
-def record_fixed(program, words, env):
-    shown = subprocess.run(
-        [*program, words[0], "--format", "json", *words[1:]],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=60,
-    )
-    return without_sentences(read_values(shown.stdout))
+def record_values(program, words, env):
+    return without_sentences(read_output(program, words, env))
 
 
-def record_live(program, words, env):
-    shown = subprocess.run(
-        [*program, words[0], "--format", "json", *words[1:]],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=60,
-    )
-    return sorted(find_keys(read_values(shown.stdout)))
+def record_keys(program, words, env):
+    return sorted(find_keys(read_output(program, words, env)))
 
 
 def record_run(program, env):
@@ -133,7 +121,7 @@ def record_run(program, env):
         )  # fmt: skip
         assert run.stdout.readline() == b"1\n"
         keys = {
-            verb: record_live(program, [verb, *more], env)
+            verb: record_keys(program, [verb, *more], env)
             for verb, more in (("ps", []), ("inspect", ["shown"]))
         }
         run.communicate(timeout=60)
@@ -152,12 +140,12 @@ def check_keys(keys, recorded):
 
 @pytest.mark.parametrize(("words", "recorded"), read_recorded("fixed"))
 def test_values_are_as_recorded(words, recorded):
-    assert record_fixed([OMPBIND], words, clean_environment()) == recorded
+    assert record_values([OMPBIND], words, clean_environment()) == recorded
 
 
 @pytest.mark.parametrize(("words", "recorded"), read_recorded("live"))
 def test_keys_are_as_recorded(words, recorded):
-    check_keys(record_live([OMPBIND], words, clean_environment()), recorded)
+    check_keys(record_keys([OMPBIND], words, clean_environment()), recorded)
 
 
 def test_keys_of_runs_are_as_recorded():
@@ -169,8 +157,8 @@ def test_keys_of_runs_are_as_recorded():
 if __name__ == "__main__":
     environment = dict(os.environ)
     values = {
-        "fixed": [(words, record_fixed(sys.argv[1:], words, environment)) for words in FIXED],
-        "live": [(words, record_live(sys.argv[1:], words, environment)) for words in LIVE],
+        "fixed": [(words, record_values(sys.argv[1:], words, environment)) for words in FIXED],
+        "live": [(words, record_keys(sys.argv[1:], words, environment)) for words in LIVE],
         "run": record_run(sys.argv[1:], environment),
     }
     json.dump(values, sys.stdout)
