@@ -24,6 +24,11 @@ class SectionedOption(click.Option):
         self.section = section
         self.everyday = everyday
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
+        record = super().get_help_record(ctx)
+        return record and (record[0].replace(" [=", "[="), record[1])
+
     def get_help_extra(self, ctx: click.Context) -> Any:
         """Return what click adds to the help text, without ranges such as `x>=1` (click 8.2 and later)."""
         extra = super().get_help_extra(ctx)
@@ -153,7 +158,9 @@ def count_or(*words: str) -> Callable[[str], int | str]:
             return text
         if text.isascii() and text.isdigit() and int(text) >= 1:
             return int(text)
-        raise click.BadParameter(f"{text!r} is not {', '.join(words)} or a whole number of at least 1")
+        raise click.BadParameter(
+            f"{text!r} is wrong: write {', '.join(words)} or a whole number of at least 1"
+        )
 
     return convert
 

@@ -17,7 +17,7 @@ INTERVAL_S = "2"  # default seconds between two samples of --watch
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
-    ("One run, by how its name begins, with a line for each thread", "ompbind inspect 2026 -v"),
+    ("The run whose name begins with nightly-, each thread on a line", "ompbind inspect nightly- -v"),
     ("Any process, with its descendants", "ompbind inspect 4711"),
     ("CPU use of all runs, refreshed every 2 seconds", "ompbind inspect --all --watch"),
     ("All runs as JSON", "ompbind inspect --all --format json"),
@@ -38,18 +38,25 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str
 )
 @click.argument("what", nargs=-1, metavar="[PID|RUN]...", shell_complete=_complete)
 @option("Options", "--all", "all_", is_flag=True, help="All live runs on this machine")
-@option("Options", "-v", "--verbose", "each", is_flag=True, help="A line for each thread, and all variables")
+@option(
+    "Options",
+    "-v",
+    "--verbose",
+    "each",
+    is_flag=True,
+    help="A line for each thread, and all thread variables",
+)
 @TABLE_OR_JSON
 @option(
     "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=INTERVAL_S,
-    help=f"Show CPU use and migrations, refreshed every SECONDS ({INTERVAL_S} if no number is given)",
+    help=f"Show CPU use, and how often threads change CPUs, every SECONDS ({INTERVAL_S} without a number)",
 )  # fmt: skip
 def inspect(what: tuple[str, ...], **options: Any) -> int:
     """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
 
     A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
-    plan; other processes are checked for contention. Nothing is stopped or changed. The exit code is 1 if
-    there is an error.
+    plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
+    The exit code is 1 if there is an error.
     """
     from ompbind.inspection.targets import find_target  # late, as all below: for this verb alone
 

@@ -32,7 +32,7 @@ def _strategies(text: str) -> tuple[str, ...]:
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
     ("The same, as a picture", "ompbind plan -n 4 --format picture"),
-    ("On a recorded machine", "ompbind plan -n 4 --topology machine.tar.gz"),
+    ("For another machine", "ompbind plan -n 4 --topology machine.tar.gz"),
     ("The same, as JSON", "ompbind plan -n 4 --topology machine.tar.gz --format json"),
     ("Set the variables of rank 1 in this shell, which is not bound",
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
@@ -59,23 +59,24 @@ DETAILS = """The same request on the same machine, with the same other runs on i
 )  # fmt: skip
 @option(
     OUTPUT, "--rank", type=at_least(0), metavar="R", everyday=True,
-    help=f"Rank to print with {formats_for('one')}; optional (all ranks) with {formats_for('any')}",
+    help=f"Rank to print; required for {formats_for('one')}; without it, {formats_for('any')} print"
+         " all ranks",
 )  # fmt: skip
 @option(
     OUTPUT,
     "--explain",
     is_flag=True,
     everyday=True,
-    help="Add reasons of all choices and the plan's metrics",
+    help="Also print the reason for each choice, and metrics",
 )
 @option(
     OUTPUT, "--compare", type=_strategies, metavar="NAMES", everyday=True,
-    help="Show plans side by side, as in balanced,compact,spread",
+    help="Compare strategies side by side, for example balanced,compact,spread",
 )  # fmt: skip
 @click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
-    """Show which CPUs every rank would get, and why; nothing is started. With a command, the plan is made
-    for the OpenMP runtimes found in its files, as run does.
+    """Show which CPUs every rank would get, and why; nothing is started. If a command is given, the plan is
+    made for the OpenMP runtimes of this command.
     """
     if options["compare"]:
         return _compare(format_, explain or rank is not None, options)

@@ -72,28 +72,29 @@ def _mark_default(words: Iterable[str], default: str) -> str:
 
 TOPOLOGY = PlanningOption(CPUS, "--topology", metavar="SOURCE", default="live", show_default=True,
                           shell_complete=complete_files, help=f"The machine: {source_labels()}")  # fmt: skip
-QUIET = option(OUTPUT, "-q", "--quiet", is_flag=True, everyday=True, help="Print only errors")
+QUIET = option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print only errors")
 
 _PLANNING_OPTIONS = (
     PlanningOption(CPUS, "-n", "--ranks", type=count_or("auto"), metavar="N|auto", everyday=True,
-                   help="Ranks to start; auto: by strategy or mask  [default: 1]"),
+                   help="Ranks to start (default 1); auto: from strategy or mask"),
     PlanningOption(CPUS, "-m", "--mask", metavar="MASK", everyday=True,
-                   help="CPUs, '|' between ranks: '0-7|8-15', 'node:1', 'all,^0'"),
+                   help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
     PlanningOption(CPUS, "-s", "--strategy", type=click.Choice(list(STRATEGIES)), default=DEFAULT_STRATEGY,
                    metavar="NAME", everyday=True,
                    help=f"Divide CPUs: {_mark_default(STRATEGIES, DEFAULT_STRATEGY)}"),
     PlanningOption(CPUS, "--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
                    everyday=True,
-                   help="CPUs per core; auto (default): 1, or 4 on SMT8; CPUs named by a mask are all used"),
+                   help="Hardware threads to use per core; auto (default): 1, or 4 if a core has 8. CPUs in a"
+                        " mask are always used"),
     PlanningOption(CPUS, "--sibling", type=click.Choice(["first", "last"]), default="first",
                    show_default=True, metavar="WHICH",
                    help="Hardware threads of a core to use first: first, last"),
     PlanningOption(CPUS, "-t", "--threads", type=at_least(1), metavar="T", everyday=True,
-                   help="Threads per rank [default: CPUs, within cgroup quota]"),
+                   help="Threads per rank [default: one per CPU, or CPU quota]"),
     PlanningOption(CPUS, "--reserve", type=at_least(0), metavar="K", default="0", everyday=True,
-                   help="Whole cores of each rank's share to keep free"),
+                   help="Keep K whole cores of each rank free"),
     PlanningOption(CPUS, "--reserve-total", type=at_least(0), metavar="K", default="0",
-                   help="Whole cores of the machine to keep free"),
+                   help="Keep K whole cores of the machine free"),
     PlanningOption(CPUS, "--core-kind", type=click.Choice(["performance", "efficiency", "all"]),
                    default="all", metavar="KIND",
                    help="Cores to use of a hybrid processor: performance, efficiency, all (default)"),
@@ -105,11 +106,12 @@ _PLANNING_OPTIONS = (
     PlanningOption(CPUS, "--allow-partial", is_flag=True,
                    help="Leave out CPUs of the mask that are not usable, with a warning"),
     PlanningOption(CPUS, "--compat", type=click.Choice(list(FRAMEWORKS)),
-                   help="Honour the CPU variables of vLLM or SGLang unless an option overrides them"),
+                   help="Use the CPU variables of vLLM or SGLang unless an option overrides them"),
     TOPOLOGY,
     PlanningOption(BINDING, "--bind", type=click.Choice([str(mode) for mode in Bind]), default="rank",
                    metavar="MODE", everyday=True,
-                   help=f"Bind threads: {_mark_default(Bind, 'rank')}"),
+                   help="Bind OpenMP threads to their rank, a core or a CPU:"
+                        f" {_mark_default(Bind, 'rank')}"),
     PlanningOption(BINDING, "--proc-bind", type=click.Choice([str(policy) for policy in ProcBind]),
                    default="close", metavar="POLICY",
                    help="Distribution of threads over OMP_PLACES, where --bind makes several places:"
@@ -120,10 +122,10 @@ _PLANNING_OPTIONS = (
                         f" {', '.join(OmpRuntime)}"),
     PlanningOption(BINDING, "--memory", type=click.Choice([str(mode) for mode in MemoryMode]),
                    default="local", metavar="MODE", everyday=True,
-                   help="NUMA memory policy, with the nodes of the rank's CPUs:"
+                   help="How to use the memory of the rank's NUMA nodes:"
                         f" {_mark_default(MemoryMode, 'local')}"),
     PlanningOption(BINDING, "--strict", is_flag=True,
-                   help="Treat a binding that cannot be honoured as an error"),
+                   help="Stop with an error if the binding is not possible as requested"),
     PlanningOption(RANKS, "--preload", "preloads", type=library_names, multiple=True, metavar="NAME|PATH",
                    shell_complete=_complete_preloads,
                    help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"

@@ -11,7 +11,7 @@ from ompbind.machine.sources.table import read_machine
 EXAMPLES = (
     ("This machine", "ompbind topo"),
     ("A line for each CPU", "ompbind topo --format table"),
-    ("A picture of a recorded machine", "ompbind topo --topology machine.tar.gz --format svg"),
+    ("A picture of another machine", "ompbind topo --topology machine.tar.gz --format svg"),
     (
         "A machine that is only described",
         "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'",

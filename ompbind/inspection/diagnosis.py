@@ -66,8 +66,8 @@ def _find_causes(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str
     if _binds_to(process, masks):
         variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
         if process.main and process.main.cpus in masks:
-            bound = f"{_name_runtime(process)} bound the initial thread to its first place"
-            yield f"{bound}, and all that it creates inherits this mask ({variables})"
+            bound = f"{_name_runtime(process)} bound the initial thread to the first place"
+            yield f"{bound}; new threads and processes inherit this mask ({variables})"
         else:
             yield f"{_name_runtime(process)} bound its own threads to places ({variables})"
 
@@ -126,7 +126,7 @@ def _unreadable(process: ProcessState) -> str:
 def explain_remedy(plan: ExpectedBinding) -> str:
     """Return how to avoid that an OpenMP runtime narrows threads."""
     if plan.rank is not None and plan.bind in (Bind.RANK, Bind.NONE):
-        return "ompbind did not set these variables: the command, --env or --keep-env did"
+        return "these variables come from the command, --env or --keep-env, not from ompbind"
     if plan.rank is not None and plan.bind is Bind.EXACT:
         return "use --bind thread or --bind rank"
     return "use --bind rank"

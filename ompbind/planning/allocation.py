@@ -168,7 +168,7 @@ def _reserve_total(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[
     if wanted >= len(core_cpus):
         cores = count(len(core_cpus), "core")
         raise PlanError(
-            f"{count(wanted, 'core')} cannot be reserved: ranks need 1 of the {cores} that may be used",
+            f"{count(wanted, 'core')} cannot be reserved: {cores} usable, and ranks need at least 1",
             hint=f"reserve at most {count(len(core_cpus) - 1, 'core')}",
         )
     sequence = make_core_sequence(pool.machine, core_cpus)
@@ -219,7 +219,7 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
 def _too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
     allowed = named("CPU", pool.available.free)
     word = "free" if pool.available.avoided else "allowed"
-    usable = f", usable for ranks: {named('CPU', cpus)}" if cpus != pool.available.free else ""
+    usable = f", usable with these options: {named('CPU', cpus)}" if cpus != pool.available.free else ""
     return PlanError(
         f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
         hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",

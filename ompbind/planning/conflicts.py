@@ -52,7 +52,7 @@ def explain_other_runs(plan: Plan) -> Iterator[Note]:
         yield Note(code="avoided", text=text)
     elif shared and sharing is Sharing.WARN:
         users = render_occupancy(_available_to(plan), shared)
-        text = f"{users}: expect contention (--avoid plans around them, --share silences this)"
+        text = f"{users}: threads will compete for CPUs (--avoid uses other CPUs, --share hides this warning)"
         yield Note(code="overlaps-run", text=text, warning=True)
     elif avoided:
         yield Note(code="avoided", text=f"not used: {render_occupancy(_available_to(plan), avoided)}")

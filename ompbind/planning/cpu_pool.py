@@ -118,5 +118,5 @@ def _check_parts(mask: Mask, ranks: int | None) -> None:
     surplus = [item for part in mask.parts[ranks:] for item in part]
     items = tuple(surplus or (item for part in mask.parts for item in part))
     message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
-    hint = f"use -n {parts}, one part per rank, or a single part for all ranks to divide"
+    hint = f"use -n {parts}, write {ranks} parts, or write a mask without '|' to divide it among the ranks"
     raise part_error(mask, items, message, hint)

@@ -149,7 +149,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
     if not (equals and name.isascii() and name.isidentifier()) or "\0" in value:
         raise RequestError(
             f"--env {text!r} is not NAME=VALUE",
-            hint="a name has letters, digits and underscores, as in --env PORT=800{rank}",
+            hint="write a name of letters, digits and underscores (no digit first), as in PORT=800{rank}",
         )
     return name, value
 

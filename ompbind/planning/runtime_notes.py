@@ -78,7 +78,7 @@ def _render_runtimes(request: Request) -> str:
 
 
 def _render_opaque(program: str) -> str:
-    return f"cannot determine which program {program} will run"
+    return f"{program} starts another program, which ompbind cannot determine"
 
 
 def _render_binding(plan: Plan) -> str:
@@ -98,10 +98,10 @@ def _render_binding(plan: Plan) -> str:
         versions = runtime.render_versions_before(runtime.facts.forks_safely_from)
         return f"no places, because with places forked children crash in {versions}"
     if request.bind is Bind.RANK:
-        return "one place with all CPUs of the rank, which works with every runtime"
+        return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        reset = ", KMP_AFFINITY=reset restores the mask of the initial thread after each region"
-        later = "; all threads of a second runtime that is loaded later run on the first CPU of the rank"
+        reset = "; KMP_AFFINITY=reset gives the initial thread all CPUs again after each parallel region"
+        later = "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
         return "one place per thread" + (reset if may_support_reset(request) else "") + later
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
@@ -174,9 +174,9 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
         )
     elif not found and workload.opaque:
         yield (
-            f"{_render_opaque(workload.program or 'the command')}: with --bind exact, Python and programs "
-            "with two OpenMP runtimes run most threads on the first CPU of the rank (if it has one runtime "
-            "only, name it with --omp-runtime)"
+            f"{_render_opaque(workload.program or 'the command')}: with --bind exact, most threads of "
+            "Python, and of programs with two OpenMP runtimes, run on the first CPU of the rank (if the program has "
+            "only one runtime, name this runtime with --omp-runtime)"
         )
 
 

@@ -140,7 +140,7 @@ def _render_threads(process: ProcessState, width: int, *, each: bool) -> str:
         Column(title="name", cells=[clean_lines(thread.name) for thread in firsts]),
         Column(title="affinity mask", cells=[render_cpus(thread.cpus) for thread in firsts], grows=True),
         Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
-        Column(title="policy", cells=[thread.policy or "-" for thread in firsts]),
+        Column(title="scheduling", cells=[thread.policy or "-" for thread in firsts]),
         Column(title="state", cells=["".join(sorted({thread.state for thread in row})) for row in rows]),
         Column(title="CPU time", cells=[f"{seconds:.1f} s" for seconds in busy_s], right=True),
     ]

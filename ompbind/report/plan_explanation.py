@@ -1,4 +1,4 @@
-"""The measures of a plan, the reasons for it, and several plans side by side, for people and programs."""
+"""The metrics of a plan, the reasons for it, and several plans side by side, for people and programs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +20,22 @@ from ompbind.report.text import (
     wrap_indented,
 )
 
+_TITLES = {"borders": "splits"}
+"""The titles of reasons that JSON calls otherwise."""
+
 
 def render_explanation(plan: Plan, screen: Screen = PIPE) -> str:
     """Render the reason for each choice of a plan, and its measures."""
     measures = measure_plan(plan)
     width = screen.text_width
-    reasons = (render_paragraph(reason.about, reason.text, width) for reason in make_reasons(plan, measures))
+    reasons = (
+        render_paragraph(_TITLES.get(reason.about, reason.about), reason.text, width)
+        for reason in make_reasons(plan, measures)
+    )
     rows = dict(_measure_rows(measures))
     longest = max(map(len, rows))
     lines = (f"  {name:{longest}}  {value}" for name, value in rows.items())
-    return "\n".join(["why:", *reasons, "", "measures (fewer is better):", *lines])
+    return "\n".join(["why:", *reasons, "", "metrics (lower is better):", *lines])
 
 
 def _measure_rows(measures: Measures) -> Iterator[tuple[str, str]]:
@@ -71,7 +77,7 @@ def render_comparison(
 
 def _measure_columns(plans: Mapping[str, Plan]) -> list[Column]:
     rows = {name: dict(_measure_rows(measure_plan(plan))) for name, plan in plans.items()}
-    names = Column(title="fewer is better", cells=list(next(iter(rows.values()))), grows=True)
+    names = Column(title="metric (lower is better)", cells=list(next(iter(rows.values()))), grows=True)
     return [names, *(Column(title=name, cells=list(row.values()), right=True) for name, row in rows.items())]
 
 

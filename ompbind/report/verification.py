@@ -71,7 +71,7 @@ def _explain_when(verified: Verified) -> str:
         return f", {verified.seen_s:.0f} s after the start"
     if verified.complete:
         return f", but their number or masks still change after {verified.seen_s:.0f} s"
-    return ", in the last sample"
+    return ", in the last check before the exit"
 
 
 def _count_threads(verdicts: Sequence[Verdict]) -> str:

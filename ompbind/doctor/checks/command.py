@@ -25,7 +25,7 @@ def check_command(host: HostFacts) -> Iterator[HostIssue]:
     if command.error:
         yield error("command", command.error, "no rank can be started", command.hint or "give its path")
     elif not work.program:
-        yield ok("command", f"cannot determine which program {name} runs")
+        yield ok("command", f"{name} starts another program, which ompbind cannot determine")
     elif command.arch and arch and not _runs_on(command.arch, arch):
         why = f"this machine is {arch}: the program runs only if an emulator is registered"
         yield note(
@@ -187,4 +187,6 @@ def _find_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     if host.workload.program.rpartition("/")[2] in ("java", "javaw"):
         yield ok("Java", "sizes its thread pools by the affinity mask")
     if host.workload.opaque and host.workload.program:
-        yield ok("nproc", "in scripts it prints OMP_NUM_THREADS: the thread count of the rank")
+        yield ok(
+            "nproc", "in a rank, the command nproc prints the thread count of the rank (OMP_NUM_THREADS)"
+        )

@@ -140,7 +140,7 @@ def check_stolen(host: HostFacts) -> Iterator[HostIssue]:
         why = "a thread without its CPU stops, and all threads wait for it at the end of a parallel region"
         yield note("steal time", found, why, "request dedicated (pinned) CPUs, or fewer CPUs")
     else:
-        yield ok("steal time", f"{100 * stolen:.1f} % since boot")
+        yield ok("steal time", f"{100 * stolen:.1f} % of CPU time since boot")
 
 
 def check_kernel(host: HostFacts) -> Iterator[HostIssue]:

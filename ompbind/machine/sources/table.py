@@ -208,7 +208,7 @@ SOURCES: Sequence[TopologySource] = (
     TopologySource(
         detect=lambda given: given.text == LIVE,
         read=lambda given: read_live(),
-        describe="'live'",
+        describe="'live' (this machine)",
         label="live",
     ),
     TopologySource(

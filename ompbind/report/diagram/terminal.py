@@ -300,4 +300,4 @@ def _idle_threads_note(overlay: Overlay) -> Iterator[str]:
     idle = [cpu for cpu, annotation in overlay.cpus.items() if annotation.mark == "idle"]
     hidden = sum(overlay.cores[cpu].mark != "idle" for cpu in idle)
     if hidden:
-        yield f"note: {count(hidden, 'hardware thread')} idle on cores that ranks use"
+        yield f"note: {count(hidden, 'idle hardware thread')} on cores of ranks"

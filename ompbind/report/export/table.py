@@ -50,7 +50,7 @@ FORMATS: Mapping[str, Format] = {
     "slurm": Format(render=f"{_EXPORT}.slurm:render_slurm", ranks="all"),
     "rankfile": Format(render=f"{_EXPORT}.rankfile:render_rankfile", ranks="all", help="Open MPI"),
     "systemd": Format(render=f"{_EXPORT}.systemd:render_systemd", ranks="one", takes="variables",
-                      help="a drop-in for the unit of one rank"),
+                      help="settings for the service of one rank"),
     "docker": Format(render=f"{_EXPORT}.docker:render_docker", ranks="any", takes="variables",
                      help="and podman"),
 }  # fmt: skip
