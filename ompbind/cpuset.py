@@ -122,9 +122,9 @@ class CpuSet:
         return f"CpuSet.from_list({str(self)!r})"
 
     def __str__(self) -> str:
-        return ",".join(render_range(start, length) for start, length in self.runs())
+        return ",".join(render_range(start, length) for start, length in self.ranges())
 
-    def runs(self) -> Iterator[tuple[int, int]]:
+    def ranges(self) -> Iterator[tuple[int, int]]:
         """Yield (first CPU, length) of each run of neighbouring numbers, in rising order."""
         bits, offset = self.bits, 0
         while bits:
@@ -174,7 +174,7 @@ def render_sequence(numbers: Sequence[int]) -> Iterator[str]:
 
 
 def range_text(numbers: Sequence[int]) -> str:
-    """Write what one range or stride names, as that: "5", "0-3", "0-14:2", "0-9:2/8"."""
+    """Return numbers as the text of one range or stride: "5", "0-3", "0-14:2", "0-9:2/8"."""
     runs = list(_sequence_runs(numbers))
     return render_range(*runs[0]) if len(runs) == 1 else render_stride(runs)
 
@@ -243,7 +243,7 @@ def count(number: int, noun: str) -> str:
 def named(noun: str, numbers: Iterable[int]) -> str:
     """Return numbers with their noun: "rank 0", "ranks 0,2"; CPUs with strides: "CPUs 0-14:2"."""
     chosen = CpuSet(numbers)
-    text = ",".join(render_ranges(list(chosen.runs()))) if noun == "CPU" else str(chosen)
+    text = ",".join(render_ranges(list(chosen.ranges()))) if noun == "CPU" else str(chosen)
     return f"{noun} {text}" if len(chosen) == 1 else f"{noun}s {text}"
 
 

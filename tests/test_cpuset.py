@@ -104,7 +104,7 @@ def test_behaves_as_a_set(left, right):
 
 @given(numbers)
 def test_runs_are_maximal(cpus):
-    runs = list(CpuSet(cpus).runs())
+    runs = list(CpuSet(cpus).ranges())
     assert [cpu for start, length in runs for cpu in range(start, start + length)] == sorted(cpus)
     assert all(start + length < following for (start, length), (following, _) in pairwise(runs))
 

@@ -1,5 +1,5 @@
-"""The command line: options → request, the calls in order, and the only place that prints errors.
+"""The command line: one file per verb (`run`, `plan`, …), which turns options into a request and prints.
 
-Imports every room; only `__main__` imports it.
+Imports all other packages; only `__main__` imports it.
 To add a verb: one file with its click command, and one row in `main.VERBS`.
 """

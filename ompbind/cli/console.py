@@ -48,14 +48,14 @@ def print_warnings(plan: "Plan") -> None:
 
 
 def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
-    """Print why the plan had to wait for others; with `verbose` also why it could not be registered."""
+    """Print why the list of other runs may be incomplete; with `verbose` also why claims failed."""
     for text in (registry.lock_warning, registry.failure if verbose else ""):
         if text:
             print_message(text)
 
 
 def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
-    """Print which inherited variables ranks do not get unchanged; None stands for a cleared variable."""
+    """Print which inherited variables are changed or cleared for ranks; None stands for cleared."""
     if not changed:
         return
     cleared = [f"{name}={before[name]}" for name, after in changed.items() if after is None]

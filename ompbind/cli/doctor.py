@@ -62,7 +62,7 @@ def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
 
 
 def _read_workload(cmd: tuple[str, ...], env: Mapping[str, str]) -> Workload:
-    """Read what a command would run with the preloads of OMPBIND_PRELOAD; a wrong one is an error of run."""
+    """Read what a command would run with the preloads of OMPBIND_PRELOAD; `run` reports wrong names."""
     from ompbind.doctor.read_command import read_commands_workload
     from ompbind.programs.preload import find_preloads
 

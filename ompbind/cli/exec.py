@@ -112,8 +112,8 @@ def _join_job(
     The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
-    known, asked, local_rank = rank.identity.local_size, options["ranks"], rank.identity.local_rank
-    size = asked if isinstance(asked, int) else known
+    known, requested, local_rank = rank.identity.local_size, options["ranks"], rank.identity.local_rank
+    size = requested if isinstance(requested, int) else known
     if known and size != known:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"

@@ -11,8 +11,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ompbind.cli.console import NARROW, has_box_characters, print_message
-from ompbind.inspection.sampler import take_sample
-from ompbind.inspection.sampling import Sample, SampleDelta, compare_samples
+from ompbind.inspection.compare_samples import Sample, SampleDelta, compare_samples
+from ompbind.inspection.take_sample import take_sample
 from ompbind.inspection.targets import Target, find_all_runs
 from ompbind.report.live_view import make_view
 from ompbind.report.text import Screen

@@ -88,29 +88,29 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         raise click.UsageError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
     request = make_request(options, options["cmd"])
     machine = read_machine(options["topology"])
-    made = plan_or_suggest(machine, request, read_occupied(machine, request))
-    variables = _variables(made, options) if chosen.takes == "variables" else []
+    planned = plan_or_suggest(machine, request, read_occupied(machine, request))
+    variables = _variables(planned, options) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
-        chosen_rank = _choose_rank(made, rank)
-        made = made.replace(placements=(made.placements[chosen_rank],))
+        chosen_rank = _choose_rank(planned, rank)
+        planned = planned.replace(placements=(planned.placements[chosen_rank],))
         variables = variables[chosen_rank : chosen_rank + 1]
     if not chosen.shows_notes:
-        print_warnings(made)
+        print_warnings(planned)
     render = chosen.load()
     if chosen.takes == "nothing":
-        click.echo(render(made))
+        click.echo(render(planned))
     else:
-        click.echo(render(made, variables if chosen.takes == "variables" else read_screen()))
+        click.echo(render(planned, variables if chosen.takes == "variables" else read_screen()))
     if explain and format_ == "table":
         from ompbind.report.plan_explanation import render_explanation  # late: few plans are explained
 
-        click.echo(f"\n{render_explanation(made, read_screen())}")
+        click.echo(f"\n{render_explanation(planned, read_screen())}")
     return 0
 
 
-def _variables(made: Plan, options: Mapping[str, Any]) -> list[Variables]:
+def _variables(planned: Plan, options: Mapping[str, Any]) -> list[Variables]:
     spec = make_run_spec(options, options["cmd"], RUN_ID)
-    return [make_variables(made, identity, spec) for identity in make_local_identities(made)]
+    return [make_variables(planned, identity, spec) for identity in make_local_identities(planned)]
 
 
 def _compare(format_: str, has_others: bool, options: Mapping[str, Any]) -> int:
@@ -138,14 +138,14 @@ def _compare(format_: str, has_others: bool, options: Mapping[str, Any]) -> int:
     if format_ == "table":
         click.echo(render_comparison(plans, refused, read_screen()))
     else:
-        both = {name: (made, _variables(made, options)) for name, made in plans.items()}
+        both = {name: (planned, _variables(planned, options)) for name, planned in plans.items()}
         click.echo(render_comparison_json(both, refused))
     return 0
 
 
-def _choose_rank(made: Plan, rank: int | None) -> int:
+def _choose_rank(planned: Plan, rank: int | None) -> int:
     """Return the rank to print; raises click.UsageError if none is chosen or there is no such rank."""
-    last = len(made.placements) - 1
+    last = len(planned.placements) - 1
     if rank is None and last > 0:
         raise click.UsageError(f"choose a rank with --rank, 0 to {last}")
     if rank is not None and rank > last:

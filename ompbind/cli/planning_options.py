@@ -178,12 +178,12 @@ def make_request(options: Mapping[str, Any], argv: Sequence[str] = ()) -> Reques
         strict=options["strict"],
         omp_runtime=None if options["omp_runtime"] == "auto" else OmpRuntime(options["omp_runtime"]),
         workload=_make_workload(options, argv),
-        own_variables=_own_variables(options),
+        user_variables=_user_variables(options),
     )
     return _with_compat(request, options) if options["compat"] else request
 
 
-def _own_variables(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _user_variables(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the binding variables that --env sets and that --keep-env keeps: (name, value) pairs.
 
     An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
@@ -246,8 +246,8 @@ def make_run_spec(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str
         argv=argv,
         run_id=options["run_id"] or run_id,
         base=_caller_environment(),
-        consumed=CONSUMED + hidden,
-        extra=added + tuple(parse_assignment(text) for text in options["assignments"]),
+        removed_variables=CONSUMED + hidden,
+        added_variables=added + tuple(parse_assignment(text) for text in options["assignments"]),
         keep_env=options["keep_env"],
         freeze_directory=_find_shims() if options["freeze_threads"] else "",
     )

@@ -133,7 +133,7 @@ def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = 
     if options["rendezvous"]:
         from ompbind.execution.rendezvous import render_address
 
-        text += f"\nrendezvous: {render_address(dict(spec.extra))}"
+        text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
     (write_stderr if err else click.echo)(text)
     print_changed_variables(spec.base, find_changed(plan, spec))
 

@@ -109,11 +109,11 @@ def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
         open_rendezvous,
     )
 
-    invited = add_rendezvous(spec, None if options["dry_run"] else open_rendezvous())
-    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, invited))
+    extended_spec = add_rendezvous(spec, None if options["dry_run"] else open_rendezvous())
+    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
     if replaced and not options["quiet"]:
         print_message(f"--rendezvous replaces inherited variables: {replaced}")
-    return invited
+    return extended_spec
 
 
 def make_output(options: Mapping[str, Any]) -> "Output | None":

@@ -7,7 +7,7 @@ from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.planning.plan import Plan
 
 if TYPE_CHECKING:  # few runs are verified
-    from ompbind.inspection.verdict import Verified
+    from ompbind.inspection.verdict import VerificationResult
 
 
 class RunReporter:
@@ -31,7 +31,7 @@ class RunReporter:
         """Render an error of ompbind, in quiet runs too."""
         return render_message(f"error: {line}")
 
-    def verified(self, verified: "Verified") -> str:
+    def verified(self, verified: "VerificationResult") -> str:
         """Render the result of --verify."""
         from ompbind.report.verification import render_verified
 

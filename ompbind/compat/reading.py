@@ -13,7 +13,7 @@ from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level
 from ompbind.masks.grammar import Item, Selector
-from ompbind.masks.mask import Mask, Word, parse_mask
+from ompbind.masks.mask import Mask, MaskWord, parse_mask
 from ompbind.planning.request import Request
 from ompbind.record import Record
 
@@ -41,9 +41,9 @@ class Framework(Record):
     effect: str
 
 
-def load_framework(family: str) -> Framework:
+def load_framework(name: str) -> Framework:
     """Return the record of a framework, from the module that the table names."""
-    framework: Framework = import_module(FRAMEWORKS[family]).FRAMEWORK
+    framework: Framework = import_module(FRAMEWORKS[name]).FRAMEWORK
     return framework
 
 
@@ -60,12 +60,12 @@ class ForeignSetting(Record):
     overridden_by: tuple[str, ...] = ()
 
 
-def make_foreign_settings(family: str, env: Environment) -> tuple[ForeignSetting, ...]:
+def make_foreign_settings(framework: str, env: Environment) -> tuple[ForeignSetting, ...]:
     """Return the settings in the variables of a framework; an empty variable counts as not set.
 
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
-    names = load_framework(family)
+    names = load_framework(framework)
     settings = [_make_bind_setting(names, env)]
     if env.get(names.reserve, "").strip():
         settings.append(_make_reserve_setting(names.reserve, env[names.reserve]))
@@ -74,11 +74,11 @@ def make_foreign_settings(family: str, env: Environment) -> tuple[ForeignSetting
     return tuple(settings)
 
 
-def fill_request(request: Request, family: str, env: Environment, given: Collection[str]) -> Request:
+def fill_request(request: Request, framework: str, env: Environment, given: Collection[str]) -> Request:
     """Return the request with the settings of a framework, except where an option is `given`."""
     read: list[str] = []
     others: list[str] = []
-    for setting in make_foreign_settings(family, env):
+    for setting in make_foreign_settings(framework, env):
         reason = _find_objection(setting, request, given)
         request = request if reason else request.replace(**setting.request_fields)
         if not setting.value:
@@ -87,19 +87,19 @@ def fill_request(request: Request, family: str, env: Environment, given: Collect
             others.append(f"{setting.name}={setting.value} is not used: {reason}")
         else:
             read.append(f"{setting.name}={setting.value} is read as {setting.meaning}")
-    others.append(load_framework(family).effect)
-    return request.replace(compat=family, compat_read=tuple(read), compat_others=tuple(others))
+    others.append(load_framework(framework).effect)
+    return request.replace(compat=framework, compat_read=tuple(read), compat_others=tuple(others))
 
 
-def find_hidden_variables(family: str) -> tuple[str, ...]:
+def find_hidden_variables(framework: str) -> tuple[str, ...]:
     """Return the variables of a framework that are removed from ranks."""
-    names = load_framework(family)
+    names = load_framework(framework)
     return tuple(name for name in (names.bind, names.reserve, names.nodes, *names.others) if name)
 
 
-def make_rank_variables(family: str) -> tuple[tuple[str, str], ...]:
+def make_rank_variables(framework: str) -> tuple[tuple[str, str], ...]:
     """Return the (NAME, value) pairs that are set in ranks; values may have fields such as {cpus}."""
-    names = load_framework(family)
+    names = load_framework(framework)
     return ((names.bind, names.inside),)
 
 
@@ -111,12 +111,12 @@ def _find_objection(setting: ForeignSetting, request: Request, given: Collection
     mask = request.mask
     if (
         mask is None
-        or mask.word is Word.AUTO
+        or mask.word is MaskWord.AUTO
         or "strategy" in setting.request_fields
         or "mask" in setting.request_fields
     ):
         return ""
-    if mask.word is Word.NONE:
+    if mask.word is MaskWord.NONE:
         return "ranks are not bound"
     return "the mask selects the CPUs" if "nodes" in setting.request_fields else ""
 

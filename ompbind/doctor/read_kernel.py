@@ -71,7 +71,7 @@ def read_frequency(root: Root, online: CpuSet) -> FrequencyFacts:
 
 
 def _find_policies(root: Root, online: CpuSet) -> Iterator[tuple[str, CpuSet]]:
-    """Yield the directory of each cpufreq policy with its online CPUs; old kernels have one in each CPU's."""
+    """Yield the directory of each cpufreq policy with its online CPUs; old kernels have a policy per CPU."""
     policies = numbered(root.names(_FREQUENCIES), "policy")
     for policy in policies:
         path = f"{_FREQUENCIES}/policy{policy}"

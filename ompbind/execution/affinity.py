@@ -16,7 +16,7 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _CHANGED = "the allowed CPUs have changed since they were read: run the command again"
 
 
-def confine(cpus: CpuSet) -> None:
+def set_affinity(cpus: CpuSet) -> None:
     """Set the affinity mask of the calling thread to `cpus` and read it back; raises LaunchError.
 
     Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error.
@@ -37,7 +37,7 @@ def exec_command(command: RankCommand) -> NoReturn:
     """Bind this process and replace it with the command of a rank; raises LaunchError."""
     path = find_command(command.argv[0], command.env)
     if command.cpus is not None:
-        confine(command.cpus)
+        set_affinity(command.cpus)
     if command.memory is not None:
         from ompbind.execution.mempolicy import set_policy  # late: few ranks have memory policies
 

@@ -182,7 +182,7 @@ def _try(policy: MemoryPolicy) -> _Result:
     except LaunchError as error:
         why = f"{error.message}; {error.hint}" if error.hint else error.message
         if policy.kernel_mode == PREFERRED_MANY and isinstance(error, _InvalidPolicyError):
-            return _try(policy.first_node_only)[0], why
+            return _try(policy.main_node_only)[0], why
         return None, why
 
 
@@ -194,7 +194,7 @@ def _explain(plan: Plan, changed: list[Placement], results: dict[MemoryPolicy, _
         if placement.memory:
             supported, why = results[placement.memory]
             if supported:
-                narrowed.append(f"rank {placement.rank}: {supported.first}")
+                narrowed.append(f"rank {placement.rank}: {supported.main_node}")
             else:
                 unset.setdefault(why, []).append(placement)
     if narrowed:

@@ -106,8 +106,8 @@ class OrphanTracker:
 
     def _update_deadlines(self, ranks: Set[int], now: float, latest: float) -> None:
         """Set `kill_at` for the ranks of all orphans: as before, but not after `latest`."""
-        # An exiting orphan has no environment, so the child that it leaves may be attributed to another rank.
-        # That child inherits the deadline; otherwise a chain of short-lived processes would never be killed.
+        # The environment of an exiting orphan is empty, so its child may be attributed to another rank. The
+        # deadline stays the same; otherwise a chain of short-lived processes would never be killed.
         inherited = min([latest, *(at for rank, at in self.kill_at.items() if rank not in ranks)])
         self.kill_at = {rank: min(self.kill_at.get(rank, inherited), latest) for rank in ranks}
         overdue = {rank for rank, at in self.kill_at.items() if at <= now}
@@ -125,10 +125,10 @@ class OrphanTracker:
         # Daemons of running ranks are children for days, so they are no reason to read all processes.
         others = children - live.keys() - self.unkillable
         if not others:
-            return self._has_unlisted_child(live)
+            return self._has_unexpected_child(live)
         return bool(self.groups or self._find_children(live, frozenset()))
 
-    def _has_unlisted_child(self, live: Mapping[int, int]) -> bool:
+    def _has_unexpected_child(self, live: Mapping[int, int]) -> bool:
         """Return whether there is a child, listed in /proc or not, although none should be left."""
         return self.is_subreaper and not (live or self.unkillable or self.groups_only) and has_children()
 
@@ -171,7 +171,7 @@ class OrphanTracker:
             new = (read_children() or set()) - live.keys() - self.unkillable - known
             orphans = {pid: self._attribute(pid, read_group(pid), live) for pid in new}
             found = {pid: rank for pid, rank in orphans.items() if not _has_exited(pid)}
-            if found or not (new or self._has_unlisted_child(live)):
+            if found or not (new or self._has_unexpected_child(live)):
                 return {pid: rank for pid, rank in found.items() if rank is not None}
         return {}
 

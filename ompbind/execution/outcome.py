@@ -13,7 +13,7 @@ from ompbind.record import Record
 if TYPE_CHECKING:  # annotations only: most runs load neither
     from resource import struct_rusage
 
-    from ompbind.inspection.verdict import Verified
+    from ompbind.inspection.verdict import VerificationResult
 
 KIB = 1024
 """Bytes per unit of `ru_maxrss` on Linux."""
@@ -54,7 +54,7 @@ def make_usage(used: "struct_rusage", wall_s: float, inherited_rss_bytes: int) -
 class RankExit(Record):
     """How one rank exited: with an exit code, or killed by a signal (then `code` is None).
 
-    `stopped` is true if ompbind was already stopping the run. `last_words` are the last lines of its standard
+    `stopped` is true if ompbind was already stopping the run. `last_lines` are the last lines of its standard
     error, empty unless that went through ompbind or to a file.
     """
 
@@ -64,7 +64,7 @@ class RankExit(Record):
     signal: int | None = None
     usage: Usage = Usage()
     stopped: bool = False
-    last_words: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
 
     @property
     def status(self) -> int:
@@ -92,7 +92,7 @@ class Outcome(Record):
     oom_kills: int = 0
     error: OmpbindError | None = None
     write_errors: tuple[str, ...] = ()
-    verified: "Verified | None" = None
+    verified: "VerificationResult | None" = None
 
 
 TIMED_OUT = 124

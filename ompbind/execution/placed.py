@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution.affinity import confine
+from ompbind.execution.affinity import set_affinity
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Placement, Plan
@@ -196,7 +196,7 @@ def _affinity(cpus: CpuSet | None) -> Iterator[None]:
     saved = os.sched_getaffinity(0)
     ident, tid = threading.get_ident(), threading.get_native_id()
     try:
-        confine(cpus)
+        set_affinity(cpus)
         yield
     finally:
         # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.

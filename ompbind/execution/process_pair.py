@@ -38,30 +38,31 @@ class Foreground(Record):
 
     `pipe` is the read end; the supervisor reads end of file there when the foreground process exits.
     Once the supervisor has closed it, the foreground process sends termination signals to the supervisor
-    directly. `mask` contains the signals that were blocked when ompbind was started. `default_tty_signals`
-    are those `TTY_SIGNALS` that were not ignored at that time.
+    directly. `signal_mask` contains the signals that were blocked when ompbind was started.
+    `default_tty_signals` are the members of `TTY_SIGNALS` that were not ignored at that time.
     """
 
     pid: int
     group: int
     pipe: int
-    mask: frozenset[int]
+    signal_mask: frozenset[int]
     default_tty_signals: tuple[int, ...]
 
     @property
     def can_request_terminal(self) -> bool:
-        """Return whether the kernel stops a background rank that uses the terminal, which is its default."""
-        return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.mask.isdisjoint(TTY_SIGNALS)
+        """Return whether the kernel stops a background rank that uses the terminal, as it does by default."""
+        return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
 
 
 def become_supervisor(release: Callable[[], None]) -> Foreground:
-    """Fork the supervisor and return in it, with all signals blocked; the caller is the foreground process.
+    """Fork. Only the child, the supervisor, returns, with all signals blocked; the caller never returns.
 
-    Both processes hold the claim of the run, so it lasts until both have exited. The foreground process calls
-    `release`, which withdraws the claim, if the supervisor is killed. Raises LaunchError if the fork fails.
+    The caller becomes the foreground process. Both processes hold the claim of the run, so it lasts until
+    both have exited. The foreground process calls `release`, which withdraws the claim, if the supervisor is
+    killed. Raises LaunchError if the fork fails.
     """
     _open_standard_files()
-    mask = block_signals()
+    signal_mask = block_signals()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
     become_subreaper()  # before the fork: the supervisor may be killed right after it has started a rank
     try:
@@ -71,17 +72,17 @@ def become_supervisor(release: Callable[[], None]) -> Foreground:
             pid=os.getpid(),
             group=os.getpgrp(),
             pipe=read_end,
-            mask=mask,
+            signal_mask=signal_mask,
             default_tty_signals=default_tty_signals,
         )
         supervisor = os.fork()
     except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         hint = LIMIT_HINTS.get(error.errno or 0, "")
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
     if supervisor:
         os.close(read_end)
-        _run_foreground(supervisor, write_end, foreground.mask, release)
+        _run_foreground(supervisor, write_end, foreground.signal_mask, release)
     os.setpgid(0, 0)
     os.close(write_end)
     _set_process_name()
@@ -106,14 +107,14 @@ def redirect_to_null(*numbers: int) -> None:
 
 
 def _run_foreground(
-    supervisor: int, pipe: int, mask: frozenset[int], release: Callable[[], None]
+    supervisor: int, pipe: int, signal_mask: frozenset[int], release: Callable[[], None]
 ) -> NoReturn:
     """Forward signals until the supervisor exits, then exit with its status."""
     code = LaunchError.launch_code
     try:
         redirect_to_null(0, 1)
         os.set_blocking(pipe, False)
-        status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(mask))
+        status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(signal_mask))
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)
         else:
@@ -153,7 +154,7 @@ def _wait_for_supervisor(supervisor: int, pipe: int, signals: frozenset[int]) ->
 def _handle_killed_supervisor(supervisor: int, number: int, release: Callable[[], None]) -> int:
     """Kill all ranks of a supervisor that signal `number` has killed, and return the exit code.
 
-    SIGINT and, once no rank is left, all termination signals are its normal way to exit.
+    A supervisor without ranks exits by the termination signal that it received. This is no failure.
     """
     if number == signal.SIGINT:
         exit_by_interrupt()

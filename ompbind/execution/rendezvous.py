@@ -91,7 +91,10 @@ def add_rendezvous(spec: RunSpec, rendezvous: Rendezvous | None) -> RunSpec:
         ("MASTER_PORT", str(rendezvous.port) if rendezvous else AT_START),
         ("VLLM_DIST_IDENT", rendezvous.ident if rendezvous else AT_START),
     )
-    return spec.replace(extra=variables + spec.extra, consumed=(*spec.consumed, _CLEARED))
+    return spec.replace(
+        added_variables=variables + spec.added_variables,
+        removed_variables=(*spec.removed_variables, _CLEARED),
+    )
 
 
 def find_replaced_variables(before: RunSpec, after: RunSpec) -> tuple[tuple[str, str], ...]:
@@ -101,7 +104,7 @@ def find_replaced_variables(before: RunSpec, after: RunSpec) -> tuple[tuple[str,
     """
     if OMPBIND_RANK in before.base:
         return ()
-    from_user, new = dict(before.extra), {_CLEARED: None, **dict(after.extra)}
+    from_user, new = dict(before.added_variables), {_CLEARED: None, **dict(after.added_variables)}
     return tuple(
         (name, value)
         for name, value in sorted(before.base.items())

@@ -20,7 +20,7 @@ _IRREPLACEABLE = (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS)
 
 
 class ReportFile(Record):
-    """The target of a report: a path, or the number of an open file, which stays open until then."""
+    """The target of a report: a path, or the number of an open file, which stays open until it is written."""
 
     name: str
     target: str | int
@@ -74,7 +74,7 @@ def _make_error(name: str, why: str, hint: str) -> RequestError:
 def _find_descriptor(name: str) -> int | None:
     """Return the number of the open file that a path such as /dev/stdout or /dev/fd/3 leads to; None if none.
 
-    Opening the path would give a file position of its own, at the start of what ranks write there.
+    If the path were opened again, the report would overwrite the output of ranks from the start of the file.
     """
     descriptor_directories = {os.path.realpath(f"/proc/{which}/fd") for which in ("self", "thread-self")}
     with suppress(OSError, ValueError):  # not a symbolic link, or no valid path

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from ompbind.execution.outcome import Outcome
-from ompbind.inspection.verdict import Verified
+from ompbind.inspection.verdict import VerificationResult
 
 
 class Reporter(Protocol):
@@ -15,7 +15,7 @@ class Reporter(Protocol):
     def error(self, line: str) -> str:
         """Render an error; it is written with --quiet too."""
 
-    def verified(self, verified: Verified) -> str:
+    def verified(self, verified: VerificationResult) -> str:
         """Render the result of --verify."""
 
     def summary(self, outcome: Outcome) -> str:

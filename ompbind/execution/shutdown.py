@@ -53,7 +53,7 @@ class Escalation:
 
 
 class Shutdown:
-    """Why a run stops, and how far that is; times are seconds of a monotonic clock.
+    """Why a run stops, and which signals were sent; times are seconds of a monotonic clock.
 
     `error` is the failure of ompbind itself that stops the run. `start_interrupted_by` is the signal that
     came before all ranks were started. After `kill_sent` or `foreground_exited` orphans are killed without
@@ -85,7 +85,7 @@ class Shutdown:
         self.error = self.error or error
 
     def note_request(self, now: float, *, idle: bool) -> None:
-        """Note that a signal requests the end; if `idle`, no rank and no orphan is left, abandon output."""
+        """Note that a signal requests the end; with `idle` (no rank or orphan is left), abandon output."""
         is_repeated = self._requested_at is not None and now - self._requested_at < _REPEAT_S
         self._requested_at = now
         self.output_abandoned = self.output_abandoned or (idle and not is_repeated)

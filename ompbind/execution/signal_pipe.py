@@ -1,4 +1,4 @@
-"""Signals for a loop: they stay pending for `sigwait`, or become bytes in a pipe; handlers do nothing."""
+"""Two ways to receive signals in a loop: pending signals with `sigwait`, or bytes in a pipe."""
 
 import os
 import signal
@@ -31,24 +31,24 @@ def block_signals() -> frozenset[int]:
     return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
 
 
-def block_for_sigwait(mask: frozenset[int]) -> frozenset[int]:
+def block_for_sigwait(signal_mask: frozenset[int]) -> frozenset[int]:
     """Block the signals that ompbind handles, SIGCHLD included, for `sigwait`, and return them.
 
     Blocked signals stay pending, so none gets lost between two calls of `sigwait`. Signals that the caller
-    ignored stay ignored; `mask` contains the signals that the caller had blocked.
+    ignored stay ignored; `signal_mask` contains the signals that the caller had blocked.
     """
     handled = _find_handled_signals()
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask | handled)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask | handled)
     return handled
 
 
-def start_signal_pipe(pipe: int, mask: frozenset[int]) -> None:
+def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
     """Unblock the same signals, and have Python write each as a byte to `pipe`, a non-blocking write end."""
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
     handled = _find_handled_signals()
     for number in handled:
         signal.signal(number, _do_nothing)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - handled)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
 
 
 def _find_handled_signals() -> frozenset[int]:
@@ -58,15 +58,15 @@ def _find_handled_signals() -> frozenset[int]:
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
-def stop_signal_pipe(mask: frozenset[int]) -> None:
+def stop_signal_pipe(signal_mask: frozenset[int]) -> None:
     """Restore the default action of all signals, as no rank is left that needs a supervisor.
 
-    `mask` contains the signals that the caller had blocked; termination signals are unblocked nevertheless.
+    `signal_mask` contains the signals that the caller had blocked. Termination signals are unblocked anyway.
     """
     for number in (*TERMINATION_SIGNALS, *FORWARDED_SIGNALS):
         if signal.getsignal(number) is _do_nothing:
             signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {*TERMINATION_SIGNALS})
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - {*TERMINATION_SIGNALS})
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NoReturn
 
 from ompbind.errors import LaunchError
-from ompbind.execution.affinity import IGNORED_BY_PYTHON, confine, exec_error
+from ompbind.execution.affinity import IGNORED_BY_PYTHON, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.rlimits import LIMIT_HINTS
@@ -45,7 +45,7 @@ def start_rank(
     start = partial(_fork, terminal=terminal) if terminal else _spawn
     try:
         if command.cpus is not None:
-            confine(command.cpus)
+            set_affinity(command.cpus)
         if command.memory is None:
             return start(command, path, foreground, redirections)
         from ompbind.execution.mempolicy import temporary_policy  # late: few runs have memory policies
@@ -68,7 +68,7 @@ def _spawn(command: RankCommand, path: str, foreground: Foreground, redirections
         command.env,
         file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections],
         setpgroup=0,
-        setsigmask=foreground.mask,
+        setsigmask=foreground.signal_mask,
         setsigdef=_find_ignored(foreground),
     )
 
@@ -112,10 +112,10 @@ def _execute(command: RankCommand, path: str, foreground: Foreground, redirectio
         os.dup2(file, number)
     for number in _find_ignored(foreground):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, foreground.mask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
     os.execve(path, command.argv, command.env)
 
 
 def _add_rank(rank: int, error: LaunchError) -> LaunchError:
-    """Return the error with its rank in front."""
+    """Return the error with its rank before the message."""
     return type(error)(f"rank {rank}: {error.message}", hint=error.hint)

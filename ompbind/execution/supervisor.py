@@ -68,7 +68,7 @@ def run_ranks(
         hint = LIMIT_HINTS.get(error.errno or 0, "")
         return Outcome(exits=(), error=LaunchError(f"cannot supervise the run: {error.strerror}", hint=hint))
     finally:
-        stop_signal_pipe(foreground.mask)
+        stop_signal_pipe(foreground.signal_mask)
         os.close(foreground.pipe)
 
 
@@ -97,7 +97,7 @@ def _open_signal_pipe(run: RunState) -> None:
     os.set_blocking(write_end, False)
     for pipe in (read_end, run.foreground.pipe):
         run.poller.register(pipe, READABLE)
-    start_signal_pipe(write_end, run.foreground.mask)
+    start_signal_pipe(write_end, run.foreground.signal_mask)
 
 
 def _start_ranks(run: RunState, starts: StartCommands) -> None:
@@ -268,7 +268,7 @@ def _finish(run: RunState) -> Outcome:
     multiplexer = run.output.multiplexer
     outcome = Outcome(
         exits=tuple(
-            rank_exit.replace(last_words=multiplexer.read_last_lines(rank_exit.rank))
+            rank_exit.replace(last_lines=multiplexer.read_last_lines(rank_exit.rank))
             if multiplexer and rank_exit.failed
             else rank_exit
             for rank_exit in run.children.exits

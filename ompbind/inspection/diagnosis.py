@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.inspection.processes import find_runtimes, has_runtime
+from ompbind.inspection.loaded_libraries import find_runtimes, has_runtime
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import (
@@ -65,7 +65,7 @@ def _find_causes(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str
         yield from (applies.format(name, env[name]) for name in CPU_LIST_VARIABLES if name in env)
     if _binds_to(process, masks):
         variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
-        if process.main and process.main.cpus in masks:
+        if process.initial_thread and process.initial_thread.cpus in masks:
             bound = f"{_name_runtime(process)} bound the initial thread to the first place"
             yield f"{bound}; new threads and processes inherit this mask ({variables})"
         else:
@@ -101,15 +101,19 @@ def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Se
     parent, visited = by_pid.get(process.parent), {process.pid}
     while parent and parent.pid not in visited:
         visited.add(parent.pid)
-        main = parent.main
-        if main and set(masks) == {main.cpus} and explain_narrowing(parent, [main.cpus]):
+        initial_thread = parent.initial_thread
+        if (
+            initial_thread
+            and set(masks) == {initial_thread.cpus}
+            and explain_narrowing(parent, [initial_thread.cpus])
+        ):
             runtime = _name_runtime(parent)
             return f"inherited from {parent.name}, whose initial thread {runtime} bound to a place"
         parent = by_pid.get(parent.parent)
     return ""
 
 
-def explain_own(process: ProcessState, masks: Sequence[CpuSet]) -> str:
+def explain_without_variable(process: ProcessState, masks: Sequence[CpuSet]) -> str:
     """Return who narrowed threads, if no variable makes an OpenMP runtime do it."""
     if len(masks) == len(process.threads) and len(set(masks)) == 1:
         return f"the process or its parent set this mask (sched_setaffinity, taskset){_unreadable(process)}"
@@ -120,24 +124,24 @@ def explain_own(process: ProcessState, masks: Sequence[CpuSet]) -> str:
 
 
 def _unreadable(process: ProcessState) -> str:
-    return "; its environment is not readable" if "environment" in process.unread else ""
+    return "; its environment is not readable" if "environment" in process.unreadable else ""
 
 
-def explain_remedy(plan: ExpectedBinding) -> str:
+def explain_remedy(expected: ExpectedBinding) -> str:
     """Return how to avoid that an OpenMP runtime narrows threads."""
-    if plan.rank is not None and plan.bind in (Bind.RANK, Bind.NONE):
+    if expected.rank is not None and expected.bind in (Bind.RANK, Bind.NONE):
         return "these variables come from the command, --env or --keep-env, not from ompbind"
-    if plan.rank is not None and plan.bind is Bind.EXACT:
+    if expected.rank is not None and expected.bind is Bind.EXACT:
         return "use --bind thread or --bind rank"
     return "use --bind rank"
 
 
 def guess_expected(processes: Sequence[ProcessState], parent_mask: CpuSet = EMPTY) -> ExpectedBinding:
-    """Return what to expect of processes without a plan: that each thread is allowed on all their CPUs.
+    """Return what to expect of processes without a plan: each thread is allowed on all their CPUs.
 
-    Masks that are subsets of these, and places that a runtime applied, are taken for places; the mode is then
-    "exact", else "none". `parent_mask` is the mask of their parent: if an OpenMP runtime has narrowed a whole
-    process to one CPU, all CPUs of the parent are expected.
+    If threads have smaller masks, or a runtime has applied places, these count as places and the mode is
+    "exact"; otherwise the mode is "none". If an OpenMP runtime has narrowed a whole process to one CPU, all
+    CPUs of `parent_mask`, the mask of the parent, are expected.
     """
     masks = {thread.cpus for process in processes for thread in process.threads}
     applied = [place for process in processes for place in _find_applied_places(process, masks)]

@@ -1,7 +1,7 @@
 """What a plan expects of the threads of a rank: affinity masks, places and the memory policy.
 
-A thread is *narrowed* when its affinity mask is a proper subset of the rank's CPUs, and *outside* when its
-mask has CPUs that are not the rank's.
+A thread is *outside* if its affinity mask has CPUs that are not the rank's. It is *narrowed* if its mask is a
+smaller set of the rank's CPUs that is not one of its places.
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,12 +25,12 @@ from ompbind.inspection.diagnosis import (
     explain_escape,
     explain_inheriting,
     explain_narrowing,
-    explain_own,
     explain_remedy,
+    explain_without_variable,
     guess_expected,
 )
 from ompbind.inspection.expectation import ExpectedBinding
-from ompbind.inspection.processes import find_runtimes
+from ompbind.inspection.loaded_libraries import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
@@ -59,19 +59,19 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     """
     run_id = expected.run_id if expected else ""
     group = tuple(process for process in processes if run_id in ("", process.env.get(OMPBIND_RUN_ID, run_id)))
-    plan = expected or guess_expected(group)
+    expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
-    found = [issue for process in group for issue in _find_issues(process, plan, group)]
+    found = [issue for process in group for issue in _find_issues(process, expected, group)]
     runtimes = max(map(find_runtimes, group), key=len, default=())
-    many = len(plan.cpus) > 1
+    many = len(expected.cpus) > 1
     return Verdict(
-        issues=_merge_issues(found, group, plan),
-        summary=_summarize(masks, plan),
+        issues=_merge_issues(found, group, expected),
+        summary=_summarize(masks, expected),
         processes=len(group),
         threads=len(masks),
-        outside=sum(not mask <= plan.cpus for mask in masks),
-        narrowed=sum(mask < plan.cpus and mask not in plan.masks for mask in masks),
-        bound=sum(mask < plan.cpus and mask in plan.masks for mask in masks),
+        outside=sum(not mask <= expected.cpus for mask in masks),
+        narrowed=sum(mask < expected.cpus and mask not in expected.masks for mask in masks),
+        bound=sum(mask < expected.cpus and mask in expected.masks for mask in masks),
         stacked=sum(sum(_count_stacked(process).values()) for process in group) if many else 0,
         runtimes=tuple(runtime.kind.label for runtime in runtimes),
     )
@@ -96,24 +96,24 @@ def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
 
 
 def _find_issues(
-    process: ProcessState, plan: ExpectedBinding, group: Sequence[ProcessState]
+    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
 ) -> Iterator[_ProcessIssue]:
     masks = [thread.cpus for thread in process.threads]
-    outside = tuple(mask for mask in masks if not mask <= plan.cpus)
-    narrowed = tuple(mask for mask in masks if mask < plan.cpus and mask not in plan.masks)
+    outside = tuple(mask for mask in masks if not mask <= expected.cpus)
+    narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
     if outside:
         cause = explain_escape(process)
         yield _ProcessIssue(
             code="outside", severity=Severity.ERROR, process=process, masks=outside, cause=cause
         )
     if narrowed:
-        yield _explain_narrowed(process, plan, group, narrowed)
-    if plan.bind not in (Bind.RANK, Bind.NONE):
-        yield from _find_place_issues(process, plan)
+        yield _explain_narrowed(process, expected, group, narrowed)
+    if expected.bind not in (Bind.RANK, Bind.NONE):
+        yield from _find_place_issues(process, expected)
 
 
 def _explain_narrowed(
-    process: ProcessState, plan: ExpectedBinding, group: Sequence[ProcessState], masks: tuple[CpuSet, ...]
+    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState], masks: tuple[CpuSet, ...]
 ) -> _ProcessIssue:
     """Return the issue of narrowed threads: "narrowed" if a runtime did it, else "confined"."""
     inherited = explain_inheriting(process, masks, group)
@@ -121,28 +121,32 @@ def _explain_narrowed(
     by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, masks)
     code, severity, cause = "narrowed", Severity.ERROR, inherited
     if by_runtime:
-        cause = f"{by_runtime}; {explain_remedy(plan)}"
+        cause = f"{by_runtime}; {explain_remedy(expected)}"
     elif not inherited:
-        cause = explain_own(process, masks)
-        if not _shares_initial_cpu(process, plan):
+        cause = explain_without_variable(process, masks)
+        if not _shares_initial_cpu(process, expected):
             code, severity = "confined", Severity.NOTE
     return _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
-def _shares_initial_cpu(process: ProcessState, plan: ExpectedBinding) -> bool:
+def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:
     """Return whether the initial thread has one CPU, which some threads share and others do not.
 
     If a runtime is loaded too, it has probably narrowed the initial thread.
     """
-    main = process.main
-    shared = main is not None and main.cpus < plan.cpus and _count_stacked(process).get(main.cpus, 0) > 1
+    initial_thread = process.initial_thread
+    shared = (
+        initial_thread is not None
+        and initial_thread.cpus < expected.cpus
+        and _count_stacked(process).get(initial_thread.cpus, 0) > 1
+    )
     return bool(shared and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
 
 
-def _find_place_issues(process: ProcessState, plan: ExpectedBinding) -> Iterator[_ProcessIssue]:
+def _find_place_issues(process: ProcessState, expected: ExpectedBinding) -> Iterator[_ProcessIssue]:
     """Find places with too many threads."""
-    first = _find_first_place(process, plan)
-    places = [place for place in dict.fromkeys(plan.places) if place != plan.cpus]
+    first = _find_first_place(process, expected)
+    places = [place for place in dict.fromkeys(expected.places) if place != expected.cpus]
     counts = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
     per_cpu = max(1, len(find_runtimes(process)))
     crowded = [place for place in places if counts[place] > (1 if place == first else per_cpu * len(place))]
@@ -150,49 +154,49 @@ def _find_place_issues(process: ProcessState, plan: ExpectedBinding) -> Iterator
         return
     masks = tuple(place for place in crowded for _ in range(counts[place]))
     free = [place for place in places if not counts[place]]
-    shared = first if first in crowded and (plan.rank is not None or find_runtimes(process)) else None
-    severity = Severity.ERROR if free or (shared and plan.rank is None) else Severity.NOTE
-    cause = _explain_crowding(process, plan, shared)
+    shared = first if first in crowded and (expected.rank is not None or find_runtimes(process)) else None
+    severity = Severity.ERROR if free or (shared and expected.rank is None) else Severity.NOTE
+    cause = _explain_crowding(process, expected, shared)
     if free:
         cause = f"{cause}; no thread is bound to {_name_masks(free)}"
     code = "stacked" if severity is Severity.ERROR else "crowded"
     yield _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
-def _find_first_place(process: ProcessState, plan: ExpectedBinding) -> CpuSet | None:
+def _find_first_place(process: ProcessState, expected: ExpectedBinding) -> CpuSet | None:
     """Return the place of the initial thread, None if that is the whole rank."""
-    if plan.bind is not Bind.EXACT:
+    if expected.bind is not Bind.EXACT:
         return None
-    if plan.rank is None:
-        return process.main.cpus if process.main else None
-    return plan.places[0]
+    if expected.rank is None:
+        return process.initial_thread.cpus if process.initial_thread else None
+    return expected.places[0]
 
 
-def _explain_crowding(process: ProcessState, plan: ExpectedBinding, shared: CpuSet | None) -> str:
+def _explain_crowding(process: ProcessState, expected: ExpectedBinding, shared: CpuSet | None) -> str:
     """Return why places have many threads; `shared` is the initial thread's place if it is among them."""
     if shared:
         cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
         if len(find_runtimes(process)) > 1:
             cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees only that place"
-        return f"{cause}; {explain_remedy(plan)}"
+        return f"{cause}; {explain_remedy(expected)}"
     if not find_runtimes(process):
-        return explain_own(process, ())
+        return explain_without_variable(process, ())
     return "more threads than places, or several threads start parallel regions; use --bind rank"
 
 
 def _merge_issues(
-    found: Iterable[_ProcessIssue], group: Sequence[ProcessState], plan: ExpectedBinding
+    found: Iterable[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
 ) -> tuple[ThreadIssue, ...]:
     """Merge issues with the same code, cause and masks; worst first, then by the number of threads."""
     merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
     for issue in found:
         merged.setdefault((issue.code, issue.cause, frozenset(issue.masks)), []).append(issue)
-    issues = [_make_issue(alike, group, plan) for alike in merged.values()]
+    issues = [_make_issue(alike, group, expected) for alike in merged.values()]
     return tuple(sorted(issues, key=lambda issue: (list(Severity).index(issue.severity), -issue.threads)))
 
 
 def _make_issue(
-    alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], plan: ExpectedBinding
+    alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
 ) -> ThreadIssue:
     masks = [mask for issue in alike for mask in issue.masks]
     first, process = alike[0], alike[0].process
@@ -202,12 +206,13 @@ def _make_issue(
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
     verb = "are" if len(masks) > 1 else "is"
     if first.code == "outside":
-        extra = _name_masks([mask - plan.cpus for mask in masks])
-        text = f"{who} {verb} allowed on {extra}, outside the rank's {named('CPU', plan.cpus)}: {first.cause}"
+        extra = _name_masks([mask - expected.cpus for mask in masks])
+        rank_cpus = named("CPU", expected.cpus)
+        text = f"{who} {verb} allowed on {extra}, outside the rank's {rank_cpus}: {first.cause}"
     elif len(set(masks)) == 1:
-        text = f"{who} {verb} restricted to {named('CPU', masks[0])} of {plan.cpus}: {first.cause}"
+        text = f"{who} {verb} restricted to {named('CPU', masks[0])} of {expected.cpus}: {first.cause}"
     else:
-        parts = f"parts of {named('CPU', plan.cpus)} ({_count_by_mask(masks)})"
+        parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
         text = f"{who} {verb} restricted to {parts}: {first.cause}"
     return ThreadIssue(code=first.code, severity=first.severity, threads=len(masks), text=text)
 
@@ -230,12 +235,12 @@ def _count_by_mask(masks: Iterable[CpuSet]) -> str:
     return ", ".join(shown)
 
 
-def _summarize(masks: Sequence[CpuSet], plan: ExpectedBinding) -> str:
+def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:
     """Describe the binding of threads without issues."""
     if not masks:
         return "no threads left"
-    whole = sum(mask == plan.cpus for mask in masks)
-    where = named("CPU", plan.cpus)
+    whole = sum(mask == expected.cpus for mask in masks)
+    where = named("CPU", expected.cpus)
     if whole == len(masks):
         return (
             f"all {whole} threads are allowed on {where}"

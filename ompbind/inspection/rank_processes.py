@@ -142,10 +142,10 @@ def _make_group(
         expected: ExpectedBinding | None = _use_bind_of_run(from_variables, observed.runs)
     else:
         expected = _expect_by_cpus(run_id, processes, observed)
-    plan = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
+    assumed = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
     if expected and rank is None:
         rank = expected.rank
-    verdict = judge(processes, plan)
+    verdict = judge(processes, assumed)
     return RankProcesses(run_id=run_id, rank=rank, processes=processes, expected=expected, verdict=verdict)
 
 
@@ -183,18 +183,18 @@ def _expect_by_cpus(
         return None
     bind, rank, cpus = fitting[0]
     guess = guess_expected(processes).replace(rank=rank, cpus=cpus, run_id=run_id or "")
-    return _set_bind(guess, bind, processes[0].main)
+    return _set_bind(guess, bind, processes[0].initial_thread)
 
 
-def _set_bind(guess: ExpectedBinding, bind: str, main: ThreadState | None) -> ExpectedBinding:
+def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | None) -> ExpectedBinding:
     """Replace the binding mode of a guess, and its places by the places of that mode.
 
     For "core" the places stay the observed masks: which CPUs are whole cores is not known here. For "exact"
     the place of the initial thread comes first.
     """
     singles = [CpuSet((cpu,)) for cpu in guess.cpus]
-    if main and main.cpus in singles:
-        singles.sort(key=lambda place: place != main.cpus)
+    if initial_thread and initial_thread.cpus in singles:
+        singles.sort(key=lambda place: place != initial_thread.cpus)
     places = {
         Bind.RANK: (guess.cpus,),
         Bind.NONE: (guess.cpus,),
@@ -217,7 +217,7 @@ def _find_shared_issues(
     by_single_cpu: dict[CpuSet, list[RankProcesses]] = {}
     for group in groups:
         cpus = group.cpus
-        unplanned = group.expected is None and not group.first.kernel
+        unplanned = group.expected is None and not group.first.is_kernel_thread
         if unplanned and len(cpus) == 1 and cpus < observed.parent_masks.get(group.first.pid, EMPTY):
             by_single_cpu.setdefault(cpus, []).append(group)
     for cpus, sharing in by_single_cpu.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
 from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.processes import is_library
+from ompbind.inspection.loaded_libraries import is_library
 from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, RankProcesses, make_inspection
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
@@ -122,7 +122,7 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     """
     stats = read_processes()
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
-    pids |= find_descendants(stats, _find_orphans(stats, {run.run_id for run in target.runs}))
+    pids |= find_descendants(stats, _find_processes_of_runs(stats, {run.run_id for run in target.runs}))
     found = {pid: state for pid in sorted(pids) if (state := read_process(pid, is_library, is_relevant))}
     parent_masks = {
         pid: read_affinity(state.parent) if state.parent else EMPTY for pid, state in found.items()
@@ -135,7 +135,7 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     return inspection.replace(groups=tuple(map(_add_memory, inspection.groups)))
 
 
-def _find_orphans(stats: dict[int, Stat], run_ids: set[str]) -> list[int]:
+def _find_processes_of_runs(stats: dict[int, Stat], run_ids: set[str]) -> list[int]:
     """Return the PIDs whose environment names one of these runs, as far as it is readable.
 
     Among them are processes of a run that are no longer its descendants.

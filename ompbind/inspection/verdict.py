@@ -28,8 +28,9 @@ class Verdict(Record):
 
     `outside` threads are allowed on CPUs that are not the rank's. `narrowed` threads are restricted to a part
     of its CPUs that is not a place, `bound` threads to one of its places. `stacked` threads have a single CPU
-    that is also the mask of another thread of their process. `runtimes` are the OpenMP runtimes of the
-    process with the most runtimes. `summary` is the text if there are no issues.
+    that is also the mask of another thread of their process. These are counts: whether they are issues
+    depends on the binding mode and the cause. `runtimes` are the OpenMP runtimes of the process with the most
+    runtimes. `summary` is the text if there are no issues.
     """
 
     issues: tuple[ThreadIssue, ...]
@@ -57,7 +58,7 @@ HIDDEN = "hidden"
 """The code of the error, with `strict`, of ranks that were running but not visible in /proc."""
 
 
-class RankVerified(Record):
+class RankVerification(Record):
     """The result of `--verify` for one rank, from its last sample.
 
     `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
@@ -77,7 +78,7 @@ class RankVerified(Record):
         return self.verdict.severity if self.verdict else Severity.OK
 
 
-class Verified(Record):
+class VerificationResult(Record):
     """The result of `--verify`, with ranks in order.
 
     `complete` is whether sampling was complete; if not, the ranks exited before, or this is an early report
@@ -85,7 +86,7 @@ class Verified(Record):
     the time of the last sample in seconds after the start of the last rank. `strict`: an error stops the run.
     """
 
-    ranks: tuple[RankVerified, ...]
+    ranks: tuple[RankVerification, ...]
     complete: bool
     stable: bool
     seen_s: float

@@ -1,5 +1,5 @@
-"""Launchers start processes on many machines; each gives a rank its numbers in environment variables.
+"""Find out which launcher (Slurm, MPI, …) started this process, and read its rank from the environment.
 
-Imports the base, procfs, `machine` and `planning`; used by `ompbind exec` only.
+Imports the base modules, procfs, `machine` and `planning`; used by `ompbind exec` only.
 To add a launcher: one file, and one row in `table`.
 """

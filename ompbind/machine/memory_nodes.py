@@ -64,7 +64,7 @@ def _row(distances: Distances, number: int, numbers: Sequence[int]) -> tuple[int
 
 
 def _find_local_nodes(memory: NumaMemory, cpus_by_node: Mapping[int, CpuSet]) -> CpuSet:
-    """Return the nodes with CPUs that a memory is local to; none if it is local to all of several nodes."""
+    """Return the nodes with CPUs that a memory is local to; none if it is local to all of them."""
     local = CpuSet(number for number, cpus in cpus_by_node.items() if not cpus.isdisjoint(memory.locality))
     with_cpus = CpuSet(number for number, cpus in cpus_by_node.items() if cpus)
     return EMPTY if local == with_cpus and len(local) > 1 else local

@@ -14,7 +14,7 @@ from ompbind.masks.grammar import Item, read_items, split_span
 from ompbind.record import Record
 
 
-class Word(StrEnum):
+class MaskWord(StrEnum):
     """A mask that is a single word."""
 
     AUTO = "auto"
@@ -26,7 +26,7 @@ class Mask(Record):
 
     text: str
     parts: tuple[tuple[Item, ...], ...] = ()
-    word: Word | None = None
+    word: MaskWord | None = None
 
     @property
     def canonical(self) -> "Mask":
@@ -46,7 +46,7 @@ def parse_mask(text: str) -> Mask:
     >>> len(parse_mask("0-3|4-7").parts)
     2
     """
-    word = {"auto": Word.AUTO, "none": Word.NONE, "nobind": Word.NONE}.get(text.strip())
+    word = {"auto": MaskWord.AUTO, "none": MaskWord.NONE, "nobind": MaskWord.NONE}.get(text.strip())
     if word:
         return Mask(text=text, word=word)
     try:

@@ -55,7 +55,7 @@ def _render_numbers(place: CpuSet) -> str:
 
 
 def _render_runs(place: CpuSet) -> str:
-    return ",".join(str(start) if length == 1 else f"{start}:{length}" for start, length in place.runs())
+    return ",".join(str(start) if length == 1 else f"{start}:{length}" for start, length in place.ranges())
 
 
 def parse_places(text: str) -> tuple[CpuSet, ...] | None:

@@ -43,7 +43,7 @@ class RuntimeFacts(Record):
     preload_benefit: str = ""  # what is faster if it is preloaded
 
     # its own variables
-    own_variables: tuple[str, ...] = ()  # all that change which CPUs threads use: removed from ranks
+    cleared_variables: tuple[str, ...] = ()  # all that change which CPUs threads use: removed from ranks
     cpu_list_variable: str = ""  # lists CPUs, also outside the affinity mask; OMP_PLACES overrides it
     subset_variables: tuple[str, ...] = ()  # restrict all threads, the initial thread too
     reads_kmp_affinity: bool = False  # KMP_AFFINITY overrides OMP_PLACES
@@ -78,7 +78,7 @@ _KMP = RuntimeFacts(
     stems=(),
     sonames=(),
     packages="",
-    own_variables=_KMP_VARIABLES,
+    cleared_variables=_KMP_VARIABLES,
     subset_variables=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
     reads_kmp_affinity=True,
     spin_settings=(("KMP_LIBRARY", ("turnaround",)), ("KMP_BLOCKTIME", ("infinite", "infinity"))),
@@ -114,7 +114,7 @@ class OmpRuntime(StrEnum):
             sonames=("libgomp.so.1",),
             packages="libgomp1 (Debian, Ubuntu), libgomp (Fedora, conda)",
             used_by=("torch", "sklearn"),
-            own_variables=("GOMP_CPU_AFFINITY",),  # libomp reads it too, before OMP_PLACES
+            cleared_variables=("GOMP_CPU_AFFINITY",),  # libomp reads it too, before OMP_PLACES
             cpu_list_variable="GOMP_CPU_AFFINITY",
             spin_settings=(("GOMP_SPINCOUNT", ("infinite", "infinity")),),
             narrows_at_load=True,
@@ -190,7 +190,7 @@ SPIN_SETTINGS = (
     *dict.fromkeys(setting for runtime in reversed(OmpRuntime) for setting in runtime.facts.spin_settings),
 )
 CLEARED_VARIABLES = tuple(
-    dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.own_variables)
+    dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.cleared_variables)
 )
 """The runtimes that read KMP_AFFINITY, and variables of all runtimes together: one for each field above."""
 

@@ -69,6 +69,8 @@ def split_words(value: str) -> set[str]:
     return set(value.lower().replace(" ", "").split(","))
 
 
-def find_inherited(base: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str | None]:
+def find_overridden_variables(
+    base: Mapping[str, str], variables: Mapping[str, str | None]
+) -> dict[str, str | None]:
     """Return the `variables` that change or remove a variable of `base`, sorted by name."""
     return {name: value for name, value in sorted(variables.items()) if base.get(name, value) != value}

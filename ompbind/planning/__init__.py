@@ -1,6 +1,6 @@
 """Make a plan from a machine and a request: the CPUs, places, threads and memory of every rank, with reasons.
 
-Imports the base, `machine` (not its sources), `openmp`, `programs` (records only) and `masks`; reads nothing
-from the system. To add a planning option: a field of `request`, the step of `planner` that uses it, its
-option in `cli`.
+Imports the base modules, `machine` (not its sources), `openmp`, `programs` (records only) and `masks`; reads
+nothing from the system. To add a planning option: a field of `request`, the step of `planner` that uses it,
+its option in `cli`.
 """

@@ -3,7 +3,7 @@
 The idea: allocation works on whole cores, as a tuple with the *usable CPUs of each core*: at most as many as
 --smt allows, in the machine's order. There are three ways:
 
-1. A mask with several parts is its own allocation: rank r gets part r.
+1. A mask with several parts names the CPUs of each rank: rank r gets part r.
 2. Otherwise the strategy divides the cores (`strategies`); --reserve-total cores are removed before.
 3. With more ranks than cores, ranks share cores by hardware threads (`oversubscription`).
 
@@ -160,7 +160,7 @@ def _prune(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
 def _reserve_total(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[CpuSet, ...], CpuSet]:
     """Remove --reserve-total cores, the last core of each NUMA node in turn.
 
-    Returns the usable CPUs of the remaining cores, and all CPUs of the removed cores.
+    Returns the usable CPUs of the remaining cores, and all free CPUs of the removed cores.
     """
     wanted = pool.request.reserve_total
     if not wanted:
@@ -227,7 +227,7 @@ def _too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
 
 
 def _check_overlap(pool: CpuPool) -> None:
-    """Raise MaskError if two parts of a mask name the same CPU; strategies never give a CPU to two ranks."""
+    """Raise MaskError if two parts of a mask name the same CPU."""
     parts = [CpuSet(part) for part in pool.parts]
     named_before = EMPTY
     for rank, part in enumerate(parts):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
-from ompbind.masks.mask import Mask, Word, part_error
+from ompbind.masks.mask import Mask, MaskWord, part_error
 from ompbind.planning.mask_resolution import resolve_mask, sort_by_core
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note
@@ -47,7 +47,7 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
     """
     machine = available.machine
-    if request.mask is None or request.mask.word is Word.AUTO:
+    if request.mask is None or request.mask.word is MaskWord.AUTO:
         cpus = tuple(_default_cpus(available, request))
         if not cpus:
             kind = "" if request.core_kind == "all" else f"{request.core_kind} "

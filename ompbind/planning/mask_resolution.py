@@ -139,7 +139,7 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
 
 
 def find_selectable(machine: Machine, selector: Selector, outer: CpuSet) -> dict[int, Domain]:
-    """Return the domains of a selector's level that overlap `outer`, by index or OS number as it counts."""
+    """Return the domains of a selector's level that overlap `outer`, by index or OS number as in the mask."""
     domains = enumerate(find_overlapping(machine.at(selector.level), outer))
     numbered = ((domain.os_id if selector.by_os_number else index, domain) for index, domain in domains)
     return {number: domain for number, domain in numbered if number is not None}

@@ -29,8 +29,8 @@ def _make_policy(plan: Plan, placement: Placement, node_of: Mapping[int, int]) -
     if not nodes:
         return None
     node_of_each_cpu = [node_of.get(cpu) for cpu in placement.cpus]
-    first = max(nodes, key=lambda node: (node_of_each_cpu.count(node), -node))
-    return MemoryPolicy(mode=plan.request.memory, nodes=tuple(nodes), first=first)
+    main_node = max(nodes, key=lambda node: (node_of_each_cpu.count(node), -node))
+    return MemoryPolicy(mode=plan.request.memory, nodes=tuple(nodes), main_node=main_node)
 
 
 def find_usable_nodes(machine: Machine, placements: Iterable[Placement]) -> CpuSet:

@@ -1,4 +1,4 @@
-"""Measure a placement: idle cores, shared cores, domain boundaries crossed.
+"""Measure a plan: idle cores, shared cores, domain boundaries crossed.
 
 The measures depend only on the CPUs of the ranks, so the result of any program can be measured. Lower is
 better.
@@ -27,7 +27,7 @@ class Boundary(Record):
 
 
 class Measures(Record):
-    """The measures of one placement.
+    """The metrics of one plan.
 
     `idle` are usable cores without a rank, `shared` cores with several ranks. `smallest` and `largest` are
     the cores of the smallest and of the largest rank. `mixed` are ranks with cores of several kinds.
@@ -48,7 +48,7 @@ class Measures(Record):
 
     @property
     def sort_key(self) -> tuple[int, ...]:
-        """The key by which placements are compared, most important number first; the lower key is better."""
+        """The key by which plans are compared, most important number first; the lower key is better."""
         crossings = (boundary.crossing for boundary in self.borders)
         touched = (boundary.touched for boundary in self.borders)
         return self.shared, self.idle, self.imbalance, *crossings, *touched, self.mixed
@@ -61,7 +61,7 @@ def measure_plan(plan: Plan) -> Measures:
 
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Measures:
-    """Measure the placement of `ranks`, the CPUs of each rank, on a machine with these `usable` CPUs."""
+    """Measure a plan: `ranks` are the CPUs of each rank, `usable` the CPUs that ranks may use."""
     core_of = index_by_cpu(machine.at(Level.CORE))
     repeats = Counter(ranks)  # ranks with equal CPUs are measured once
     cores = {cpus: {core_of[cpu] for cpu in cpus} for cpus in repeats}

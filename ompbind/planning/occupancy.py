@@ -1,4 +1,4 @@
-"""Live runs: which CPUs each run has claimed, and which CPUs that leaves to the run that is planned.
+"""Live runs: which CPUs each run has claimed, and which CPUs are left for the run that is planned.
 
 A run *claims* the CPUs of its ranks and the CPUs that it reserves. A rank of a launcher's job claims the CPUs
 of all ranks of the job on its machine: ranks that start later must still find their CPUs free.

@@ -22,7 +22,7 @@ _MODES = {
 
 
 class Note(Record):
-    """One choice and its reason; a `warning` is also printed when ranks are started."""
+    """Something that the user may not expect; a `warning` is also printed when ranks are started."""
 
     code: str
     text: str
@@ -30,16 +30,16 @@ class Note(Record):
 
 
 class MemoryPolicy(Record):
-    """The NUMA memory policy of a rank: `nodes` by OS number; `first` has most of the rank's CPUs."""
+    """The NUMA memory policy of a rank: `nodes` by OS number; `main_node` has most of the rank's CPUs."""
 
     mode: MemoryMode
     nodes: tuple[int, ...]
-    first: int
+    main_node: int
 
     @property
-    def first_node_only(self) -> "MemoryPolicy":
-        """The same policy with `first` as its only node."""
-        return self.replace(nodes=(self.first,))
+    def main_node_only(self) -> "MemoryPolicy":
+        """The same policy with `main_node` as its only node."""
+        return self.replace(nodes=(self.main_node,))
 
     @property
     def kernel_mode(self) -> int:
@@ -64,7 +64,7 @@ class MemoryPolicy(Record):
 class Placement(Record):
     """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
-    `reserved` are the CPUs of cores reserved for this rank: none of its threads is placed there. `nodes` are
+    `reserved` are the CPUs of cores that --reserve takes from this rank: no rank may use them. `nodes` are
     the NUMA nodes of its CPUs. `memory_nodes` are those nodes, with each node without memory replaced by the
     nearest nodes that have memory. `memory` is the policy that the rank starts with, None if it inherits one.
     """

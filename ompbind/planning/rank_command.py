@@ -10,7 +10,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
-from ompbind.openmp.variables import find_inherited, make_openmp_variables
+from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     OMPBIND_CPUS,
@@ -44,18 +44,19 @@ class RankIdentity(Record):
 class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
-    `base` is the environment of the caller. `extra` has the (NAME, value) pairs of --env; values may have
-    fields such as {rank}. With `keep_env`, inherited variables stay as they are. Ranks do not inherit the
-    variables `consumed`, which gave options to ompbind. `freeze_directory` is put first in PYTHONPATH, as its
-    sitecustomize keeps thread counts as they are; "" for none.
+    `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --rendezvous
+    and --compat; values may have fields such as {rank}. Ranks do not inherit `removed_variables`:
+    variables that gave options to ompbind, or that would confuse the program. With `keep_env`, all other inherited
+    variables stay as they are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize
+    keeps thread counts as they are.
     """
 
     argv: tuple[str, ...]
     run_id: str
     base: Mapping[str, str]
-    extra: tuple[tuple[str, str], ...] = ()
+    added_variables: tuple[tuple[str, str], ...] = ()
     keep_env: bool = False
-    consumed: tuple[str, ...] = ()
+    removed_variables: tuple[str, ...] = ()
     freeze_directory: str = ""
 
 
@@ -94,15 +95,15 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
     variables = {
-        **dict.fromkeys(name for name in spec.consumed if name in spec.base),
+        **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
         **threads,
         **_make_identity_variables(placement, identity, spec),
-        **{name: fill(value) for name, value in spec.extra},
+        **{name: fill(value) for name, value in spec.added_variables},
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
-        variables["LD_PRELOAD"] = fill(preload) if "LD_PRELOAD" in dict(spec.extra) else preload
+        variables["LD_PRELOAD"] = fill(preload) if "LD_PRELOAD" in dict(spec.added_variables) else preload
     if spec.freeze_directory:  # put before the user's own directories, which all stay
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
@@ -140,7 +141,7 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     """
     if spec.keep_env or OMPBIND_RANK in spec.base:
         return {}
-    return find_inherited(spec.base, make_thread_variables(plan.placements[0], plan.request))
+    return find_overridden_variables(spec.base, make_thread_variables(plan.placements[0], plan.request))
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

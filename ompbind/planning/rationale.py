@@ -129,7 +129,7 @@ def _explain_boundaries(plan: Plan, measures: Measures) -> Iterator[str]:
     """
     by_crossing: dict[int, list[str]] = {}
     for boundary in measures.borders:
-        if boundary.crossing or _holds(plan, measures, boundary):
+        if boundary.crossing or _smallest_rank_fits(plan, measures, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
@@ -150,7 +150,7 @@ def _render_alternatives(labels: Sequence[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _holds(plan: Plan, measures: Measures, boundary: Boundary) -> bool:
+def _smallest_rank_fits(plan: Plan, measures: Measures, boundary: Boundary) -> bool:
     """Return whether the smallest rank fits in a domain of the level."""
     firsts = CpuSet(
         core.cpus.first for core in find_overlapping(plan.machine.at(Level.CORE), plan.machine.allowed)

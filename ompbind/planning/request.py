@@ -10,7 +10,7 @@ from typing import Literal
 
 from ompbind.errors import RequestError
 from ompbind.machine.model import CoreKindName
-from ompbind.masks.mask import Mask, Word
+from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.workload import Workload
@@ -50,7 +50,7 @@ class Request(Record):
 
     `reserve` are cores per rank, `reserve_total` cores of the machine. `nodes` is a mask of NUMA nodes: if
     `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. `workload` is what is known about
-    the command, `omp_runtime` the OpenMP runtime that the user specified. `own_variables` are OpenMP
+    the command, `omp_runtime` the OpenMP runtime that the user specified. `user_variables` are OpenMP
     variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
     a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
     `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
@@ -74,7 +74,7 @@ class Request(Record):
     strict: bool = False
     omp_runtime: OmpRuntime | None = None
     workload: Workload | None = None
-    own_variables: tuple[tuple[str, str], ...] = ()
+    user_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
     compat: str = ""
     compat_read: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Request(Record):
     @property
     def is_unbound(self) -> bool:
         """Whether the mask is `none`: every rank may use all CPUs."""
-        return self.mask is not None and self.mask.word is Word.NONE
+        return self.mask is not None and self.mask.word is MaskWord.NONE
 
     def check(self) -> None:
         """Raise RequestError if no machine could satisfy the request."""

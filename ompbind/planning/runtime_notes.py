@@ -129,7 +129,7 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
 def _find_overriding(plan: Plan) -> Iterator[str]:
     """Yield a warning for each of the user's variables that overrides the binding of the plan."""
     binds = any(placement.places for placement in plan.placements)
-    for name, value in plan.request.own_variables:
+    for name, value in plan.request.user_variables:
         words = split_words(value)
         assignment = f"{name}={value} (from --env or --keep-env)"
         if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
@@ -162,7 +162,7 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             "--bind exact leaves the initial thread on the first CPU of the rank; Python threads, child "
             f"processes and runtimes that start after {found[0].kind.label} is loaded run there too {remedy}"
         )
-    elif len(found) == 1 and (pools := _find_pools(workload)) and not may_support_reset(request):
+    elif len(found) == 1 and (pools := _find_certain_blas(workload)) and not may_support_reset(request):
         yield (
             f"with --bind exact and {found[0].kind.label}, all threads of {pools[0].kind.label} will run "
             f"on the first CPU of the rank {remedy}"
@@ -175,12 +175,12 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
     elif not found and workload.opaque:
         yield (
             f"{_render_opaque(workload.program or 'the command')}: with --bind exact, most threads of "
-            "Python, and of programs with two OpenMP runtimes, run on the first CPU of the rank (if the program has "
-            "only one runtime, name this runtime with --omp-runtime)"
+            "Python, and of programs with two OpenMP runtimes, run on the first CPU of the rank (if the "
+            "program has only one runtime, name this runtime with --omp-runtime)"
         )
 
 
-def _find_pools(workload: Workload) -> list[Library]:
+def _find_certain_blas(workload: Workload) -> list[Library]:
     """Return the BLAS libraries that will certainly be loaded: most have a thread pool of their own."""
     certain = (
         detected.library

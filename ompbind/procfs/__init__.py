@@ -1,5 +1,5 @@
-"""Running processes as /proc shows them: parsers, records, and the only readers of live processes.
+"""Running processes as /proc shows them: parsers, records, and readers of live processes.
 
-Imports the base only; all other packages may import it. `process` and `numa_maps` are pure.
+Imports the base modules only; all other packages may import it. `process` and `numa_maps` are pure.
 To read one more file of /proc/PID: a parser in one of these (text → value), and a function in `reader`.
 """

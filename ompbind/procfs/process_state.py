@@ -25,7 +25,7 @@ Keep = Callable[[str], bool]
 """Returns whether to keep a file, by its path, or a variable, by its name."""
 
 _FORBIDDEN = ("libraries", "environment")
-"""What only the owner of a process may read, in the words of `ProcessState.unread`."""
+"""What only the owner of a process may read, in the words of `ProcessState.unreadable`."""
 
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
 
@@ -52,8 +52,8 @@ class ProcessState(Record):
 
     `command` is empty for kernel threads. `files` are the kept files that it has mapped, each (device, inode)
     once; the kernel appends " (deleted)" to the path of a deleted file. `variables` are the kept variables of
-    its environment at its start. `unread` names what this user may not read: "libraries", "environment".
-    `kernel`: it is a kernel thread.
+    its environment at its start. `unreadable` names what this user may not read: "libraries", "environment".
+    `is_kernel_thread` is true for threads of the kernel.
     """
 
     pid: int
@@ -63,8 +63,8 @@ class ProcessState(Record):
     command: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
-    unread: tuple[str, ...] = ()
-    kernel: bool = False
+    unreadable: tuple[str, ...] = ()
+    is_kernel_thread: bool = False
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -72,7 +72,7 @@ class ProcessState(Record):
         return dict(self.variables)
 
     @property
-    def main(self) -> ThreadState | None:
+    def initial_thread(self) -> ThreadState | None:
         """The initial thread; None if it has exited before the others."""
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
@@ -102,8 +102,10 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         command=parse_command((command or b"").rstrip(b"\0")),
         files=parse_maps(maps or b"", keep_file),
         variables=tuple((name, value) for name, value in variables if keep_variable(name)),
-        unread=tuple(name for name, data in zip(_FORBIDDEN, (maps, environ), strict=True) if data is None),
-        kernel=stat.is_kernel,
+        unreadable=tuple(
+            name for name, data in zip(_FORBIDDEN, (maps, environ), strict=True) if data is None
+        ),
+        is_kernel_thread=stat.is_kernel,
     )
 
 

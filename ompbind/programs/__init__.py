@@ -1,5 +1,5 @@
 """What a command will run, as its files show: ELF headers, scripts, Python packages, libraries, preloads.
 
-Imports the base and `openmp`. Nothing is executed or imported to find out.
+Imports the base modules and `openmp`. Nothing is executed or imported to find out.
 To add a library that ompbind recognizes: one row in `library_catalog`.
 """

@@ -4,7 +4,7 @@
    arguments, a script has its interpreter in the `#!` line.
 2. An ELF program: its DT_NEEDED libraries, recursively. A shell or a launcher: the workload is opaque.
 3. A Python: the libraries in the site-packages directories of its environment, which it *may* load.
-4. In front of all these: the libraries in LD_PRELOAD, unless the program is statically linked.
+4. Before all these: the libraries in LD_PRELOAD, unless the program is statically linked.
 """
 
 import os

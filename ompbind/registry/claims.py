@@ -3,8 +3,8 @@
 A *claim* is a file in a directory that all users share. The run keeps the file locked (`flock`). The kernel
 releases the lock when the last process that has the file open is gone, so a claim without a lock is stale:
 the next reader removes it. Unless it shares CPUs (--share), a run also locks the directory while it plans:
-two runs never plan on the same free CPUs. Any user can write claims. Therefore only regular, locked files of
-limited size are read, and only claims whose fields are all valid count.
+while the lock is held, no other run plans on the same free CPUs. Any user can write claims. Therefore only
+regular, locked files of limited size are read, and only claims whose fields are all valid count.
 
     lock directory → read claims → plan → create, lock and write x.new → rename to x.run → unlock directory
 
@@ -131,7 +131,7 @@ class Registry:
         except OSError as error:
             self.close()
             what = f"cannot read live runs in {self._directory}"
-            self.failure = _explain_failure(self._sharing, what, error)
+            self.failure = _raise_or_describe(self._sharing, what, error)
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
@@ -141,7 +141,7 @@ class Registry:
             return _register(make_live_run(plan, self._identity), self._handle, self._directory)
         except OSError as error:
             what = f"cannot register this run in {self._directory}"
-            self.failure = _explain_failure(self._sharing, what, error)
+            self.failure = _raise_or_describe(self._sharing, what, error)
             return None
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
     try:
         return find_other_runs(read_live_runs(directory), make_run_identity(""))
     except OSError as error:
-        _explain_failure(request.sharing, f"cannot read live runs in {directory}", error)
+        _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
         return ()
 
 
@@ -190,7 +190,7 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
     """Return the other runs as the first rank of the same job found them: all ranks must make one plan.
 
     CPUs that the job has claimed do not count for runs that started later. CPUs that the first rank avoided
-    are still avoided, even if their run has exited: a run without a name stands for it.
+    are still avoided, even if their run has exited. They are returned as a run without a name.
     """
     others, job_runs = find_other_runs(runs, identity), find_job_runs(runs, identity)
     if not job_runs or sharing not in _STRICT:
@@ -201,7 +201,7 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
     return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
 
 
-def _explain_failure(sharing: Sharing, what: str, error: OSError) -> str:
+def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:

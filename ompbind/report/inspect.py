@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
-from ompbind.inspection.processes import find_libraries
+from ompbind.inspection.loaded_libraries import find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.procfs.numa_maps import MemoryMap
@@ -84,8 +84,8 @@ def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[s
         first = alike[0]
         if memory_map := memory.get(first.pid):
             yield from _render_memory(memory_map, width)
-        if first.unread:
-            yield f"    {' and '.join(first.unread)}: not readable by you"
+        if first.unreadable:
+            yield f"    {' and '.join(first.unreadable)}: not readable by you"
         shown_env = shown_env or first.env
 
 
@@ -107,7 +107,7 @@ def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, 
         rows = frozenset(
             (row[0].name, row[0].cpus, row[0].policy, len(row)) for row in _make_rows(process, each=False)
         )
-        key = (process.name, process.command[:2], rows, find_libraries(process), process.unread)
+        key = (process.name, process.command[:2], rows, find_libraries(process), process.unreadable)
         groups.setdefault(key, []).append(process)
     return [tuple(alike) for alike in groups.values()]
 
@@ -160,7 +160,7 @@ def _make_rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
 def make_command(process: ProcessState) -> str:
     """Return the command of a process on one line; its name if it has none, as kernel threads."""
     if not process.command:
-        return f"[{process.name}], {'kernel thread' if process.kernel else 'no command line'}"
+        return f"[{process.name}], {'kernel thread' if process.is_kernel_thread else 'no command line'}"
     return clip(" ".join(shlex.join(process.command).split()), COMMAND_LIMIT)
 
 
@@ -211,13 +211,13 @@ def _make_process_record(process: ProcessState, memory: MemoryMap | None) -> dic
         "parent": process.parent,
         "name": process.name,
         "command": list(process.command),
-        "kernel": process.kernel,
+        "kernel": process.is_kernel_thread,
         "libraries": [
             {"path": library.path, "kind": library.kind.name, "role": str(library.kind.role)}
             for library in find_libraries(process)
         ],
         "environment": dict(process.variables),
-        "unread": list(process.unread),
+        "unread": list(process.unreadable),
         "memory": memory
         and {
             "policy": memory.policy,

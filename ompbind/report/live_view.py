@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.inspection.sampling import CpuUse, RankUse, SampleDelta, ThreadUse
+from ompbind.inspection.compare_samples import CpuUse, RankUse, SampleDelta, ThreadUse
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.report.text import Screen, render_cpus
 from ompbind.severity import Severity
@@ -65,7 +65,7 @@ def _draw_bar(use: CpuUse, screen: Screen) -> str:
 
 
 def _draw_characters(uses: list[CpuUse], screen: Screen) -> list[str]:
-    """Draw a character for each CPU, in lines of at most 64 with the first CPU in front."""
+    """Draw a character for each CPU, in lines of at most 64 each with its first CPU before it."""
     steps = " ▁▂▃▄▅▆▇█" if screen.draws else " 12345678"
     per_line = min(64, screen.width - 8)
     text = "".join(steps[min(round(use.share * 8), 8)] for use in uses)

@@ -7,6 +7,7 @@ from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode
+from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
     PIPE,
     Column,
@@ -16,7 +17,6 @@ from ompbind.report.text import (
     render_table,
     wrap_indented,
 )
-from ompbind.report.topology_json import render_summary
 from ompbind.text import clean_lines
 
 

@@ -44,5 +44,5 @@ def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:
         "stopped": rank_exit.stopped,
         **rank_exit.usage.as_dict(),
         "hint": find_hint(rank_exit, outcome) or None,
-        "last_words": list(rank_exit.last_words),
+        "last_words": list(rank_exit.last_lines),
     }

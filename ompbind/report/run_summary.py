@@ -88,7 +88,7 @@ def _adds_to_messages(exits: Sequence[RankExit], *, is_single: bool, with_words:
 
 def _find_words(exits: Sequence[RankExit]) -> RankExit | None:
     """Return the first rank with last words that are not empty."""
-    return next((rank_exit for rank_exit in exits if any(map(make_visible, rank_exit.last_words))), None)
+    return next((rank_exit for rank_exit in exits if any(map(make_visible, rank_exit.last_lines))), None)
 
 
 def _render_group(exits: Sequence[RankExit], hint: str, *, with_words: bool, width: int) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _render_group(exits: Sequence[RankExit], hint: str, *, with_words: bool, wid
         text += f"; rank {writer.rank} wrote last:" if writer else ""
     yield render_paragraph("ompbind", text, width)
     if writer:
-        yield from _last_lines(writer.last_words, width)
+        yield from _last_lines(writer.last_lines, width)
     if hint:
         yield render_paragraph("  hint", hint, width)
 

@@ -257,7 +257,7 @@ def render_cpus(cpus: CpuSet) -> str:
 
     Masks accept all of these.
     """
-    return ",".join(render_ranges(list(cpus.runs())))
+    return ",".join(render_ranges(list(cpus.ranges())))
 
 
 def dim(text: str) -> str:

@@ -18,8 +18,8 @@ from itertools import groupby
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu, kind_by_cpu
 from ompbind.record import Record
+from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.report.text import PIPE, Screen, dim, render_cpus, render_paragraph, wrap_indented
-from ompbind.report.topology_json import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.text import clean_lines
 
 SHOWN_EACH = 16  # neighbouring domains of the same shape that are still shown one by one

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named
-from ompbind.inspection.verdict import RankVerified, ThreadIssue, Verdict, Verified
+from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
 from ompbind.severity import Severity
@@ -27,7 +27,9 @@ _HIDDEN = (
 """The text for a rank that was running but not visible in /proc, and for several."""
 
 
-def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False, width: int = WIDTH) -> str:
+def render_verified(
+    verified: VerificationResult, plan: Plan, *, quiet: bool = False, width: int = WIDTH
+) -> str:
     """Render the result for all its ranks, in lines of `width` characters.
 
     With `quiet` it is "" unless there is an error.
@@ -44,7 +46,7 @@ def render_verified(verified: Verified, plan: Plan, *, quiet: bool = False, widt
     )
 
 
-def _make_sentence(verified: Verified, *, memory_planned: bool) -> str:
+def _make_sentence(verified: VerificationResult, *, memory_planned: bool) -> str:
     """Return the sentence for a result without errors; memory policies are in it if one is planned."""
     verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
     not_sampled = "; ".join(_explain_not_sampled(verified))
@@ -58,14 +60,14 @@ def _make_sentence(verified: Verified, *, memory_planned: bool) -> str:
     return f"verified: {_count_threads(verdicts)}, {where}{f'; {not_sampled}' if not_sampled else ''}"
 
 
-def _explain_not_sampled(verified: Verified) -> Iterator[str]:
+def _explain_not_sampled(verified: VerificationResult) -> Iterator[str]:
     for texts, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
         ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
         if ranks:
             yield f"{named('rank', ranks)} {texts[len(ranks) > 1]}"
 
 
-def _explain_when(verified: Verified) -> str:
+def _explain_when(verified: VerificationResult) -> str:
     """Return when the last sample was: what threads do later is unknown."""
     if verified.stable:
         return f", {verified.seen_s:.0f} s after the start"
@@ -81,14 +83,14 @@ def _count_threads(verdicts: Sequence[Verdict]) -> str:
     return f"{count(len(verdicts), 'rank')}, {threads}{runtimes}"
 
 
-def _render_errors(bad: Sequence[RankVerified], plan: Plan, width: int) -> Iterator[str]:
+def _render_errors(bad: Sequence[RankVerification], plan: Plan, width: int) -> Iterator[str]:
     ranks = named("rank", (rank.rank for rank in bad))
     yield render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned", width)
     yield render_table(_make_columns(bad[:MOST], plan), width)
     yield from _render_reasons(bad, width)
 
 
-def _make_columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
+def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]:
     cpus = {placement.rank: render_cpus(placement.cpuset) for placement in plan.placements}
     numbers = [rank.rank for rank in ranks if rank.verdict]
     verdicts = [rank.verdict for rank in ranks if rank.verdict]
@@ -105,7 +107,7 @@ def _make_columns(ranks: Sequence[RankVerified], plan: Plan) -> list[Column]:
     ]
 
 
-def _render_reasons(ranks: Sequence[RankVerified], width: int, label: str = "") -> Iterator[str]:
+def _render_reasons(ranks: Sequence[RankVerification], width: int, label: str = "") -> Iterator[str]:
     """Yield each text of an issue once, with all ranks that have it."""
     ranks_by_text: dict[str, list[int]] = {}
     for rank in ranks:
@@ -120,7 +122,7 @@ def _render_reasons(ranks: Sequence[RankVerified], width: int, label: str = "") 
         yield render_paragraph("ompbind", f"{label}{rest}: {count(len(others), 'other reason')}", width)
 
 
-def verified_record(verified: Verified | None) -> dict[str, object] | None:
+def verified_record(verified: VerificationResult | None) -> dict[str, object] | None:
     """Return the JSON value of a result in the report of a run, None without --verify."""
     if verified is None:
         return None
@@ -134,7 +136,7 @@ def verified_record(verified: Verified | None) -> dict[str, object] | None:
     }
 
 
-def _make_rank_record(rank: RankVerified) -> dict[str, object]:
+def _make_rank_record(rank: RankVerification) -> dict[str, object]:
     verdict = rank.verdict
     return {
         "rank": rank.rank,

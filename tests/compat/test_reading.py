@@ -15,7 +15,7 @@ from ompbind.compat.reading import (
 )
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, PlanError
-from ompbind.masks.mask import Word, parse_mask
+from ompbind.masks.mask import MaskWord, parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
@@ -33,12 +33,12 @@ BIND, RESERVE, NODES = (
 SGLANG = "SGLANG_CPU_OMP_THREADS_BIND"
 
 
-def wanted(env, ranks=2, given=(), family="vllm", **options):
-    return fill_request(Request(ranks=ranks, **options), family, env, given)
+def wanted(env, ranks=2, given=(), framework="vllm", **options):
+    return fill_request(Request(ranks=ranks, **options), framework, env, given)
 
 
 @pytest.mark.parametrize(
-    ("machine", "family", "env", "ranks", "expected"),
+    ("machine", "framework", "env", "ranks", "expected"),
     [
         (DUAL, "vllm", {}, 2, ["0-3", "4-7"]),
         (DUAL, "vllm", {BIND: ""}, 2, ["0-3", "4-7"]),
@@ -74,8 +74,8 @@ def wanted(env, ranks=2, given=(), family="vllm", **options):
         (DUAL, "sglang", {BIND: "0|4", RESERVE: "1", NODES: "1"}, 2, ["0-3", "4-7"]),
     ],
 )
-def test_ranks_get_what_the_variables_say(machine, family, env, ranks, expected):
-    assert lists(make_plan(machine, wanted(env, ranks, family=family))) == expected
+def test_ranks_get_what_the_variables_say(machine, framework, env, ranks, expected):
+    assert lists(make_plan(machine, wanted(env, ranks, framework=framework))) == expected
 
 
 def test_more_ranks_than_visible_nodes_share_cores_in_the_order_of_nodes():
@@ -89,7 +89,7 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
 
 
 @pytest.mark.parametrize(
-    ("family", "env", "marked", "message"),
+    ("framework", "env", "marked", "message"),
     [
         ("vllm", {BIND: "0-3|4-x"}, "x", "'x' is not a number"),
         ("vllm", {BIND: "0 - 3|4 - 5 , 6|7,x"}, "x", "'x' is not a number"),
@@ -113,9 +113,9 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
         ("sglang", {SGLANG: "0-3|4-"}, "", "a number is missing"),
     ],
 )
-def test_errors_name_the_variable_and_mark_the_position(family, env, marked, message):
+def test_errors_name_the_variable_and_mark_the_position(framework, env, marked, message):
     with pytest.raises(MaskError, match=message) as caught:
-        make_foreign_settings(family, env)
+        make_foreign_settings(framework, env)
     ((name, text),) = env.items()
     assert caught.value.message.startswith(f"{name}: ")
     assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
@@ -187,7 +187,7 @@ def test_notes_say_how_variables_were_read():
         f"ranks get {BIND}=nobind, so that vLLM does not bind threads again",
     ]
     assert not [note for note in made.notes if note.warning]
-    assert wanted({BIND: "nobind"}).mask.word is Word.NONE
+    assert wanted({BIND: "nobind"}).mask.word is MaskWord.NONE
     assert "compat" not in {note.code for note in make_plan(DUAL, Request()).notes}
 
 
@@ -195,26 +195,26 @@ ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1"
 
 
 @pytest.mark.parametrize(
-    ("family", "found", "lost"),
+    ("framework", "found", "lost"),
     [
         ("vllm", (BIND, ["nobind", "nobind"]), {RESERVE, NODES, "VLLM_CPU_SIM_MULTI_NUMA"}),
         ("sglang", (SGLANG, ["4-7", "0-3"]), set()),
     ],
 )
-def test_ranks_get_values_that_keep_their_cpus(family, found, lost):
+def test_ranks_get_values_that_keep_their_cpus(framework, found, lost):
     made = make_plan(DUAL, Request(ranks=2, mask=parse_mask("4-7|0-3")))
     spec = RunSpec(
         argv=("x",),
         run_id="r",
         base=ENV,
-        extra=make_rank_variables(family),
-        consumed=find_hidden_variables(family),
+        added_variables=make_rank_variables(framework),
+        removed_variables=find_hidden_variables(framework),
         keep_env=True,
     )
     envs = [make_command(made, identity, spec).env for identity in make_local_identities(made)]
     assert [env[found[0]] for env in envs] == found[1]
     assert {name for name in ENV if name not in envs[0]} == lost
-    overridden = spec.replace(extra=(*spec.extra, (found[0], "mine")))
+    overridden = spec.replace(added_variables=(*spec.added_variables, (found[0], "mine")))
     assert make_command(made, make_local_identities(made)[0], overridden).env[found[0]] == "mine"
 
 

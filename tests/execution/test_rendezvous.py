@@ -77,13 +77,13 @@ def test_all_ranks_get_equal_variables():
 
 
 def test_assignments_of_the_user_have_precedence():
-    extra = (("MASTER_PORT", "500{rank}"), ("TORCHELASTIC_USE_AGENT_STORE", "1"))
-    variables = environment(add_rendezvous(make_run_spec(extra=extra), RENDEZVOUS))
+    added_variables = (("MASTER_PORT", "500{rank}"), ("TORCHELASTIC_USE_AGENT_STORE", "1"))
+    variables = environment(add_rendezvous(make_run_spec(added_variables=added_variables), RENDEZVOUS))
     assert variables == [["127.0.0.1", "5000", "abc", "1"], ["127.0.0.1", "5001", "abc", "1"]]
 
 
 @pytest.mark.parametrize(
-    ("base", "extra", "names"),
+    ("base", "added_variables", "names"),
     [
         ({}, (), []),
         ({"MASTER_PORT": "1", "MASTER_ADDR": "h", "HOME": "/"}, (), ["MASTER_ADDR", "MASTER_PORT"]),
@@ -94,8 +94,8 @@ def test_assignments_of_the_user_have_precedence():
         ({"MASTER_PORT": "1", "OMPBIND_RANK": "0"}, (), []),
     ],
 )
-def test_inherited_variables_that_are_replaced(base, extra, names):
-    spec = make_run_spec(base, extra=extra)
+def test_inherited_variables_that_are_replaced(base, added_variables, names):
+    spec = make_run_spec(base, added_variables=added_variables)
     assert find_replaced_variables(spec, add_rendezvous(spec, RENDEZVOUS)) == tuple(
         (name, base[name]) for name in names
     )

@@ -33,7 +33,7 @@ def cpus(text):
     return CpuSet.from_list(text)
 
 
-def process(masks, *libraries, pid=100, parent=1, unread=(), name="python", **env):
+def process(masks, *libraries, pid=100, parent=1, unreadable=(), name="python", **env):
     each = [
         mask for item in masks.split() for mask in [item.partition("*")[0]] * int(item.partition("*")[2] or 1)
     ]
@@ -44,7 +44,7 @@ def process(masks, *libraries, pid=100, parent=1, unread=(), name="python", **en
         threads=tuple(ThreadState(tid=pid + i, name=name, cpus=cpus(mask)) for i, mask in enumerate(each)),
         files=libraries,
         variables=tuple(sorted(env.items())),
-        unread=unread,
+        unreadable=unreadable,
     )
 
 
@@ -247,7 +247,7 @@ PROCESSES = [
     (process("0-1 0 1", name="database"), plan(Bind.RANK), "note", "confined", "the program set this itself"),
     (process("0-1 0*2 1", name="database"), None, "note", "crowded", "the program set this itself"),
     (
-        process("0*3", name="app", unread=("environment",)),
+        process("0*3", name="app", unreadable=("environment",)),
         plan(Bind.RANK),
         "note",
         "confined",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.sampling import Sample, compare_samples
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.planning.request import Bind
@@ -76,7 +76,8 @@ def test_the_mode_of_the_run_has_precedence_over_variables_that_the_command_chan
     changed = rank(0, "0 1 0*3", TORCH, pid=12, **ONE_EACH)
     group = inspect(*OWN, changed).groups[0]
     assert (group.expected.bind, group.verdict.issues[0].code) == (Bind.RANK, "narrowed")
-    assert "ompbind did not set these variables" in group.verdict.text
+    text = group.verdict.text
+    assert "these variables come from the command, --env or --keep-env, not from ompbind" in text
     alone = inspect(*OWN, changed, runs=()).groups[0]
     assert (alone.expected.bind, alone.verdict.severity) == (Bind.EXACT, Severity.NOTE)
 
@@ -97,9 +98,9 @@ def test_one_cpu_is_one_place_in_every_mode():
 
 def test_ranks_of_other_users_are_found_by_their_cpus():
     hidden = [
-        process("2*2 3", pid=13, parent=11, unread=("libraries", "environment")),
-        process("0-1", pid=12, parent=11, unread=("libraries", "environment")),
-        process("0", pid=14, parent=12, unread=("libraries", "environment")),
+        process("2*2 3", pid=13, parent=11, unreadable=("libraries", "environment")),
+        process("0-1", pid=12, parent=11, unreadable=("libraries", "environment")),
+        process("0", pid=14, parent=12, unreadable=("libraries", "environment")),
     ]
     found = inspect(*OWN, *hidden)
     assert [(group.run_id, group.rank) for group in found.groups] == [("job", 0), ("job", 1)]
@@ -124,7 +125,7 @@ def test_ranks_of_other_users_are_found_by_their_cpus():
 )
 def test_ranks_of_other_users_are_compared_with_the_mode_of_their_run(mode, masks, title, severity):
     run = RUN.replace(bind=mode, ranks=((0, cpus("0-3")),))
-    hidden = process(masks, pid=12, parent=11, unread=("libraries", "environment"))
+    hidden = process(masks, pid=12, parent=11, unreadable=("libraries", "environment"))
     found = inspect(*OWN, hidden, runs=(run,))
     assert title in render_inspection(found)
     assert found.groups[0].verdict.severity is severity, found.groups[0].verdict.text
@@ -153,7 +154,10 @@ def test_processes_that_a_runtime_restricted_to_one_cpu():
     assert (confined.severity, confined.shared_issues[0].severity) == (Severity.NOTE, Severity.NOTE)
     assert "and 6 more" in confined.shared_issues[0].text
     assert inspect(*alone, parent_mask="0").shared_issues == ()
-    assert inspect(*(process.replace(kernel=True, variables=()) for process in alone)).shared_issues == ()
+    assert (
+        inspect(*(process.replace(is_kernel_thread=True, variables=()) for process in alone)).shared_issues
+        == ()
+    )
 
 
 def test_similar_processes_and_threads_share_lines():
@@ -166,7 +170,7 @@ def test_similar_processes_and_threads_share_lines():
 
 def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
     evil = process("0-1", pid=5, name="a\x1b[2Jb").replace(
-        command=("\x1b]0;x\x07", "b"), unread=("environment",)
+        command=("\x1b]0;x\x07", "b"), unreadable=("environment",)
     )
     text = render_inspection(inspect(evil))
     assert "\x1b" not in text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
-from ompbind.inspection.verdict import RankVerified, ThreadIssue, Verdict, Verified
+from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH
@@ -28,10 +28,10 @@ def bad(*issues):
 
 def make_verified(*verdicts, complete=True, stable=True, **more):
     ranks = tuple(
-        RankVerified(rank=rank, verdict=verdict, seen_s=3.1 if verdict else None)
+        RankVerification(rank=rank, verdict=verdict, seen_s=3.1 if verdict else None)
         for rank, verdict in enumerate(verdicts)
     )
-    return Verified(ranks=ranks, complete=complete, stable=stable, seen_s=3.1, **more)
+    return VerificationResult(ranks=ranks, complete=complete, stable=stable, seen_s=3.1, **more)
 
 
 def render(verified, **options):
@@ -63,11 +63,11 @@ NOT_SAMPLED = (
             make_verified(GOOD, stable=False).replace(seen_s=60.02),
             f"{ONE}, but their number or masks still change after 60 s",
         ),
-        (make_verified(GOOD, complete=False, stable=False), f"{ONE}, in the last sample"),
+        (make_verified(GOOD, complete=False, stable=False), f"{ONE}, in the last check before the exit"),
         (make_verified(GOOD, None, None), f"{ONE}{LATER}; ranks 1-2 {NOT_SAMPLED}"),
         (
             make_verified(None, None).replace(
-                ranks=(RankVerified(rank=0), RankVerified(rank=1, hidden=True))
+                ranks=(RankVerification(rank=0), RankVerification(rank=1, hidden=True))
             ),
             f"not verified: rank 0 {NOT_SAMPLED_ONE}; rank 1 could not be sampled: its threads are not "
             "visible in /proc",

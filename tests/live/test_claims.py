@@ -66,7 +66,8 @@ def test_a_run_that_shares_cpus_with_another_run_is_warned(ompbind, live):
     other = live("--run-id", "serve", "-m", str(first))
     done = ompbind("run", "--", "true")
     assert done.returncode == 0
-    assert f"warning: CPU {first} is in use by run serve (pid {other.pid}): expect contention" in said(done)
+    text = f"warning: CPU {first} is in use by run serve (pid {other.pid}): threads will compete for CPUs"
+    assert text in said(done)
     for args in (["-q"], ["--share"], ["--avoid"], ["-m", str(second)], ["--exclusive", "-m", str(second)]):
         done = ompbind("run", *args, "--", "true")
         assert (done.returncode, done.stderr) == (0, ""), args

@@ -32,8 +32,9 @@ def find_options(name):
 
 
 def lines_of(option, text):
-    """The lines of a help text that begin with the names of an option."""
-    start = f"  {', '.join(option.opts)} "
+    """The lines of a help text that begin with the names of an option; `[=VALUE]` follows without a space."""
+    value = option.metavar if (option.metavar or "").startswith("[=") else ""
+    start = f"  {', '.join(option.opts)}{value} "
     return [line for line in text.splitlines() if f"{line} ".startswith(start)]
 
 

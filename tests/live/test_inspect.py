@@ -18,9 +18,9 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.processes import find_libraries, is_library
+from ompbind.inspection.loaded_libraries import find_libraries, is_library
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.sampler import read_cpu_times
+from ompbind.inspection.take_sample import read_cpu_times
 from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs import process_state, reader
 from ompbind.registry.claim_format import make_text
@@ -100,7 +100,7 @@ def test_threads_are_read_as_in_proc(child):
     assert len(state.threads) == 5
     assert [str(thread.cpus) for thread in state.threads] == [str(CpuSet((first, second))), *[str(first)] * 4]
     assert {thread.policy for thread in state.threads} == {"other"}
-    assert (state.parent, state.env["OMP_NUM_THREADS"], state.unread) == (os.getpid(), "3", ())
+    assert (state.parent, state.env["OMP_NUM_THREADS"], state.unreadable) == (os.getpid(), "3", ())
     assert "SOMETHING" not in state.env
     assert [reader.read_affinity(thread.tid) for thread in state.threads] == [
         thread.cpus for thread in state.threads
@@ -130,7 +130,7 @@ def test_a_process_whose_initial_thread_has_exited_is_read(child):
     process = child(code, OMP_NUM_THREADS="2")
     state = read_process(process.pid)
     assert process.pid not in [thread.tid for thread in state.threads]
-    assert state.main is None
+    assert state.initial_thread is None
     assert [library.kind.name for library in find_libraries(state)] == ["gomp"]
     assert state.env["OMP_NUM_THREADS"] == "2"
 
@@ -203,7 +203,7 @@ def test_what_is_not_readable_is_reported(child):
         state = read_process(process.pid)
         text = render_inspection(make_inspection(ObservedProcesses(processes={process.pid: state})))
         private = find_libraries(state), state.variables
-        return state.unread, str(state.threads[0].cpus), private, "environment: not readable" in text
+        return state.unreadable, str(state.threads[0].cpus), private, "environment: not readable" in text
 
     assert as_nobody(read) == repr((("libraries", "environment"), mask, ((), ()), True))
 
@@ -247,7 +247,7 @@ def test_a_command_that_undoes_its_binding_is_found(start, ompbind):
     assert run.stdout.readline() == "up\n"
     done = ompbind("inspect", str(run.pid))
     assert done.returncode == 1, one_line(done)
-    assert "ompbind did not set these variables" in one_line(done)
+    assert "these variables come from the command, --env or --keep-env, not from ompbind" in one_line(done)
 
 
 def test_threads_that_leave_their_rank_are_found(start, ompbind):

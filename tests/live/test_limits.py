@@ -32,7 +32,7 @@ LEAVES_GROUP = "sleep 300 & exit 3"
 """A rank that leaves a process in its group, which can be stopped without /proc."""
 
 
-class Surroundings(NamedTuple):
+class ProcessSetting(NamedTuple):
     """A command that starts ompbind, the expected exit code and message, and the script of the ranks."""
 
     before: str
@@ -43,30 +43,30 @@ class Surroundings(NamedTuple):
 
 SHELL = "sh -c '{}; exec \"$@\"' sh"
 SURROUNDINGS = {
-    "standard input closed": Surroundings(SHELL.format("exec <&-")),
-    "standard output closed": Surroundings(SHELL.format("exec >&-")),
-    "standard error closed": Surroundings(SHELL.format("exec 2>&-"), message=""),
-    "all closed": Surroundings(SHELL.format("exec <&- >&- 2>&-"), message=""),
-    "a session of its own": Surroundings("setsid -w"),
-    "no terminal, no home, little else": Surroundings("env -u HOME -u TERM -u USER -u LOGNAME"),
-    "locale C": Surroundings("env LC_ALL=C"),
-    "locale POSIX, without coercion by Python": Surroundings(
+    "standard input closed": ProcessSetting(SHELL.format("exec <&-")),
+    "standard output closed": ProcessSetting(SHELL.format("exec >&-")),
+    "standard error closed": ProcessSetting(SHELL.format("exec 2>&-"), message=""),
+    "all closed": ProcessSetting(SHELL.format("exec <&- >&- 2>&-"), message=""),
+    "a session of its own": ProcessSetting("setsid -w"),
+    "no terminal, no home, little else": ProcessSetting("env -u HOME -u TERM -u USER -u LOGNAME"),
+    "locale C": ProcessSetting("env LC_ALL=C"),
+    "locale POSIX, without coercion by Python": ProcessSetting(
         "env LC_ALL=POSIX PYTHONCOERCECLOCALE=0 PYTHONUTF8=0"
     ),
-    "a locale that does not exist": Surroundings("env LC_ALL=xx_YY.UTF-8"),
-    "SIGCHLD ignored": Surroundings("env --ignore-signal=CHLD"),
-    "SIGPIPE ignored": Surroundings("env --ignore-signal=PIPE"),
-    "SIGPIPE blocked": Surroundings("env --block-signal=PIPE"),
-    "all signals blocked": Surroundings("env --block-signal"),
-    "all signals ignored": Surroundings("env --ignore-signal"),
-    "no terminal and ignored hang-ups": Surroundings("nohup"),
-    "low priority": Surroundings("nice -n 19"),
-    "no core files": Surroundings("prlimit --core=0"),
-    "files: 16": Surroundings("prlimit --nofile=16:16"),
-    "files: 20": Surroundings("prlimit --nofile=20:20"),
-    "files: 32": Surroundings("prlimit --nofile=32:32"),
-    "files: 64": Surroundings("prlimit --nofile=64:64"),
-    "files: 10": Surroundings("prlimit --nofile=10:10", 125, "Too many open files"),
+    "a locale that does not exist": ProcessSetting("env LC_ALL=xx_YY.UTF-8"),
+    "SIGCHLD ignored": ProcessSetting("env --ignore-signal=CHLD"),
+    "SIGPIPE ignored": ProcessSetting("env --ignore-signal=PIPE"),
+    "SIGPIPE blocked": ProcessSetting("env --block-signal=PIPE"),
+    "all signals blocked": ProcessSetting("env --block-signal"),
+    "all signals ignored": ProcessSetting("env --ignore-signal"),
+    "no terminal and ignored hang-ups": ProcessSetting("nohup"),
+    "low priority": ProcessSetting("nice -n 19"),
+    "no core files": ProcessSetting("prlimit --core=0"),
+    "files: 16": ProcessSetting("prlimit --nofile=16:16"),
+    "files: 20": ProcessSetting("prlimit --nofile=20:20"),
+    "files: 32": ProcessSetting("prlimit --nofile=32:32"),
+    "files: 64": ProcessSetting("prlimit --nofile=64:64"),
+    "files: 10": ProcessSetting("prlimit --nofile=10:10", 125, "Too many open files"),
 }
 
 
@@ -90,14 +90,14 @@ def check_surroundings(scene, surroundings, ranks=2):
 
 UNSHARE = "unshare --mount sh -c '{}; exec \"$@\"' sh"
 ISOLATED = {
-    "pid 1 of a container": Surroundings("unshare --pid --fork --mount-proc"),
-    "pid 1 of a container with foreign /proc": Surroundings("unshare --pid --fork"),
-    "no /proc": Surroundings(UNSHARE.format("umount -l /proc"), script=LEAVES_GROUP),
-    "an empty /proc": Surroundings(UNSHARE.format("mount -t tmpfs none /proc"), script=LEAVES_GROUP),
-    "no /sys": Surroundings(UNSHARE.format("mount -t tmpfs none /sys")),
-    "read-only root": Surroundings(UNSHARE.format("mount --bind / / && mount -o remount,bind,ro /")),
-    "read-only /dev/shm": Surroundings(UNSHARE.format("mount -t tmpfs -o ro none /dev/shm")),
-    "no network": Surroundings("unshare --net"),
+    "pid 1 of a container": ProcessSetting("unshare --pid --fork --mount-proc"),
+    "pid 1 of a container with foreign /proc": ProcessSetting("unshare --pid --fork"),
+    "no /proc": ProcessSetting(UNSHARE.format("umount -l /proc"), script=LEAVES_GROUP),
+    "an empty /proc": ProcessSetting(UNSHARE.format("mount -t tmpfs none /proc"), script=LEAVES_GROUP),
+    "no /sys": ProcessSetting(UNSHARE.format("mount -t tmpfs none /sys")),
+    "read-only root": ProcessSetting(UNSHARE.format("mount --bind / / && mount -o remount,bind,ro /")),
+    "read-only /dev/shm": ProcessSetting(UNSHARE.format("mount -t tmpfs -o ro none /dev/shm")),
+    "no network": ProcessSetting("unshare --net"),
 }
 
 

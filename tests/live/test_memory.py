@@ -86,7 +86,7 @@ def test_ompbind_itself_keeps_its_policy(start, before):
 def set_by_hand(mode):
     from ompbind.execution.mempolicy import set_policy
 
-    set_policy(MemoryPolicy(mode=MemoryMode(mode), nodes=(NUMBER,), first=NUMBER))
+    set_policy(MemoryPolicy(mode=MemoryMode(mode), nodes=(NUMBER,), main_node=NUMBER))
 
 
 @SINGLE
@@ -156,7 +156,7 @@ import ompbind
 from ompbind.execution.mempolicy import replace_unsupported_policies
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode, Request
-policy = MemoryPolicy(mode=MemoryMode.PREFERRED, nodes=({node}, {node} + 1), first={node})
+policy = MemoryPolicy(mode=MemoryMode.PREFERRED, nodes=({node}, {node} + 1), main_node={node})
 plan = ompbind.make_plan(ompbind.read_machine(), Request(memory=MemoryMode.PREFERRED, strict={strict}))
 plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
 adapted = replace_unsupported_policies(plan)
@@ -187,7 +187,7 @@ def test_kernels_that_prefer_one_node_only_get_the_first():
 def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
     before = read_policy()
     plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
-    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, first=nodes[0])
+    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0])
     plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),), notes=())
     adapted = replace_unsupported_policies(plan)
     assert adapted.placements[0].memory is None
@@ -202,7 +202,7 @@ def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
 @pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
 def test_the_previous_policy_is_restored(mode):
     first = read_policy()
-    outer = MemoryPolicy(mode=mode, nodes=(NUMBER,), first=NUMBER)
+    outer = MemoryPolicy(mode=mode, nodes=(NUMBER,), main_node=NUMBER)
     with temporary_policy(outer):
         outer_policy = read_policy()
         assert outer_policy.mode == outer.kernel_mode
@@ -234,7 +234,7 @@ def test_workers_of_python_programs_have_the_policy():
 @SINGLE
 def test_workers_without_the_policy_are_warned_about():
     plan = package.make_plan(package.read_machine(), package.Request(memory=MemoryMode.BIND))
-    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=(NUMBER + 1,), first=NUMBER + 1)
+    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=(NUMBER + 1,), main_node=NUMBER + 1)
     plan = plan.replace(placements=(plan.placements[0].replace(memory=policy),))
     with (
         pytest.warns(RuntimeWarning, match="--memory bind will not be set for rank 0") as caught,

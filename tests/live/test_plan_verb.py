@@ -147,7 +147,7 @@ PICTURE = """\
 0  rank 0: CPUs 0-3, 4 threads
 1  rank 1: CPUs 4-7, 4 threads
 
-note: 8 hardware threads idle on cores that ranks use
+note: 8 idle hardware threads on cores of ranks
 """
 
 

@@ -147,16 +147,16 @@ def test_everything_is_restored_if_binding_fails(plan, more):
 
 
 @pytest.fixture
-def own_variables():
+def user_variables():
     """Yield a MonkeyPatch that is undone before the state of the process is compared."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
-def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan, own_variables):
-    own_variables.setenv("RANK", "7")
-    own_variables.setenv("GOMP_CPU_AFFINITY", "0-99")
-    own_variables.setenv("PORT", "8000")
+def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan, user_variables):
+    user_variables.setenv("RANK", "7")
+    user_variables.setenv("GOMP_CPU_AFFINITY", "0-99")
+    user_variables.setenv("PORT", "8000")
     with placed(plan, 0):
         assert (os.environ["RANK"], os.environ["PORT"]) == ("0", "8000")
         assert "GOMP_CPU_AFFINITY" not in os.environ

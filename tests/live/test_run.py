@@ -65,7 +65,11 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
         (["-m", "0,,1", "--", "true"], 125, "    0,,1\n      ^\n"),
         (["-n", "2", "-m", "0|9999", "--", "true"], 125, "CPU 9999 does not exist"),
         (["--no-such-option", "--", "true"], 125, "no such option"),
-        (["-n", "x", "--", "true"], 125, "-n/--ranks: 'x' is not auto or a whole number of at least 1"),
+        (
+            ["-n", "x", "--", "true"],
+            125,
+            "-n/--ranks: 'x' is wrong: write auto or a whole number of at least 1",
+        ),
         (["-n", "2"], 125, "the command to start is missing"),
         (["--env", "A", "--", "true"], 125, "NAME=VALUE"),
         (["--topology", "/", "--", "true"], 125, "--dry-run"),

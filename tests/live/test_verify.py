@@ -152,12 +152,13 @@ def test_strict_reports_the_last_sample_at_the_end(ompbind, trap):
     stderr = words(done.stderr)
     assert done.returncode == 125, stderr
     assert "3 of 3 threads are restricted to parts of CPUs" in stderr
-    assert "libgomp bound the initial thread to its first place" in stderr
+    assert "libgomp bound the initial thread to the first place; new threads and processes inherit" in stderr
     assert re.search(r"\n +0 .* 3 +0 +3 +2 +libgomp\n", done.stderr)
     done = ompbind("run", "--verify=strict", "--", trap)
     assert (done.returncode, words(done.stderr)) == (
         0,
-        "ompbind: verified: 1 rank, 3 threads (libgomp), each on the CPUs of its rank, in the last sample",
+        "ompbind: verified: 1 rank, 3 threads (libgomp), each on the CPUs of its rank, in the last check "
+        "before the exit",
     )
 
 
@@ -175,7 +176,8 @@ def test_a_program_that_confines_itself_is_a_note(ompbind):
     first, line = done.stderr.split("note: ")
     assert done.returncode == 0
     assert words(first).startswith(
-        "ompbind: verified: 1 rank, 3 threads, each on the CPUs of its rank, in the last sample"
+        "ompbind: verified: 1 rank, 3 threads, each on the CPUs of its rank, in the last check "
+        "before the exit"
     )
     assert "rank 0: 3 of 3 threads are restricted to CPU" in words(line)
     assert "the process or its parent set this mask" in words(line)
@@ -243,7 +245,8 @@ def test_the_result_is_written_between_the_lines_of_ranks(ompbind, tmp_path, out
     )
     assert done.returncode == 0
     assert re.fullmatch(
-        r"ompbind: verified: 2 ranks, \d threads, each on the CPUs of its rank, in the last\n  sample\n",
+        r"ompbind: verified: 2 ranks, \d threads, each on the CPUs of its rank, in the last\n"
+        r"  check before the exit\n",
         done.stderr,
     )
     lines = [f"[{rank}] {i}" for rank in range(2) for i in range(1, 6)]

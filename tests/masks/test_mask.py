@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ompbind.errors import MaskError
-from ompbind.masks.mask import Word, mask_text, parse_mask
+from ompbind.masks.mask import MaskWord, mask_text, parse_mask
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.occupancy import AvailableCpus
 from tests.long import examples
@@ -58,7 +58,7 @@ def test_reads_chains_of_selectors():
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [("auto", Word.AUTO), (" none ", Word.NONE), ("nobind", Word.NONE)]
+    ("text", "word"), [("auto", MaskWord.AUTO), (" none ", MaskWord.NONE), ("nobind", MaskWord.NONE)]
 )
 def test_reads_words(text, word):
     assert parse_mask(text).word is word

@@ -15,7 +15,7 @@ def test_the_text_of_places_is_short_and_correct(sets):
     places = [CpuSet(cpus) for cpus in sets]
     text = render_places(places)
     if text is None:
-        assert sum(len(list(place.runs())) for place in places) > TEXT_LIMIT // 14
+        assert sum(len(list(place.ranges())) for place in places) > TEXT_LIMIT // 14
         return
     assert len(text) <= TEXT_LIMIT
     assert re.fullmatch(r"\{[0-9,:]+\}(,\{[0-9,:]+\})*", text)

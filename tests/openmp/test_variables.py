@@ -8,7 +8,7 @@ from ompbind.openmp.places import make_places
 from ompbind.openmp.variables import (
     OVERRIDING_VARIABLES,
     THREAD_COUNTS,
-    find_inherited,
+    find_overridden_variables,
     make_openmp_variables,
 )
 
@@ -69,5 +69,5 @@ def test_variables_that_are_known_from_measurements_are_included():
 
 def test_only_changed_variables_are_reported():
     base = {"OMP_NUM_THREADS": "4", "GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "9", "HOME": "/"}
-    found = find_inherited(base, variables())
+    found = find_overridden_variables(base, variables())
     assert list(found.items()) == [("GOMP_CPU_AFFINITY", None), ("MKL_NUM_THREADS", "4")]

@@ -129,7 +129,7 @@ def test_isolated_cpus_are_not_used_instead_of_occupied_ones():
 
 def test_by_default_an_overlap_is_a_warning():
     made = plan("warn", live("0-3", "first", 11), live("0,4", "second", 12), mask="3-4")
-    text = "CPUs 3-4 are in use by run first (pid 11) and run second (pid 12): expect contention"
+    text = "CPUs 3-4 are in use by run first (pid 11) and run second (pid 12): threads will compete for CPUs"
     assert notes(made)["overlaps-run"].startswith(text)
     assert [note.warning for note in made.notes if note.code == "overlaps-run"] == [True]
 
@@ -168,7 +168,8 @@ def test_share_is_silent_and_exclusive_refuses():
 def test_many_runs_are_counted_and_ranks_of_a_job_named_once():
     runs = [live(str(cpu), f"r{cpu // 2}", pid=cpu) for cpu in range(8)] + [live("0", "r9", pid=9)]
     text = notes(plan("warn", *runs))["overlaps-run"]
-    assert "by run r0 (pid 0), run r1 (pid 2), run r2 (pid 4) and 2 more: expect contention" in text
+    users = "by run r0 (pid 0), run r1 (pid 2), run r2 (pid 4) and 2 more"
+    assert f"{users}: threads will compete for CPUs" in text
 
 
 cpu_sets = st.sets(st.integers(0, 15)).map(CpuSet)

@@ -59,9 +59,9 @@ def test_ranks_have_the_nodes_of_their_cpus(options, expected):
 def test_the_first_node_has_the_most_cpus():
     (placement,) = planned(mask="3-6", ranks=1, memory=MemoryMode.PREFERRED).placements
     memory = placement.memory
-    assert (memory.nodes, memory.first, memory.first_node_only.kernel_text) == ((0, 1), 1, "prefer:1")
+    assert (memory.nodes, memory.main_node, memory.main_node_only.kernel_text) == ((0, 1), 1, "prefer:1")
     (placement,) = planned(mask="2-5", ranks=1).placements
-    assert placement.memory.first == 0
+    assert placement.memory.main_node == 0
 
 
 def without_memory(*numbers):
@@ -194,7 +194,7 @@ def test_without_a_policy_numactl_gets_no_memory_option():
     ],
 )
 def test_modes_have_the_numbers_of_the_kernel(mode, nodes, number):
-    assert MemoryPolicy(mode=mode, nodes=nodes, first=nodes[0]).kernel_mode == number
+    assert MemoryPolicy(mode=mode, nodes=nodes, main_node=nodes[0]).kernel_mode == number
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ def reasons(made):
     ("options", "about", "text"),
     [
         ({"ranks": 3},
-         "borders", "1 of 3 ranks is split over NUMA nodes, packages or L3s although it fits in one: equal"),
+         "borders", "1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in one. Equal"),
         ({"ranks": 2},
          "borders", "No rank is split over NUMA nodes, packages or L3s if it fits in one."),
         ({"ranks": 2, "mask": "0-1,4|2"},
-         "borders", "1 of 2 ranks is split over NUMA nodes, packages or L3s although it"),
+         "borders", "1 of 2 ranks is split over NUMA nodes, packages or L3s, although it"),
         ({"ranks": 2, "mask": "3-4|2,5"}, "borders", "2 of 2 ranks are split over NUMA nodes, packages or"),
         ({"ranks": 3}, "shares", "2 ranks with 3 cores each; 1 rank with 2 cores."),
         ({"ranks": 2, "strategy": "compact", "threads": 1}, "shares",
@@ -150,14 +150,14 @@ def test_reasons_that_depend_on_the_machine(changes, about, text):
 @pytest.mark.parametrize(
     ("strategy", "why"),
     [
-        ("balanced", ": equal shares of the cores make this unavoidable."),
+        ("balanced", ". Equal shares of the cores make this unavoidable."),
         ("compact", "."),
         ("spread", "."),
     ],
 )
 def test_only_balanced_says_that_equal_shares_make_crossings_unavoidable(strategy, why):
     text = reasons(plan(Shape(packages=2, cores=3), ranks=3, strategy=strategy))["borders"]
-    assert text == f"1 of 3 ranks is split over NUMA nodes, packages or L3s although it fits in one{why}"
+    assert text == f"1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in one{why}"
 
 
 def test_explanations_fit_a_terminal_and_end_with_measures():

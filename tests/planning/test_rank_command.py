@@ -100,11 +100,11 @@ def test_places_and_binding_are_kept_or_set_together(kept):
 
 
 def test_variables_with_options_are_removed_from_ranks():
-    assert "OMPBIND_MASK" not in commands({"OMPBIND_MASK": "0"}, consumed=("OMPBIND_MASK",))[0].env
+    assert "OMPBIND_MASK" not in commands({"OMPBIND_MASK": "0"}, removed_variables=("OMPBIND_MASK",))[0].env
 
 
 @pytest.mark.parametrize(
-    ("base", "extra", "path"),
+    ("base", "added_variables", "path"),
     [
         ({}, (), "/f"),
         ({"PYTHONPATH": ""}, (), "/f"),
@@ -117,19 +117,24 @@ def test_variables_with_options_are_removed_from_ranks():
     ],
 )
 @pytest.mark.parametrize("keep", [False, True])
-def test_freezing_puts_its_directory_first_in_pythonpath(base, extra, path, keep):
-    assert commands(base, extra=extra, keep_env=keep, freeze_directory="/f")[1].env["PYTHONPATH"] == path
+def test_freezing_puts_its_directory_first_in_pythonpath(base, added_variables, path, keep):
+    assert (
+        commands(base, added_variables=added_variables, keep_env=keep, freeze_directory="/f")[1].env[
+            "PYTHONPATH"
+        ]
+        == path
+    )
     assert commands(base, keep_env=keep)[1].env.get("PYTHONPATH") == base.get("PYTHONPATH")
 
 
 def test_placeholders_are_replaced_and_other_braces_stay():
-    extra = (
+    added_variables = (
         ("PORT", "800{rank}"),
         ("J", '{"a": {size}}'),
         ("C", "{cpus} {run_id} {local_rank}"),
         ("RANK", "x"),
     )
-    env = commands(extra=extra)[1].env
+    env = commands(added_variables=added_variables)[1].env
     assert (env["PORT"], env["J"], env["C"], env["RANK"]) == ("8001", '{"a": 2}', "4-6 r1 1", "x")
 
 
@@ -137,7 +142,7 @@ def test_the_order_of_cpus_is_published_if_it_is_not_rising():
     plan = make_plan(DUAL, Request(mask=parse_mask("3,1")))
     (identity,) = make_local_identities(plan)
     env = make_command(
-        plan, identity, RunSpec(argv=("a",), run_id="r", base={}, extra=(("C", "{cpus}"),))
+        plan, identity, RunSpec(argv=("a",), run_id="r", base={}, added_variables=(("C", "{cpus}"),))
     ).env
     assert (env["OMPBIND_CPUS"], env["C"]) == ("3,1", "3,1")
 

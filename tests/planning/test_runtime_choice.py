@@ -115,7 +115,7 @@ def test_omp_runtime_overrides_the_detected_runtimes(bind, runtime, given, expec
     [
         ("exact", ("python", "available gomp"), ["start after libgomp is loaded", "--bind rank"]),
         ("exact", ("app", "needed gomp", "needed iomp"), ["libgomp and libiomp5", "second"]),
-        ("exact", ("script",), ["which program /bin/script will run"]),
+        ("exact", ("script",), ["/bin/script starts another program, which ompbind cannot determine: with"]),
         ("exact", ("app", "needed gomp", "needed openblas"), ["and libgomp, all threads of libopenblas"]),
         ("exact", ("python", "preloaded omp 14"), ["before LLVM 15", "first CPU"]),
         ("exact", ("app", "needed omp 14"), ["children will crash in libomp of LLVM 14"]),
@@ -178,7 +178,7 @@ def test_a_wrong_omp_runtime_is_warned_about():
     ],
 )
 def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words):
-    request = Request(ranks=2, bind=Bind(bind), own_variables=((name, value),))
+    request = Request(ranks=2, bind=Bind(bind), user_variables=((name, value),))
     texts = conflicts(make_plan(DUAL, request))
     assert len(texts) == bool(words)
     assert all(words in text and f"{name}={value}" in text for text in texts)
@@ -212,7 +212,7 @@ def test_runtimes_that_conflict_are_refused(libraries, words):
 @pytest.mark.parametrize(
     ("given", "runtime", "words"),
     [
-        (("app", "needed gomp"), None, "libgomp (needed by app); one place"),
+        (("app", "needed gomp"), None, "libgomp (needed by app); so each rank has one place"),
         (("app",), None, "none found in /bin/app"),
         (("python",), None, "none found in the packages of /bin/python"),
         (
@@ -220,7 +220,7 @@ def test_runtimes_that_conflict_are_refused(libraries, words):
             None,
             "libgomp (found in torch), libiomp5 (found in torch)",
         ),
-        (("script",), None, "unknown (cannot determine which program /bin/script will run)"),
+        (("script",), None, "unknown (/bin/script starts another program, which ompbind cannot determine)"),
         (("nothing",), None, "unknown (the command, or the program that it runs, was not found)"),
         (("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),
         (("app", "needed omp 14"), None, "libomp of LLVM 14 (needed by app); no places"),

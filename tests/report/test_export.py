@@ -28,16 +28,21 @@ RENDER = {name: FORMATS[name].load() for name in NAMES}
 DUAL = Shape(packages=2, cores=4, smt=2)
 
 
-def variables_of(plan, *extra):
-    spec = RunSpec(argv=(), run_id="plan", base={}, extra=tuple(parse_assignment(text) for text in extra))
+def variables_of(plan, *added_variables):
+    spec = RunSpec(
+        argv=(),
+        run_id="plan",
+        base={},
+        added_variables=tuple(parse_assignment(text) for text in added_variables),
+    )
     return [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
 
 
-def render(name, plan, *extra):
+def render(name, plan, *added_variables):
     """The text of all ranks; of formats for one rank, a text for each."""
     if FORMATS[name].takes == "nothing":
         return [RENDER[name](plan)]
-    variables = variables_of(plan, *extra)
+    variables = variables_of(plan, *added_variables)
     if FORMATS[name].ranks != "one":
         return [RENDER[name](plan, variables)]
     return [
@@ -340,7 +345,7 @@ def render_cgroup(plan):
 def test_a_format_is_one_file_and_one_row():
     help_text = run_with(TOY, "plan", "--help")
     assert "docker (and podman), cgroup (values of cpuset.cpus) [default" in help_text
-    assert "optional (all ranks) with taskset, numactl, docker, cgroup" in help_text
+    assert "without it, taskset, numactl, docker, cgroup print all ranks" in help_text
     options = ("plan", "-n", "2", "--topology", "synthetic:pack:1 core:4 pu:1", "--format", "cgroup")
     assert run_with(TOY, *options) == "0-1 2-3"
     assert run_with(TOY, *options, "--rank", "1") == "2-3"

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ompbind.inspection.sampling import Sample, compare_samples
+from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.report.live_view import make_view
 from ompbind.report.text import Screen
 from tests.inspection.test_judge import cpus, process

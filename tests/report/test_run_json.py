@@ -32,7 +32,7 @@ def test_a_report_has_everything():
     used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
                  involuntary_switches=4)  # fmt: skip
     text = rendered(
-        RankExit(rank=1, pid=11, code=None, signal=11, usage=used, last_words=("gone",)),
+        RankExit(rank=1, pid=11, code=None, signal=11, usage=used, last_lines=("gone",)),
         RankExit(rank=0, pid=10, code=0, stopped=True),
     )
     record = json.loads(text)
@@ -82,7 +82,7 @@ def test_any_outcome_survives_being_written_and_read(finished, command):
         RankExit(
             rank=rank["rank"], pid=rank["pid"], code=rank["exit_code"], signal=rank["signal"],
             usage=Usage(**{name: rank[name] for name in Usage.fields}), stopped=rank["stopped"],
-            last_words=tuple(rank["last_words"]),
+            last_lines=tuple(rank["last_words"]),
         )
         for rank in record["ranks"]
     }  # fmt: skip

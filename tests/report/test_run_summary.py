@@ -44,11 +44,11 @@ def outcome(*exits, **more):
         (coded(0, 126), 0, "a command was found but"),
         (coded(0, 127), 0, "a command (see PATH) or a shared library"),
         (coded(0, 127), 1, "a command (see PATH) or a shared library"),
-        (killed(0, 9), 0, "not sent by ompbind, "),
+        (killed(0, 9), 0, "ompbind did not send SIGKILL: "),
         (killed(0, 9), 2, OUT_OF_MEMORY),
         (killed(0, 9, stopped=True), 0, ""),
         (killed(0, 9, stopped=True), 1, ""),
-        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind, "),
+        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: ompbind did not send SIGKILL: "),
         (coded(0, 137), 1, f"exit code 137 of a shell means SIGKILL: {OUT_OF_MEMORY}"),
         (killed(0, 4), 0, "this CPU does not support an instruction"),
         (coded(0, 132), 0, "exit code 132 of a shell means SIGILL: this CPU does not support"),
@@ -136,25 +136,25 @@ SEGV_HINT = """
         (outcome(), ""),
         (outcome(coded(0, 0)), ""),
         (outcome(coded(0, 1)), ""),
-        (outcome(coded(0, 1, last_words=TRACE)), ""),  # the command has written that itself
+        (outcome(coded(0, 1, last_lines=TRACE)), ""),  # the command has written that itself
         (outcome(killed(0, 15)), ""),
         (outcome(killed(0, 2)), ""),
         (outcome(killed(0, 13)), ""),
         (outcome(killed(0, 1)), ""),
         (outcome(killed(0, 15, stopped=True), timed_out=True), ""),
-        (outcome(killed(0, 6, last_words=TRACE)), "ompbind: rank 0 (pid 100) was killed by SIGABRT"),
+        (outcome(killed(0, 6, last_lines=TRACE)), "ompbind: rank 0 (pid 100) was killed by SIGABRT"),
         (outcome(killed(0, 11)), f"ompbind: rank 0 (pid 100) was killed by SIGSEGV{SEGV_HINT}"),
         (outcome(coded(0, 0), coded(1, 0)), ""),
         (outcome(coded(0, 1), coded(1, 1)), ""),  # each was reported at once
         (outcome(killed(0, 6), killed(1, 15, stopped=True)), ""),
-        (outcome(coded(0, 1, last_words=("\x1b[0m", " \r")), coded(1, 0)), ""),  # only invisible characters
+        (outcome(coded(0, 1, last_lines=("\x1b[0m", " \r")), coded(1, 0)), ""),  # only invisible characters
         (
-            outcome(coded(2, 1, last_words=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
+            outcome(coded(2, 1, last_lines=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
             f"ompbind: rank 2 (pid 102) exited with code 1, and wrote last:{TRACE_SHOWN}\n"
             "ompbind: stopped: ranks 0-1,3",
         ),
         (
-            outcome(coded(2, 1), coded(3, 1, last_words=TRACE), coded(0, 1, last_words=("x",)), coded(1, 0)),
+            outcome(coded(2, 1), coded(3, 1, last_lines=TRACE), coded(0, 1, last_lines=("x",)), coded(1, 0)),
             f"ompbind: ranks 0,2-3 exited with code 1; rank 3 wrote last:{TRACE_SHOWN}",
         ),
         (
@@ -162,7 +162,7 @@ SEGV_HINT = """
             f"ompbind: ranks 0-1 were killed by SIGSEGV{SEGV_HINT}\nompbind: stopped: rank 3",
         ),
         (
-            outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_words=("gone",)), oom_kills=1),
+            outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_lines=("gone",)), oom_kills=1),
             """\
 ompbind: rank 1 (pid 101) was killed by SIGKILL
   hint: memory ran out, and the kernel killed a process of this cgroup: raise
@@ -171,7 +171,7 @@ ompbind: rank 2 (pid 102) exited with code 2, and wrote last:
     gone""",
         ),
         (
-            outcome(coded(0, 1, last_words=ODD_WORDS), coded(1, 0)),
+            outcome(coded(0, 1, last_lines=ODD_WORDS), coded(1, 0)),
             """\
 ompbind: rank 0 (pid 100) exited with code 1, and wrote last:
     red     end
@@ -187,23 +187,23 @@ def test_failures_are_reported(finished, text):
 
 def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
     text = f"ompbind: rank 0 (pid 100) exited with code 1, and wrote last:{TRACE_SHOWN}"
-    assert render_failures(outcome(coded(0, 1, last_words=TRACE)), stderr_shown=False) == text
+    assert render_failures(outcome(coded(0, 1, last_lines=TRACE)), stderr_shown=False) == text
     assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
 
 
 def test_long_last_words_are_cut():
     lines = tuple(f"line {number}" for number in range(30))
-    shown = render_failures(outcome(coded(0, 1, last_words=lines), coded(1, 0))).splitlines()[1:]
+    shown = render_failures(outcome(coded(0, 1, last_lines=lines), coded(1, 0))).splitlines()[1:]
     assert shown == [f"    line {number}" for number in range(30 - LAST_LINES, 30)]
-    long_ = render_failures(outcome(coded(0, 1, last_words=("word " * 400,)), coded(1, 0)))
+    long_ = render_failures(outcome(coded(0, 1, last_lines=("word " * 400,)), coded(1, 0)))
     assert "".join(long_.split()).count("word") == LINE_LIMIT // 5 - 1
     assert long_.endswith("...")
     link = "https://" + "x" * 200
-    assert link in render_failures(outcome(coded(0, 1, last_words=(f"see {link} there",)), coded(1, 0)))
+    assert link in render_failures(outcome(coded(0, 1, last_lines=(f"see {link} there",)), coded(1, 0)))
 
 
 def test_many_ways_to_fail_are_cut():
-    exits = [coded(rank, 1 + rank, last_words=("why",)) for rank in range(20)]
+    exits = [coded(rank, 1 + rank, last_lines=("why",)) for rank in range(20)]
     text = render_failures(outcome(*exits))
     assert text.count("wrote last") == LAST_LINES
     assert text.endswith("\nompbind: ranks 10-19 failed in other ways")
@@ -262,7 +262,7 @@ def outcomes(draw):
     ends = [(draw(st.integers(1, 1 << 22)), draw(ENDS), draw(st.booleans())) for _ in ranks]
     exits = tuple(
         RankExit(rank=rank, pid=pid, code=code, signal=killer, stopped=stopped, usage=draw(USAGES),
-               last_words=draw(WORDS))
+               last_lines=draw(WORDS))
         for rank, (pid, (code, killer), stopped) in zip(ranks, ends, strict=True)
     )  # fmt: skip
     return Outcome(exits=exits, timed_out=draw(st.booleans()), oom_kills=draw(st.integers(0, 3)))
@@ -304,7 +304,7 @@ def test_the_page_shows_the_messages():
         "Traceback (most recent call last):", '  File "/srv/serve.py", line 12, in <module>',
         '    sock.bind(("", 8000))', "OSError: [Errno 98] Address already in use",
     )  # fmt: skip
-    first = RankExit(rank=2, pid=4712, code=1, last_words=words)
+    first = RankExit(rank=2, pid=4712, code=1, last_lines=words)
     finished = outcome(first, *(killed(rank, 15, stopped=True) for rank in (0, 1, 3)))
     messages = [
         f"ompbind: {render_exit(first)}",

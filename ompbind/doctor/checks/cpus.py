@@ -83,10 +83,10 @@ def check_cores(host: HostFacts) -> Iterator[HostIssue]:
     if machine is None or machine.allowed == machine.online:
         return
     cores = [core.cpus for core in machine.at(Level.CORE)]
-    cut = [core for core in cores if core & machine.allowed and not core <= machine.allowed]
-    if cut:
-        lost = CpuSet(cpu for core in cut for cpu in core - machine.allowed)
-        found = f"{count(len(cut), 'core')} only partly allowed: not {named('CPU', lost)}"
+    partial = [core for core in cores if core & machine.allowed and not core <= machine.allowed]
+    if partial:
+        lost = CpuSet(cpu for core in partial for cpu in core - machine.allowed)
+        found = f"{count(len(partial), 'core')} only partly allowed: not {named('CPU', lost)}"
         why = "programs on the other hardware threads of a core share its execution units and caches"
         yield note("cores", found, why, "request whole cores, or exclude these: -m 'all,^CPUS'")
 

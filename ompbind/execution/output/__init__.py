@@ -1,6 +1,6 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base and `execution.rlimits`. Only `execution.run_output` uses this package.
+Imports the base modules and `execution.rlimits`. `execution.run_output` is its main user.
 To add a form of output: add a field to `options.Output` and use it in `multiplexer`.
 
 The way of a line from rank 2 to the terminal, with --output tag:

@@ -72,7 +72,7 @@ class LinePrefixer:
         return self._next_prefix(prefixes), kept, b"\n"
 
     def _add(self, block: bytes, prefixes: LinePrefixes) -> Sequence[Buffer]:
-        """Add a block of at most the limit: only its first line, together with the kept bytes, can be longer.
+        """Add a block of at most `limit` bytes: only its first line, with the kept bytes, can be longer.
 
         kept b"ab", block b"c\\nd\\nef"   ->   b"[2] ", b"ab", b"c\\n[2] d\\n"   kept b"ef"
         """

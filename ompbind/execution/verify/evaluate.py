@@ -17,7 +17,7 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import RunState
 from ompbind.execution.verify.sampler import AffinitySampler
 from ompbind.inspection.judge import judge, judge_memory_policy
-from ompbind.inspection.verdict import HIDDEN, RankVerified, Verified
+from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 
 
 def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
@@ -46,7 +46,7 @@ def finish_verification(run: RunState, sampler: AffinitySampler) -> None:
         _report(run, sampler, verified)
 
 
-def _report(run: RunState, sampler: AffinitySampler, verified: Verified) -> None:
+def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResult) -> None:
     """Report the result unless all its errors were reported before; with `strict` an error stops the run."""
     if not sampler.should_report(verified):
         return
@@ -63,24 +63,26 @@ def _is_exit_code_decided(run: RunState) -> bool:
     return run.shutdown.begun or (run.children.has_failed_rank and not run.children.live)
 
 
-def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verified:
+def _make_verified(sampler: AffinitySampler, options: RunOptions) -> VerificationResult:
     """Compare the last snapshot of every rank with its plan."""
     ranks = []
     for rank, (expected, _) in sorted((options.expected or {}).items()):
         snapshot = sampler.snapshots.get(rank)
         if snapshot is None:
-            ranks.append(RankVerified(rank=rank, hidden=rank in sampler.hidden))
+            ranks.append(RankVerification(rank=rank, hidden=rank in sampler.hidden))
             continue
         verdict = judge(snapshot.processes, expected)
         verdict = judge_memory_policy(verdict, snapshot.memory, expected)
-        ranks.append(RankVerified(rank=rank, verdict=verdict, seen_s=snapshot.seen_s, memory=snapshot.memory))
+        ranks.append(
+            RankVerification(rank=rank, verdict=verdict, seen_s=snapshot.seen_s, memory=snapshot.memory)
+        )
     complete, stable, seen_s = sampler.complete, sampler.stable, sampler.seen_s
-    return Verified(
+    return VerificationResult(
         ranks=tuple(ranks), complete=complete, stable=stable, seen_s=seen_s, strict=options.strict
     )
 
 
-def _keep_escaped(sampler: AffinitySampler, verified: Verified) -> Verified:
+def _keep_escaped(sampler: AffinitySampler, verified: VerificationResult) -> VerificationResult:
     """Keep only ranks with escaped threads, and only their "outside" issues: the others may still change."""
     ranks = []
     for checked in verified.ranks:
@@ -90,7 +92,7 @@ def _keep_escaped(sampler: AffinitySampler, verified: Verified) -> Verified:
     return verified.replace(ranks=tuple(ranks))
 
 
-def _make_error(verified: Verified) -> LaunchError:
+def _make_error(verified: VerificationResult) -> LaunchError:
     wrong = {rank for rank, code in verified.errors if code != HIDDEN}
     ranks = named("rank", wrong or {rank for rank, _ in verified.errors})
     if wrong:

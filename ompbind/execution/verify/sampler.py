@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.inspection.expectation import is_relevant
-from ompbind.inspection.processes import is_library
-from ompbind.inspection.verdict import Verified
+from ompbind.inspection.loaded_libraries import is_library
+from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
@@ -83,7 +83,7 @@ class AffinitySampler:
         self.snapshots: dict[int, RankSnapshot] = {}
         self.escaped: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
-        self.verified: Verified | None = None
+        self.verified: VerificationResult | None = None
         self.error: LaunchError | None = None
         self._reported: frozenset[tuple[int, str]] = frozenset()
         self._planned = planned
@@ -104,7 +104,7 @@ class AffinitySampler:
         """Take no more samples: the run is being stopped."""
         self.due_at = None
 
-    def should_report(self, verified: Verified) -> bool:
+    def should_report(self, verified: VerificationResult) -> bool:
         """Return whether a result is to be reported, and remember its errors.
 
         It is not if it has errors and all of them were reported before.

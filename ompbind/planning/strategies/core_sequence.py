@@ -8,7 +8,7 @@ a domain are usually one *range* of indices. For 2 packages with 2 L3s each, and
     packages    [0, 4)        | [4, 8)
     L3s         [0, 2)| [2, 4)| [4, 6)| [6, 8)
 
-An odd domain whose cores are not adjacent has several ranges.
+A domain whose cores are not adjacent has several ranges.
 """
 
 from collections.abc import Iterable, Sequence
@@ -119,7 +119,7 @@ def _make_sequence(
 
 
 def _has_partial_overlap(level: LevelRanges, other: LevelRanges) -> bool:
-    """Return whether a range of `level` starts or stops inside a range of `other` that is not around it."""
+    """Return whether a range of `level` starts or stops inside a range of `other` that does not hold it."""
     for start, stop in level.ranges:
         for bound in (start, stop):
             index = other.range_at[bound] if bound < len(other.range_at) else len(other.ranges)

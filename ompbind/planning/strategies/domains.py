@@ -26,7 +26,7 @@ def divide_domains(level: Level) -> Callable[[CoreSequence, int, int | None], li
 def _count_ranks_per_domain(ranks: int, sizes: Sequence[int]) -> list[int]:
     """Return how many ranks each domain gets, for domains of these sizes in cores.
 
-    Each domain gets one rank, then every further rank goes to the domain that leaves it the largest share.
+    Each domain gets one rank, then every further rank goes to the domain where its share is largest.
     There must be at least as many cores as ranks.
     """
     counts = [int(domain < ranks) for domain in range(len(sizes))]

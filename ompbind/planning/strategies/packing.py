@@ -8,13 +8,15 @@ two NUMA nodes of 9 cores and 4 ranks: two with 5 cores, and two small ones with
     one small rank per node     000001111    222223333    no rank crosses the boundary
     both in the first node      000011112    222233333    rank 2 crosses it
 
-A domain of `size` cores with `s` small ranks holds (size + s) // rank_size whole ranks. The fewest ranks
+A domain of `size` cores with `s` small ranks holds (size + s) // rank_size whole ranks: each small rank saves
+one core. The fewest ranks
 cross boundaries if the most stay inside; the cores that these leave free are used by ranks that cross. So the
 only decision is how many small ranks each domain gets: a knapsack problem on the tree of domains.
 
 1. Make the tree of domains (`add_shape`). A *shape* is a domain without its position: equal domains share
    one shape, so a large machine has few shapes. Domains with the same parent are joined in pairs, then pairs
-   of pairs. A pair is a shape too, with score 0: a rank that crosses a boundary gets neighbouring domains.
+   of pairs. A pair is no domain, so it scores 0. It only makes a rank that crosses a boundary use
+   neighbouring domains.
 2. From the leaves up, compute the best score of each shape for 0, 1, 2 … small ranks (`find_best_scores`).
    The score counts the ranks that stay inside. One rank inside a domain of a more important level counts more
    than all ranks at the less important levels together.
@@ -114,8 +116,8 @@ class _Packing:
         """Add the shape of a range and the shapes inside it; return its number.
 
         The range is split by the first level from `depth` on that has a boundary inside it and a domain that
-        can hold a rank. `score` is that of a rank inside the range; levels without a boundary in it add
-        theirs.
+        can hold a rank. `score` is that of a rank inside the range; each level that
+        does not split the range adds its score.
         """
         size = core_range[1] - core_range[0]
         while depth < len(self.levels):
@@ -260,12 +262,12 @@ def _combine(first: _BestScores, second: _BestScores, most: int) -> _BestScores:
 
 def _take_cores(queue: deque[RankPiece], free: int) -> list[RankPiece]:
     """Take pieces of `free` cores in all from a queue; the last piece is split if necessary."""
-    taken: list[RankPiece] = []
+    pieces: list[RankPiece] = []
     while free and queue:
         rank, cores = queue.popleft()
         used = min(free, cores)
-        taken.append((rank, used))
+        pieces.append((rank, used))
         free -= used
         if used < cores:
             queue.appendleft((rank, cores - used))
-    return taken
+    return pieces

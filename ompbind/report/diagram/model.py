@@ -8,7 +8,7 @@ A picture is made in three steps, and this module is the first:
 
 A box holds the boxes of what is inside it: a package its NUMA nodes, a core its CPUs. Domains of the same
 CPUs are one box with a joined title. Every online CPU is in exactly one box: a domain that overlaps others
-only partially is cut, and each part of it says so.
+only partially is drawn in parts, and the title of each part says so.
 
     machine
     ├── lines: the heading
@@ -24,8 +24,8 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
+from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.report.text import wrap_indented
-from ompbind.report.topology_json import render_cpuless_node, render_limits, render_summary, render_title
 
 _WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}
 """Levels whose boxes stand in rows over the whole width of the picture."""

@@ -122,7 +122,7 @@ def _rank_numbers(ranks: CpuSet) -> str:
     """Return rank numbers with slashes, and three or more neighbours as a range: "0/1", "0-3/8"."""
     return "/".join(
         render_range(start, length) if length != 2 else f"{start}/{start + 1}"
-        for start, length in ranks.runs()
+        for start, length in ranks.ranges()
     )
 
 

@@ -9,7 +9,7 @@ from ompbind.planning.plan import Plan
 from ompbind.report.diagram.model import Box, make_boxes
 from ompbind.report.diagram.plan_overlay import COLOURS, make_overlay
 from ompbind.report.diagram.svg_layout import LINE, get_padding, make_layout
-from ompbind.report.topology_json import render_summary
+from ompbind.report.machine_text import render_summary
 
 _STYLE = """\
 text{font:12px Helvetica,Arial,sans-serif;fill:#1c2128}
@@ -33,7 +33,7 @@ rect{fill:#fff;stroke:#8b949e}
 .not-allowed>rect{fill:#c9cdd2;fill-opacity:1;stroke:#a3a9b0}
 .not-allowed>text{fill:#4d545c}
 .apart>rect{stroke:#1c2128;stroke-width:1.5;stroke-dasharray:4 2}"""
-"""The look of boxes by their style and marks."""
+"""The style sheet of boxes, by their style and marks."""
 
 _FILLS = ("#77aadd", "#ee8866", "#99ddff", "#eedd88", "#44bb99", "#bbcc33", "#ffaabb")
 """The colours of ranks: light, for dark text, and in an order that colour-blind readers can distinguish."""
@@ -47,7 +47,7 @@ _PLAN_STYLE = "\n".join(
         *(f".rank-{i}>rect{{fill:{_FILLS[i]}}}" for i in range(COLOURS)),
     ]
 )
-"""The look of CPUs in the picture of a plan, in addition to _STYLE."""
+"""The style sheet of CPUs in the picture of a plan, in addition to _STYLE."""
 
 _CENTRED = ("cpu", "key")  # styles of boxes with centred text
 _BASE = LINE - 4  # pixels from the top of a line of text to its base line

@@ -120,7 +120,7 @@ def _extent(boxes: Sequence[Box], positions: Positions) -> tuple[int, int]:
 
 
 def _choose_columns(boxes: Sequence[Box], arrangement: Arrangement, gap: int, min_width: int) -> int:
-    """Return the number of columns: as many as fit the width or, near-square, at least so many.
+    """Return the number of columns: the most that fit the width; near-square arrangements may have more.
 
     Only numbers that differ in their rows are compared. A near-square arrangement has the lowest cost: its
     distance to the ideal aspect, and the empty part of its last row.

@@ -12,7 +12,7 @@ class Format(Record):
 
     `render` is "module:function"; it is imported when the format is chosen. `ranks` is "all" for the whole
     plan, "one" for a single rank (of several, --rank chooses it), "any" for all ranks or the rank of --rank.
-    The function takes the plan, and if `takes` says so the "variables" of these ranks, or the "screen" that
+    The function takes the plan, and what `takes` names: the "variables" of these ranks, or the "screen" that
     shows the text. With `shows_notes` the text contains at least the warnings of the plan; otherwise they go
     to standard error. `help` follows the name of the format in --help.
     """

@@ -74,7 +74,7 @@ test, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
 1  rank 1: CPUs 4-6, 3 threads
 R  reserved
 
-note: 6 hardware threads idle on cores that ranks use"""),
+note: 6 idle hardware threads on cores of ranks"""),
     (SNC, {"ranks": 12}, """\
 12 ranks, balanced, on test:
 test, 24 CPUs, 24 cores, 2 packages, 4 NUMA nodes

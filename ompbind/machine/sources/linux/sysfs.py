@@ -5,7 +5,7 @@
     cpu/cpuN/cache/indexM/level, type, shared_cpu_map   the CPUs that share a cache with CPU N
 
 1. Sets identify domains, not numbers: `core_id` and `physical_package_id` may repeat or be missing.
-2. Only one CPU of each set is read, since its set also answers for its siblings: a machine with n CPUs needs
+2. Only one CPU of each set is read, since it also gives the set of its siblings: a machine with n CPUs needs
    far fewer than n reads per file. A set keeps only CPUs that no earlier set has.
 3. A kernel without sibling sets: L1 caches give the cores, `physical_package_id` the packages.
 4. Two known errors are corrected: siblings in a module of AMD's family 15h, which are two cores

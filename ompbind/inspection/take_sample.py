@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from ompbind.inspection.sampling import Sample
+from ompbind.inspection.compare_samples import Sample
 from ompbind.inspection.targets import Target, inspect
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import TICKS_PER_S, read_migrations
