@@ -45,8 +45,8 @@ class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
     `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --rendezvous
-    and --compat; values may have fields such as {rank}. Ranks do not inherit `removed_variables`:
-    variables that gave options to ompbind, or that would confuse the program. With `keep_env`, all other inherited
+    and --compat; values may have fields such as {rank}. Ranks do not inherit `removed_variables`: variables
+    that gave options to ompbind, or that would confuse the program. With `keep_env`, all other inherited
     variables stay as they are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize
     keeps thread counts as they are.
     """
