@@ -134,8 +134,8 @@ def show(title, pairs):
         print(f"  {name:32} {ours:7}  {theirs:13}")
 
 
-def across(measures, *levels):
-    return sum(border.crossing for border in measures.borders if border.level in levels)
+def across(metrics, *levels):
+    return sum(border.crossing for border in metrics.borders if border.level in levels)
 
 
 SHOWN = {

@@ -113,11 +113,11 @@ def _variables(planned: Plan, options: Mapping[str, Any]) -> list[Variables]:
     return [make_variables(planned, identity, spec) for identity in make_local_identities(planned)]
 
 
-def _compare(format_: str, has_others: bool, options: Mapping[str, Any]) -> int:
-    """Print the plans of several strategies; `has_others`: wrongly with --explain or --rank."""
+def _compare(format_: str, has_explain_or_rank: bool, options: Mapping[str, Any]) -> int:
+    """Print the plans of several strategies; `has_explain_or_rank`: wrongly with --explain or --rank."""
     from ompbind.report.plan_explanation import render_comparison, render_comparison_json
 
-    if has_others or format_ not in ("table", "json"):
+    if has_explain_or_rank or format_ not in ("table", "json"):
         raise click.UsageError("--compare requires --format table or json, and excludes --explain and --rank")
     request = make_request(options, options["cmd"])
     machine = read_machine(options["topology"])

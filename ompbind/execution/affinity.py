@@ -13,7 +13,7 @@ from ompbind.programs.which import find_command
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
 
-_CHANGED = "the allowed CPUs have changed since they were read: run the command again"
+_RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
 
 
 def set_affinity(cpus: CpuSet) -> None:
@@ -26,11 +26,11 @@ def set_affinity(cpus: CpuSet) -> None:
     except OSError as error:
         is_unusable = error.errno == errno.EINVAL
         why = "offline or no longer allowed" if is_unusable else error.strerror
-        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=_CHANGED) from error
+        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=_RETRY_HINT) from error
     current = CpuSet(os.sched_getaffinity(0))
     if current != cpus:
         message = f"requested {named('CPU', cpus)}, the kernel allows only {current}"
-        raise LaunchError(message, hint=_CHANGED)
+        raise LaunchError(message, hint=_RETRY_HINT)
 
 
 def exec_command(command: RankCommand) -> NoReturn:

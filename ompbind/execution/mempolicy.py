@@ -21,7 +21,7 @@ from ompbind.procfs.reader import read_status
 from ompbind.record import Record
 
 _NODES = "/sys/devices/system/node"
-_CONTAINERS = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
+_CONTAINER_HINT = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
 
 
 class SavedPolicy(Record):
@@ -131,7 +131,7 @@ def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
         return LaunchError("this kernel has no NUMA support, so no memory policies")
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
         why = os.strerror(number)
-        return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINERS)
+        return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINER_HINT)
     if number == errno.EINVAL:
         message = f"memory of {_render_nodes(policy)} is not available"
         return _InvalidPolicyError(message, hint=_allowed_hint())

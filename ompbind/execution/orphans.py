@@ -34,9 +34,11 @@ from ompbind.procfs.reader import read_children, read_environ, read_processes
 _POLL_S = 0.05
 """Seconds between two checks on systems without subreapers, where orphans cause no SIGCHLD."""
 
-_KILLED_S = 2.0  # seconds after SIGKILL until a process counts as unkillable; freeing memory takes time
+_UNKILLABLE_AFTER_S = (
+    2.0  # seconds after SIGKILL until a process counts as unkillable; freeing memory takes time
+)
 _SEARCH_S = 0.05  # seconds to search for processes that fork and exit faster than /proc can be read
-_EXECUTED_S = 0.02
+_EXEC_WAIT_S = 0.02
 """Seconds to wait for the environment of a process, which is empty for a moment during `execve`."""
 
 _UNATTRIBUTED = -1
@@ -56,8 +58,8 @@ class OrphanTracker:
         self.is_subreaper = False
         self.groups: dict[int, int] = {}  # process groups of exited ranks that were not empty → rank
         self.kill_at: dict[int, float] = {}  # rank → when its orphans get SIGKILL, or first got it
-        self.overdue: Set[int] = frozenset()  # ranks whose orphans got SIGKILL at the last check
-        self.terminated: Collection[int] = ()  # processes that have had SIGTERM
+        self.ranks_sent_sigkill: Set[int] = frozenset()  # ranks whose orphans got SIGKILL at the last check
+        self.pids_sent_sigterm: Collection[int] = ()  # processes that have had SIGTERM
         self.unkillable: set[int] = set()
         self.without_environment: set[int] = set()
 
@@ -79,7 +81,7 @@ class OrphanTracker:
         """Return when `stop` is due even if no child exits; None if no orphan is left."""
         if not self.kill_at:
             return None
-        at = min(at if at > now else at + _KILLED_S for at in self.kill_at.values())
+        at = min(at if at > now else at + _UNKILLABLE_AFTER_S for at in self.kill_at.values())
         return at if self.is_subreaper else min(at, now + _POLL_S)
 
     def stop(self, live: Mapping[int, int], *, kill: bool = False) -> str:
@@ -95,13 +97,13 @@ class OrphanTracker:
         for pid, rank in orphans.items():
             if self.kill_at[rank] <= now:
                 signal_process(pid, signal.SIGKILL)
-            elif pid not in self.terminated:
+            elif pid not in self.pids_sent_sigterm:
                 signal_process(pid, signal.SIGTERM)
                 signal_process(pid, signal.SIGCONT)
-        self.terminated = orphans.keys()
-        surviving = {pid for pid, rank in orphans.items() if self.kill_at[rank] + _KILLED_S <= now}
+        self.pids_sent_sigterm = orphans.keys()
+        surviving = {pid for pid, rank in orphans.items() if self.kill_at[rank] + _UNKILLABLE_AFTER_S <= now}
         self.unkillable |= surviving
-        self.kill_at = {rank: at for rank, at in self.kill_at.items() if at + _KILLED_S > now}
+        self.kill_at = {rank: at for rank, at in self.kill_at.items() if at + _UNKILLABLE_AFTER_S > now}
         return f"cannot kill {named('pid', surviving)}, left behind by a rank" if surviving else ""
 
     def _update_deadlines(self, ranks: Set[int], now: float, latest: float) -> None:
@@ -110,10 +112,10 @@ class OrphanTracker:
         # deadline stays the same; otherwise a chain of short-lived processes would never be killed.
         inherited = min([latest, *(at for rank, at in self.kill_at.items() if rank not in ranks)])
         self.kill_at = {rank: min(self.kill_at.get(rank, inherited), latest) for rank in ranks}
-        overdue = {rank for rank, at in self.kill_at.items() if at <= now}
+        ranks_sent_sigkill = {rank for rank, at in self.kill_at.items() if at <= now}
         # SIGKILL is sent now, however long ago it was due: this process may have been stopped meanwhile.
-        self.kill_at |= dict.fromkeys(overdue - self.overdue, now)
-        self.overdue = overdue
+        self.kill_at |= dict.fromkeys(ranks_sent_sigkill - self.ranks_sent_sigkill, now)
+        self.ranks_sent_sigkill = ranks_sent_sigkill
 
     def _may_exist(self, live: Mapping[int, int]) -> bool:
         """Return whether orphans may exist, without reading all processes in the usual case of none."""
@@ -126,7 +128,7 @@ class OrphanTracker:
         others = children - live.keys() - self.unkillable
         if not others:
             return self._has_unexpected_child(live)
-        return bool(self.groups or self._find_children(live, frozenset()))
+        return bool(self.groups or self._find_orphan_children(live, frozenset()))
 
     def _has_unexpected_child(self, live: Mapping[int, int]) -> bool:
         """Return whether there is a child, listed in /proc or not, although none should be left."""
@@ -145,7 +147,7 @@ class OrphanTracker:
             rank = self._attribute(pid, process.group, live) if is_candidate else None
             if rank is not None:
                 orphans.update(dict.fromkeys(self._with_descendants(processes, pid), rank))
-        return self._find_children(live, orphans.keys()) | orphans
+        return self._find_orphan_children(live, orphans.keys()) | orphans
 
     def _attribute(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
         """Return the exited rank that a process is attributed to; None if it is not to be stopped."""
@@ -160,7 +162,7 @@ class OrphanTracker:
             return None
         return None if rank in live.values() else rank
 
-    def _find_children(self, live: Mapping[int, int], known: Set[int]) -> dict[int, int]:
+    def _find_orphan_children(self, live: Mapping[int, int], known: Set[int]) -> dict[int, int]:
         """Return the orphans among the children of this process, pid → rank, that are not in `known`.
 
         Processes were read earlier, and an orphan may have forked and exited since. So search again until an
@@ -180,9 +182,9 @@ class OrphanTracker:
 
     def _read_rank(self, pid: int) -> int:
         """Return the rank in the environment of a process of this run, else `_UNATTRIBUTED`."""
-        give_up_at = time.monotonic() + _EXECUTED_S
+        give_up_at = time.monotonic() + _EXEC_WAIT_S
         while (variables := read_environ(pid)) is None and pid not in self.without_environment:
-            time.sleep(_EXECUTED_S / 20)
+            time.sleep(_EXEC_WAIT_S / 20)
             if time.monotonic() > give_up_at:
                 self.without_environment.add(pid)
         rank = find_rank(variables or {}, self.run_id)

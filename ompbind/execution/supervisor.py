@@ -114,14 +114,14 @@ def _start_ranks(run: RunState, starts: StartCommands) -> None:
             run.shutdown.note_error(error)
             run.stop(signal.SIGTERM)
         _handle_events(run, 0)
-    _release_resources(run)
+    _finish_starting(run)
 
 
 def _start_rank(run: RunState, command: RankCommand, path: str) -> None:
     multiplexer = run.output.multiplexer
     out, err = multiplexer.open_streams(command.rank) if multiplexer else (-1, -1)
     files = (-1 if _reads_stdin(run) else run.null_fd, out, err)
-    terminal = run.terminal if _is_interactive(run) else None
+    terminal = run.terminal if _gets_terminal(run) else None
     started_at = time.monotonic()
     try:
         with run.limit.original_limit():
@@ -139,7 +139,7 @@ def _reads_stdin(run: RunState) -> bool:
     return run.options.stdin_first and is_first and (run.children.is_single or not os.isatty(0))
 
 
-def _is_interactive(run: RunState) -> bool:
+def _gets_terminal(run: RunState) -> bool:
     """Return whether the only rank gets the terminal from its start.
 
     It does if it reads the terminal and writes to no pipe, so that no other process of the job needs it. It
@@ -151,7 +151,7 @@ def _is_interactive(run: RunState) -> bool:
     return not run.foreground.can_request_terminal or (os.isatty(0) and inherits)
 
 
-def _release_resources(run: RunState) -> None:
+def _finish_starting(run: RunState) -> None:
     """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use."""
     run.accounting.start_oom_count()
     if run.cpus is not None:

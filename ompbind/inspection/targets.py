@@ -24,7 +24,7 @@ from ompbind.record import Record
 from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
 from ompbind.text import clean_name
 
-_NO_SUCH = "'ps -e' lists processes, 'ompbind ps' live runs"
+_LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
 class Target(Record):
@@ -52,7 +52,7 @@ def find_target(words: Sequence[str]) -> Target:
         elif word and any(run.run_id.startswith(word) for run in _read_runs()):
             raise InspectError(f"run {word} is in another container: its processes have no PIDs here")
         else:
-            raise InspectError(f"no live run is named {word!r}", hint=_NO_SUCH)
+            raise InspectError(f"no live run is named {word!r}", hint=_LIST_HINT)
     return Target(pids=tuple(pids), runs=tuple(runs))
 
 
@@ -104,7 +104,7 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
     except FileNotFoundError as error:
         if named_run:
             return None
-        raise InspectError(f"process {word} does not exist or is hidden from you", hint=_NO_SUCH) from error
+        raise InspectError(f"process {word} does not exist or is hidden from you", hint=_LIST_HINT) from error
     except OSError as error:
         raise InspectError(f"cannot read process {word}: {error.strerror}") from error
     keys = ("State", "Threads", "PPid", "Tgid")

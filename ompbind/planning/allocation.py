@@ -135,7 +135,7 @@ def _find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
     """Return the usable CPUs of each core of the pool: at most as many as SMT allows, in machine order."""
     in_pool = CpuSet(pool.cpus)
     return tuple(
-        _prune(core.cpus & in_pool, _find_smt_limit(pool, len(core.cpus)), pool.request.sibling)
+        _limit_cpus(core.cpus & in_pool, _find_smt_limit(pool, len(core.cpus)), pool.request.sibling)
         for core in pool.cores(in_pool)
     )
 
@@ -149,7 +149,7 @@ def _find_smt_limit(pool: CpuPool, siblings: int) -> int:
     return SMT8_AUTO_LIMIT if siblings >= 8 else 1
 
 
-def _prune(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
+def _limit_cpus(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:
     """Return the first or last `limit` CPUs of one core."""
     if len(cpus) <= limit:
         return cpus
@@ -199,7 +199,7 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
     in_pool = _find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
     limit = pool.request.smt if isinstance(pool.request.smt, int) else None
     siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
-    shareable = [_prune(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
+    shareable = [_limit_cpus(cpus, limit or len(cpus), pool.request.sibling) for cpus in siblings]
     cpus = [cpu for core in shareable for cpu in core]
     if ranks > len(cpus):
         if not pool.request.share:
@@ -207,7 +207,7 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
         return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
     counts = count_ranks_per_core([len(core) for core in shareable], ranks)
     used = [
-        usable if len(usable) >= core_ranks else _prune(core, core_ranks, pool.request.sibling)
+        usable if len(usable) >= core_ranks else _limit_cpus(core, core_ranks, pool.request.sibling)
         for usable, core, core_ranks in zip(core_cpus, shareable, counts, strict=True)
     ]
     shares = [

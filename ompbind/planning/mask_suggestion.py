@@ -152,7 +152,7 @@ def _keep_first_names(context: _Context, parts: _PartTexts) -> _PartTexts:
     return parts if context.request.share else _remove_earlier(context, parts, lambda used: used)
 
 
-def _limit_threads(context: _Context, parts: _PartTexts) -> _PartTexts:
+def _limit_smt(context: _Context, parts: _PartTexts) -> _PartTexts:
     """Leave only the CPUs of each core that are named first, as many as --smt allows."""
     limit = context.request.smt
     if not isinstance(limit, int):
@@ -276,7 +276,7 @@ _CORRECTIONS = (
     _keep_usable,
     _drop_exclusions,
     _keep_first_names,
-    _limit_threads,
+    _limit_smt,
     _keep_first_cores,
     _fill_up,
     _merge_parts,

@@ -26,7 +26,7 @@ class Boundary(Record):
     touched: int
 
 
-class Measures(Record):
+class Metrics(Record):
     """The metrics of one plan.
 
     `idle` are usable cores without a rank, `shared` cores with several ranks. `smallest` and `largest` are
@@ -54,13 +54,13 @@ class Measures(Record):
         return self.shared, self.idle, self.imbalance, *crossings, *touched, self.mixed
 
 
-def measure_plan(plan: Plan) -> Measures:
+def measure_plan(plan: Plan) -> Metrics:
     """Measure a plan; idle cores are counted among default CPUs that are neither reserved nor avoided."""
     usable = (plan.machine.default_cpus - plan.avoided | plan.used) - plan.reserved
     return measure(plan.machine, usable, [placement.cpuset for placement in plan.placements])
 
 
-def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Measures:
+def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:
     """Measure a plan: `ranks` are the CPUs of each rank, `usable` the CPUs that ranks may use."""
     core_of = index_by_cpu(machine.at(Level.CORE))
     repeats = Counter(ranks)  # ranks with equal CPUs are measured once
@@ -73,7 +73,7 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Measur
     usable_cores = {core_of[cpu]: cpu for cpu in usable}
     sizes_and_repeats = {cpus: (len(cores[cpus]), times) for cpus, times in repeats.items()}
     usable_cpus = list(usable_cores.values())
-    return Measures(
+    return Metrics(
         idle=len(usable_cores.keys() - ranks_on.keys()),
         shared=sum(times > 1 for times in ranks_on.values()),
         smallest=min(sizes, default=0),

@@ -11,7 +11,7 @@ from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, in
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
 from ompbind.planning.memory_policy import find_nodes_without_memory
-from ompbind.planning.metrics import Boundary, Measures
+from ompbind.planning.metrics import Boundary, Metrics
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES
@@ -25,17 +25,17 @@ class Reason(Record):
     text: str
 
 
-def make_reasons(plan: Plan, measures: Measures) -> tuple[Reason, ...]:
+def make_reasons(plan: Plan, metrics: Metrics) -> tuple[Reason, ...]:
     """Return the reason for every choice of a plan, in the order in which the choices were made."""
     return tuple(
         Reason(about=about, text=text)
         for about, explain_choice in _CHOICES.items()
-        for text in [" ".join(explain_choice(plan, measures))]
+        for text in [" ".join(explain_choice(plan, metrics))]
         if text
     )
 
 
-def _explain_cpus(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
     machine, request = plan.machine, plan.request
     others = "the affinity mask or the cgroup excludes the others"
     limits = f"; {others}" if machine.allowed != machine.online else ""
@@ -53,7 +53,7 @@ def _explain_cpus(plan: Plan, measures: Measures) -> Iterator[str]:
         yield f"Only {request.core_kind} cores are used, as requested."
 
 
-def _explain_hardware_threads(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_hardware_threads(plan: Plan, metrics: Metrics) -> Iterator[str]:
     cpus = plan.used
     cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
     available = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
@@ -69,7 +69,7 @@ def _explain_hardware_threads(plan: Plan, measures: Measures) -> Iterator[str]:
         yield f"--smt {plan.request.smt} requests this."
     elif plan.request.mask is not None and plan.request.mask.parts:
         yield "the mask names them."
-    elif measures.shared:
+    elif metrics.shared:
         yield "there are more ranks than cores."
     elif used > 1:
         yield "more gain little on cores with 8 or more hardware threads (--smt all uses all)."
@@ -79,7 +79,7 @@ def _explain_hardware_threads(plan: Plan, measures: Measures) -> Iterator[str]:
         yield "The highest-numbered hardware threads are used first, as requested."
 
 
-def _explain_number_of_ranks(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_number_of_ranks(plan: Plan, metrics: Metrics) -> Iterator[str]:
     request = plan.request
     ranks = count(len(plan.placements), "rank")
     strategy = STRATEGIES[request.strategy]
@@ -95,20 +95,20 @@ def _explain_number_of_ranks(plan: Plan, measures: Measures) -> Iterator[str]:
         yield f"{ranks}: {strategy.label}."
 
 
-def _explain_strategy(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
     request = plan.request
     strategy = STRATEGIES[request.strategy]
     if request.names_each_rank:
         yield "The mask has one part per rank, so no strategy is needed."
     elif request.is_unbound:
         yield "The mask is 'none': every rank may use all CPUs, together with the other ranks."
-    elif measures.shared and not strategy.overlapping:
+    elif metrics.shared and not strategy.overlapping:
         yield "There are more ranks than cores: each rank gets one core, or shares one with other ranks."
     else:
         yield f"{request.strategy}: every rank gets {strategy.summary}."
 
 
-def _explain_shares(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_shares(plan: Plan, metrics: Metrics) -> Iterator[str]:
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
     sizes = Counter(len({core_of[cpu] for cpu in placement.cpus}) for placement in plan.placements)
     groups = (
@@ -116,20 +116,20 @@ def _explain_shares(plan: Plan, measures: Measures) -> Iterator[str]:
         for size, times in sorted(sizes.items(), reverse=True)
     )
     yield f"{'; '.join(groups)}."
-    if measures.shared:
-        yield f"Several ranks share {count(measures.shared, 'core')}."
-    if measures.idle:
-        yield f"{count(measures.idle, 'core')} {'is' if measures.idle == 1 else 'are'} idle."
+    if metrics.shared:
+        yield f"Several ranks share {count(metrics.shared, 'core')}."
+    if metrics.idle:
+        yield f"{count(metrics.idle, 'core')} {'is' if metrics.idle == 1 else 'are'} idle."
 
 
-def _explain_boundaries(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     """Yield a sentence for each number of ranks that are split over domains in which they would fit.
 
     Levels with equal numbers share a sentence. Levels whose domains are all smaller than a rank are left out.
     """
     by_crossing: dict[int, list[str]] = {}
-    for boundary in measures.borders:
-        if boundary.crossing or _smallest_rank_fits(plan, measures, boundary):
+    for boundary in metrics.borders:
+        if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
@@ -150,15 +150,15 @@ def _render_alternatives(labels: Sequence[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _smallest_rank_fits(plan: Plan, measures: Measures, boundary: Boundary) -> bool:
+def _smallest_rank_fits(plan: Plan, metrics: Metrics, boundary: Boundary) -> bool:
     """Return whether the smallest rank fits in a domain of the level."""
     firsts = CpuSet(
         core.cpus.first for core in find_overlapping(plan.machine.at(Level.CORE), plan.machine.allowed)
     )
-    return any(len(domain.cpus & firsts) >= measures.smallest for domain in plan.machine.at(boundary.level))
+    return any(len(domain.cpus & firsts) >= metrics.smallest for domain in plan.machine.at(boundary.level))
 
 
-def _explain_reserve(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_reserve(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if plan.request.reserve:
         number = plan.request.reserve
         cores = "core of each rank's share is" if number == 1 else f"{number} cores of each rank's share are"
@@ -175,7 +175,7 @@ def _subject(noun: str, numbers: CpuSet) -> str:
     return f"{named(noun, numbers)} {'is' if len(numbers) == 1 else 'are'}"
 
 
-def _explain_threads(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_threads(plan: Plan, metrics: Metrics) -> Iterator[str]:
     quota = plan.machine.quota
     if plan.request.threads is not None:
         yield f"{count(plan.request.threads, 'thread')} per rank, as requested."
@@ -186,7 +186,7 @@ def _explain_threads(plan: Plan, measures: Measures) -> Iterator[str]:
         yield "One thread per CPU of the rank."
 
 
-def _explain_binding(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_binding(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if not plan.machine.bindable:
         yield "This system cannot confine a process to CPUs: only thread counts are set."
         return
@@ -214,7 +214,7 @@ _POLICIES = {
 }
 
 
-def _explain_memory(plan: Plan, measures: Measures) -> Iterator[str]:
+def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if plan.request.memory is not MemoryMode.LOCAL:
         yield _POLICIES[plan.request.memory]
     if without := find_nodes_without_memory(plan.placements):
@@ -224,7 +224,7 @@ def _explain_memory(plan: Plan, measures: Measures) -> Iterator[str]:
         yield "The nearest memory of each rank is on the NUMA nodes of its CPUs."
 
 
-_CHOICES: dict[str, Callable[[Plan, Measures], Iterator[str]]] = {
+_CHOICES: dict[str, Callable[[Plan, Metrics], Iterator[str]]] = {
     "CPUs": _explain_cpus,
     "hardware threads": _explain_hardware_threads,
     "ranks": _explain_number_of_ranks,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import PlanError
-from ompbind.planning.metrics import Measures, measure_plan
+from ompbind.planning.metrics import Metrics, measure_plan
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
@@ -26,28 +26,28 @@ _TITLES = {"borders": "splits"}
 
 def render_explanation(plan: Plan, screen: Screen = PIPE) -> str:
     """Render the reason for each choice of a plan, and its measures."""
-    measures = measure_plan(plan)
+    metrics = measure_plan(plan)
     width = screen.text_width
     reasons = (
         render_paragraph(_TITLES.get(reason.about, reason.about), reason.text, width)
-        for reason in make_reasons(plan, measures)
+        for reason in make_reasons(plan, metrics)
     )
-    rows = dict(_measure_rows(measures))
+    rows = dict(_measure_rows(metrics))
     longest = max(map(len, rows))
     lines = (f"  {name:{longest}}  {value}" for name, value in rows.items())
     return "\n".join(["why:", *reasons, "", "metrics (lower is better):", *lines])
 
 
-def _measure_rows(measures: Measures) -> Iterator[tuple[str, str]]:
+def _measure_rows(metrics: Metrics) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each measure, the most important first."""
-    yield "cores idle", str(measures.idle)
-    yield "cores shared by several ranks", str(measures.shared)
-    yield "size difference, largest - smallest (cores)", str(measures.imbalance)
-    for border in measures.borders:
+    yield "cores idle", str(metrics.idle)
+    yield "cores shared by several ranks", str(metrics.shared)
+    yield "size difference, largest - smallest (cores)", str(metrics.imbalance)
+    for border in metrics.borders:
         yield f"ranks split over {border.level.label}s although they fit in one", str(border.crossing)
-    for border in measures.borders:
+    for border in metrics.borders:
         yield f"{border.level.label}s used, summed over ranks", str(border.touched)
-    yield "ranks with several core kinds", str(measures.mixed)
+    yield "ranks with several core kinds", str(metrics.mixed)
 
 
 def render_comparison(

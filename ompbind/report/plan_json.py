@@ -19,7 +19,7 @@ def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
 
 def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]:
     """Return the JSON value of a plan."""
-    measures = measure_plan(plan)
+    metrics = measure_plan(plan)
     return {
         "schema": "ompbind-plan/1",
         "machine": {
@@ -37,8 +37,8 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
         "idle": str(plan.idle),
         "taken": str(plan.avoided & plan.machine.allowed),
         "notes": [note.as_dict() for note in plan.notes],
-        "reasons": [{"about": reason.about, "text": reason.text} for reason in make_reasons(plan, measures)],
-        "measures": {**measures.as_dict(), "borders": [border.as_dict() for border in measures.borders]},
+        "reasons": [{"about": reason.about, "text": reason.text} for reason in make_reasons(plan, metrics)],
+        "measures": {**metrics.as_dict(), "borders": [border.as_dict() for border in metrics.borders]},
     }
 
 

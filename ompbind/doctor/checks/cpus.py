@@ -9,7 +9,7 @@ from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.rank_variables import OMPBIND_RANK
 
-SHARED = (
+SHARING_COST = (
     "two ranks with default threads on the same CPUs were 40-60 times slower on small parallel regions,"
     " 150-220 times with active waiting"
 )
@@ -175,4 +175,4 @@ def check_runs(host: HostFacts) -> Iterator[HostIssue]:
     for run in others:
         found = f"{run.run_id} (pid {run.pid}) uses {named('CPU', run.claimed & allowed)}"
         remedy = "use --avoid to plan around it, --exclusive to refuse to start; 'ompbind ps' lists all runs"
-        yield note("other runs", found, SHARED, remedy)
+        yield note("other runs", found, SHARING_COST, remedy)

@@ -7,7 +7,7 @@ bind the threads of ranks, and sets their thread counts.
 import re
 from collections.abc import Callable, Iterator
 
-from ompbind.doctor.checks.cpus import SHARED
+from ompbind.doctor.checks.cpus import SHARING_COST
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.openmp.runtimes import (
@@ -76,7 +76,7 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
         "GOMP_CPU_AFFINITY",
         _always,
         "libgomp uses these CPUs and ignores the affinity mask, libomp uses them instead of OMP_PLACES:"
-        f" all ranks run on them; {SHARED}",
+        f" all ranks run on them; {SHARING_COST}",
     ),
     (
         KMP_AFFINITY,
@@ -107,7 +107,7 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     (
         "OMP_PLACES",
         lambda value, host: _binds(host),
-        f"all processes get the same places; {SHARED}",
+        f"all processes get the same places; {SHARING_COST}",
     ),
     (
         "OMP_PROC_BIND",
@@ -117,7 +117,7 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     ),
     ("OMP_NUM_THREADS", _empty, "libomp terminates the program if it is empty"),
     ("OMP_NUM_THREADS", _no_number, "libomp may terminate the program; other runtimes use all CPUs"),
-    *((name, _too_many, f"more threads than CPUs; {SHARED}") for name in THREAD_COUNTS),
+    *((name, _too_many, f"more threads than CPUs; {SHARING_COST}") for name in THREAD_COUNTS),
     ("GOTO_NUM_THREADS", _always, _OVERRIDES),
     ("MKL_DOMAIN_NUM_THREADS", _always, _OVERRIDES),
     ("OMP_DYNAMIC", _yes, f"{_FEWER}, depending on the load"),
@@ -191,9 +191,9 @@ def check_options(host: HostFacts) -> Iterator[HostIssue]:
 
 def check_preloads(host: HostFacts) -> Iterator[HostIssue]:
     """Check that the libraries in LD_PRELOAD can be loaded."""
-    for trouble in host.workload.preload_warnings:
+    for warning in host.workload.preload_warnings:
         why = "programs run without this library"
-        yield error("LD_PRELOAD", trouble.removeprefix("LD_PRELOAD "), why, "correct LD_PRELOAD, or unset it")
+        yield error("LD_PRELOAD", warning.removeprefix("LD_PRELOAD "), why, "correct LD_PRELOAD, or unset it")
     if host.workload.preload_warnings:
         return
     value = host.env.get("LD_PRELOAD", "")

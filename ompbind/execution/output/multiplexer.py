@@ -33,7 +33,7 @@ from ompbind.execution.rlimits import check_file_limit
 
 _OUT, _ERR = 1, 2
 _KINDS = {_OUT: OUT, _ERR: ERR}
-_FULL = "check 'ulimit -n' (open files) and /proc/sys/kernel/pty/max (pseudo-terminals)"
+_LIMITS_HINT = "check 'ulimit -n' (open files) and /proc/sys/kernel/pty/max (pseudo-terminals)"
 _NAMES = {_OUT: "standard output", _ERR: "standard error"}
 
 
@@ -82,7 +82,7 @@ class OutputMultiplexer:
         except OSError as error:
             self.close_streams(out)
             raise LaunchError(
-                f"rank {rank}: cannot open its output streams: {error.strerror}", hint=_FULL
+                f"rank {rank}: cannot open its output streams: {error.strerror}", hint=_LIMITS_HINT
             ) from error
 
     def close_streams(self, *write_ends: int) -> None:

@@ -188,15 +188,15 @@ class _Packing:
         in_second = max(choices, key=lambda count: (first[total - count] + second[count], count))
         return [total - in_second, in_second]
 
-    def make_own_ranks(self, domain: _PlacedShape, half_small_ranks: Sequence[int]) -> list[RankPiece]:
+    def make_own_ranks(self, domain: _PlacedShape, small_ranks_by_half: Sequence[int]) -> list[RankPiece]:
         """Return the ranks that fit into a domain but into neither half, large ranks first."""
         shape = self.shapes[domain.shape]
         in_halves = (
             self.count_ranks(self.shapes[half], small_ranks)
-            for half, small_ranks in zip(shape[2], half_small_ranks, strict=True)
+            for half, small_ranks in zip(shape[2], small_ranks_by_half, strict=True)
         )
         count = self.count_ranks(shape, domain.small_ranks) - sum(in_halves)
-        large = count - (domain.small_ranks - sum(half_small_ranks))
+        large = count - (domain.small_ranks - sum(small_ranks_by_half))
         return [(len(self.allocations) + i, self.rank_size - (i >= large)) for i in range(count)]
 
     def align_sizes(self, own: Sequence[RankPiece], start: int) -> list[RankPiece]:
@@ -211,7 +211,7 @@ class _Packing:
         return aligned
 
     def place_halves(
-        self, domain: _PlacedShape, half_small_ranks: Sequence[int], own: Sequence[RankPiece]
+        self, domain: _PlacedShape, small_ranks_by_half: Sequence[int], own: Sequence[RankPiece]
     ) -> list[_PlacedShape]:
         """Return the halves of a domain; the ranks that cross between them get the cores left free in each.
 
@@ -222,7 +222,7 @@ class _Packing:
         started = {rank for rank, _ in domain.head}
         placed: list[_PlacedShape] = []
         offset = domain.offset
-        for number, small_ranks in zip(halves, half_small_ranks, strict=True):
+        for number, small_ranks in zip(halves, small_ranks_by_half, strict=True):
             shape = self.shapes[number]
             free = shape[0] - self.count_ranks(shape, small_ranks) * self.rank_size + small_ranks
             pieces = _take_cores(queue, free)
