@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """The severity of an issue, worst first: an error defeats a binding, a note may be intended."""
+    """The severity of an issue, worst first: an error breaks a binding, a note may be intended."""
 
     ERROR = "error"
     NOTE = "note"

@@ -1,4 +1,4 @@
-"""`ompbind doctor`: what on this machine or in this environment would defeat a binding."""
+"""`ompbind doctor`: what on this machine or in this environment would break a binding."""
 
 import os
 import sys
@@ -26,12 +26,12 @@ EXAMPLES = (
 
 
 @click.command(
-    "doctor", cls=Verb, examples=EXAMPLES, short_help="Find what would defeat a binding on this machine."
+    "doctor", cls=Verb, examples=EXAMPLES, short_help="Find what would break a binding on this machine."
 )
 @format_option("text", "json")
 @click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
 def doctor(format_: str, cmd: tuple[str, ...]) -> int:
-    """Find what on this machine or in this environment would defeat a binding, each with its remedy.
+    """Find what on this machine or in this environment would break a binding, each with its remedy.
 
     With a command, its Python, its OpenMP runtimes and its thread pools are checked too; the command is not
     started. The exit code is 1 if there is an error, not for notes.

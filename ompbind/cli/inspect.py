@@ -44,12 +44,12 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str
     "--verbose",
     "each",
     is_flag=True,
-    help="A line for each thread, and all thread variables",
+    help="A line for each thread, and all variables for thread pools",
 )
 @TABLE_OR_JSON
 @option(
     "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=INTERVAL_S,
-    help=f"Show CPU use, and how often threads change CPUs, every SECONDS ({INTERVAL_S} without a number)",
+    help=f"Show CPU use, and how often threads change CPUs, every SECONDS (default {INTERVAL_S})",
 )  # fmt: skip
 def inspect(what: tuple[str, ...], **options: Any) -> int:
     """Show the affinity mask and last CPU of each thread of running processes, and the issues found.

@@ -84,8 +84,8 @@ _PLANNING_OPTIONS = (
                    help=f"Divide CPUs: {_mark_default(STRATEGIES, DEFAULT_STRATEGY)}"),
     PlanningOption(CPUS, "--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
                    everyday=True,
-                   help="Hardware threads to use per core; auto (default): 1, or 4 if a core has 8. CPUs in a"
-                        " mask are always used"),
+                   help="Hardware threads to use per core; auto (default): 1 (4 if a core has 8), or all CPUs"
+                        " that a mask names"),
     PlanningOption(CPUS, "--sibling", type=click.Choice(["first", "last"]), default="first",
                    show_default=True, metavar="WHICH",
                    help="Hardware threads of a core to use first: first, last"),

@@ -1,4 +1,4 @@
-"""`ompbind doctor`: what on this machine or in this environment would defeat a binding.
+"""`ompbind doctor`: what on this machine or in this environment would break a binding.
 
 Imports the base modules, `machine`, `planning` and `programs`. The readers here fill
 `facts`; the checks make issues from these and read nothing.

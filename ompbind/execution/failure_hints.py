@@ -35,8 +35,9 @@ FAILURE_HINTS = (
     FailureHint(status=128 + Signals.SIGSEGV, hint="with OpenMP often a stack overflow: try"
          " --env OMP_STACKSIZE=64M for its threads and 'ulimit -s unlimited' for the initial thread"),
     FailureHint(status=128 + Signals.SIGKILL, hint=OUT_OF_MEMORY, oom=True),
-    FailureHint(status=128 + Signals.SIGKILL, hint="ompbind did not send SIGKILL: a user did ('kill -9'),"
-         " or a batch system at a limit of the job, or the kernel when memory ran out (see 'dmesg')"),
+    FailureHint(status=128 + Signals.SIGKILL, hint="not sent by ompbind; possible senders: a user"
+         " ('kill -9'), a batch system if the job reached a limit, the kernel if memory ran out"
+         " (see 'dmesg')"),
     FailureHint(status=128 + Signals.SIGXCPU, hint="the limit on CPU time was reached (see 'ulimit -t')"),
     FailureHint(status=128 + Signals.SIGXFSZ, hint="the limit on file size was reached (see 'ulimit -f')"),
     FailureHint(status=128 + Signals.SIGSYS, hint="a system call is forbidden by a seccomp filter of the"

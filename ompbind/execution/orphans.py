@@ -34,9 +34,9 @@ from ompbind.procfs.reader import read_children, read_environ, read_processes
 _POLL_S = 0.05
 """Seconds between two checks on systems without subreapers, where orphans cause no SIGCHLD."""
 
-_UNKILLABLE_AFTER_S = (
-    2.0  # seconds after SIGKILL until a process counts as unkillable; freeing memory takes time
-)
+_UNKILLABLE_AFTER_S = 2.0
+"""Seconds after SIGKILL until a process counts as unkillable: freeing its memory takes time."""
+
 _SEARCH_S = 0.05  # seconds to search for processes that fork and exit faster than /proc can be read
 _EXEC_WAIT_S = 0.02
 """Seconds to wait for the environment of a process, which is empty for a moment during `execve`."""

@@ -166,10 +166,12 @@ def _reserve_total(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[
     if not wanted:
         return core_cpus, EMPTY
     if wanted >= len(core_cpus):
-        cores = count(len(core_cpus), "core")
+        ranks = count(pool.request.ranks or 1, "rank")
+        most = max(len(core_cpus) - (pool.request.ranks or 1), 0)
+        cores = count(len(core_cpus), "usable core")
         raise PlanError(
-            f"{count(wanted, 'core')} cannot be reserved: {cores} usable, and ranks need at least 1",
-            hint=f"reserve at most {count(len(core_cpus) - 1, 'core')}",
+            f"cannot reserve {count(wanted, 'core')} of {cores} and start {ranks}",
+            hint=f"reserve at most {count(most, 'core')}" if most else "reserve fewer cores",
         )
     sequence = make_core_sequence(pool.machine, core_cpus)
     nodes = sequence.domains(Level.NODE)

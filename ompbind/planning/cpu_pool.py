@@ -118,5 +118,6 @@ def _check_parts(mask: Mask, ranks: int | None) -> None:
     surplus = [item for part in mask.parts[ranks:] for item in part]
     items = tuple(surplus or (item for part in mask.parts for item in part))
     message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
-    hint = f"use -n {parts}, write {ranks} parts, or write a mask without '|' to divide it among the ranks"
+    number = count(ranks or 0, "part")
+    hint = f"use -n {parts}, write {number}, or write a mask without '|' to divide it among the ranks"
     raise part_error(mask, items, message, hint)

@@ -140,8 +140,8 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
             continue
         verb, they = ("is", "it fits") if crossing == 1 else ("are", "they fit")
         ranks = f"{crossing} of {count(len(plan.placements), 'rank')} {verb}"
-        reason = " Equal shares of the cores make this unavoidable." if forced else ""
-        yield f"{ranks} split over {_render_alternatives(labels)}, although {they} in one.{reason}"
+        reason = " With equal shares this cannot be avoided." if forced else ""
+        yield f"{ranks} split over {_render_alternatives(labels)}, although {they} in a single one.{reason}"
 
 
 def _render_alternatives(labels: Sequence[str]) -> str:

@@ -78,7 +78,7 @@ def _render_runtimes(request: Request) -> str:
 
 
 def _render_opaque(program: str) -> str:
-    return f"{program} starts another program, which ompbind cannot determine"
+    return f"the command runs {program}, and ompbind cannot determine what that starts"
 
 
 def _render_binding(plan: Plan) -> str:
@@ -100,9 +100,12 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        reset = "; KMP_AFFINITY=reset gives the initial thread all CPUs again after each parallel region"
+        reset = (
+            ", and ompbind sets KMP_AFFINITY=reset to unbind the initial thread after each parallel region"
+        )
         later = "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
-        return "one place per thread" + (reset if may_support_reset(request) else "") + later
+        is_opaque = request.workload is not None and request.workload.opaque  # then a warning says more
+        return "one place per thread" + reset * may_support_reset(request) + later * (not is_opaque)
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
 
@@ -174,9 +177,9 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
         )
     elif not found and workload.opaque:
         yield (
-            f"{_render_opaque(workload.program or 'the command')}: with --bind exact, most threads of "
-            "Python, and of programs with two OpenMP runtimes, run on the first CPU of the rank (if the "
-            "program has only one runtime, name this runtime with --omp-runtime)"
+            "--bind exact: if the command runs Python, or a program with two OpenMP runtimes, most of its "
+            "threads will run on the first CPU of the rank (if there is only one runtime, name it with "
+            "--omp-runtime)"
         )
 
 

@@ -97,7 +97,7 @@ def make_title(group: RankProcesses) -> str:
     plan = group.expected
     number = min(len(plan.places), len(plan.cpus))  # if places are unknown, all possible ones are listed
     places = f", {count(number, 'place')}" if number > 1 else ""
-    return f"rank {group.rank} of run {group.run_id}: {named('CPU', plan.cpus)}, bind {plan.bind}{places}"
+    return f"rank {group.rank} of run {group.run_id}: {named('CPU', plan.cpus)}, --bind {plan.bind}{places}"
 
 
 def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:

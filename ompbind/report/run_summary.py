@@ -95,11 +95,11 @@ def _render_group(exits: Sequence[RankExit], hint: str, *, with_words: bool, wid
     """Yield the lines on ranks with equal status: the status, the last words of one rank, the hint."""
     first, writer = exits[0], _find_words(exits) if with_words else None
     if len(exits) == 1:
-        text = render_exit(first) + (", and wrote last:" if writer else "")
+        text = render_exit(first) + ("; its last lines:" if writer else "")
     else:
         ranks = named("rank", (rank_exit.rank for rank_exit in exits))
         text = f"{ranks} {render_exit_status(first, several=True)}"
-        text += f"; rank {writer.rank} wrote last:" if writer else ""
+        text += f"; last lines of rank {writer.rank}:" if writer else ""
     yield render_paragraph("ompbind", text, width)
     if writer:
         yield from _last_lines(writer.last_lines, width)

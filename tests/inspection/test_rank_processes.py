@@ -93,7 +93,7 @@ def test_one_cpu_is_one_place_in_every_mode():
     variables = {"OMP_PLACES": "{0}", "OMP_PROC_BIND": "close", "OMPBIND_CPUS": "0"}
     run = RUN.replace(bind="thread", ranks=((0, cpus("0")),))
     found = inspect(*OWN, rank(0, "0", pid=12, **variables), runs=(run,))
-    assert "CPU 0, bind thread\n" in render_inspection(found)
+    assert "CPU 0, --bind thread\n" in render_inspection(found)
 
 
 def test_ranks_of_other_users_are_found_by_their_cpus():
@@ -105,7 +105,7 @@ def test_ranks_of_other_users_are_found_by_their_cpus():
     found = inspect(*OWN, *hidden)
     assert [(group.run_id, group.rank) for group in found.groups] == [("job", 0), ("job", 1)]
     assert str(found.groups[1].expected.cpus) == "2-3"
-    assert "CPUs 2-3, bind rank\n" in render_inspection(found)
+    assert "CPUs 2-3, --bind rank\n" in render_inspection(found)
     shared = RUN.replace(ranks=((0, cpus("0-3")), (1, cpus("0-3"))))
     assert {group.rank for group in inspect(*OWN, *hidden, runs=(shared,)).groups} == {None}
 
@@ -113,14 +113,14 @@ def test_ranks_of_other_users_are_found_by_their_cpus():
 @pytest.mark.parametrize(
     ("mode", "masks", "title", "severity"),
     [
-        ("rank", "0-3*4", "CPUs 0-3, bind rank\n", Severity.OK),
-        ("none", "0-3 0*2", "CPUs 0-3, bind none\n", Severity.NOTE),
-        ("thread", "0-3 1 2 3", "CPUs 0-3, bind thread, 4 places\n", Severity.OK),
-        ("thread", "0-3 1*3", "CPUs 0-3, bind thread, 4 places\n", Severity.ERROR),
-        ("core", "0-3*2 2-3", "CPUs 0-3, bind core\n", Severity.OK),
-        ("exact", "3 0 1 2", "CPUs 0-3, bind exact, 4 places\n", Severity.OK),
-        ("exact", "3*3 0", "CPUs 0-3, bind exact, 4 places\n", Severity.ERROR),
-        ("", "0-3*2", "CPUs 0-3, bind none\n", Severity.OK),
+        ("rank", "0-3*4", "CPUs 0-3, --bind rank\n", Severity.OK),
+        ("none", "0-3 0*2", "CPUs 0-3, --bind none\n", Severity.NOTE),
+        ("thread", "0-3 1 2 3", "CPUs 0-3, --bind thread, 4 places\n", Severity.OK),
+        ("thread", "0-3 1*3", "CPUs 0-3, --bind thread, 4 places\n", Severity.ERROR),
+        ("core", "0-3*2 2-3", "CPUs 0-3, --bind core\n", Severity.OK),
+        ("exact", "3 0 1 2", "CPUs 0-3, --bind exact, 4 places\n", Severity.OK),
+        ("exact", "3*3 0", "CPUs 0-3, --bind exact, 4 places\n", Severity.ERROR),
+        ("", "0-3*2", "CPUs 0-3, --bind none\n", Severity.OK),
     ],
 )
 def test_ranks_of_other_users_are_compared_with_the_mode_of_their_run(mode, masks, title, severity):

@@ -84,7 +84,7 @@ def reasons(made):
     ("options", "about", "text"),
     [
         ({"ranks": 3},
-         "borders", "1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in one. Equal"),
+         "borders", "1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in a"),
         ({"ranks": 2},
          "borders", "No rank is split over NUMA nodes, packages or L3s if it fits in one."),
         ({"ranks": 2, "mask": "0-1,4|2"},
@@ -115,7 +115,7 @@ def reasons(made):
         ({"ranks": None, "mask": "none"}, "ranks", "1 rank: all ranks would get the same CPUs."),
         ({"ranks": 12}, "strategy",
          "There are more ranks than cores: each rank gets one core, or shares one with other ranks."),
-        ({"ranks": 3, "reserve": 1}, "borders", "although it fits in one."),
+        ({"ranks": 3, "reserve": 1}, "borders", "although it fits in a single one."),
         ({"ranks": 2, "reserve": 1}, "reserve", "The last core of each rank's share is reserved"),
         ({"ranks": 2, "reserve_total": 2}, "reserve", "2 cores are reserved"),
         ({"ranks": 2, "threads": 9}, "threads", "9 threads per rank, as requested."),
@@ -150,14 +150,17 @@ def test_reasons_that_depend_on_the_machine(changes, about, text):
 @pytest.mark.parametrize(
     ("strategy", "why"),
     [
-        ("balanced", ". Equal shares of the cores make this unavoidable."),
+        ("balanced", ". With equal shares this cannot be avoided."),
         ("compact", "."),
         ("spread", "."),
     ],
 )
 def test_only_balanced_says_that_equal_shares_make_crossings_unavoidable(strategy, why):
     text = reasons(plan(Shape(packages=2, cores=3), ranks=3, strategy=strategy))["borders"]
-    assert text == f"1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in one{why}"
+    assert (
+        text
+        == f"1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in a single one{why}"
+    )
 
 
 def test_explanations_fit_a_terminal_and_end_with_measures():

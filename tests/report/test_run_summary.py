@@ -44,11 +44,11 @@ def outcome(*exits, **more):
         (coded(0, 126), 0, "a command was found but"),
         (coded(0, 127), 0, "a command (see PATH) or a shared library"),
         (coded(0, 127), 1, "a command (see PATH) or a shared library"),
-        (killed(0, 9), 0, "ompbind did not send SIGKILL: "),
+        (killed(0, 9), 0, "not sent by ompbind; possible senders: "),
         (killed(0, 9), 2, OUT_OF_MEMORY),
         (killed(0, 9, stopped=True), 0, ""),
         (killed(0, 9, stopped=True), 1, ""),
-        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: ompbind did not send SIGKILL: "),
+        (coded(0, 137), 0, "exit code 137 of a shell means SIGKILL: not sent by ompbind; possible senders: "),
         (coded(0, 137), 1, f"exit code 137 of a shell means SIGKILL: {OUT_OF_MEMORY}"),
         (killed(0, 4), 0, "this CPU does not support an instruction"),
         (coded(0, 132), 0, "exit code 132 of a shell means SIGILL: this CPU does not support"),
@@ -150,12 +150,12 @@ SEGV_HINT = """
         (outcome(coded(0, 1, last_lines=("\x1b[0m", " \r")), coded(1, 0)), ""),  # only invisible characters
         (
             outcome(coded(2, 1, last_lines=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
-            f"ompbind: rank 2 (pid 102) exited with code 1, and wrote last:{TRACE_SHOWN}\n"
+            f"ompbind: rank 2 (pid 102) exited with code 1; its last lines:{TRACE_SHOWN}\n"
             "ompbind: stopped: ranks 0-1,3",
         ),
         (
             outcome(coded(2, 1), coded(3, 1, last_lines=TRACE), coded(0, 1, last_lines=("x",)), coded(1, 0)),
-            f"ompbind: ranks 0,2-3 exited with code 1; rank 3 wrote last:{TRACE_SHOWN}",
+            f"ompbind: ranks 0,2-3 exited with code 1; last lines of rank 3:{TRACE_SHOWN}",
         ),
         (
             outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
@@ -167,13 +167,13 @@ SEGV_HINT = """
 ompbind: rank 1 (pid 101) was killed by SIGKILL
   hint: memory ran out, and the kernel killed a process of this cgroup: raise
   the memory limit (of the container, of the job), or start fewer ranks
-ompbind: rank 2 (pid 102) exited with code 2, and wrote last:
+ompbind: rank 2 (pid 102) exited with code 2; its last lines:
     gone""",
         ),
         (
             outcome(coded(0, 1, last_lines=ODD_WORDS), coded(1, 0)),
             """\
-ompbind: rank 0 (pid 100) exited with code 1, and wrote last:
+ompbind: rank 0 (pid 100) exited with code 1; its last lines:
     red     end
 
     20%
@@ -186,7 +186,7 @@ def test_failures_are_reported(finished, text):
 
 
 def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
-    text = f"ompbind: rank 0 (pid 100) exited with code 1, and wrote last:{TRACE_SHOWN}"
+    text = f"ompbind: rank 0 (pid 100) exited with code 1; its last lines:{TRACE_SHOWN}"
     assert render_failures(outcome(coded(0, 1, last_lines=TRACE)), stderr_shown=False) == text
     assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
 
@@ -205,7 +205,7 @@ def test_long_last_words_are_cut():
 def test_many_ways_to_fail_are_cut():
     exits = [coded(rank, 1 + rank, last_lines=("why",)) for rank in range(20)]
     text = render_failures(outcome(*exits))
-    assert text.count("wrote last") == LAST_LINES
+    assert text.count("last lines") == LAST_LINES
     assert text.endswith("\nompbind: ranks 10-19 failed in other ways")
 
 
@@ -281,7 +281,7 @@ def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, wid
     assert all(char.isprintable() or char == "\n" for char in text)
     for line in text.splitlines():
         assert len(line) <= width or len(line.split()) == 1, line
-    assert not re.search(r"wrote last:(\n\S|$)", text)
+    assert not re.search(r"last lines(?: of rank [0-9]+)?:(\n\S|$)", text)
     heads = [line for line in text.splitlines() if line.startswith("ompbind: ")]
     assert bool(heads) == bool(text)
     failed = {rank.rank for rank in finished.exits if rank.status != 0 and not rank.stopped}
