@@ -44,7 +44,7 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str
     "--verbose",
     "each",
     is_flag=True,
-    help="A line for each thread, and all variables for thread pools",
+    help="A line for each thread, and all thread pool variables",
 )
 @TABLE_OR_JSON
 @option(

@@ -84,8 +84,8 @@ _PLANNING_OPTIONS = (
                    help=f"Divide CPUs: {_mark_default(STRATEGIES, DEFAULT_STRATEGY)}"),
     PlanningOption(CPUS, "--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
                    everyday=True,
-                   help="Hardware threads to use per core; auto (default): 1 (4 if a core has 8), or all CPUs"
-                        " that a mask names"),
+                   help="Hardware threads to use per core; auto (default): 1, or 4 if a core has 8; with a"
+                        " mask, all its CPUs"),
     PlanningOption(CPUS, "--sibling", type=click.Choice(["first", "last"]), default="first",
                    show_default=True, metavar="WHICH",
                    help="Hardware threads of a core to use first: first, last"),
@@ -110,7 +110,7 @@ _PLANNING_OPTIONS = (
     TOPOLOGY,
     PlanningOption(BINDING, "--bind", type=click.Choice([str(mode) for mode in Bind]), default="rank",
                    metavar="MODE", everyday=True,
-                   help="Bind OpenMP threads to their rank, a core or a CPU:"
+                   help="Where threads may run, from the whole rank to one CPU:"
                         f" {_mark_default(Bind, 'rank')}"),
     PlanningOption(BINDING, "--proc-bind", type=click.Choice([str(policy) for policy in ProcBind]),
                    default="close", metavar="POLICY",

@@ -54,12 +54,12 @@ _OPTIONS = (
     option(RANKS, "--rendezvous", is_flag=True,
            help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
     option(RANKS, "--stdin", type=click.Choice(["first", "none"]), default="first", metavar="RANK",
-           help="Who reads standard input: first (default; rank 0) or none; a terminal is passed only to a"
-                " single rank"),
+           help="Who reads standard input: first (default; rank 0) or none; a rank gets a terminal only"
+                " if it is the only rank"),
     option(OUTPUT, "--output", type=output_modes, metavar="MODES", everyday=True,
            shell_complete=_completing(*MODES, "tag,files"),
            help="Output: inherit (default, unchanged), tag (rank before each line), files (in --log-dir),"
-                " tag,files"),
+                " 'tag,files'"),
     option(OUTPUT, "--log-dir", type=click.Path(file_okay=False), metavar="DIR", everyday=True,
            help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
     option(OUTPUT, "--force", is_flag=True, help="Overwrite existing files in --log-dir"),

@@ -210,7 +210,7 @@ def _make_issue(
         rank_cpus = named("CPU", expected.cpus)
         text = f"{who} {verb} allowed on {extra}, outside the rank's {rank_cpus}: {first.cause}"
     elif len(set(masks)) == 1:
-        text = f"{who} {verb} restricted to {named('CPU', masks[0])} of {expected.cpus}: {first.cause}"
+        text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {first.cause}"
     else:
         parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
         text = f"{who} {verb} restricted to {parts}: {first.cause}"

@@ -169,7 +169,7 @@ def _explain_absent(
         return f"this machine has {what}", f"use one of the selectors {known}"
     if not selectable and prefix:
         return f"{level} domains have no OS numbers on this machine", f"leave out the '#', as in {level}:0"
-    hint = f"use {level}:{prefix}{CpuSet(selectable)}"
+    hint = f"valid: {level}:{prefix}{CpuSet(selectable)}"
     os_numbers = CpuSet(find_selectable(machine, selector.replace(by_os_number=True), outer))
     if not prefix and os_numbers and os_numbers != CpuSet(selectable):
         hint += f" (by OS number: {level}:#{os_numbers})"

@@ -100,12 +100,10 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        reset = (
-            ", and ompbind sets KMP_AFFINITY=reset to unbind the initial thread after each parallel region"
-        )
+        reset = " (with LLVM and Intel, KMP_AFFINITY=reset unbinds the initial thread after each region)"
         later = "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
         is_opaque = request.workload is not None and request.workload.opaque  # then a warning says more
-        return "one place per thread" + reset * may_support_reset(request) + later * (not is_opaque)
+        return "each thread gets its own place" + reset * may_support_reset(request) + later * (not is_opaque)
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
 

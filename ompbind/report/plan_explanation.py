@@ -47,7 +47,7 @@ def _measure_rows(metrics: Metrics) -> Iterator[tuple[str, str]]:
         yield f"ranks split over {border.level.label}s although they fit in one", str(border.crossing)
     for border in metrics.borders:
         yield f"{border.level.label}s used, summed over ranks", str(border.touched)
-    yield "ranks with several core kinds", str(metrics.mixed)
+    yield "ranks with performance and efficiency cores", str(metrics.mixed)
 
 
 def render_comparison(

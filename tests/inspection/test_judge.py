@@ -96,7 +96,7 @@ PROCESSES = [
         None,
         "error",
         "stacked",
-        "6 of 7 threads are restricted to CPU 0 of 0-1: libgomp bound",
+        "6 of 7 threads are restricted to CPU 0 out of 0-1: libgomp bound",
     ),
     (
         process("0 1 0*5", TORCH, **WORDS),
@@ -242,7 +242,7 @@ PROCESSES = [
         plan(Bind.RANK),
         "note",
         "confined",
-        "the only thread is restricted to CPU 0 of 0-1",
+        "the only thread is restricted to CPU 0 out of 0-1",
     ),
     (process("0-1 0 1", name="database"), plan(Bind.RANK), "note", "confined", "the program set this itself"),
     (process("0-1 0*2 1", name="database"), None, "note", "crowded", "the program set this itself"),
@@ -329,7 +329,7 @@ def test_children_inherit_what_a_runtime_did_to_their_parent(env):
     assert [issue.code for issue in verdict.issues] == ["narrowed", "narrowed"]
     assert "5 of 5 threads of python (100)" in verdict.text
     assert verdict.text.endswith(
-        "3 of 3 threads of 3 processes are restricted to CPU 0 of 0-1: inherited from python, whose "
+        "3 of 3 threads of 3 processes are restricted to CPU 0 out of 0-1: inherited from python, whose "
         "initial thread libgomp bound to a place"
     )
 

@@ -214,7 +214,7 @@ def test_a_narrowed_initial_thread_is_found_in_other_processes(child, ompbind):
     done = ompbind("inspect", str(child(libgomp() + THREADS, **places).pid))
     assert done.returncode == 1, done.stdout
     assert (
-        f"5 of 6 threads are restricted to CPU {first} of {first}-{second}: libgomp bound the initial"
+        f"5 of 6 threads are restricted to CPU {first} out of {first}-{second}: libgomp bound the initial"
         in one_line(done)
     )
     free = {"OMP_PLACES": f"{{{first},{second}}}", "OMP_PROC_BIND": "true"}

@@ -133,7 +133,7 @@ def test_a_mask_by_node_says_which_node_of_the_os_it_means():
     assert not make_plan(machine, Request(mask=parse_mask("node:#1"))).notes
     with pytest.raises(MaskError) as caught:
         make_plan(machine, Request(mask=parse_mask("node:1")))
-    assert caught.value.hint == "use node:0 (by OS number: node:#1)"
+    assert caught.value.hint == "valid: node:0 (by OS number: node:#1)"
 
 
 def test_nodes_are_shown_however_small():
