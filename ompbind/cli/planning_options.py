@@ -85,7 +85,7 @@ _PLANNING_OPTIONS = (
     PlanningOption(CPUS, "--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
                    everyday=True,
                    help="Hardware threads to use per core; auto (default): 1, or 4 if a core has 8; with a"
-                        " mask, all its CPUs"),
+                        " mask: all CPUs of the mask"),
     PlanningOption(CPUS, "--sibling", type=click.Choice(["first", "last"]), default="first",
                    show_default=True, metavar="WHICH",
                    help="Hardware threads of a core to use first: first, last"),

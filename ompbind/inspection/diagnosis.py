@@ -67,7 +67,7 @@ def _find_causes(process: ProcessState, masks: Sequence[CpuSet]) -> Iterator[str
         variables = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
         if process.initial_thread and process.initial_thread.cpus in masks:
             bound = f"{_name_runtime(process)} bound the initial thread to the first place"
-            yield f"{bound}; new threads and processes inherit this mask ({variables})"
+            yield f"with {variables}, {bound}, and new threads and processes inherit its mask"
         else:
             yield f"{_name_runtime(process)} bound its own threads to places ({variables})"
 
@@ -130,7 +130,7 @@ def _unreadable(process: ProcessState) -> str:
 def explain_remedy(expected: ExpectedBinding) -> str:
     """Return how to avoid that an OpenMP runtime narrows threads."""
     if expected.rank is not None and expected.bind in (Bind.RANK, Bind.NONE):
-        return "these variables come from the command, --env or --keep-env, not from ompbind"
+        return "the variables come from the command, --env or --keep-env, not from ompbind"
     if expected.rank is not None and expected.bind is Bind.EXACT:
         return "use --bind thread or --bind rank"
     return "use --bind rank"

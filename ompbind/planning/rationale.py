@@ -140,8 +140,8 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
             continue
         verb, they = ("is", "it fits") if crossing == 1 else ("are", "they fit")
         ranks = f"{crossing} of {count(len(plan.placements), 'rank')} {verb}"
-        reason = " With equal shares this cannot be avoided." if forced else ""
-        yield f"{ranks} split over {_render_alternatives(labels)}, although {they} in a single one.{reason}"
+        reason = ": equal shares make this necessary" if forced else ""
+        yield f"{ranks} split over several {_render_alternatives(labels)}, although {they} in one{reason}."
 
 
 def _render_alternatives(labels: Sequence[str]) -> str:
@@ -221,7 +221,7 @@ def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
         verb = "has" if len(without) == 1 else "have"
         yield f"{named('NUMA node', without)} {verb} no memory; memory of the nearest node is used."
     elif len(plan.machine.nodes) > 1 and all(placement.nodes for placement in plan.placements):
-        yield "The nearest memory of each rank is on the NUMA nodes of its CPUs."
+        yield "No policy is set; Linux normally uses the NUMA nodes of the rank's CPUs."
 
 
 _CHOICES: dict[str, Callable[[Plan, Metrics], Iterator[str]]] = {

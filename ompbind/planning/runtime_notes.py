@@ -100,7 +100,7 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        reset = " (with LLVM and Intel, KMP_AFFINITY=reset unbinds the initial thread after each region)"
+        reset = "; KMP_AFFINITY=reset is set: the initial thread has all CPUs again after a parallel region"
         later = "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
         is_opaque = request.workload is not None and request.workload.opaque  # then a warning says more
         return "each thread gets its own place" + reset * may_support_reset(request) + later * (not is_opaque)
@@ -176,8 +176,8 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
     elif not found and workload.opaque:
         yield (
             "--bind exact: if the command runs Python, or a program with two OpenMP runtimes, most of its "
-            "threads will run on the first CPU of the rank (if there is only one runtime, name it with "
-            "--omp-runtime)"
+            "threads will run on the first CPU of the rank (for a program with only one runtime, "
+            "--omp-runtime turns this warning off)"
         )
 
 

@@ -15,8 +15,8 @@ MOST = 10
 """Rows of the table, and reasons, that are shown; the others are counted."""
 
 _NOT_SAMPLED = (
-    "exited before its threads were sampled; its affinity mask was set and checked before it started",
-    "exited before their threads were sampled; their affinity masks were set and checked before they started",
+    "exited before its threads were sampled; it started on its CPUs",
+    "exited before their threads were sampled; they started on their CPUs",
 )
 """The text for a rank that exited before the first sample, and for several."""
 

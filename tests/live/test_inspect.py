@@ -214,7 +214,7 @@ def test_a_narrowed_initial_thread_is_found_in_other_processes(child, ompbind):
     done = ompbind("inspect", str(child(libgomp() + THREADS, **places).pid))
     assert done.returncode == 1, done.stdout
     assert (
-        f"5 of 6 threads are restricted to CPU {first} out of {first}-{second}: libgomp bound the initial"
+        f"5 of 6 threads are restricted to CPU {first} out of {first}-{second}: with OMP_PLACES="
         in one_line(done)
     )
     free = {"OMP_PLACES": f"{{{first},{second}}}", "OMP_PROC_BIND": "true"}
@@ -247,7 +247,7 @@ def test_a_command_that_undoes_its_binding_is_found(start, ompbind):
     assert run.stdout.readline() == "up\n"
     done = ompbind("inspect", str(run.pid))
     assert done.returncode == 1, one_line(done)
-    assert "these variables come from the command, --env or --keep-env, not from ompbind" in one_line(done)
+    assert "the variables come from the command, --env or --keep-env, not from ompbind" in one_line(done)
 
 
 def test_threads_that_leave_their_rank_are_found(start, ompbind):

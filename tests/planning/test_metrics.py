@@ -84,12 +84,12 @@ def reasons(made):
     ("options", "about", "text"),
     [
         ({"ranks": 3},
-         "borders", "1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in a"),
+         "borders", "1 of 3 ranks is split over several NUMA nodes, packages or L3s, although it fits"),
         ({"ranks": 2},
          "borders", "No rank is split over NUMA nodes, packages or L3s if it fits in one."),
         ({"ranks": 2, "mask": "0-1,4|2"},
-         "borders", "1 of 2 ranks is split over NUMA nodes, packages or L3s, although it"),
-        ({"ranks": 2, "mask": "3-4|2,5"}, "borders", "2 of 2 ranks are split over NUMA nodes, packages or"),
+         "borders", "1 of 2 ranks is split over several NUMA nodes, packages or L3s, although it"),
+        ({"ranks": 2, "mask": "3-4|2,5"}, "borders", "2 of 2 ranks are split over several NUMA nodes"),
         ({"ranks": 3}, "shares", "2 ranks with 3 cores each; 1 rank with 2 cores."),
         ({"ranks": 2, "strategy": "compact", "threads": 1}, "shares",
          "2 ranks with 1 core each. 6 cores are idle."),
@@ -115,7 +115,7 @@ def reasons(made):
         ({"ranks": None, "mask": "none"}, "ranks", "1 rank: all ranks would get the same CPUs."),
         ({"ranks": 12}, "strategy",
          "There are more ranks than cores: each rank gets one core, or shares one with other ranks."),
-        ({"ranks": 3, "reserve": 1}, "borders", "although it fits in a single one."),
+        ({"ranks": 3, "reserve": 1}, "borders", "although it fits in one."),
         ({"ranks": 2, "reserve": 1}, "reserve", "The last core of each rank's share is reserved"),
         ({"ranks": 2, "reserve_total": 2}, "reserve", "2 cores are reserved"),
         ({"ranks": 2, "threads": 9}, "threads", "9 threads per rank, as requested."),
@@ -124,7 +124,7 @@ def reasons(made):
         ({"mask": "none"}, "binding", "are not bound further"),
         ({"mask": "none"}, "strategy", "The mask is 'none': every rank may use all CPUs"),
         ({"mask": "none"}, "hardware threads", "All hardware threads are used: the mask is 'none'."),
-        ({"ranks": 2}, "memory", "The nearest memory of each rank is on the NUMA nodes of its CPUs."),
+        ({"ranks": 2}, "memory", "No policy is set; Linux normally uses the NUMA nodes of the rank's CPUs."),
     ],
 )  # fmt: skip
 def test_every_choice_has_its_reason(options, about, text):
@@ -150,7 +150,7 @@ def test_reasons_that_depend_on_the_machine(changes, about, text):
 @pytest.mark.parametrize(
     ("strategy", "why"),
     [
-        ("balanced", ". With equal shares this cannot be avoided."),
+        ("balanced", ": equal shares make this necessary."),
         ("compact", "."),
         ("spread", "."),
     ],
@@ -159,7 +159,7 @@ def test_only_balanced_says_that_equal_shares_make_crossings_unavoidable(strateg
     text = reasons(plan(Shape(packages=2, cores=3), ranks=3, strategy=strategy))["borders"]
     assert (
         text
-        == f"1 of 3 ranks is split over NUMA nodes, packages or L3s, although it fits in a single one{why}"
+        == f"1 of 3 ranks is split over several NUMA nodes, packages or L3s, although it fits in one{why}"
     )
 
 
