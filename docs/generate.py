@@ -1,5 +1,6 @@
 """Write docs/reference.md from the options of the program; `make docs` runs this, a test compares."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,11 +59,17 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
 
 def _row(option: click.Option) -> str:
     meaning, _, default = (option.help or "").partition("[default: ")
-    if not default and (option.show_default or "(default" in meaning):
-        default = option.default if isinstance(option.default, str) else "inherit"  # --output has none
     names = f"`{', '.join(option.opts)}{_metavar(option)}`"
-    cells = (names, meaning.strip(), default.rstrip("]."), option.envvar or "")
+    cells = (names, meaning.strip(), default.rstrip("].") or _default(option, meaning), option.envvar or "")
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(option: click.Option, meaning: str) -> str:
+    """Return the default that click shows or that the help marks: "(default 2)", or "rank (default)"."""
+    marked = re.search(r"\(default (\w+)\)", meaning) or re.search(r"(\w+) \(default", meaning)
+    if not (marked or option.show_default):
+        return ""
+    return option.default if isinstance(option.default, str) else marked[1] if marked else ""
 
 
 def _metavar(option: click.Option) -> str:
