@@ -73,7 +73,7 @@ _OPTIONS = (
            metavar="ACTION", everyday=True,
            help="If a rank fails, stop (default) or continue the others"),
     option(STOPPING, "--timeout", type=seconds, metavar="TIME", everyday=True,
-           help="Stop after TIME (90, 5m, 1.5h), exit code 124; 0: never"),
+           help="Stop after TIME (90, 5m, 1.5h; 0: never), exit code 124"),
     option(STOPPING, "--grace", type=seconds, metavar="TIME", default="10", show_default=True,
            help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
     option(STOPPING, "--keep-descendants", is_flag=True,

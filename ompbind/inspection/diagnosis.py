@@ -130,7 +130,7 @@ def _unreadable(process: ProcessState) -> str:
 def explain_remedy(expected: ExpectedBinding) -> str:
     """Return how to avoid that an OpenMP runtime narrows threads."""
     if expected.rank is not None and expected.bind in (Bind.RANK, Bind.NONE):
-        return "the variables come from the command, --env or --keep-env, not from ompbind"
+        return "ompbind did not set these variables, they come from the command, --env or --keep-env"
     if expected.rank is not None and expected.bind is Bind.EXACT:
         return "use --bind thread or --bind rank"
     return "use --bind rank"

@@ -78,7 +78,7 @@ def _render_runtimes(request: Request) -> str:
 
 
 def _render_opaque(program: str) -> str:
-    return f"the command runs {program}, and ompbind cannot determine what that starts"
+    return f"the command runs {program}; ompbind cannot see what that program starts"
 
 
 def _render_binding(plan: Plan) -> str:
@@ -100,7 +100,7 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        reset = "; KMP_AFFINITY=reset is set: the initial thread has all CPUs again after a parallel region"
+        reset = "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
         later = "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
         is_opaque = request.workload is not None and request.workload.opaque  # then a warning says more
         return "each thread gets its own place" + reset * may_support_reset(request) + later * (not is_opaque)

@@ -15,8 +15,8 @@ MOST = 10
 """Rows of the table, and reasons, that are shown; the others are counted."""
 
 _NOT_SAMPLED = (
-    "exited before its threads were sampled; it started on its CPUs",
-    "exited before their threads were sampled; they started on their CPUs",
+    "exited before ompbind could check its threads; at the start it was bound to its CPUs",
+    "exited before ompbind could check their threads; at the start they were bound to their CPUs",
 )
 """The text for a rank that exited before the first sample, and for several."""
 

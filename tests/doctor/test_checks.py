@@ -142,7 +142,7 @@ TABLE = [
     ("command", OK, "runs /bin/app", command()),
     ("command", OK, "runs /x/python (Python 3.11; packages in /s)",
      command(program="/x/python", python=(3, 11), site="/s")),
-    ("command", OK, "runs app, and ompbind cannot determine what that starts", command(program="")),
+    ("command", OK, "runs app, and ompbind cannot see what that program starts", command(program="")),
     ("command", ERROR, "command not found: app", command(error="command not found: app")),
     ("command", NOTE, "/bin/app is for aarch64", command(arch="aarch64")),
     ("command", OK, "runs /bin/app", command(arch="i386")),

@@ -77,7 +77,7 @@ def test_the_mode_of_the_run_has_precedence_over_variables_that_the_command_chan
     group = inspect(*OWN, changed).groups[0]
     assert (group.expected.bind, group.verdict.issues[0].code) == (Bind.RANK, "narrowed")
     text = group.verdict.text
-    assert "the variables come from the command, --env or --keep-env, not from ompbind" in text
+    assert "ompbind did not set these variables, they come from the command, --env or --keep-env" in text
     alone = inspect(*OWN, changed, runs=()).groups[0]
     assert (alone.expected.bind, alone.verdict.severity) == (Bind.EXACT, Severity.NOTE)
 

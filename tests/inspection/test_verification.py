@@ -40,8 +40,8 @@ def render(verified, **options):
 
 ONE = "verified: 1 rank, 3 threads, each on the CPUs of its rank"
 LATER = ", 3 s after the start"
-NOT_SAMPLED_ONE = "exited before its threads were sampled; it started on its CPUs"
-NOT_SAMPLED = "exited before their threads were sampled; they started on their CPUs"
+NOT_SAMPLED_ONE = "exited before ompbind could check its threads; at the start it was bound to its CPUs"
+NOT_SAMPLED = "exited before ompbind could check their threads; at the start they were bound to their CPUs"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_record_has_reasons_and_ranks_that_were_not_sampled():
         ],
     }  # fmt: skip
     assert (second["level"], second["threads"], second["findings"]) == (None, None, [])
-    assert second["text"].startswith("exited before its threads were sampled")
+    assert second["text"].startswith("exited before ompbind could check its threads")
 
 
 def test_errors_are_pairs_of_rank_and_code():

@@ -247,7 +247,9 @@ def test_a_command_that_undoes_its_binding_is_found(start, ompbind):
     assert run.stdout.readline() == "up\n"
     done = ompbind("inspect", str(run.pid))
     assert done.returncode == 1, one_line(done)
-    assert "the variables come from the command, --env or --keep-env, not from ompbind" in one_line(done)
+    assert "ompbind did not set these variables, they come from the command, --env or --keep-env" in one_line(
+        done
+    )
 
 
 def test_threads_that_leave_their_rank_are_found(start, ompbind):

@@ -191,7 +191,8 @@ def test_a_rank_that_was_not_sampled_has_not_failed(ompbind, tmp_path):
     done = ompbind("run", "--verify=strict", "--report", str(report), "--", "true")
     assert done.returncode == 0
     assert words(done.stderr) == (
-        "ompbind: not verified: rank 0 exited before its threads were sampled; it started on its CPUs"
+        "ompbind: not verified: rank 0 exited before ompbind could check its threads; "
+        "at the start it was bound to its CPUs"
     )
     verified = json.loads(report.read_text())["verified"]
     assert (verified["settled"], verified["ranks"][0]["level"], verified["ranks"][0]["threads"]) == (

@@ -227,7 +227,7 @@ def test_runtimes_that_conflict_are_refused(libraries, words):
         (
             ("script",),
             None,
-            "unknown (the command runs /bin/script, and ompbind cannot determine what that starts)",
+            "unknown (the command runs /bin/script; ompbind cannot see what that program starts)",
         ),
         (("nothing",), None, "unknown (the command, or the program that it runs, was not found)"),
         (("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),

@@ -25,7 +25,7 @@ def check_command(host: HostFacts) -> Iterator[HostIssue]:
     if command.error:
         yield error("command", command.error, "no rank can be started", command.hint or "give its path")
     elif not work.program:
-        yield ok("command", f"runs {name}, and ompbind cannot determine what that starts")
+        yield ok("command", f"runs {name}, and ompbind cannot see what that program starts")
     elif command.arch and arch and not _runs_on(command.arch, arch):
         why = f"this machine is {arch}: the program runs only if an emulator is registered"
         yield note(
