@@ -100,10 +100,16 @@ def _render_binding(plan: Plan) -> str:
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
-        reset = "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
-        later = "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
-        is_opaque = request.workload is not None and request.workload.opaque  # then a warning says more
-        return "each thread gets its own place" + reset * may_support_reset(request) + later * (not is_opaque)
+        text = "each thread gets its own place"
+        if request.workload is not None and request.workload.opaque:
+            return text  # a warning says more
+        if may_support_reset(request):
+            text += (
+                "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
+            )
+        return (
+            text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
+        )
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
 
 
