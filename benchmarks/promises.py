@@ -95,7 +95,7 @@ def make_launch_promises(walls: WallTimes) -> list[Promise]:
     further = median_ratio(further_rank_times(walls, "ompbind"), further_rank_times(walls, "floor"))
     return [
         *(_launch_promise(SOME, other, 0.7, ratio) for other in SLOWER_LAUNCHERS),
-        _launch_promise(SOME, "hydra", 1.5, ratio),
+        _launch_promise(SOME, "hydra", 1.7, ratio),
         Promise(text="each further rank, of floor's", limit=1.6, measured=further),
         _launch_promise(MANY, "hydra", 1.0, ratio),
     ]
