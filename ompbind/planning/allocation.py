@@ -166,12 +166,12 @@ def _reserve_total(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[tuple[
     if not wanted:
         return core_cpus, EMPTY
     if wanted >= len(core_cpus):
-        ranks = count(pool.request.ranks or 1, "rank")
-        most = max(len(core_cpus) - (pool.request.ranks or 1), 0)
-        cores = count(len(core_cpus), "usable core")
+        ranks, cores = pool.request.ranks or 1, len(core_cpus)
+        most = cores - ranks
         raise PlanError(
-            f"cannot reserve {count(wanted, 'core')} of {cores} and start {ranks}",
-            hint=f"reserve at most {count(most, 'core')}" if most else "reserve fewer cores",
+            f"cannot reserve {count(wanted, 'core')} of {count(cores, 'usable core')} and start "
+            f"{count(ranks, 'rank')}",
+            hint=f"reserve at most {count(most, 'core')}" if most > 0 else "reserve fewer cores",
         )
     sequence = make_core_sequence(pool.machine, core_cpus)
     nodes = sequence.domains(Level.NODE)

@@ -215,13 +215,14 @@ _POLICIES = {
 
 
 def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    if plan.request.memory is not MemoryMode.LOCAL:
+    is_local = plan.request.memory is MemoryMode.LOCAL
+    if not is_local:
         yield _POLICIES[plan.request.memory]
     if without := find_nodes_without_memory(plan.placements):
         verb = "has" if len(without) == 1 else "have"
         yield f"{named('NUMA node', without)} {verb} no memory; memory of the nearest node is used."
-    elif len(plan.machine.nodes) > 1 and all(placement.nodes for placement in plan.placements):
-        yield "No policy is set; Linux normally uses the NUMA nodes of the rank's CPUs."
+    elif is_local and len(plan.machine.nodes) > 1 and all(placement.nodes for placement in plan.placements):
+        yield "ompbind sets no policy; by default Linux uses the NUMA nodes of the rank's CPUs."
 
 
 _CHOICES: dict[str, Callable[[Plan, Metrics], Iterator[str]]] = {

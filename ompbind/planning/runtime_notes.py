@@ -101,8 +101,8 @@ def _render_binding(plan: Plan) -> str:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:
         text = "each thread gets its own place"
-        if request.workload is not None and request.workload.opaque:
-            return text  # a warning says more
+        if _may_hide_runtimes(request):
+            return text  # the warning of `_find_narrowing` says more
         if may_support_reset(request):
             text += (
                 "; KMP_AFFINITY=reset (set by ompbind) unbinds the initial thread after each parallel region"
@@ -111,6 +111,11 @@ def _render_binding(plan: Plan) -> str:
             text + "; if a second runtime is loaded later, all its threads run on the first CPU of the rank"
         )
     return "each worker thread has its own place, the initial thread has all CPUs of the rank"
+
+
+def _may_hide_runtimes(request: Request) -> bool:
+    """Return whether the command starts a program that cannot be determined, and no runtime is known."""
+    return request.workload is not None and request.workload.opaque and not find_runtimes(request)
 
 
 def _find_conflicts(plan: Plan) -> Iterator[str]:
@@ -179,7 +184,7 @@ def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:
             f"--bind exact with {' and '.join(library.kind.label for library in found)}: all threads of the "
             f"runtime that starts second will run on the first CPU of the rank {remedy}"
         )
-    elif not found and workload.opaque:
+    elif _may_hide_runtimes(request):
         yield (
             "--bind exact: if the command runs Python, or a program with two OpenMP runtimes, most of its "
             "threads will run on the first CPU of the rank (for a program with only one runtime, "

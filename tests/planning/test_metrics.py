@@ -11,7 +11,7 @@ from ompbind.machine.model import CoreKind, Level
 from ompbind.planning.metrics import measure, measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rationale import make_reasons
-from ompbind.planning.request import Bind, Request
+from ompbind.planning.request import Bind, MemoryMode, Request
 from ompbind.report.plan_explanation import render_comparison, render_explanation
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, POWER, SNC, plan
@@ -84,12 +84,14 @@ def reasons(made):
     ("options", "about", "text"),
     [
         ({"ranks": 3},
-         "borders", "1 of 3 ranks is split over several NUMA nodes, packages or L3s, although it fits"),
+         "borders", "1 of 3 ranks is split over several NUMA nodes, packages or L3s, although it fits in one:"
+         " equal"),
         ({"ranks": 2},
          "borders", "No rank is split over NUMA nodes, packages or L3s if it fits in one."),
         ({"ranks": 2, "mask": "0-1,4|2"},
          "borders", "1 of 2 ranks is split over several NUMA nodes, packages or L3s, although it"),
-        ({"ranks": 2, "mask": "3-4|2,5"}, "borders", "2 of 2 ranks are split over several NUMA nodes"),
+        ({"ranks": 2, "mask": "3-4|2,5"},
+         "borders", "2 of 2 ranks are split over several NUMA nodes, packages or"),
         ({"ranks": 3}, "shares", "2 ranks with 3 cores each; 1 rank with 2 cores."),
         ({"ranks": 2, "strategy": "compact", "threads": 1}, "shares",
          "2 ranks with 1 core each. 6 cores are idle."),
@@ -124,7 +126,8 @@ def reasons(made):
         ({"mask": "none"}, "binding", "are not bound further"),
         ({"mask": "none"}, "strategy", "The mask is 'none': every rank may use all CPUs"),
         ({"mask": "none"}, "hardware threads", "All hardware threads are used: the mask is 'none'."),
-        ({"ranks": 2}, "memory", "No policy is set; Linux normally uses the NUMA nodes of the rank's CPUs."),
+        ({"ranks": 2},
+         "memory", "ompbind sets no policy; by default Linux uses the NUMA nodes of the rank's CPUs."),
     ],
 )  # fmt: skip
 def test_every_choice_has_its_reason(options, about, text):
@@ -145,6 +148,12 @@ def test_every_choice_has_its_reason(options, about, text):
 def test_reasons_that_depend_on_the_machine(changes, about, text):
     made = make_plan(make_machine(DUAL, **changes), Request(ranks=2))
     assert text in reasons(made)[about]
+
+
+@pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
+def test_a_memory_policy_is_never_said_to_be_unset(mode):
+    text = reasons(plan(DUAL, ranks=2, memory=mode))["memory"]
+    assert text.endswith("NUMA nodes of the rank's CPUs, as requested.")
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,14 @@ def test_a_plan_says_which_runtime_and_why(given, runtime, words):
     assert not note.warning
 
 
+def test_a_runtime_that_the_user_names_has_the_whole_note():
+    plan = made("exact", "script", runtime="llvm")[1]
+    (note,) = (note for note in plan.notes if note.code == "omp-runtime")
+    assert "KMP_AFFINITY=reset" in note.text
+    assert "if a second runtime is loaded later" in note.text
+    assert conflicts(plan) == []
+
+
 def test_without_a_command_there_is_no_note_on_runtimes():
     notes = make_plan(DUAL, Request(ranks=2)).notes
     assert not [note for note in notes if note.code == "omp-runtime"]
