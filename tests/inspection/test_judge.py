@@ -89,21 +89,24 @@ PROCESSES = [
         plan(Bind.RANK),
         "error",
         "narrowed",
-        "7 of 7 threads are restricted to parts of CPUs 0-1 (6 on CPU 0, 1 on CPU 1): with OMP_PLACES=",
+        "7 of 7 threads are restricted to parts of CPUs 0-1 (6 on CPU 0, 1 on CPU 1): "
+        "with OMP_PLACES={0},{1} OMP_PROC_BIND=close, libgomp bound the initial thread",
     ),
     (
         process("0 1 0*5", TORCH, **ONE_EACH),
         None,
         "error",
         "stacked",
-        "6 of 7 threads are restricted to CPU 0 out of 0-1: with OMP_PLACES=",
+        "6 of 7 threads are restricted to CPU 0 out of 0-1: "
+        "with OMP_PLACES={0},{1} OMP_PROC_BIND=close, libgomp bound the initial thread",
     ),
     (
         process("0 1 0*5", TORCH, **WORDS),
         None,
         "error",
         "stacked",
-        "with OMP_PLACES=cores OMP_PROC_BIND=close, libgomp bound the initial thread",
+        "with OMP_PLACES=cores OMP_PROC_BIND=close, libgomp bound the initial thread to the first place, "
+        "and new threads and processes inherit its mask; use --bind rank",
     ),
     (
         process("0 1 0*5", TORCH, **ONE_EACH),
@@ -284,7 +287,7 @@ PROCESSES = [
         "(sched_setaffinity, taskset)",
     ),
     (process("0 1 2-3", TORCH, **ONE_EACH), plan(Bind.RANK, "0-3"), "error", "narrowed", "libgomp bound"),
-    (process("0-1*3", TORCH, **WHOLE), plan(Bind.RANK, "0-3"), "error", "narrowed", "OMP_PLACES={0,1}"),
+    (process("0-1*3", TORCH, **WHOLE), plan(Bind.RANK, "0-3"), "error", "narrowed", "with OMP_PLACES={0,1}"),
     (process("0-1*3", TORCH, **WHOLE), None, "ok", "", "all 3 threads are allowed on CPUs 0-1"),
 ]
 

@@ -214,9 +214,9 @@ def test_a_narrowed_initial_thread_is_found_in_other_processes(child, ompbind):
     done = ompbind("inspect", str(child(libgomp() + THREADS, **places).pid))
     assert done.returncode == 1, done.stdout
     assert (
-        f"5 of 6 threads are restricted to CPU {first} out of {first}-{second}: with OMP_PLACES="
-        in one_line(done)
-    )
+        f"5 of 6 threads are restricted to CPU {first} out of {first}-{second}: with "
+        f"OMP_PLACES={places['OMP_PLACES']} OMP_PROC_BIND=close, libgomp bound the initial thread"
+    ) in one_line(done)
     free = {"OMP_PLACES": f"{{{first},{second}}}", "OMP_PROC_BIND": "true"}
     done = ompbind("inspect", str(child(libgomp() + THREADS, **free).pid))
     assert (done.returncode, "ok: all 6 threads are allowed on" in one_line(done)) == (0, True)
