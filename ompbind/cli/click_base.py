@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from ompbind.cli.console import print_message
+from ompbind.cli.option_rules import Rule, apply_rules
+
 HELP = "Help"
 """The section of the options that show help."""
 
@@ -17,12 +20,23 @@ _SHOW_ALL = "ompbind.help_all"  # the key in the context of click: --help-all wa
 
 
 class SectionedOption(click.Option):
-    """An option in a section of the help; an `everyday` option is shown by --help too."""
+    """An option in a section of the help; an `everyday` option is shown by --help too.
 
-    def __init__(self, *args: Any, section: str = "Options", everyday: bool = False, **kwargs: Any) -> None:
+    `rule` says when the option has no effect, because of other options.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        section: str = "Options",
+        everyday: bool = False,
+        rule: Rule | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
         self.everyday = everyday
+        self.rule = rule
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
@@ -62,6 +76,24 @@ class Verb(click.Command):
         parser = super().make_parser(ctx)
         parser._long_opt.update(parser._short_opt)
         return parser
+
+    @property
+    def rules(self) -> list[tuple[click.Parameter, Rule]]:
+        """The options that have a rule, with their rules."""
+        options = [param for param in self.params if isinstance(param, SectionedOption)]
+        return [(option, option.rule) for option in options if option.rule]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb, after the rules of its options.
+
+        --quiet hides the warnings. --verbose, and --explain of `plan`, show what gave way.
+        """
+        found = apply_rules(ctx, self.rules)
+        warnings = () if ctx.params.get("quiet") else found.warnings
+        explains = ctx.params.get("verbose") or ctx.params.get("explain")
+        for text in (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ())):
+            print_message(text)
+        return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description; the details follow in the complete help."""

@@ -49,9 +49,20 @@ def print_warnings(plan: "Plan") -> None:
 
 def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
     """Print why the list of other runs may be incomplete; with `verbose` also why claims failed."""
-    for text in (registry.lock_warning, registry.failure if verbose else ""):
-        if text:
-            print_message(text)
+    if registry.lock_warning:
+        print_message(registry.lock_warning)
+    print_registry_failure(registry.failure, verbose=verbose)
+
+
+def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
+    """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
+    from ompbind.registry.claims import DIRECTORY_VARIABLE  # late, as above
+
+    if failure and os.environ.get(DIRECTORY_VARIABLE):
+        hint = "must be a directory that all users can write to"
+        print_message(f"warning: {failure}; {DIRECTORY_VARIABLE} {hint}")
+    elif failure and verbose:
+        print_message(failure)
 
 
 def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:

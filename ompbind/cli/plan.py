@@ -7,7 +7,7 @@ import click
 
 from ompbind.cli.click_base import Verb, at_least, complete_files, option
 from ompbind.cli.console import print_warnings, read_screen
-from ompbind.cli.planning import plan_or_suggest
+from ompbind.cli.planning import plan_or_suggest, read_other_runs
 from ompbind.cli.planning_options import OUTPUT, make_request, make_run_spec, planning_options
 from ompbind.errors import PlanError
 from ompbind.machine.sources.table import read_machine
@@ -15,7 +15,6 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.strategies.table import STRATEGIES
-from ompbind.registry.claims import read_occupied
 from ompbind.report.export.table import FORMATS, formats_for, formats_help
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
@@ -88,7 +87,7 @@ def plan(format_: str, rank: int | None, explain: bool, **options: Any) -> int:
         raise click.UsageError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
     request = make_request(options, options["cmd"])
     machine = read_machine(options["topology"])
-    planned = plan_or_suggest(machine, request, read_occupied(machine, request))
+    planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = _variables(planned, options) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         chosen_rank = _choose_rank(planned, rank)
@@ -121,7 +120,7 @@ def _compare(format_: str, has_explain_or_rank: bool, options: Mapping[str, Any]
         raise click.UsageError("--compare requires --format table or json, and excludes --explain and --rank")
     request = make_request(options, options["cmd"])
     machine = read_machine(options["topology"])
-    occupied = read_occupied(machine, request)
+    occupied = read_other_runs(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise click.UsageError(
             "--compare requires a mask that strategies divide: not 'none', and without parts for ranks"

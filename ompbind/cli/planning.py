@@ -2,12 +2,22 @@
 
 from collections.abc import Sequence
 
+from ompbind.cli.console import print_registry_failure
 from ompbind.errors import MaskError
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
+from ompbind.registry.claims import try_read_occupied
+
+
+def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
+    """Read the other live runs for a plan that is only shown; print why they could not be read."""
+    occupied, failure = try_read_occupied(machine, request)
+    if not quiet:
+        print_registry_failure(failure)
+    return occupied
 
 
 def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import click
 from click.core import ParameterSource
 
+from ompbind.cli import planning_rules as rules
 from ompbind.cli.click_base import at_least, complete_files, count_or, option
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import RequestError
@@ -81,45 +82,55 @@ _PLANNING_OPTIONS = (
                    help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
     PlanningOption(CPUS, "-s", "--strategy", type=click.Choice(list(STRATEGIES)), default=DEFAULT_STRATEGY,
                    metavar="NAME", everyday=True,
-                   help=f"Divide CPUs: {_mark_default(STRATEGIES, DEFAULT_STRATEGY)}"),
+                   help=f"Divide CPUs: {_mark_default(STRATEGIES, DEFAULT_STRATEGY)}",
+                   rule=rules.check_strategy),
     PlanningOption(CPUS, "--smt", type=count_or("auto", "all"), metavar="auto|K|all", default="auto",
                    everyday=True,
                    help="Hardware threads to use per core; auto (default): 1, or 4 if a core has 8; with a"
-                        " mask: all CPUs of the mask"),
+                        " mask: all CPUs of the mask",
+                   rule=rules.check_smt),
     PlanningOption(CPUS, "--sibling", type=click.Choice(["first", "last"]), default="first",
                    show_default=True, metavar="WHICH",
-                   help="Hardware threads of a core to use first: first, last"),
+                   help="Hardware threads of a core to use first: first, last",
+                   rule=rules.check_sibling),
     PlanningOption(CPUS, "-t", "--threads", type=at_least(1), metavar="T", everyday=True,
                    help="Threads per rank [default: one per CPU, or CPU quota]"),
     PlanningOption(CPUS, "--reserve", type=at_least(0), metavar="K", default="0", everyday=True,
                    help="Keep K whole cores of each rank free"),
     PlanningOption(CPUS, "--reserve-total", type=at_least(0), metavar="K", default="0",
-                   help="Keep K whole cores of the machine free"),
+                   help="Keep K whole cores of the machine free",
+                   rule=rules.check_reserve_total),
     PlanningOption(CPUS, "--core-kind", type=click.Choice(["performance", "efficiency", "all"]),
                    default="all", metavar="KIND",
                    help="Cores to use of a hybrid processor: performance, efficiency, all (default)"),
     PlanningOption(CPUS, "--share", is_flag=True,
-                   help="Let ranks share CPUs with each other and, without a warning, with other runs"),
-    PlanningOption(CPUS, "--avoid", is_flag=True, help="Use only cores that no other live run uses"),
+                   help="Let ranks share CPUs with each other and, without a warning, with other runs",
+                   rule=rules.check_sharing("avoid", "exclusive")),
+    PlanningOption(CPUS, "--avoid", is_flag=True, help="Use only cores that no other live run uses",
+                   rule=rules.check_sharing("exclusive")),
     PlanningOption(CPUS, "--exclusive", is_flag=True,
                    help="Do not start on cores that another live run uses"),
     PlanningOption(CPUS, "--allow-partial", is_flag=True,
-                   help="Leave out CPUs of the mask that are not usable, with a warning"),
+                   help="Leave out CPUs of the mask that are not usable, with a warning",
+                   rule=rules.check_allow_partial),
     PlanningOption(CPUS, "--compat", type=click.Choice(list(FRAMEWORKS)),
                    help="Use the CPU variables of vLLM or SGLang unless an option overrides them"),
     TOPOLOGY,
     PlanningOption(BINDING, "--bind", type=click.Choice([str(mode) for mode in Bind]), default="rank",
                    metavar="MODE", everyday=True,
                    help="Where threads may run, from the whole rank to one CPU:"
-                        f" {_mark_default(Bind, 'rank')}"),
+                        f" {_mark_default(Bind, 'rank')}",
+                   rule=rules.check_bind),
     PlanningOption(BINDING, "--proc-bind", type=click.Choice([str(policy) for policy in ProcBind]),
                    default="close", metavar="POLICY",
                    help="Distribution of threads over OMP_PLACES, where --bind makes several places:"
-                        f" {_mark_default(ProcBind, 'close')}"),
+                        f" {_mark_default(ProcBind, 'close')}",
+                   rule=rules.check_proc_bind),
     PlanningOption(BINDING, "--omp-runtime", type=click.Choice(["auto", *map(str, OmpRuntime)]),
                    default="auto", metavar="NAME",
                    help="OpenMP runtime of the command: auto (default; detected from its files),"
-                        f" {', '.join(OmpRuntime)}"),
+                        f" {', '.join(OmpRuntime)}",
+                   rule=rules.check_omp_runtime),
     PlanningOption(BINDING, "--memory", type=click.Choice([str(mode) for mode in MemoryMode]),
                    default="local", metavar="MODE", everyday=True,
                    help="How to use the memory of the rank's NUMA nodes:"
@@ -227,16 +238,8 @@ def _with_compat(request: Request, options: Mapping[str, Any]) -> Request:
 
 
 def _sharing(options: Mapping[str, Any]) -> Sharing:
-    """Return which of --share, --avoid and --exclusive is given; the command line overrides variables."""
-    given = [sharing for sharing in Sharing if options.get(sharing)]
-    context = click.get_current_context(silent=True)
-    if context:
-        source = context.get_parameter_source
-        given = [name for name in given if source(name) is ParameterSource.COMMANDLINE] or given
-    if len(given) > 1:
-        names = " and ".join(f"--{sharing}" for sharing in given)
-        raise click.UsageError(f"{names} contradict each other", context)
-    return given[0] if given else Sharing.WARN
+    """Return which of --share, --avoid and --exclusive is given; their rules allow one of them."""
+    return next((sharing for sharing in Sharing if options.get(sharing)), Sharing.WARN)
 
 
 def make_run_spec(options: Mapping[str, Any], argv: tuple[str, ...], run_id: str) -> RunSpec:

@@ -18,7 +18,7 @@ from ompbind.cli.console import (
     read_screen,
     write_stderr,
 )
-from ompbind.cli.planning import make_local_plan, plan_or_suggest
+from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs
 from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
 from ompbind.cli.run_options import (
     fill_paths,
@@ -36,7 +36,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
 from ompbind.planning.request import Request
-from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity, read_occupied
+from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
 
 if TYPE_CHECKING:  # few runs write a report
     from ompbind.execution.report_file import ReportFile
@@ -107,7 +107,7 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
 def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> int:
     """Print the plan, and start nothing."""
     machine = read_machine(options["topology"])
-    plan = plan_or_suggest(machine, request, read_occupied(machine, request))
+    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
     _show(plan, set_up_rendezvous(options, spec), options)
     return 0
 
@@ -135,7 +135,8 @@ def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = 
 
         text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
     (write_stderr if err else click.echo)(text)
-    print_changed_variables(spec.base, find_changed(plan, spec))
+    if not options["quiet"]:
+        print_changed_variables(spec.base, find_changed(plan, spec))
 
 
 def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[str, Any]) -> Outcome:

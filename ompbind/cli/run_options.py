@@ -9,6 +9,7 @@ import click
 
 from ompbind.cli.click_base import option, seconds
 from ompbind.cli.console import print_message, supports_colours
+from ompbind.cli.option_rules import CONTRADICT, Objection, Options
 from ompbind.cli.planning_options import OUTPUT, QUIET, RANKS
 from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
@@ -50,40 +51,93 @@ def _completing(*words: str) -> Callable[..., list[str]]:
     return lambda ctx, param, text: [word for word in words if word.startswith(text)]
 
 
+def _make_modes(options: Options) -> tuple[str, ...]:
+    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
+    return options["output"] or (("inherit",) if options["log_dir"] is None else ("files",))
+
+
+def _check_dry_run(options: Options) -> Objection | None:
+    """Object to an option for running ranks if a dry run starts none."""
+    return Objection(other="dry_run", warning=True) if options["dry_run"] else None
+
+
+def _check_output(options: Options) -> Objection | None:
+    if "files" in _make_modes(options) and options["log_dir"] is None:
+        return Objection(
+            other="log_dir", text="needs --log-dir DIR", hint="name the directory of the log files"
+        )
+    return _check_dry_run(options)
+
+
+def _check_log_dir(options: Options) -> Objection | None:
+    if options["output"] == ("inherit",):
+        return Objection(other="output", text="needs --output tag or files", hint="omit --output inherit")
+    return _check_dry_run(options)
+
+
+def _check_force(options: Options) -> Objection | None:
+    if options["log_dir"] is None:
+        return Objection(other="log_dir", text="needs --log-dir", hint="--force overwrites log files only")
+    return _check_dry_run(options)
+
+
+def _check_tag(options: Options) -> Objection | None:
+    if "tag" not in _make_modes(options):
+        return Objection(other="output", text="needs --output tag", hint="omit it, or add --output tag")
+    return _check_dry_run(options)
+
+
+def _check_verbose(options: Options) -> Objection | None:
+    return Objection(other="quiet", text=CONTRADICT) if options["quiet"] else None
+
+
 _OPTIONS = (
     option(RANKS, "--rendezvous", is_flag=True,
            help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
     option(RANKS, "--stdin", type=click.Choice(["first", "none"]), default="first", metavar="RANK",
            help="Who reads standard input: first (default; rank 0) or none; a rank gets a terminal only"
-                " if it is the only rank"),
+                " if it is the only rank",
+           rule=_check_dry_run),
     option(OUTPUT, "--output", type=output_modes, metavar="MODES", everyday=True,
            shell_complete=_completing(*MODES, "tag,files"),
            help="Output: inherit (default, unchanged), tag (rank before each line), files (in --log-dir),"
-                " 'tag,files'"),
+                " 'tag,files'",
+           rule=_check_output),
     option(OUTPUT, "--log-dir", type=click.Path(file_okay=False), metavar="DIR", everyday=True,
-           help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
-    option(OUTPUT, "--force", is_flag=True, help="Overwrite existing files in --log-dir"),
-    option(OUTPUT, "--timestamps", is_flag=True, help="With --output tag, add the time to each line"),
+           help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}",
+           rule=_check_log_dir),
+    option(OUTPUT, "--force", is_flag=True, help="Overwrite existing files in --log-dir",
+           rule=_check_force),
+    option(OUTPUT, "--timestamps", is_flag=True, help="With --output tag, add the time to each line",
+           rule=_check_tag),
     option(OUTPUT, "--pty", is_flag=True,
-           help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once"),
+           help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
+           rule=_check_tag),
     QUIET,
     option(OUTPUT, "-v", "--verbose", is_flag=True, everyday=True,
-           help="Show the plan first, resource usage at the end"),
+           help="Show the plan first, resource usage at the end",
+           rule=_check_verbose),
     option(STOPPING, "--on-failure", type=click.Choice(["stop", "continue"]), default="stop",
            metavar="ACTION", everyday=True,
-           help="If a rank fails, stop (default) or continue the others"),
+           help="If a rank fails, stop (default) or continue the others",
+           rule=_check_dry_run),
     option(STOPPING, "--timeout", type=seconds, metavar="TIME", everyday=True,
-           help="Stop after TIME (90, 5m, 1.5h; 0: never), exit code 124"),
+           help="Stop after TIME (90, 5m, 1.5h; 0: never), exit code 124",
+           rule=_check_dry_run),
     option(STOPPING, "--grace", type=seconds, metavar="TIME", default="10", show_default=True,
-           help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
+           help="Time between the steps of stopping: signal, SIGTERM, SIGKILL",
+           rule=_check_dry_run),
     option(STOPPING, "--keep-descendants", is_flag=True,
-           help="Do not kill daemons of a finished rank that have left its process group"),
+           help="Do not kill daemons of a finished rank that have left its process group",
+           rule=_check_dry_run),
     option(STOPPING, "--verify", type=verify_mode, is_flag=False, flag_value="", metavar="[=strict]",
            shell_complete=_completing(STRICT), everyday=True,
            help="Check affinity masks until threads no longer change; =strict: stop with exit code 125 on"
-                " an error"),
+                " an error",
+           rule=_check_dry_run),
     option(STOPPING, "--report", type=click.Path(), metavar="FILE", everyday=True,
-           help="Write plan, exit codes and resource usage as JSON"),
+           help="Write plan, exit codes and resource usage as JSON",
+           rule=_check_dry_run),
     option(STOPPING, "--dry-run", is_flag=True, everyday=True, help="Show the plan and start nothing"),
 )  # fmt: skip
 
@@ -119,21 +173,12 @@ def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
 def make_output(options: Mapping[str, Any]) -> "Output | None":
     """Make the output options of the run; None where ranks inherit the output of ompbind.
 
-    Raises click.UsageError for options that need another option.
+    Raises click.UsageError if --log-dir is empty.
     """
-    directory = options["log_dir"]
-    modes = options["output"] or (("inherit",) if directory is None else ("files",))
-    needs = (
-        ("files" in modes and directory is None, "--output files", "--log-dir DIR"),
-        (directory == "", "--log-dir", "the name of a directory"),
-        (directory is not None and "inherit" in modes, "--log-dir", "--output tag or files"),
-        (options["force"] and directory is None, "--force", "--log-dir"),
-        (options["timestamps"] and "tag" not in modes, "--timestamps", "--output tag"),
-        (options["pty"] and "tag" not in modes, "--pty", "--output tag"),
-    )
-    for lacking, given, needed in needs:
-        if lacking:
-            raise click.UsageError(f"{given} needs {needed}", click.get_current_context(silent=True))
+    directory, modes = options["log_dir"], _make_modes(options)
+    if directory == "":
+        context = click.get_current_context(silent=True)
+        raise click.UsageError("--log-dir needs the name of a directory", context)
     if modes == ("inherit",):
         return None
     from ompbind.execution.output.options import Output  # late: by default output is inherited

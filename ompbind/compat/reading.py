@@ -139,7 +139,7 @@ def _make_bind_setting(names: Framework, env: Environment) -> ForeignSetting:
         value=word,
         meaning="no binding (-m none)" if unbound else "the CPUs of ranks (-m)",
         request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
-        overridden_by=("mask", "strategy", "smt", "bind") if unbound else ("mask", "strategy"),
+        overridden_by=("mask", "strategy", "smt", "sibling", "bind") if unbound else ("mask", "strategy"),
     )
 
 

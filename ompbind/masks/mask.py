@@ -21,6 +21,10 @@ class MaskWord(StrEnum):
     NONE = "none"
 
 
+MASK_WORDS = {"auto": MaskWord.AUTO, "none": MaskWord.NONE, "nobind": MaskWord.NONE}
+"""The masks that name no CPUs, and what they mean."""
+
+
 class Mask(Record):
     """A whole mask: one tuple of items for each part, or a single `word` and no part."""
 
@@ -46,7 +50,7 @@ def parse_mask(text: str) -> Mask:
     >>> len(parse_mask("0-3|4-7").parts)
     2
     """
-    word = {"auto": MaskWord.AUTO, "none": MaskWord.NONE, "nobind": MaskWord.NONE}.get(text.strip())
+    word = MASK_WORDS.get(text.strip())
     if word:
         return Mask(text=text, word=word)
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ompbind.machine.model import Level
-from ompbind.openmp.binding import Bind, BindingSyntax
+from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
     DISABLED,
@@ -134,6 +134,8 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
             f"forked children will crash in {runtime.label} of {runtime.render_version(version)}, because "
             f"--bind {request.bind} sets places (--bind rank sets none)"
         )
+    if request.proc_bind is not ProcBind.CLOSE and choose_syntax(request) is BindingSyntax.LIST:
+        yield f"--proc-bind {request.proc_bind} has no effect: KMP_AFFINITY lists the CPUs in thread order"
     if request.bind is Bind.EXACT and any(len(placement.cpus) > 1 for placement in plan.placements):
         yield from _find_narrowing(request, request.workload or Workload())
 

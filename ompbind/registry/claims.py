@@ -163,18 +163,18 @@ def lock_registry(sharing: Sharing, identity: RunIdentity) -> Iterator[Registry]
 
 
 def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
-    """Return the other live runs of this machine, without a lock and without a claim of its own.
+    """Return the other live runs, none of a recorded machine; raises ClaimError if `sharing` is strict."""
+    return try_read_occupied(machine, request)[0]
 
-    A recorded machine has no live runs. Raises ClaimError if claims cannot be read and `sharing` is strict.
-    """
-    if machine.source != LIVE:
-        return ()
+
+def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun, ...], str]:
+    """Return what `read_occupied` returns, and why claims could not be read, "" if they could."""
     directory = find_claims_directory(os.environ)
     try:
-        return find_other_runs(read_live_runs(directory), make_run_identity(""))
+        runs = read_live_runs(directory) if machine.source == LIVE else ()
+        return find_other_runs(runs, make_run_identity("")), ""
     except OSError as error:
-        _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
-        return ()
+        return (), _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
 
 
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:

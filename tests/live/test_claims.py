@@ -112,7 +112,11 @@ HAS_NO_VARIABLES = "exit $((${OMPBIND_SHARE+1}${OMPBIND_EXCLUSIVE+1}0))"
     ("args", "env", "message"),
     [
         (["--share", "--avoid"], {}, "--share and --avoid contradict each other"),
-        ([], {"OMPBIND_AVOID": "1", "OMPBIND_EXCLUSIVE": "1"}, "--avoid and --exclusive contradict"),
+        (
+            [],
+            {"OMPBIND_AVOID": "1", "OMPBIND_EXCLUSIVE": "1"},
+            "OMPBIND_AVOID and OMPBIND_EXCLUSIVE contradict",
+        ),
         ([], {"OMPBIND_EXCLUSIVE": "1"}, "not exclusive"),
         ([], {"OMPBIND_AVOID": "1"}, "no core is free"),
         (["--exclusive"], {"OMPBIND_SHARE": "1"}, "not exclusive"),
@@ -532,12 +536,12 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
 @pytest.mark.parametrize("directory", ["/no/such/directory", "/etc/passwd", "/proc"])
 def test_without_a_directory_only_strict_runs_fail(ompbind, directory):
     env = {"OMPBIND_RUNTIME_DIR": directory}
-    done = ompbind("run", "--", "true", env=env)
-    assert (done.returncode, done.stderr) == (0, "")
     message = (
         "register this run in /proc" if directory == "/proc" else f"cannot read live runs in {directory}"
     )
-    assert message in said(ompbind("run", "-v", "--", "true", env=env))
+    for options in ((), ("-v",)):
+        done = ompbind("run", *options, "--", "true", env=env)
+        assert (done.returncode, message in said(done), "warning: cannot" in done.stderr) == (0, True, True)
     for option in ("--avoid", "--exclusive"):
         done = ompbind("run", option, "--", "true", env=env)
         assert done.returncode == 125

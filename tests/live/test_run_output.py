@@ -48,7 +48,7 @@ def test_log_files(ompbind, tmp_path, tagged):
         (("--log-dir", ""), "--log-dir needs the name of a directory"),
         (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
         (("--output", "files"), "--output files needs --log-dir DIR"),
-        (("--output", "inherit", "--log-dir", "logs"), "--log-dir needs --output tag or files"),
+        (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs needs --output tag or files"),
         (("--output", "tag,inherit"), "inherit cannot be combined with other modes"),
         (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
         (("--output", ""), "'' is not inherit, tag or files"),

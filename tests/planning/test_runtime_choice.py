@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.errors import PlanError
-from ompbind.openmp.binding import Bind
+from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
@@ -136,6 +136,13 @@ def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
         make_plan(DUAL, plan.request.replace(strict=True))
     assert caught.value.message == "; ".join(conflicts(plan))
     assert "--strict" in caught.value.hint
+
+
+def test_a_list_of_cpus_has_no_distribution():
+    plan = made("exact", "python", "available gomp", "preloaded iomp")[1]
+    assert conflicts(plan) == []
+    spread = make_plan(DUAL, plan.request.replace(proc_bind=ProcBind.SPREAD))
+    assert "--proc-bind spread has no effect" in " ".join(conflicts(spread))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""The rules of planning options: when an option has no effect, because of another option.
+
+`--mask none` is the same as `--strategy all --smt all --bind none`, so these are no objection.
+"""
+
+from ompbind.cli.option_rules import CONTRADICT, Objection, Options, Rule
+from ompbind.masks.mask import MASK_WORDS, MaskWord
+from ompbind.openmp.binding import Bind
+
+
+def _is_unbound(options: Options) -> bool:
+    """Return whether the mask is `none`: every rank may use all CPUs, and its threads are not bound."""
+    return MASK_WORDS.get((options["mask"] or "").strip()) is MaskWord.NONE
+
+
+def _names_cpus(options: Options) -> bool:
+    return bool(options["mask"]) and options["mask"].strip() not in MASK_WORDS
+
+
+def check_strategy(options: Options) -> Objection | None:
+    """Object to a strategy where it has nothing to divide, or where --compare names others."""
+    if options.get("compare"):
+        return Objection(other="compare", hint="name the strategies with --compare alone")
+    if "|" in (options["mask"] or ""):
+        hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+        return Objection(other="mask", hint=hint)
+    return Objection(other="mask") if _is_unbound(options) and options["strategy"] != "all" else None
+
+
+def check_smt(options: Options) -> Objection | None:
+    """Object to a number of hardware threads where the mask decides it."""
+    if _is_unbound(options):
+        return None if options["smt"] == "all" else Objection(other="mask")
+    if options["smt"] == "all" and _names_cpus(options):
+        text = "has no effect with {other}: ranks get all CPUs that a mask names"
+        return Objection(other="mask", text=text, warning=True)
+    return None
+
+
+def check_sibling(options: Options) -> Objection | None:
+    """Object to a choice of hardware threads where all are used."""
+    if _is_unbound(options):
+        return Objection(other="mask")
+    if options["smt"] == "all":
+        return Objection(other="smt", warning=True)
+    if options["smt"] == "auto" and _names_cpus(options):
+        text = "has no effect with {other}: ranks get all CPUs that a mask names, unless --smt limits them"
+        return Objection(other="mask", text=text, warning=True)
+    return None
+
+
+def check_reserve_total(options: Options) -> Objection | None:
+    """Object to cores of the machine if cores of each rank are reserved."""
+    hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
+    return Objection(other="reserve", text=CONTRADICT, hint=hint) if options["reserve"] else None
+
+
+def check_sharing(*others: str) -> Rule:
+    """Return the rule of an option that says what to do about other runs, where `others` say it too."""
+
+    def check(options: Options) -> Objection | None:
+        other = next((name for name in others if options[name]), None)
+        return Objection(other=other, text=CONTRADICT) if other else None
+
+    return check
+
+
+def check_allow_partial(options: Options) -> Objection | None:
+    """Object to --allow-partial without a mask that names CPUs."""
+    if _names_cpus(options) or options["compat"]:
+        return None
+    text = "has no effect with {other}" if options["mask"] else "has no effect without --mask"
+    return Objection(other="mask", text=text, warning=True)
+
+
+def check_bind(options: Options) -> Objection | None:
+    """Object to a binding mode if ranks are not bound."""
+    binds = _is_unbound(options) and options["bind"] != Bind.NONE
+    return Objection(other="mask", text=CONTRADICT) if binds else None
+
+
+def check_proc_bind(options: Options) -> Objection | None:
+    """Object to a distribution over places if there are not several places."""
+    if _is_unbound(options):
+        return Objection(other="mask")
+    if options["bind"] in (Bind.RANK, Bind.NONE):
+        hint = "use --bind core, thread or exact, which make several places"
+        return Objection(other="bind", hint=hint)
+    return None
+
+
+def check_omp_runtime(options: Options) -> Objection | None:
+    """Object where threads are not bound, so that it does not matter which runtime has to bind them."""
+    if _is_unbound(options):
+        return Objection(other="mask", warning=True)
+    return Objection(other="bind", warning=True) if options["bind"] == Bind.NONE else None

@@ -1,0 +1,228 @@
+"""Two options that have no effect together: the plan or the run differs, or a message names them."""
+
+from itertools import product
+
+import click
+import pytest
+
+from ompbind.cli.main import cli
+from ompbind.cli.option_rules import apply_rules
+from ompbind.cli.planning_options import make_request, make_run_spec
+from ompbind.cli.run_options import make_output, make_run_options
+from ompbind.cpuset import CpuSet
+from ompbind.errors import OmpbindError
+from ompbind.machine.model import CoreKind
+from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import make_command, make_local_identities
+from tests.machines import Shape, make_machine
+
+COMMAND = ("/bin/true",)
+INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}
+
+EFFICIENT = CpuSet(cpu for cpu in range(64) if cpu % 16 >= 8)
+HYBRID = make_machine(Shape(packages=2, l3s=2, cores=4, smt=4)).replace(
+    source="live",
+    kinds=(
+        CoreKind(name="performance", cpus=CpuSet(range(64)) - EFFICIENT, strength=1024, source="type"),
+        CoreKind(name="efficiency", cpus=EFFICIENT, strength=600, source="type"),
+    ),
+)
+"""16 cores of 4 CPUs on two NUMA nodes, the second for efficiency; core 0 has CPUs 0, 16, 32 and 48."""
+
+OTHER = LiveRun(run_id="other", pid=7, uid=0, started=1, ranks=((0, CpuSet([0, 8])),), claimed=CpuSet([0, 8]))
+
+VALUES = {
+    "ranks": ["-n2"],
+    "mask": ["-m0,12-13,16,32", "-n2 -m0,16,32|1,12,17,28", "-mnone"],
+    "strategy": ["-sspread", "-scores", "-sall"],
+    "smt": ["--smt=2", "--smt=all"],
+    "sibling": ["--sibling=last"],
+    "threads": ["-t2"],
+    "reserve": ["--reserve=1"],
+    "reserve_total": ["--reserve-total=1"],
+    "core_kind": ["--core-kind=efficiency"],
+    "share": ["--share"],
+    "avoid": ["--avoid"],
+    "exclusive": ["--exclusive"],
+    "allow_partial": ["--allow-partial"],
+    "bind": ["--bind=thread", "--bind=exact", "--bind=none"],
+    "proc_bind": ["--proc-bind=spread"],
+    "omp_runtime": ["--omp-runtime=gomp"],
+    "memory": ["--memory=bind"],
+    "strict": ["--strict"],
+    "expect": ["--expect=tcmalloc"],
+    "assignments": ["--env=MODE=fast"],
+    "keep_env": ["--keep-env"],
+    "freeze_threads": ["--freeze-threads"],
+    "run_id": ["--run-id=mine"],
+    "compat": ["--compat=vllm"],
+    "stdin": ["--stdin=none"],
+    "output": ["--output=tag", "--output=files --log-dir=logs"],
+    "log_dir": ["--log-dir=logs"],
+    "force": ["--force"],
+    "timestamps": ["--timestamps"],
+    "pty": ["--pty"],
+    "quiet": ["--quiet"],
+    "verbose": ["--verbose"],
+    "on_failure": ["--on-failure=continue"],
+    "timeout": ["--timeout=5"],
+    "grace": ["--grace=3"],
+    "keep_descendants": ["--keep-descendants"],
+    "verify": ["--verify=", "--verify=strict"],
+    "report": ["--report=run.json"],
+    "dry_run": ["--dry-run"],
+}
+"""Values of each option of `run`; each has an effect on HYBRID, at least with the options of NEEDED."""
+
+NEEDED = {
+    "strategy": ["-n2", "-t2"],
+    "omp_runtime": ["--bind=exact"],
+    "proc_bind": ["--bind=thread"],
+    "strict": ["--expect=tcmalloc"],
+    "allow_partial": ["-m0,12-13,16,32,500"],
+    "force": ["--log-dir=logs"],
+    "timestamps": ["--output=tag"],
+    "pty": ["--output=tag"],
+}
+"""Options without which an option has no effect, and with which it has one."""
+
+OTHERS = {"rendezvous": "opens a port", "topology": "is for a dry run alone", "preloads": "reads files"}
+"""Options that this test leaves out: they have an effect with every other option."""
+
+SAME = {
+    ("verbose", "dry_run"): "a dry run shows the plan anyway, which is what -v requests",
+    ("omp_runtime", "bind"): "a fact about the command; whether it matters depends on the command",
+    ("omp_runtime", "proc_bind"): "as before",
+    ("--allow-partial", "-m0,12-13,16,32"): "all CPUs of this mask are usable",
+    ("--allow-partial", "-n2 -m0,16,32|1,12,17,28"): "as before",
+    ("-sall", "-mnone"): "--mask none is --strategy all",
+    ("--smt=all", "-mnone"): "and --smt all",
+    ("--bind=none", "-mnone"): "and --bind none",
+}
+"""Pairs of options, or of values, of which the first does nothing that the second does not do."""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name, value in INHERITED.items():
+        monkeypatch.setenv(name, value)
+
+
+def plan_result(ctx, runs):
+    """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
+    try:
+        with ctx:
+            request = make_request(ctx.params, COMMAND)
+        spec = make_run_spec(ctx.params, COMMAND, "run")
+        plan = make_plan(HYBRID, request, runs)
+    except OmpbindError as error:
+        return None, None, error.message
+    commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
+    orders = [placement.cpus for placement in plan.placements]
+    warnings = " ".join(note.text for note in plan.notes if note.warning)
+    return (commands, orders, plan.reserved), (plan, spec), warnings
+
+
+def run_result(ctx, planned):
+    """Return how the run would behave, as far as its options decide it."""
+    options = {**ctx.params, "output": make_output(ctx.params)}
+    if options["dry_run"]:
+        return options["dry_run"], options["quiet"]
+    fields = make_run_options(options, *planned).replace(expected=None, run_id="").as_dict()
+    return fields, [options[name] for name in ("verify", "report", "quiet", "verbose")]
+
+
+def result(words):
+    """Return what a command line does, None if it is refused, and the messages of ompbind.
+
+    The machine has another run; if the command line is refused because of it, it has not.
+    """
+    if tuple(words) not in RESULTS:
+        try:
+            ctx = VERB.make_context("run", [*words, "--", *COMMAND])
+            found = apply_rules(ctx, VERB.rules)
+        except OmpbindError as error:
+            RESULTS[tuple(words)] = None, error.message
+        else:
+            beside, planned, refused = plan_result(ctx, (OTHER,))
+            alone, planned, warnings = (beside, planned, "") if planned else plan_result(ctx, ())
+            done = (beside, alone, run_result(ctx, planned)) if planned else None
+            RESULTS[tuple(words)] = done, f"{refused} {warnings} {found}"
+    return RESULTS[tuple(words)]
+
+
+RESULTS = {}
+VERB = cli.get_command(click.Context(cli), "run")
+
+
+def test_every_option_of_run_is_in_the_table():
+    names = {param.name for param in VERB.params if isinstance(param, click.Option)} - {"help_all"}
+    assert names == VALUES.keys() | OTHERS.keys()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_each_option_has_an_effect(name):
+    needed = NEEDED.get(name, [])
+    for value in VALUES[name]:
+        assert result([*needed, *value.split()]) != result(needed), value
+
+
+def needed_words(name, words):
+    """Return what an option needs, without options that some words give."""
+    given = {option_of(word) for word in words}
+    return [word for word in NEEDED.get(name, []) if option_of(word) not in given]
+
+
+def option_of(word):
+    return word.partition("=")[0] if word.startswith("--") else word[:2]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_no_option_of_a_pair_is_silently_without_effect(name):
+    silent = []
+    for value, other in product(VALUES[name], VALUES):
+        for other_value in VALUES[other]:
+            words, other_words = value.split(), other_value.split()
+            base = [*needed_words(name, other_words), *needed_words(other, words), *other_words]
+            repeated = {option_of(word) for word in words} & {option_of(word) for word in base}
+            if repeated or SAME.keys() & {(name, other), (value, other_value)}:
+                continue
+            without, messages = result(base)
+            if without and result([*base, *words]) == (without, messages):
+                silent.append(f"{value} has no effect with {' '.join(base)}")
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "code", "text"),
+    [
+        ("-m none --bind exact", {}, 125, "--bind exact and --mask none contradict each other"),
+        ("-m none -s compact", {}, 125, "--strategy compact has no effect with --mask none"),
+        ("-n 2 -m 0|1 -s spread", {}, 125, "--strategy spread has no effect with --mask '0|1'"),
+        ("--proc-bind spread --bind rank", {}, 125, "--proc-bind spread has no effect with --bind rank"),
+        ("--proc-bind spread", {}, 125, "use --bind core, thread or exact"),
+        ("-q -v", {}, 125, "--verbose and --quiet contradict each other"),
+        ("--reserve-total 1 --reserve 1", {}, 125, "--reserve-total 1 and --reserve 1 contradict each other"),
+        ("", {"OMPBIND_STRATEGY": "spread", "OMPBIND_MASK": "0|1"}, 125,
+         "OMPBIND_STRATEGY=spread has no effect with OMPBIND_MASK='0|1'"),
+        ("--allow-partial", {}, 0, "warning: --allow-partial has no effect without --mask"),
+        ("-m 0 --smt all", {}, 0, "warning: --smt all has no effect with --mask 0: ranks get all CPUs that"),
+        ("--dry-run --report a.json --timeout 5", {}, 0,
+         "warning: --timeout and --report a.json have no effect with --dry-run"),
+        ("--dry-run -q --report a.json", {}, 0, ""),
+        ("-m 0", {"OMPBIND_STRATEGY": "spread"}, 0, ""),
+        ("-m none", {"OMPBIND_BIND": "exact"}, 0, ""),
+        ("-v -m none", {"OMPBIND_BIND": "exact"}, 0, "OMPBIND_BIND=exact is not used with --mask none"),
+        ("-v --bind exact", {"OMPBIND_MASK": "none"}, 0, "OMPBIND_MASK=none is not used with --bind exact"),
+        ("-v", {"OMPBIND_PROC_BIND": "spread"}, 0, "OMPBIND_PROC_BIND=spread is not used with --bind rank"),
+        ("", {"OMPBIND_PROC_BIND": "spread"}, 0, ""),
+        ("", {"OMPBIND_RUNTIME_DIR": "/no/such"}, 0, "warning: cannot read live runs in /no/such: No such"),
+        ("--dry-run", {"OMPBIND_RUNTIME_DIR": "/no/such"}, 0, "warning: cannot read live runs in /no/such"),
+        ("-q", {"OMPBIND_RUNTIME_DIR": "/no/such"}, 0, ""),
+    ],
+)  # fmt: skip
+def test_messages(ompbind, words, env, code, text):
+    done = ompbind("run", *words.split(), "--", "true", env=env)
+    said = " ".join(done.stderr.split())
+    assert (done.returncode, text in said, bool(said)) == (code, True, bool(text)), said
