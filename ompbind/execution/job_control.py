@@ -8,6 +8,7 @@ processes in it. A rank has a process group of its own, so it must be given the 
   stops it with SIGTTIN or SIGTTOU. That is its *request*: the supervisor gives it the terminal and SIGCONT.
 
 So a rank that never uses the terminal leaves it to the rest of the job, such as a pager at the end of a pipe.
+Several ranks cannot share the terminal: their standard input is empty.
 """
 
 import os
@@ -63,6 +64,37 @@ class Terminal:
             return os.tcgetpgrp(self._file) if self._file >= 0 else None
         except OSError:
             return None
+
+
+class EmptyInput:
+    """The standard input of ranks that do not get that of ompbind: an empty file.
+
+    Usually this is /dev/null. If several ranks cannot have the terminal (`traced`), it is a file in memory:
+    a read changes its access time, also at the end of the file, so that a message can say what happened.
+    """
+
+    def __init__(self, *, traced: bool) -> None:
+        self.file = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._traced = traced and self._replace_by_memory()
+
+    def take_read(self) -> bool:
+        """Return whether a rank has read the file since the start; later calls return False."""
+        was_read = self._traced and os.fstat(self.file).st_atime_ns != 0
+        self._traced = self._traced and not was_read
+        return was_read
+
+    def _replace_by_memory(self) -> bool:
+        """Open an empty file in memory, for reading only; returns False on systems that have none."""
+        try:
+            writable = os.memfd_create("stdin")
+            os.utime(writable, (0, 0))
+            readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, AttributeError):
+            return False
+        os.dup2(readable, self.file, inheritable=False)
+        os.close(writable)
+        os.close(readable)
+        return True
 
 
 def exit_by_interrupt() -> None:

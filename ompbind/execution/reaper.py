@@ -50,7 +50,8 @@ def _handle_stop(run: RunState, pid: int, number: signal.Signals) -> None:
     if not run.children.is_single:
         if number in TTY_SIGNALS:
             rank = f"rank {run.children.live[pid].rank} (pid {pid})"
-            run.output.message(f"{rank} is stopped by {number.name}: only a single rank can use the terminal")
+            text = "only a single rank can use the terminal (-n 1 starts a single rank)"
+            run.output.message(f"{rank} is stopped by {number.name}: {text}")
     elif requests and run.terminal.is_ours():
         run.terminal.give(pid)
         signal_rank(pid, signal.SIGCONT)
@@ -70,6 +71,12 @@ _STOP_SIGNALS = (signal.SIGSTOP, signal.SIGTSTP)
 """Signals with which programs that catch `TTY_SIGNALS` stop themselves after restoring the screen."""
 
 
+_EMPTY_INPUT = (
+    "a rank has read standard input, which is empty: several ranks cannot share the terminal"
+    " (-n 1 starts a single rank; '< FILE' gives a file to rank 0)"
+)
+
+
 def _make_rank_exit(run: RunState, pid: int, status: int, used: struct_rusage) -> RankExit:
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     child = run.children.live[pid]
@@ -86,6 +93,8 @@ def _make_rank_exit(run: RunState, pid: int, status: int, used: struct_rusage) -
 def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
     """Handle the exit of a rank: take the terminal back, report a failure, then stop the other ranks."""
     run.children.note_exit(rank_exit)
+    if run.empty_input.take_read():
+        run.output.message(_EMPTY_INPUT)
     had_terminal = run.terminal.take_back(rank_exit.pid)
     if had_terminal and rank_exit.signal == signal.SIGINT:
         signal_group(

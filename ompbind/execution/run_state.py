@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
-from ompbind.execution.job_control import Terminal
+from ompbind.execution.job_control import EmptyInput, Terminal
 from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
@@ -27,7 +27,7 @@ class RunState:
     """The parts of one run; no part is replaced while the run lasts.
 
     `ranks` are in the order of their start. `cpus` is the affinity mask that ompbind was started with, None
-    on systems without affinity masks. `null_fd` is /dev/null, for ranks without standard input.
+    on systems without affinity masks. `empty_input` is for ranks that do not get standard input.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RunState:
         self.terminal = Terminal(foreground.group)
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         self.limit = FileLimit(len(ranks) * options.files_per_rank)
-        self.null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.empty_input = EmptyInput(traced=options.stdin_first and len(ranks) > 1 and os.isatty(0))
         self.poller = make_poller()
 
         self.children = Children(ranks, self.poller, self.limit)

@@ -120,7 +120,7 @@ def _start_ranks(run: RunState, starts: StartCommands) -> None:
 def _start_rank(run: RunState, command: RankCommand, path: str) -> None:
     multiplexer = run.output.multiplexer
     out, err = multiplexer.open_streams(command.rank) if multiplexer else (-1, -1)
-    files = (-1 if _reads_stdin(run) else run.null_fd, out, err)
+    files = (-1 if _reads_stdin(run) else run.empty_input.file, out, err)
     terminal = run.terminal if _gets_terminal(run) else None
     started_at = time.monotonic()
     try:

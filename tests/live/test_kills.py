@@ -13,7 +13,15 @@ import time
 
 import pytest
 
-from tests.live.conftest import children_of, is_alive, state_of, supervisor_of, wait_until
+from tests.live.conftest import (
+    OMPBIND,
+    children_of,
+    clean_environment,
+    is_alive,
+    state_of,
+    supervisor_of,
+    wait_until,
+)
 from tests.live.scenes import PYTHON, Scene
 from tests.long import rounds
 
@@ -171,6 +179,22 @@ def check_signalled(number, process):
         return
     assert not OURS.search(messages), messages
     assert code in CODES[number], (code, messages)
+
+
+@pytest.mark.parametrize("action", [signal.SIG_DFL, signal.SIG_IGN])
+def test_an_interrupt_has_its_inherited_action_before_modules_are_imported(tmp_path, action):
+    """A package of the same name shows what the script has done before it imports ompbind."""
+    (tmp_path / "ompbind").mkdir()
+    show = "import _signal\nprint(_signal.getsignal(_signal.SIGINT))\nraise SystemExit"
+    (tmp_path / "ompbind/__init__.py").write_text(show)
+    done = subprocess.run(
+        [OMPBIND],
+        env=clean_environment(PYTHONPATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, action),
+    )
+    assert done.stdout.strip() == str(int(action)), done.stderr
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)

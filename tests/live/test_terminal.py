@@ -283,8 +283,29 @@ def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
 def test_a_message_says_that_several_ranks_cannot_use_the_terminal(terminal):
     screen = terminal(OMPBIND, "run", "-n", "2", "--", "sh", "-c", "read line </dev/tty")
     screen.read_until(b"is stopped by SIGTTIN")
+    screen.read_until(b"(-n 1 starts")
     screen.type("\x03")
     assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
+
+
+@pytest.mark.parametrize(
+    ("args", "messages"),
+    [
+        (["-n2", "--", "cat"], 1),
+        (["-n2", "--", "true"], 0),
+        (["-n2", "--", "sh", "-c", "cat </dev/null"], 0),
+        (["-n2", "--", sys.executable, "-c", "input"], 0),
+        (["-n2", "--stdin=none", "--", "cat"], 0),
+        (["-n2", "-q", "--", "cat"], 0),
+    ],
+)
+def test_a_message_says_that_a_rank_has_read_an_empty_standard_input(terminal, tmp_path, args, messages):
+    file = tmp_path / "messages"
+    screen = terminal("/bin/sh", "-c", f'"$@" 2>{file}; echo done.', "sh", OMPBIND, "run", *args)
+    screen.read_until(b"done.")
+    said = " ".join(file.read_text().split())
+    assert said.count("has read standard input, which is empty") == messages
+    assert ("-n 1" in said) == bool(said) == bool(messages)
 
 
 def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
