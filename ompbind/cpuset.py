@@ -69,8 +69,11 @@ class CpuSet:
             first, *words = digits.split(",")
             digits = first + "".join(word.rjust(8, "0") for word in words)
         if not digits.isascii() or any(character in digits for character in "_+- xX"):
-            raise ValueError(f"{digits!r} is not a mask")
-        bits = int(digits.replace(",", ""), 16)
+            raise ValueError(f"{digits[:40]!r} is not a mask")
+        try:
+            bits = int(digits.replace(",", ""), 16)
+        except ValueError:
+            raise ValueError(f"{digits[:40]!r} is not a mask") from None
         if bits.bit_length() > CPU_LIMIT:
             raise ValueError(f"the mask names CPUs above {CPU_LIMIT - 1}")
         return cls.from_bits(bits)
@@ -235,9 +238,10 @@ def _range_bits(item: str) -> int:
     return CpuSet(strided(start, stop, width, step)).bits
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 core", "2 cores"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def count(number: float, noun: str) -> str:
+    """Return a number with its noun: "1 core", "2 cores", "2.5 CPUs"."""
+    text = number if isinstance(number, int) else f"{number:g}"
+    return f"{text} {noun}" if number == 1 else f"{text} {noun}s"
 
 
 def named(noun: str, numbers: Iterable[int]) -> str:

@@ -54,13 +54,20 @@ class Verb(click.Command):
     """A command with sections of options and examples, each a (description, command line) pair.
 
     `details` is text that only the complete help shows. A verb with an argument `cmd` takes all words after
-    its own options as the command.
+    its own options as the command. `is_reporting` returns whether this process prints warnings about options:
+    one of several that a launcher has started.
     """
 
     def __init__(
-        self, *args: Any, examples: Sequence[tuple[str, str]] = (), details: str = "", **kwargs: Any
+        self,
+        *args: Any,
+        examples: Sequence[tuple[str, str]] = (),
+        details: str = "",
+        is_reporting: Callable[[], bool] = lambda: True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.is_reporting = is_reporting
         self.examples = tuple(examples)
         self.details = details
         self.allow_interspersed_args = all(param.name != "cmd" for param in self.params)
@@ -91,7 +98,8 @@ class Verb(click.Command):
         found = apply_rules(ctx, self.rules)
         warnings = () if ctx.params.get("quiet") else found.warnings
         explains = ctx.params.get("verbose") or ctx.params.get("explain")
-        for text in (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ())):
+        texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
+        for text in texts if texts and self.is_reporting() else ():
             print_message(text)
         return super().invoke(ctx)
 
@@ -188,11 +196,11 @@ def count_or(*words: str) -> Callable[[str], int | str]:
     def convert(text: str) -> int | str:
         if text in words:
             return text
-        if text.isascii() and text.isdigit() and int(text) >= 1:
-            return int(text)
-        raise click.BadParameter(
-            f"{text!r} is wrong: write {', '.join(words)} or a whole number of at least 1"
-        )
+        number = _read_number(text, 1)
+        if number is not None:
+            return number
+        wanted = f"{', '.join(words)} or a whole number of at least 1"
+        raise click.BadParameter(f"{_quote(text)} is wrong: write {wanted}")
 
     return convert
 
@@ -201,15 +209,34 @@ def at_least(minimum: int) -> Callable[[str], int]:
     """Return a converter for click: a whole number that is not below a minimum."""
 
     def convert(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise click.BadParameter(f"{text!r} is not a whole number of at least {minimum}")
+        number = _read_number(text, minimum)
+        if number is None:
+            raise click.BadParameter(f"{_quote(text)} is not a whole number of at least {minimum}")
         return number
 
     return convert
+
+
+def _read_number(text: str, minimum: int) -> int | None:
+    """Return the number in a text of ASCII digits, None for other texts and for a number below a minimum.
+
+    Raises click.BadParameter for a number that is larger than any that OpenMP reads.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if len(text) > _DIGITS:
+        raise click.BadParameter(f"{_quote(text)} is too large")
+    return int(text) if int(text) >= minimum else None
+
+
+_DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits
+
+
+def _quote(text: str) -> str:
+    """Return a text in quotes, cut if it is long."""
+    from ompbind.report.text import clip  # late: only an error needs it
+
+    return repr(clip(text))
 
 
 def seconds(text: str) -> float:
@@ -218,7 +245,9 @@ def seconds(text: str) -> float:
     number = text[:-1] if unit else text
     whole, _, fraction = number.partition(".")
     if not (whole + fraction).isdigit() or not number.isascii() or len(number) > 12:
-        raise click.BadParameter(f"{text!r} is not a time: write seconds, or for example 90s, 5m or 1.5h")
+        raise click.BadParameter(
+            f"{_quote(text)} is not a time: write seconds, or for example 90s, 5m or 1.5h"
+        )
     return float(number) * (unit or 1)
 
 

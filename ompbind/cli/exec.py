@@ -44,6 +44,12 @@ because no process of ompbind remains.
 """
 
 
+def _is_first_on_machine() -> bool:
+    """Return whether this process prints the messages that are the same for all ranks on this machine."""
+    rank = find_launcher(os.environ, os.getppid())
+    return rank is None or rank.identity.local_rank == 0
+
+
 @click.command(
     "exec",
     cls=Verb,
@@ -51,6 +57,7 @@ because no process of ompbind remains.
     examples=EXAMPLES,
     details=DETAILS,
     options_metavar="[OPTIONS] --",
+    is_reporting=_is_first_on_machine,
     short_help="Become one rank of a job that Slurm, MPI or another launcher started.",
 )
 @planning_options
@@ -128,9 +135,10 @@ def _join_job(
     bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed)
     if not bound or request.mask is not None:
         return identity, request
-    if not options["quiet"]:
+    if identity.local_rank == 0 and not options["quiet"]:
         cpus = named("CPU", machine.allowed)
-        print_message(f"rank {identity.rank}: already bound to {cpus} by {rank.launcher}; keeping that")
+        text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
+        print_message(f"{text}; they keep their CPUs")
     request = request.replace(ranks=1)
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)

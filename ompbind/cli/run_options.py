@@ -1,5 +1,6 @@
 """The options of `run` for starting and supervising ranks, and what is made from their values."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -148,9 +149,23 @@ def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, Any]:
-    """Return the options with {run_id} filled in the paths of --log-dir and --report."""
+    """Return the options with {run_id} filled in the paths of --log-dir and --report.
+
+    Raises LaunchError for a relative path if the current directory was deleted.
+    """
     named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
+    if not all(map(os.path.isabs, named.values())):
+        _check_directory()
     return {**options, **{name: path.replace("{run_id}", run_id) for name, path in named.items()}}
+
+
+def _check_directory() -> None:
+    """Raise LaunchError if relative paths mean nothing, because the current directory was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        hint = "change to another directory, or give absolute paths"
+        raise LaunchError("the current directory was removed", hint=hint) from error
 
 
 def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:

@@ -33,5 +33,8 @@ def _name_origin(error: click.BadParameter) -> str:
 
 def _restyle(message: str) -> str:
     """Return a message of click without its capital letter and full stop."""
+    value, is_bool, _ = message.partition(" is not a valid boolean")
+    if is_bool:
+        return f"{value} is not 1 (yes) or 0 (no)"
     text = message.strip().removeprefix("Got ").removesuffix(".")
     return text[:1].lower() + text[1:]

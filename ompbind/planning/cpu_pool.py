@@ -98,7 +98,7 @@ def _default_cpus(available: AvailableCpus, request: Request) -> Iterator[int]:
 
 
 def _core_kinds_hint(machine: Machine) -> str:
-    kinds = ", ".join(f"{kind.name}: CPUs {kind.cpus}" for kind in machine.kinds)
+    kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
     return (
         f"the core kinds of this machine are {kinds}"
         if kinds

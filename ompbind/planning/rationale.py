@@ -39,7 +39,8 @@ def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
     machine, request = plan.machine, plan.request
     others = "the affinity mask or the cgroup excludes the others"
     limits = f"; {others}" if machine.allowed != machine.online else ""
-    yield f"{len(machine.allowed)} of {len(machine.online)} CPUs are allowed{limits}."
+    allowed = f"{len(machine.allowed)} of {count(len(machine.online), 'CPU')}"
+    yield f"{allowed} {'is' if len(machine.allowed) == 1 else 'are'} allowed{limits}."
     if avoided := plan.avoided & machine.allowed:
         yield f"{_subject('CPU', avoided)} left to other runs."
     for name, cpus in machine.exclusion_reasons:

@@ -29,7 +29,7 @@ def render_limits(machine: Machine) -> Iterator[str]:
     for kind in machine.kinds:
         yield f"{kind.name} cores: {named('CPU', kind.cpus)} (strength {kind.strength})"
     if machine.quota is not None:
-        yield f"CPU time: {machine.quota:g} CPUs (cgroup quota)"
+        yield f"CPU time: {count(machine.quota, 'CPU')} (cgroup quota)"
 
 
 def render_cpuless_node(node: Node) -> Iterator[str]:

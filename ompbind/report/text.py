@@ -34,6 +34,11 @@ class Screen(Record):
         """Characters in a line of tables and paragraphs."""
         return min(self.width, WIDEST)
 
+    @property
+    def times(self) -> str:
+        """The character between a number and what is counted."""
+        return "×" if self.draws else "x"
+
 
 PIPE = Screen()
 """What is no terminal: a pipe or a file, without colours."""

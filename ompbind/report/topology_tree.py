@@ -35,11 +35,13 @@ _NOT_ALLOWED = ", not allowed"
 class _View(Record):
     """What a tree shows of a machine: `levels` have lines of their own, `counted` levels only their number.
 
-    `core_of` and `kind_of` map each CPU to its core and core kind; `width` is in characters.
+    `core_of` and `kind_of` map each CPU to its core and core kind; `width` is in characters. `times` is
+    the character after a number of domains.
     """
 
     machine: Machine
     width: int
+    times: str
     core_of: Mapping[int, int]
     kind_of: Mapping[int, str]
     levels: tuple[Level, ...] = (Level.CORE,)
@@ -53,7 +55,7 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
     """
     width = screen.text_width
     lines = [f"{clean_lines(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
-    lines.extend(f"  {line}" for line in _body(machine, width))
+    lines.extend(f"  {line}" for line in _body(machine, screen))
     lines.extend(f"  {', '.join(render_cpuless_node(node))}" for node in machine.nodes if not node.cpus)
     shown = [
         dim(text) if screen.styled and line.endswith(_NOT_ALLOWED) else text
@@ -64,12 +66,13 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
     return "\n".join([*shown, *_distances(machine.nodes), *notes])
 
 
-def _body(machine: Machine, width: int) -> list[str]:
+def _body(machine: Machine, screen: Screen) -> list[str]:
     """Return the lines of the domains; if these are too many, inner levels are only counted."""
     levels = _shown_levels(machine)
     view = _View(
         machine=machine,
-        width=width,
+        width=screen.text_width,
+        times=screen.times,
         core_of=index_by_cpu(machine.at(Level.CORE)),
         kind_of=kind_by_cpu(machine.kinds),
     )
@@ -111,7 +114,7 @@ def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Ite
         rest, title = _join_equal_domains(view.machine, domain, levels)
         if len(same) > SHOWN_EACH:
             cpus = render_cpus(union(similar.cpus for similar in same))
-            title = f"{len(same)} × {domain.level.label} ({cpus}), each like the first: {title}"
+            title = f"{len(same)} {view.times} {domain.level.label} ({cpus}), each like the first: {title}"
         shown.append((domain, title, _branches(view, domain.cpus, rest)))
     fits = all(len(inner) == 1 and len(title) + len(inner[0]) < view.width - 8 for _, title, inner in shown)
     for domain, title, inner in shown:
@@ -165,11 +168,11 @@ def _core_lines(view: _View, cores: Sequence[Domain]) -> Iterator[str]:
         same = list(run)
         cpus = union(core.cpus for core in same)
         counted = "".join(
-            f"{len(found)} × {level.label}, "
+            f"{len(found)} {view.times} {level.label}, "
             for level in view.counted
             if (found := find_overlapping(machine.at(level), cpus))
         )
-        noun = f"{len(same)} × " * (len(same) > 1) + (f"{kind} core" if kind else "core")
+        noun = f"{len(same)} {view.times} " * (len(same) > 1) + (f"{kind} core" if kind else "core")
         limit = f", allowed {render_cpus(cpus & machine.allowed)}" if is_some else _NOT_ALLOWED
         yield f"{counted}{noun} ({count(smt, 'CPU')}): {render_cpus(cpus)}{'' if is_all else limit}"
 

@@ -406,3 +406,15 @@ def test_output_that_cannot_be_written_is_an_error(ompbind):
     assert done.returncode == 2
     assert "No space left" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", [["--report", "r.json"], ["--log-dir", "logs"]])
+def test_relative_paths_in_a_removed_directory_are_an_error(ompbind, tmp_path, option):
+    script = 'rmdir "$PWD"; exec "$@"'
+    (tmp_path / "removed").mkdir()
+    shell = ("sh", "-c", script, "sh")
+    done = ompbind("run", *option, "--", "true", before=shell, cwd=tmp_path / "removed")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        125,
+        "ompbind: error: the current directory was removed",
+    )

@@ -171,3 +171,13 @@ def test_a_wide_terminal_shows_a_domain_on_one_line():
     narrow, wide = (render_tree(machine, Screen(width=width)).splitlines() for width in (60, 200))
     assert len(wide) < len(narrow)
     assert max(map(len, wide)) <= WIDEST
+
+
+def test_without_box_characters_a_tree_is_ascii():
+    machine = make_machine(Shape(packages=2, l3s=16, cores=4, smt=2))
+    assert "×" in render_tree(machine, Screen())
+    assert render_tree(machine, Screen(draws=False)) == render_tree(machine, Screen()).replace("×", "x")
+
+
+def test_one_cpu_of_quota_is_singular():
+    assert "CPU time: 1 CPU (cgroup quota)" in render_tree(make_machine(Shape()).replace(quota=1.0))

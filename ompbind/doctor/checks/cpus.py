@@ -137,7 +137,9 @@ def check_quota(host: HostFacts) -> Iterator[HostIssue]:
         return
     quota, cpus = machine.quota, len(machine.allowed)
     if quota is None or quota >= cpus:
-        yield ok("CPU quota", "none" if quota is None else f"{quota:g} CPUs, enough for all allowed CPUs")
+        yield ok(
+            "CPU quota", "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
+        )
         return
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
     why = "thread pools sized by CPU count exhaust the quota and are throttled: 2-5 times slower"

@@ -21,6 +21,7 @@ from posixpath import normpath
 
 from ompbind.errors import MachineError
 from ompbind.machine.sources.filesystem import clean_text
+from ompbind.text import clean_name
 
 # Limits of an archive, each with the share that a recording of 4,096 CPUs needs.
 UNPACKED_LIMIT = 1 << 29  # bytes: a third
@@ -48,7 +49,9 @@ class ArchiveRoot:
             self._keep_all(_Unpacked(packed))
         except (EOFError, *_READ_ERRORS) as error:
             reason = "it is truncated" if isinstance(error, EOFError) else error
-            raise MachineError(f"cannot read the archive {name}: {reason}") from error
+            damaged = isinstance(error, tarfile.TarError)
+            text = f"a header is damaged ({reason})" if damaged else reason
+            raise MachineError(f"cannot read the archive {name}: {text}") from error
         self._base = _find_base(self._names())
 
     def read(self, path: str) -> str | None:
@@ -75,6 +78,8 @@ class ArchiveRoot:
         kept = 0
         for count, member in enumerate(iter(archive.next, None)):
             archive.members.clear()  # type: ignore[attr-defined]  # tarfile keeps a kilobyte for each
+            if not 0 <= member.size <= UNPACKED_LIMIT:
+                raise ValueError(f"{clean_name(member.name)!r} has a size of {member.size} bytes")
             kept += len(member.name) + self._keep(archive, member, texts)
             if count == MEMBER_LIMIT:
                 raise ValueError(f"it has more than {MEMBER_LIMIT} members")
@@ -125,8 +130,8 @@ class _Unpacked:
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none at the end. Raises ValueError beyond a limit."""
         # Longer files are skipped by `seek`, so a longer read is a name or an attribute in a header.
-        if size > FILE_LIMIT + tarfile.BLOCKSIZE:
-            raise ValueError(f"a header is longer than {FILE_LIMIT >> 20} MiB")
+        if not 0 <= size <= FILE_LIMIT + tarfile.BLOCKSIZE:
+            raise ValueError(f"a header says that it has {size} bytes")
         self._last = self._file.read(size)
         self._position += len(self._last)
         if self._position > UNPACKED_LIMIT:

@@ -32,6 +32,7 @@ from ompbind.machine.model import (
     render_gpu_remark,
 )
 from ompbind.machine.sources.filesystem import whole_number
+from ompbind.text import clean_name
 
 DistanceEntries = Iterator[tuple[tuple[int, int], int]]
 
@@ -59,6 +60,8 @@ _CORE_TYPES: dict[str, CoreKindName] = {
 _DEPTH_LIMIT = 256  # nested elements; hwloc has a dozen levels, and PCI bridges below
 _ELEMENT_LIMIT = 1 << 19  # elements of a file; that of 4,096 CPUs has a tenth
 
+_NEWEST_VERSION = 3  # of the format; version 1 does not write it
+
 _INSTRUCTION_CACHE = "2"  # hwloc_obj_cache_type_e
 _MEANS_LATENCY = 4  # bit of hwloc_distances_kind_e
 
@@ -78,7 +81,7 @@ def _read_tree(data: bytes) -> Element:
     if b"<!ENTITY" in data:
         raise ValueError("it declares entities")
     if b"\0" in data:  # UTF-16 may hide a declaration
-        raise ValueError("it contains a NUL character")
+        raise ValueError("it is not in UTF-8; convert UTF-16 with: iconv -f UTF-16 -t UTF-8")
     root: Element | None = None
     depth = 0
     for count, (event, element) in enumerate(iterparse(BytesIO(data), ("start", "end"))):
@@ -130,7 +133,10 @@ def _make_machine(tree: Element, source: str) -> Machine:
         offline=hidden,
         allowed=usable,
         nodes=nodes,
-        remarks=tuple(_make_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts)),
+        remarks=(
+            *_explain_version(tree),
+            *_make_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts),
+        ),
     ).with_domains(drop_repeated(parts, nodes))
     return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
 
@@ -233,6 +239,13 @@ def _read_traits(tree: Element, cores: Sequence[Domain]) -> Iterator[CoreTraits]
 def _infos(kind: Element) -> Mapping[str, str]:
     """Return the `info` elements of a kind of cores, value by name; the first of equal names counts."""
     return {info.get("name", ""): info.get("value", "") for info in reversed(list(kind.iter("info")))}
+
+
+def _explain_version(tree: Element) -> Iterator[str]:
+    """Explain that a later version of hwloc wrote the XML, which may mean other things by the same words."""
+    version = tree.get("version", "")
+    if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:
+        yield f"the XML has version {clean_name(version)}: only versions 1 to {_NEWEST_VERSION} are known"
 
 
 def _make_remarks(

@@ -226,7 +226,7 @@ SOURCES: Sequence[TopologySource] = (
         detect=lambda given: _is_archive(given.head), read=_read_archive
     ),  # described by the row above
     TopologySource(
-        detect=lambda given: given.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"),
+        detect=lambda given: given.head.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"),
         read=_read_xml,
         describe="XML of lstopo",
         label="lstopo XML",
@@ -242,7 +242,7 @@ SOURCES: Sequence[TopologySource] = (
         detect=lambda given: given.text.startswith(SYNTHETIC),
         read=_read_synthetic,
         describe="'synthetic:pack:2 core:4 pu:2'",
-        label="synthetic:…",
+        label="synthetic:...",
     ),
 )
 """All topology sources; the first row that detects an input reads it."""

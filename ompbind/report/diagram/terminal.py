@@ -174,11 +174,7 @@ def _make_row(kind: str, cores: Iterable[Box], options: _DrawingOptions) -> Box:
 
 
 def _with_count(symbol: str, times: int, screen: Screen) -> str:
-    return f"{symbol}{_multiplier(screen)}{times}" if times > 1 else symbol
-
-
-def _multiplier(screen: Screen) -> str:
-    return "×" if screen.draws else "x"
+    return f"{symbol}{screen.times}{times}" if times > 1 else symbol
 
 
 def _draw(boxes: Sequence[Box], available: int, options: _DrawingOptions, is_column: bool = False) -> Block:
@@ -292,7 +288,7 @@ def _keys(ranks: int, overlay: Overlay, screen: Screen, counts_cores: bool) -> I
         yield NO_ANNOTATION.replace(symbol=f"0 to {ranks - 1}", words=words)
     yield from overlay.core_keys
     if counts_cores:
-        yield NO_ANNOTATION.replace(symbol=f"{_multiplier(screen)}2", words="two cores beside each other")
+        yield NO_ANNOTATION.replace(symbol=f"{screen.times}2", words="two cores beside each other")
 
 
 def _idle_threads_note(overlay: Overlay) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
 
 import pytest
 from hypothesis import given
@@ -160,14 +162,43 @@ OUTSIDE = """<?xml version="1.0"?><!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/pa
         (b'<?xml version="1.0" encoding="klingon"?><topology/>', "is not valid XML"),
         (
             BOMB.replace('"1.0"', '"1.0" encoding="UTF-16LE"').encode("UTF-16LE"),
-            "is not hwloc XML: it contains a NUL",
+            "is not hwloc XML: it is not in UTF-8",
         ),
+        ("<topology/>".encode("UTF-16"), "convert UTF-16 with: iconv"),
+        (b"\xfe\xff" + "<topology/>".encode("UTF-16BE"), "convert UTF-16 with: iconv"),
+        ('<topology><object type="PU" cpuset="0xz"/></topology>', "'0000000z' is not a mask"),
         ("<topology>" + "<a/>" * 600_000, "more than 524288 elements"),
     ],
 )
 def test_invalid_xml_is_an_error(tmp_path, text, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(("version", "known"), [("2.0", True), ("3.0", True), ("4.0", False), ("99", False)])
+def test_later_versions_of_xml_have_a_remark(tmp_path, version, known):
+    text = f'<topology version="{version}"><object type="PU" os_index="0" cpuset="0x1"/></topology>'
+    remark = f"the XML has version {version}: only versions 1 to 3 are known"
+    assert (remark in read(tmp_path, text).remarks) != known
+
+
+SIZES = {"9 GB": b"\x80" + (9 << 30).to_bytes(11), "negative": b"\xff" * 12, "huge": b"\x80" + b"\xff" * 11}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(
+    "kind", [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE]
+)
+def test_absurd_sizes_in_an_archive_are_named(tmp_path, size, kind):
+    member = tarfile.TarInfo("sys/devices/system/cpu/online")
+    member.type = kind
+    header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
+    header[124:136], header[148:156] = size, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    with pytest.raises(
+        MachineError, match=r"has a size of -?\d+ bytes|header (says that it has -?\d|is damaged)"
+    ):
+        read(tmp_path, bytes(header) + bytes(4096))
 
 
 def row(cpu, **more):
@@ -305,8 +336,15 @@ MINIMAL = {"schema": "ompbind-topo/1", "arch": "x", "online": "0", "allowed": "0
 )  # fmt: skip
 def test_damaged_json_of_ompbind_is_an_error(tmp_path, change):
     assert read(tmp_path, json.dumps(MINIMAL)).allowed
-    with pytest.raises(MachineError, match="is not valid ompbind-topo/1"):
+    with pytest.raises(MachineError, match="is not valid ompbind-topo/1") as caught:
         read(tmp_path, json.dumps({**MINIMAL, **change}))
+    assert not re.search("object|indices|argument|float", caught.value.message)
+
+
+def test_missing_values_in_json_of_ompbind_are_named(tmp_path):
+    for name in ("arch", "cpus", "nodes"):
+        with pytest.raises(MachineError, match=f"'{name}' is missing"):
+            read(tmp_path, json.dumps({key: value for key, value in MINIMAL.items() if key != name}))
 
 
 @pytest.mark.parametrize(
@@ -427,6 +465,6 @@ def test_a_source_is_one_row():
         command = [sys.executable, "-c", script, *args]
         return subprocess.run(command, input="twins 3", capture_output=True, text=True, timeout=60)
 
-    assert "JSON, synthetic:…, or twins" in " ".join(ompbind("topo", "--help").stdout.split())
+    assert "JSON, synthetic:..., or twins" in " ".join(ompbind("topo", "--help").stdout.split())
     assert "pu:2', or a count of twins" in " ".join(ompbind("topo", "--topology", "none").stderr.split())
     assert json.loads(ompbind("topo", "--topology", "-", "--format", "json").stdout)["online"] == "0-5"
