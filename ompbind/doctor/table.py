@@ -23,6 +23,7 @@ CHECKS: Mapping[str, Check] = {
     "options": environment.check_options,
     "preload": environment.check_preloads,
     "command": command.check_command,
+    "wrappers": command.check_wrappers,
     "runtimes": command.check_runtimes,
     "preloadable": command.check_preloadable,
     "pools": command.check_pools,

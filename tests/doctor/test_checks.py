@@ -25,6 +25,7 @@ from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.library_catalog import name_library
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.wrappers import Wrapper
 from ompbind.report.doctor import render_issues, render_issues_json
 from ompbind.severity import Severity
 from tests.machines import Shape, make_machine
@@ -146,6 +147,9 @@ TABLE = [
     ("command", ERROR, "command not found: app", command(error="command not found: app")),
     ("command", NOTE, "/bin/app is for aarch64", command(arch="aarch64")),
     ("command", OK, "runs /bin/app", command(arch="i386")),
+    ("wrappers", OK, "none that undoes a binding", command()),
+    ("wrappers", NOTE, "the command has 'taskset -c 0'",
+     make_host(workload=Workload(wrappers=(Wrapper(text="taskset -c 0", rebinds=True),)))),
     ("runtimes", OK, "none found", command()),
     ("runtimes", OK, "libgomp (available: torch)", command(library(GOMP))),
     ("runtimes", NOTE, "several: libgomp (available: torch), libgomp",

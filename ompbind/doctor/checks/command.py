@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from ompbind.doctor.facts import CommandFacts, HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
+from ompbind.planning.wrapper_notes import find_effects
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
 
@@ -49,6 +50,15 @@ def _render_python(command: CommandFacts, site: str) -> str:
     major, minor = command.python
     isolated = ", isolated" if command.isolated else ""
     return f" (Python {major}.{minor}{isolated}; packages in {site or 'none'})"
+
+
+def check_wrappers(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for programs before the command that undo what ompbind does for a rank."""
+    effects = list(find_effects(host.workload))
+    for found in effects:
+        yield note("wrapper", f"the command has '{found.words}'", f"it {found.effect}", found.remedy)
+    if host.command is not None and not effects:
+        yield ok("wrapper", "none that undoes a binding")
 
 
 def check_runtimes(host: HostFacts) -> Iterator[HostIssue]:

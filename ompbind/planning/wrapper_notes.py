@@ -1,0 +1,110 @@
+"""Notes on wrappers in a command: what they undo of a plan, and how to avoid it.
+
+A wrapper (`taskset`, `env`) runs after ompbind has bound the rank and set its variables, so it has the last
+word. Wrappers that change nothing of a plan get no note.
+"""
+
+from collections.abc import Iterator
+
+from ompbind.openmp.binding import DISTRIBUTING_WORDS
+from ompbind.openmp.runtimes import PLACE_VARIABLES
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.runtime_notes import find_override
+from ompbind.programs.workload import Workload
+from ompbind.programs.wrappers import Wrapper
+from ompbind.record import Record
+
+WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
+"""The codes of notes: a wrapper undoes the binding, or only changes the number of threads."""
+
+_THREADS = "OMP_NUM_THREADS"
+
+
+class WrapperEffect(Record):
+    """What a wrapper undoes: the part of the command, what that part does, and what works instead."""
+
+    words: str
+    effect: str
+    remedy: str
+    code: str = WRAPPER
+
+
+def explain_wrappers(plan: Plan) -> Iterator[Note]:
+    """Yield a warning for each effect of a wrapper on a plan."""
+    for found in find_effects(plan.request.workload or Workload(), plan):
+        yield Note(code=found.code, text=f"{found.words} {found.effect} ({found.remedy})", warning=True)
+
+
+def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[WrapperEffect]:
+    """Yield what the wrappers of a command undo of a plan; without a plan, what they may undo of any plan."""
+    for wrapper in workload.wrappers:
+        for find in (_find_affinity, _find_launcher, _find_removed, _find_assigned):
+            yield from find(wrapper, plan)
+
+
+def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    placements = plan.placements if plan else ()
+    if wrapper.rebinds and not (plan and all(wrapper.cpus == placement.cpuset for placement in placements)):
+        effect = "replaces the affinity mask of each rank"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="--mask selects CPUs instead")
+    if wrapper.sets_memory and any(placement.memory for placement in placements):
+        effect = "replaces the memory policy of each rank"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="--memory sets a policy instead")
+
+
+def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    if wrapper.launches:
+        effect = f"binds its processes itself; the plan binds only {wrapper.text}"
+        remedy = f"use '{wrapper.text} ... ompbind exec -- CMD' without 'ompbind run'"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
+
+
+def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    """Yield the effects of `env -i` and `env -u`."""
+    if wrapper.clears:
+        effect = f"removes all variables that ompbind sets, also {_THREADS}, OMP_PLACES and RANK"
+        remedy = "'env -u NAME' removes a single variable"
+        yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
+        return
+    places = [name for name in PLACE_VARIABLES if name in wrapper.removed]
+    if places and not (plan and _floats_without(places, plan)):
+        words = " ".join(f"-u {name}" for name in places)
+        remedy = "--bind none turns binding off"
+        yield WrapperEffect(
+            words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
+        )
+    if _THREADS in wrapper.removed and not (plan and all(map(_has_one_thread_per_cpu, plan.placements))):
+        effect = "removes the number of threads of each rank"
+        yield WrapperEffect(
+            words=f"env -u {_THREADS}", effect=effect, remedy="--threads sets it", code=WRAPPER_THREADS
+        )
+
+
+def _floats_without(removed: list[str], plan: Plan) -> bool:
+    """Return whether threads use all CPUs of their rank without these variables, as the plan wants it.
+
+    Without OMP_PLACES alone, runtimes that read OMP_PROC_BIND=true bind threads to single CPUs.
+    """
+    one_place = all(len(placement.places) < 2 for placement in plan.placements)
+    return one_place and (len(removed) == len(PLACE_VARIABLES) or not plan.has_places)
+
+
+def _has_one_thread_per_cpu(placement: Placement) -> bool:
+    return placement.threads == len(placement.cpus)
+
+
+def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    """Yield the effects of `env NAME=VALUE`."""
+    has_places = plan is None or plan.has_places
+    for name, value in wrapper.assigned:
+        words = f"env {name}={value}"
+        effect = find_override(name, value, has_places=has_places)
+        if effect and not (name == "OMP_PROC_BIND" and value.lower() in DISTRIBUTING_WORDS):
+            remedy = "--bind and --mask choose places and CPUs"
+            yield WrapperEffect(words=words, effect=effect, remedy=remedy)
+        if name == _THREADS and not (
+            plan and all(value == str(placement.threads) for placement in plan.placements)
+        ):
+            effect = "replaces the number of threads of each rank"
+            remedy = "--threads sets it, and the binding with it"
+            yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
