@@ -3,9 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.doctor.facts import CommandFacts
+from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
 from ompbind.programs.command_analysis import find_site_packages, is_python, read_workload
 from ompbind.programs.elf import read_header
@@ -58,8 +58,18 @@ def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) 
         cpp=elf is not None
         and not work.python
         and any(name.startswith("libstdc++.so") for name in elf.needed),
-        packages=tuple(name for name in _PACKAGES if any(os.path.isdir(f"{site}/{name}") for site in sites)),
+        packages=tuple(_find_packages(sites)),
     )
+
+
+def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
+    """Yield the packages in _PACKAGES that are installed, each with the version of its metadata."""
+    for name in _PACKAGES:
+        site = next((site for site in sites if os.path.isdir(f"{site}/{name}")), None)
+        if site:
+            matches = map(re.compile(rf"{name}-([0-9]+)\.([0-9]+).*\.dist-info").fullmatch, os.listdir(site))
+            found = next(filter(None, matches), None)
+            yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
 
 
 def _find_missing_interpreter(path: str) -> str:
