@@ -9,6 +9,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
@@ -181,6 +182,13 @@ def _find_needed(
     libraries = (identify_library(path) for path in paths)
     origin = os.path.basename(program)
     return tuple(_detected(library, DetectionMethod.NEEDED, origin) for library in libraries if library)
+
+
+def find_default_python(env: Mapping[str, str]) -> str:
+    """Return the Python that counts if no command names a Python: of VIRTUAL_ENV, else of ompbind."""
+    directory = env.get("VIRTUAL_ENV")
+    python = os.path.join(directory, "bin", "python") if directory else ""
+    return python if os.path.isfile(python) else sys.executable
 
 
 def find_site_packages(python: str, env: Mapping[str, str]) -> list[str]:
