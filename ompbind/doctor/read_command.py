@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from glob import escape, glob
 
 from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
@@ -71,8 +72,8 @@ def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
     for name in _PACKAGES:
         site = next((site for site in sites if os.path.isdir(f"{site}/{name}")), None)
         if site:
-            matches = map(re.compile(rf"{name}-([0-9]+)\.([0-9]+).*\.dist-info").fullmatch, os.listdir(site))
-            found = next(filter(None, matches), None)
+            number = re.compile(rf"/{name}-([0-9]+)\.([0-9]+)[^/]*$")
+            found = next(filter(None, map(number.search, glob(f"{escape(site)}/{name}-*.dist-info"))), None)
             yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
 
 

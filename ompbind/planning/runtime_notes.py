@@ -153,7 +153,7 @@ def find_override(name: str, value: str, *, has_places: bool) -> str:
     if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
         return "may move threads off the CPUs of their rank"
     if has_places and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
-        return "will override the binding of this plan"
+        return "will override the binding of the plan"
     return ""
 
 

@@ -7,8 +7,9 @@ word. Wrappers that change nothing of a plan get no note.
 from collections.abc import Iterator
 
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
-from ompbind.openmp.runtimes import PLACE_VARIABLES
+from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.runtime_notes import find_override
 from ompbind.programs.workload import Workload
 from ompbind.programs.wrappers import Wrapper
@@ -54,7 +55,7 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
 
 def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
     if wrapper.launches:
-        effect = f"binds its processes itself; the plan binds only {wrapper.text}"
+        effect = f"binds its processes by rules of its own; the plan binds only {wrapper.text}"
         remedy = f"use '{wrapper.text} ... ompbind exec -- CMD' without 'ompbind run'"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
 
@@ -66,9 +67,10 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         remedy = "'env -u NAME' removes a single variable"
         yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
         return
-    places = [name for name in PLACE_VARIABLES if name in wrapper.removed]
-    if places and not (plan and _floats_without(places, plan)):
-        words = " ".join(f"-u {name}" for name in places)
+    bound_by = _find_set(plan) if plan else list(PLACE_VARIABLES)
+    removed = [name for name in bound_by if name in wrapper.removed]
+    if removed and not (plan and removed == bound_by and _floats(plan)):
+        words = " ".join(f"-u {name}" for name in removed)
         remedy = "--bind none turns binding off"
         yield WrapperEffect(
             words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
@@ -80,13 +82,15 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         )
 
 
-def _floats_without(removed: list[str], plan: Plan) -> bool:
-    """Return whether threads use all CPUs of their rank without these variables, as the plan wants it.
+def _find_set(plan: Plan) -> list[str]:
+    """Return the variables with which a plan binds threads: of OpenMP, or a CPU list for one runtime."""
+    variables = make_thread_variables(plan.placements[0], plan.request)
+    return [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
 
-    Without OMP_PLACES alone, runtimes that read OMP_PROC_BIND=true bind threads to single CPUs.
-    """
-    one_place = all(len(placement.places) < 2 for placement in plan.placements)
-    return one_place and (len(removed) == len(PLACE_VARIABLES) or not plan.has_places)
+
+def _floats(plan: Plan) -> bool:
+    """Return whether threads may use all CPUs of their rank, as they may without the variables too."""
+    return all(len(placement.places) < 2 for placement in plan.placements)
 
 
 def _has_one_thread_per_cpu(placement: Placement) -> bool:

@@ -5,10 +5,12 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS, find_effects
-from ompbind.programs.workload import Workload
+from ompbind.programs.library_catalog import name_library
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import Wrapper
 from tests.machines import Shape, make_machine
 
@@ -68,6 +70,7 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
         ({"sets_memory": True}, {}),
         ({"removed": PAIR}, {}),
         ({"removed": PAIR[1:]}, {"bind": Bind.NONE}),
+        ({"removed": ("KMP_AFFINITY",)}, {"bind": Bind.EXACT, "omp_runtime": OmpRuntime.GOMP}),
         ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}),
         (sets("OMP_NUM_THREADS", "4"), {}),
         (sets("OMP_PROC_BIND", "spread"), {"bind": Bind.EXACT}),
@@ -78,6 +81,17 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
 )
 def test_what_a_plan_allows_is_not_warned_about(changes, options):
     assert notes(work(**changes), **options) == []
+
+
+def test_only_variables_that_a_plan_sets_bind_its_threads():
+    intel = DetectedLibrary(
+        library=name_library("/x/libiomp5.so"), method=DetectionMethod.PRELOADED, origin="LD_PRELOAD"
+    )
+    for names, words in ((("KMP_AFFINITY",), "env -u KMP_AFFINITY undoes the binding"), (PAIR, "")):
+        workload = work(removed=names).replace(libraries=(intel,))
+        texts = [note.text for note in notes(workload, bind=Bind.EXACT)]
+        assert len(texts) == bool(words)
+        assert all(text.startswith(words) for text in texts)
 
 
 def test_without_a_plan_all_possible_effects_are_found():
