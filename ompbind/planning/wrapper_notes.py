@@ -69,7 +69,7 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
         return
     bound_by = _find_set(plan) if plan else list(PLACE_VARIABLES)
     removed = [name for name in bound_by if name in wrapper.removed]
-    if removed and not (plan and removed == bound_by and _floats(plan)):
+    if removed and not (plan and _is_harmless(plan, all_removed=removed == bound_by)):
         words = " ".join(f"-u {name}" for name in removed)
         remedy = "--bind none turns binding off"
         yield WrapperEffect(
@@ -88,9 +88,13 @@ def _find_set(plan: Plan) -> list[str]:
     return [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
 
 
-def _floats(plan: Plan) -> bool:
-    """Return whether threads may use all CPUs of their rank, as they may without the variables too."""
-    return all(len(placement.places) < 2 for placement in plan.placements)
+def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
+    """Return whether threads run on the same CPUs without some or all variables that bind them.
+
+    With `OMP_PROC_BIND=true` alone, runtimes bind threads to single CPUs.
+    """
+    has_single_cpus = all(len(placement.cpus) == 1 for placement in plan.placements)
+    return has_single_cpus or (all_removed and all(len(found.places) < 2 for found in plan.placements))
 
 
 def _has_one_thread_per_cpu(placement: Placement) -> bool:

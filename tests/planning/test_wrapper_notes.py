@@ -69,6 +69,7 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
         ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}),
         ({"sets_memory": True}, {}),
         ({"removed": PAIR}, {}),
+        ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}),
         ({"removed": PAIR[1:]}, {"bind": Bind.NONE}),
         ({"removed": ("KMP_AFFINITY",)}, {"bind": Bind.EXACT, "omp_runtime": OmpRuntime.GOMP}),
         ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}),
