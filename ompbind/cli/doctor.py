@@ -13,9 +13,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
 from ompbind.errors import MachineError, RequestError
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.occupancy import LiveRun, find_other_runs
 from ompbind.programs.workload import Workload
-from ompbind.registry.claims import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.severity import Severity
 
 EXAMPLES = (
@@ -49,10 +47,11 @@ def doctor(format_: str, cmd: tuple[str, ...]) -> int:
 def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
     """Read all facts that the checks need; an empty `cmd` is no command."""
     from ompbind.doctor.read_command import find_preloadable, read_command
+    from ompbind.doctor.read_runs import read_runs
 
     work = _read_workload(cmd, env)
     command = read_command(cmd, env, work) if cmd else None
-    host = HostFacts(env=env, runs=_read_runs(env), command=command, workload=work, options=CONSUMED)
+    host = read_runs(env).replace(command=command, workload=work, options=CONSUMED)
     host = host.replace(preloadable=find_preloadable(work, env))
     try:
         host = host.replace(machine=read_machine())
@@ -94,11 +93,3 @@ def _add_system_facts(host: HostFacts) -> HostFacts:
         frequency=read_frequency(root, host.machine.online if host.machine else affinity),
         memory=read_memory(root),
     )
-
-
-def _read_runs(env: Mapping[str, str]) -> tuple[LiveRun, ...] | None:
-    """Read the other live runs; None if they cannot be read."""
-    try:
-        return find_other_runs(read_live_runs(find_claims_directory(env)), make_run_identity(""))
-    except OSError:
-        return None

@@ -19,6 +19,7 @@ EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
     ("The run whose name begins with nightly-, each thread on a line", "ompbind inspect nightly- -v"),
     ("Any process, with its descendants", "ompbind inspect 4711"),
+    ("Only what is wrong in these processes", "ompbind inspect 4711 --problems"),
     ("CPU use of all runs, refreshed every 2 seconds", "ompbind inspect --all --watch"),
     ("All runs as JSON", "ompbind inspect --all --format json"),
 )
@@ -46,6 +47,7 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str
     is_flag=True,
     help="A line for each thread, and all thread pool variables",
 )
+@option("Options", "--problems", is_flag=True, help="Only the summary, and ranks and processes with issues")
 @TABLE_OR_JSON
 @option(
     "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=INTERVAL_S,
@@ -67,7 +69,7 @@ def inspect(what: tuple[str, ...], **options: Any) -> int:
         from ompbind.cli.inspect_watch import watch_target
 
         return watch_target(target, interval_s)
-    return _show(target, options["format_"], each=options["each"])
+    return _show(target, options)
 
 
 def _read_interval(text: str | None, what: tuple[str, ...]) -> tuple[float | None, tuple[str, ...]]:
@@ -95,20 +97,23 @@ def _check_options(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
     if options["watch"] and options["each"]:
         hint = "--watch shows the busiest threads; use -v without --watch to show all threads"
         raise InspectError("--watch excludes -v", hint=hint)
+    if options["watch"] and options["problems"]:
+        raise InspectError("--watch excludes --problems", hint="--watch shows ranks with errors first")
 
 
-def _show(target: "Target | None", format_: str, *, each: bool) -> int:
+def _show(target: "Target | None", options: Mapping[str, Any]) -> int:
     from ompbind.inspection.targets import find_all_runs
     from ompbind.inspection.targets import inspect as read_target
-    from ompbind.report.inspect import render_inspection, render_inspection_json
+    from ompbind.report.inspect import render_inspection, render_inspection_json, select_problems
     from ompbind.report.ps import NONE_LIVE
 
     target = target or find_all_runs()
-    inspection = read_target(target)
-    if format_ == "json":
-        click.echo(render_inspection_json(inspection))
+    inspection, problems = read_target(target), options["problems"]
+    if options["format_"] == "json":
+        click.echo(render_inspection_json(select_problems(inspection) if problems else inspection))
     elif not target.pids and not target.runs:
         click.echo(NONE_LIVE)
     else:
-        click.echo(render_inspection(inspection, each=each, screen=read_screen()))
+        text = render_inspection(inspection, each=options["each"], problems=problems, screen=read_screen())
+        click.echo(text)
     return 1 if inspection.severity is Severity.ERROR else 0

@@ -14,7 +14,7 @@ from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import RequestError
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
-from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_command import RunSpec, parse_assignment
@@ -200,7 +200,7 @@ def _user_variables(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
     """
     assigned = dict(map(parse_assignment, options["assignments"]))
-    if assigned.get("OMP_PROC_BIND", "").lower() in ("true", *(str(policy) for policy in ProcBind)):
+    if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
         del assigned["OMP_PROC_BIND"]
     own = {**(os.environ if options["keep_env"] else {}), **assigned}
     return tuple((name, own[name]) for name in OVERRIDING_VARIABLES if name in own)

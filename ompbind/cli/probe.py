@@ -4,20 +4,26 @@ import os
 
 import click
 
-from ompbind.cli.click_base import TABLE_OR_JSON, Verb
+from ompbind.cli.click_base import TABLE_OR_JSON, Verb, complete_files, option
+from ompbind.errors import RequestError
 from ompbind.report.probe import render_probe, render_probe_json
 
 EXAMPLES = (
     ("The CPUs of the threads of two ranks", "ompbind run -n 2 -- ompbind probe"),
     ("The same as JSON, a line for each thread", "ompbind run -n 2 -- ompbind probe --format json"),
+    ("The runtimes in the packages of another Python", "ompbind probe --python .venv/bin/python"),
 )
 
 
 @click.command(
     "probe", cls=Verb, examples=EXAMPLES, short_help="Run real OpenMP threads and show their CPUs."
 )
+@option(
+    "Options", "--python", metavar="PATH", shell_complete=complete_files,
+    help="The Python whose packages are searched [default: of VIRTUAL_ENV, else of ompbind]",
+)  # fmt: skip
 @TABLE_OR_JSON
-def probe(format_: str) -> int:
+def probe(python: str | None, format_: str) -> int:
     """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread.
 
     Runtimes are found by name, in the Python environment, in torch and in the libraries of wheels. If none
@@ -25,7 +31,18 @@ def probe(format_: str) -> int:
     """
     from ompbind.probe.openmp_region import run_probe  # late: ctypes and threads, for this verb alone
 
-    result = run_probe(os.environ)
+    result = run_probe(os.environ, _find_python(python) if python is not None else "")
     text = render_probe(result, os.environ) if format_ == "table" else render_probe_json(result)
     os.write(1, (text + "\n").encode())  # a single write, so that lines of ranks do not mix
     return 1 if result.failed else 0
+
+
+def _find_python(name: str) -> str:
+    """Return the path of a Python; raises RequestError for other programs and for missing ones."""
+    from ompbind.programs.command_analysis import read_workload
+
+    python = read_workload((name,), os.environ).python
+    if not python:
+        hint = "give the path of an interpreter, as in .venv/bin/python"
+        raise RequestError(f"--python {name!r}: this is not a Python interpreter", hint=hint)
+    return python

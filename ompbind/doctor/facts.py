@@ -9,7 +9,6 @@ from enum import StrEnum
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 
@@ -77,6 +76,13 @@ class MemoryFacts(Record):
     swap_used: int | None = None
 
 
+class Package(Record):
+    """An installed Python package; `version` is its first numbers, such as (2, 13), () if unknown."""
+
+    name: str
+    version: tuple[int, ...] = ()
+
+
 class CommandFacts(Record):
     """The command to check; if it cannot run, `error` is the reason and `hint` the remedy.
 
@@ -92,7 +98,14 @@ class CommandFacts(Record):
     python: tuple[int, int] | None = None
     isolated: bool = False
     cpp: bool = False
-    packages: tuple[str, ...] = ()
+    packages: tuple[Package, ...] = ()
+
+
+class EnclosingRank(Record):
+    """The rank of a live run to which this process belongs, and its CPUs."""
+
+    rank: int
+    cpus: CpuSet
 
 
 class HostFacts(Record):
@@ -100,9 +113,10 @@ class HostFacts(Record):
 
     `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask of
     this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for sched_setaffinity,
-    `may_place_memory` for set_mempolicy. `runs` are the other live runs, None if they cannot be read.
-    `command` is None if none was given. `preloadable` are (name, path) of libraries to preload; "" is a path
-    that was not found. `options` are the names of the variables that are options of ompbind.
+    `may_place_memory` for set_mempolicy. `runs` are the other live runs, None if they cannot be read;
+    `enclosing` is the rank to which this process belongs. `command` is None if none was given. `preloadable`
+    are (name, path) of libraries to preload; "" is a path that was not found. `options` are the names of the
+    variables that are options of ompbind.
     """
 
     env: Mapping[str, str]
@@ -116,12 +130,8 @@ class HostFacts(Record):
     frequency: FrequencyFacts = FrequencyFacts()
     memory: MemoryFacts = MemoryFacts()
     runs: tuple[LiveRun, ...] | None = None
+    enclosing: EnclosingRank | None = None
     command: CommandFacts | None = None
     workload: Workload = Workload()
     preloadable: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
-
-    @property
-    def inside(self) -> bool:
-        """Whether this process belongs to a rank of a run."""
-        return OMPBIND_RANK in self.env

@@ -11,7 +11,7 @@ class HostIssue(Record):
     """An issue, or with severity OK a fact worth a line; `check_name` is the check that found it.
 
     `why` is the reason why it matters, `remedy` a command or setting that fixes it; both are "" for OK.
-    Numbers in `why` were measured.
+    Numbers are facts about this machine or versions, never results of other machines.
     """
 
     severity: Severity

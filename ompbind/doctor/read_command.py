@@ -2,12 +2,17 @@
 
 import os
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from glob import escape, glob
 
-from ompbind.doctor.facts import CommandFacts
+from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
-from ompbind.programs.command_analysis import find_site_packages, is_python, read_workload
+from ompbind.programs.command_analysis import (
+    find_default_python,
+    find_site_packages,
+    is_python,
+    read_workload,
+)
 from ompbind.programs.elf import read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE
 from ompbind.programs.library_search import find_library_of_kind
@@ -28,10 +33,10 @@ _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
 
 
 def read_commands_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
-    """Read what a command would run; without a command only the preloads of programs like this Python."""
+    """Read what a command would run; without a command only the preloads of the default Python."""
     if argv:
         return read_workload(argv, env)
-    work = read_workload((sys.executable,), env)
+    work = read_workload((find_default_python(env),), env)
     loaded = tuple(found for found in work.libraries if found.method is DetectionMethod.PRELOADED)
     return Workload(libraries=loaded, preload_warnings=work.preload_warnings)
 
@@ -58,8 +63,18 @@ def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) 
         cpp=elf is not None
         and not work.python
         and any(name.startswith("libstdc++.so") for name in elf.needed),
-        packages=tuple(name for name in _PACKAGES if any(os.path.isdir(f"{site}/{name}") for site in sites)),
+        packages=tuple(_find_packages(sites)),
     )
+
+
+def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
+    """Yield the packages in _PACKAGES that are installed, each with the version of its metadata."""
+    for name in _PACKAGES:
+        site = next((site for site in sites if os.path.isdir(f"{site}/{name}")), None)
+        if site:
+            number = re.compile(rf"/{name}-([0-9]+)\.([0-9]+)[^/]*$")
+            found = next(filter(None, map(number.search, glob(f"{escape(site)}/{name}-*.dist-info"))), None)
+            yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
 
 
 def _find_missing_interpreter(path: str) -> str:
@@ -96,7 +111,7 @@ def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str,
 
     Runtimes that do not exist for the architecture of the program are left out.
     """
-    like = read_header(work.program) or read_header(sys.executable)
+    like = read_header(work.program) or read_header(find_default_python(env))
     directories = list(dict.fromkeys(preload_directories(work, env)))
     families = ((name, LIBRARY_KINDS[name].family) for name in WORTHWHILE)
     names = (name for name, family in families if not (family and like) or family.runs_on(like.architecture))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ompbind.doctor.checks import command, cpus, environment, kernel
+from ompbind.doctor.checks import command, cpus, environment, kernel, pools
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue
 from ompbind.severity import Severity
@@ -23,9 +23,10 @@ CHECKS: Mapping[str, Check] = {
     "options": environment.check_options,
     "preload": environment.check_preloads,
     "command": command.check_command,
+    "wrappers": command.check_wrappers,
     "runtimes": command.check_runtimes,
     "preloadable": command.check_preloadable,
-    "pools": command.check_pools,
+    "pools": pools.check_pools,
     "memory-call": kernel.check_memory_call,
     "numa-balancing": kernel.check_balancing,
     "memory": kernel.check_memory,

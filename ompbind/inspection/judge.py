@@ -206,9 +206,8 @@ def _make_issue(
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
     verb = "are" if len(masks) > 1 else "is"
     if first.code == "outside":
-        extra = _name_masks([mask - expected.cpus for mask in masks])
         rank_cpus = named("CPU", expected.cpus)
-        text = f"{who} {verb} allowed on {extra}, outside the rank's {rank_cpus}: {first.cause}"
+        text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {first.cause}"
     elif len(set(masks)) == 1:
         text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {first.cause}"
     else:

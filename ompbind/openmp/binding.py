@@ -22,6 +22,10 @@ class ProcBind(StrEnum):
     SPREAD = "spread"
 
 
+DISTRIBUTING_WORDS = ("true", *map(str, ProcBind))
+"""Values of OMP_PROC_BIND that only distribute threads over the places of OMP_PLACES."""
+
+
 class BindingSyntax(StrEnum):
     """How a binding is written: as OMP_PLACES, as a CPU list in KMP_AFFINITY, or not at all."""
 

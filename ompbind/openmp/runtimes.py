@@ -144,7 +144,7 @@ class OmpRuntime(StrEnum):
             packages="intel-openmp (pip and conda; x86 only)",
             package_directories=("intel_openmp*/lib",),
             architectures=("x86_64", "i686", "i386", "x32"),
-            preload_benefit="small parallel regions took 1.6 times as long in libgomp as in libiomp5",
+            preload_benefit="small parallel regions take longer in libgomp",
             places_limit=4000,  # it stops reading at about 4,085
             resets_from=0,
             aborts_with=("llvm",),

@@ -15,6 +15,7 @@ from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.wrapper_notes import WRAPPER, explain_wrappers
 
 
 def explain(plan: Plan) -> list[Note]:
@@ -155,10 +156,11 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     explain_other_runs,
     _explain_places,
     explain_runtime,
+    explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""
 
-CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT, UNSET, LIMITED, NARROWED)
+CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT, WRAPPER, UNSET, LIMITED, NARROWED)
 """The codes of notes that say that a binding cannot be honoured."""
 
 

@@ -109,5 +109,10 @@ class Plan(Record):
         }  # fast if all share one tuple
         return union(placement.cpuset for placement in distinct.values())
 
+    @property
+    def has_places(self) -> bool:
+        """Whether OpenMP threads are bound to places."""
+        return any(placement.places for placement in self.placements)
+
     def __str__(self) -> str:
         return " | ".join(f"{placement.rank}: {placement.cpuset}" for placement in self.placements)

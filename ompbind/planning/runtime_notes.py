@@ -85,8 +85,7 @@ def _render_binding(plan: Plan) -> str:
     """Return how OpenMP threads are bound, and why they are bound in this way."""
     request = plan.request
     syntax = choose_syntax(request)
-    has_places = any(placement.places for placement in plan.placements)
-    if syntax is not BindingSyntax.UNBOUND and not has_places:
+    if syntax is not BindingSyntax.UNBOUND and not plan.has_places:
         return "only the process is bound, not its threads"
     if syntax is BindingSyntax.LIST:
         return "KMP_AFFINITY lists the CPUs, because a second runtime would read OMP_PLACES too"
@@ -122,7 +121,7 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
     """Yield a warning for each part of the requested binding that will not hold."""
     request = plan.request
     requested = request.omp_runtime
-    if not any(placement.places for placement in plan.placements):
+    if not plan.has_places:
         return
     certain = find_certain_runtimes(request)
     if requested and certain and all(detected.library.family is not requested for detected in certain):
@@ -142,14 +141,22 @@ def _find_conflicts(plan: Plan) -> Iterator[str]:
 
 def _find_overriding(plan: Plan) -> Iterator[str]:
     """Yield a warning for each of the user's variables that overrides the binding of the plan."""
-    binds = any(placement.places for placement in plan.placements)
     for name, value in plan.request.user_variables:
-        words = split_words(value)
-        assignment = f"{name}={value} (from --env or --keep-env)"
-        if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
-            yield f"{assignment} may move threads off the CPUs of their rank"
-        elif binds and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
-            yield f"{assignment} will override the binding of this plan"
+        if effect := find_override(name, value, has_places=plan.has_places):
+            yield f"{name}={value} (from --env or --keep-env) {effect}"
+
+
+def find_override(name: str, value: str, *, has_places: bool) -> str:
+    """Return what a variable of the user does to the binding of a plan, "" if nothing.
+
+    `has_places`: the plan binds threads to places.
+    """
+    words = split_words(value)
+    if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
+        return "may move threads off the CPUs of their rank"
+    if has_places and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
+        return "will override the binding of the plan"
+    return ""
 
 
 def _find_narrowing(request: Request, workload: Workload) -> Iterator[str]:

@@ -6,10 +6,10 @@ the libraries of wheels. Nothing is loaded here.
 
 import glob
 import os
-import sys
 from collections.abc import Iterator, Mapping
 
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs.command_analysis import find_default_python, find_site_packages
 from ompbind.programs.library_catalog import name_library
 
 NAMES = tuple(name for runtime in OmpRuntime for name in runtime.facts.sonames)
@@ -20,10 +20,13 @@ _PACKAGES = (directory for runtime in OmpRuntime for directory in runtime.facts.
 _IN_SITE_PACKAGES = ("torch/lib", "*.libs", *_PACKAGES, "conda/lib")
 
 
-def find_candidates(env: Mapping[str, str]) -> list[str]:
-    """Return names, and then paths, of candidates; each file is listed once."""
+def find_candidates(env: Mapping[str, str], python: str = "") -> list[str]:
+    """Return names, and then paths, of candidates; each file is listed once.
+
+    `python` is the Python whose packages are searched, "" for the default Python.
+    """
     seen: dict[tuple[str, OmpRuntime | None], str] = {}
-    for path in _find_paths(env):
+    for path in _find_paths(env, python or find_default_python(env)):
         if name_runtime(path):
             seen.setdefault(identify_runtime(path), path)
     return [*NAMES, *seen.values()]
@@ -41,13 +44,12 @@ def name_runtime(path: str) -> OmpRuntime | None:
     return library.family if library else None
 
 
-def _find_paths(env: Mapping[str, str]) -> Iterator[str]:
-    directories = [os.path.join(sys.prefix, "lib"), *_SYSTEM]
+def _find_paths(env: Mapping[str, str], python: str) -> Iterator[str]:
+    directories = [os.path.join(os.path.dirname(os.path.dirname(python)), "lib"), *_SYSTEM]
     if env.get("CONDA_PREFIX"):
         directories.append(os.path.join(env["CONDA_PREFIX"], "lib"))
-    for site in sys.path:
-        if site.endswith("-packages"):
-            directories.extend(os.path.join(site, below) for below in _IN_SITE_PACKAGES)
+    for site in find_site_packages(python, env):
+        directories.extend(os.path.join(site, below) for below in _IN_SITE_PACKAGES)
     for directory in directories:
         yield from sorted(glob.glob(os.path.join(directory, "lib*.so*")))
     yield from env.get("LD_PRELOAD", "").replace(":", " ").split()

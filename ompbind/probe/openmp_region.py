@@ -28,12 +28,15 @@ _NO_LIBRARY = b"no library"
 """A child writes this if there is no such library. It writes nothing if the runtime has killed it."""
 
 
-def run_probe(env: Mapping[str, str]) -> ProbeResult:
-    """Probe every OpenMP runtime that this process would find, one after the other."""
+def run_probe(env: Mapping[str, str], python: str = "") -> ProbeResult:
+    """Probe every OpenMP runtime of the system and of a Python, one after the other.
+
+    `python` is the path of the Python, "" for the default Python.
+    """
     threads: list[ProbedThread] = []
     failed: list[str] = []
     probed: set[tuple[str, OmpRuntime | None]] = set()
-    for candidate in find_candidates(env):
+    for candidate in find_candidates(env, python):
         if identify_runtime(candidate) in probed:
             continue
         path, found = _run_in_child(candidate)

@@ -9,25 +9,19 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from ompbind.errors import OmpbindError
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.library_catalog import Library, LibraryRole, name_library
-from ompbind.programs.which import find_command
+from ompbind.programs.which import find_file
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.wrappers import PROCESS_LAUNCHERS, read_wrapper
 
 _HEAD = 1 << 12
 """Bytes at the beginning of a script that name its interpreter, also behind `#!/bin/sh` (`_TRAMPOLINE`)."""
-
-_WRAPPERS = (
-    "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
-    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec", "prlimit", "setpriv", "flock",
-    "tini", "dumb-init", "unshare", "hwloc-bind",
-)  # fmt: skip
-"""Programs that execute the command in their arguments."""
 
 _TRAMPOLINE = r"""'''exec' (?:"\$\(.*\)"/)?(?:'([^']+)'|"([^"]+)"|(\S+))"""
 """The line after `#!/bin/sh` in scripts whose Python has too long a path for a `#!` line.
@@ -37,9 +31,9 @@ the directory of the script.
 """
 
 _SHELLS = (
-    "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "mpirun",
-    "mpiexec", "srun", "docker", "podman", "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx",
-    "conda", "mamba", "micromamba",
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "docker",
+    "podman", "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx", "conda", "mamba", "micromamba",
+    *PROCESS_LAUNCHERS,
 )  # fmt: skip
 """Programs that start others, which no file names: shells, launchers, package managers."""
 
@@ -52,12 +46,11 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
 
     An empty `argv` is no command: then only LD_PRELOAD is read.
     """
-    env = _with_assignments(argv, env)
-    found, elf = _find_program(list(argv), env)
+    found, elf, env = _find_program(list(argv), env)
     static = elf is not None and elf.static
     preloaded, warnings = _read_preloaded(env, elf) if not static else ((), ())
     if not found.program:
-        return Workload(opaque=bool(argv), libraries=preloaded, preload_warnings=warnings)
+        return found.replace(opaque=bool(argv), libraries=preloaded, preload_warnings=warnings)
     sites = find_site_packages(found.python, env) if found.python else []
     of_program = (
         _find_packaged(found.python, sites)
@@ -73,42 +66,36 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     )
 
 
-def _with_assignments(argv: Sequence[str], env: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment of the program, with the variables that `env NAME=VALUE CMD` sets."""
-    if not argv or os.path.basename(argv[0]) != "env":
-        return env
-    command = _find_wrapped(argv[0], list(argv[1:]), env)
-    pairs = (word.partition("=") for word in argv[1 : len(argv) - len(command)] if not word.startswith("-"))
-    return {**env, **{name: value for name, equals, value in pairs if equals}}
-
-
-def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, Elf | None]:
+def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, Elf | None, Mapping[str, str]]:
     """Follow scripts and wrappers to the program that runs in the end; `program` is "" if it is not found.
 
-    Returns a workload with `program` and, for a Python, `python`; and the program's header, None for a
-    file that is not ELF.
+    Returns a workload with `program`, `wrappers` and, for a Python, `python`; the program's header, None for
+    a file that is not ELF; and the environment that the program gets.
     """
-    nothing = Workload(), None
+    work = Workload()
     for _ in range(_CHAIN_LIMIT):
-        path = _which(argv[0], env) if argv else None
+        path = find_file(argv[0], env) if argv else None
         if path is None:
-            return nothing
+            break
+        wrapper, command = read_wrapper(path, argv[1:], env)
+        if wrapper.changes:
+            work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
         if os.path.basename(path) in _SHELLS:
-            return Workload(program=path), read_header(path)
+            return work.replace(program=path), read_header(path), env
         try:
             elf = read_elf(path)
             with open(path, "rb") as file:
                 head = b"" if elf else file.read(_HEAD)
         except OSError:
-            return nothing
+            break
         if is_python(path) and not head.startswith(b"#!"):
             path = os.path.abspath(path)
-            return Workload(program=path, python=path), elf
-        command = _find_wrapped(path, argv[1:], env) or _parse_interpreter(head, path)
+            return work.replace(program=path, python=path), elf, env
+        command = command or _parse_interpreter(head, path)
         if not command:
-            return Workload(program=path), elf
+            return work.replace(program=path), elf, env
         argv = command
-    return nothing
+    return work, None, env
 
 
 def is_python(path: str) -> bool:
@@ -122,30 +109,6 @@ def _python_version(path: str) -> str | None:
     stem = next((stem for stem in ("python", "pypy") if name.startswith(stem)), "")
     version = name.removeprefix(stem)
     return version if stem and not version.removesuffix("t").strip("0123456789.") else None
-
-
-def _which(name: str, env: Mapping[str, str]) -> str | None:
-    """Return the path of a command; None if it is missing, a pipe or a device (to read these may block)."""
-    try:
-        path = find_command(name, env)
-    except OmpbindError:
-        return None
-    return path if os.path.isfile(path) else None
-
-
-def _find_wrapped(path: str, arguments: list[str], env: Mapping[str, str]) -> list[str]:
-    """Return the command in the arguments of a wrapper, [] for other programs.
-
-    It begins at the first word that is an executable file, not an option or a NAME=VALUE.
-    """
-    if os.path.basename(path) not in _WRAPPERS:
-        return []
-    if arguments[:1] in (["-S"], ["--split-string"]):
-        arguments = " ".join(arguments[1:]).split()
-    words = enumerate(arguments)
-    starts = (i for i, word in words if not word.startswith("-") and "=" not in word and _which(word, env))
-    start = next(starts, None)
-    return [] if start is None else arguments[start:]
 
 
 def _parse_interpreter(head: bytes, path: str) -> list[str]:
@@ -219,6 +182,13 @@ def _find_needed(
     libraries = (identify_library(path) for path in paths)
     origin = os.path.basename(program)
     return tuple(_detected(library, DetectionMethod.NEEDED, origin) for library in libraries if library)
+
+
+def find_default_python(env: Mapping[str, str]) -> str:
+    """Return the Python that counts if no command names a Python: of VIRTUAL_ENV, else of ompbind."""
+    directory = env.get("VIRTUAL_ENV")
+    python = os.path.join(directory, "bin", "python") if directory else ""
+    return python if os.path.isfile(python) else sys.executable
 
 
 def find_site_packages(python: str, env: Mapping[str, str]) -> list[str]:

@@ -1,11 +1,10 @@
 """Libraries to preload: find them by name or path, and make the value of LD_PRELOAD."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
-from ompbind.programs.command_analysis import find_site_packages, preload_entries
+from ompbind.programs.command_analysis import find_default_python, find_site_packages, preload_entries
 from ompbind.programs.elf import Elf, read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES, PRELOADABLE
 from ompbind.programs.library_search import (
@@ -22,7 +21,7 @@ def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, st
 
     Raises RequestError for a library that is missing, or that the program of the workload cannot load.
     """
-    program = read_header(workload.program) or read_header(sys.executable)
+    program = read_header(workload.program) or read_header(find_default_python(env))
     directories = list(dict.fromkeys(preload_directories(workload, env)))
     found = (_find(name, program, directories) for name in names)
     return tuple(dict.fromkeys([*found, *preload_entries(env)]))
@@ -89,7 +88,7 @@ def preload_directories(workload: Workload, env: Mapping[str, str]) -> Iterator[
         for site_packages in find_site_packages(workload.python, env):
             yield os.path.join(site_packages, "torch", "lib")
     else:
-        yield os.path.join(sys.prefix, "lib")
+        yield os.path.join(os.path.dirname(os.path.dirname(find_default_python(env))), "lib")
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if env.get(name):
             yield os.path.join(env[name], "lib")

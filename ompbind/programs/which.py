@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, OmpbindError
 
 
 def find_command(name: str, env: Mapping[str, str]) -> str:
@@ -28,6 +28,15 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
         else "install it, or add its directory to PATH"
     )
     raise CommandNotFoundError(f"command not found: {name or repr(name)}", hint=hint)
+
+
+def find_file(name: str, env: Mapping[str, str]) -> str | None:
+    """Return the path of a command; None if it is missing, a pipe or a device (to read these may block)."""
+    try:
+        path = find_command(name, env)
+    except OmpbindError:
+        return None
+    return path if os.path.isfile(path) else None
 
 
 def _checked(path: str) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.library_catalog import Library, LibraryRole
+from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
 
@@ -39,6 +40,7 @@ class Workload(Record):
     `opaque`: the file does not show which program will run (a shell script, `mpirun`). `static`: the
     program is statically linked and ignores LD_PRELOAD. `preload` is the new value of LD_PRELOAD, one path
     or name each; empty leaves LD_PRELOAD unchanged. `preload_warnings` say which entries will not be loaded.
+    `wrappers` are the programs before the command that change the binding or the variables of the rank.
     """
 
     program: str = ""
@@ -49,6 +51,7 @@ class Workload(Record):
     libraries: tuple[DetectedLibrary, ...] = ()
     preload: tuple[str, ...] = ()
     preload_warnings: tuple[str, ...] = ()
+    wrappers: tuple[Wrapper, ...] = ()
 
     def runtimes(self) -> Iterator[DetectedLibrary]:
         """Yield the OpenMP runtimes among the libraries, surest first, each file once."""

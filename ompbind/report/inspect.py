@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
@@ -38,23 +39,33 @@ _VARIABLES_SHOWN = {
 """Variables that are always shown; most others only repeat the number of threads."""
 
 
-def render_inspection(inspection: Inspection, *, each: bool = False, screen: Screen = PIPE) -> str:
-    """Render all groups, each with its verdict and tables of its threads.
+def render_inspection(
+    inspection: Inspection, *, each: bool = False, problems: bool = False, screen: Screen = PIPE
+) -> str:
+    """Render a summary of several groups, and each group with its verdict and tables of its threads.
 
-    Similar threads share a row, and similar processes a table, unless `each` is set.
+    Similar threads share a row, and similar processes a table, unless `each` is set. With `problems`, the
+    summary is always there, and groups without issues are left out.
     """
     if not inspection.groups:
         return NO_PROCESSES
     width = screen.text_width
-    blocks = ["\n".join(_render_group(group, width, each=each)) for group in inspection.groups]
+    blocks = []
+    if problems or len(inspection.groups) > 1:
+        blocks.append(wrap_indented(_render_summary(inspection), width))
     if inspection.shared_issues:
         issues = (
             render_paragraph(str(issue.severity), issue.text, width) for issue in inspection.shared_issues
         )
         blocks.append("\n".join(issues))
-    if len(inspection.groups) > 1:
-        blocks.append(_render_summary(inspection))
+    shown = select_problems(inspection) if problems else inspection
+    blocks += ["\n".join(_render_group(group, width, each=each)) for group in shown.groups]
     return "\n\n".join(blocks)
+
+
+def select_problems(inspection: Inspection) -> Inspection:
+    """Return the inspection without groups that have no issues."""
+    return inspection.replace(groups=tuple(group for group in inspection.groups if group.verdict.issues))
 
 
 def _render_summary(inspection: Inspection) -> str:
@@ -64,10 +75,11 @@ def _render_summary(inspection: Inspection) -> str:
     who = [count(ranks, "rank")] if ranks else []
     who += [f"{others} {'process' if others == 1 else 'processes'}"] if others else []
     threads = count(sum(group.verdict.threads for group in groups), "thread")
-    severities = [group.verdict.severity for group in groups]
-    severities += [issue.severity for issue in inspection.shared_issues]
-    errors = severities.count(Severity.ERROR)
-    return f"{' and '.join(who)} with {threads}: {count(errors, 'error') if errors else 'no errors'}"
+    issues = [*(issue for group in groups for issue in group.verdict.issues), *inspection.shared_issues]
+    numbers = Counter(issue.severity for issue in issues)
+    counts = [] if numbers[Severity.ERROR] else ["no errors"]
+    counts += [count(numbers[severity], str(severity)) for severity in Severity if numbers[severity]]
+    return f"{' and '.join(who)} with {threads}: {', '.join(counts)}"
 
 
 def _render_group(group: RankProcesses, width: int, *, each: bool) -> Iterator[str]:

@@ -8,15 +8,25 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import FrequencyFacts, HostFacts, KernelFacts, MemoryFacts, MemorySize, Permission
+from ompbind.doctor.facts import (
+    EnclosingRank,
+    FrequencyFacts,
+    HostFacts,
+    KernelFacts,
+    MemoryFacts,
+    MemorySize,
+    Permission,
+)
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
 from ompbind.doctor.read_kernel import read_frequency, read_kernel, read_memory
 from ompbind.doctor.read_permissions import interpret_status
+from ompbind.doctor.read_runs import find_enclosing
 from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import read_recorded
+from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.workload import Workload
 from tests.machines import Shape, write_tree
 from tests.recordings import recorded, sampled
@@ -154,6 +164,8 @@ def environment(tmp_path):
     site = tmp_path / "lib/python3.12/site-packages"
     for name in ("torch/lib", "duckdb", "vllm"):
         (site / name).mkdir(parents=True)
+    for metadata in ("torch-2.13.0+cpu.dist-info", "torchvision-1.9.0.dist-info", "duckdb-x.dist-info"):
+        (site / metadata).mkdir()
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin/python3.12"
     try:
@@ -172,7 +184,8 @@ def describe(argv, env):
 def test_a_command_of_a_python(environment):
     python = str(environment / "bin/python3.12")
     command = describe((python, "-I", "serve.py"), {})
-    assert command.packages == ("duckdb", "torch", "vllm")
+    versions = {package.name: package.version for package in command.packages}
+    assert versions == {"duckdb": (), "torch": (2, 13), "vllm": ()}
     assert command.isolated
     assert command.python is not None
     assert command.error == ""
@@ -264,3 +277,19 @@ def test_without_a_command_only_preloads_are_reported():
 )
 def test_permission_by_wait_status(status, permission):
     assert interpret_status(status) is permission
+
+
+@pytest.mark.parametrize(
+    ("variables", "run_id", "expected"),
+    [
+        ({"OMPBIND_RUN_ID": "job", "OMPBIND_RANK": "1"}, "job", EnclosingRank(rank=1, cpus=CpuSet((4, 5)))),
+        ({"OMPBIND_RUN_ID": "job", "OMPBIND_RANK": "7"}, "job", None),
+        ({"OMPBIND_RUN_ID": "plan", "OMPBIND_RANK": "1"}, "job", None),
+        ({"OMPBIND_RANK": "1"}, "job", None),
+        ({}, "job", None),
+    ],
+)
+def test_only_a_live_run_encloses_this_process(variables, run_id, expected):
+    ranks = ((0, CpuSet((0, 1))), (1, CpuSet((4, 5))))
+    run = LiveRun(run_id=run_id, pid=7, uid=0, started=0, ranks=ranks, claimed=CpuSet(range(6)))
+    assert find_enclosing([run], variables) == expected

@@ -179,15 +179,21 @@ PROCESSES = [
         plan(Bind.RANK, "1"),
         "error",
         "outside",
-        "4 of 5 threads are allowed on CPU 0, outside the rank's CPU 1: "
-        "libgomp applies GOMP_CPU_AFFINITY=0 1",
+        "4 of 5 threads may run on CPU 0, the rank has CPU 1: libgomp applies GOMP_CPU_AFFINITY=0 1",
+    ),
+    (
+        process("0-1*2"),
+        plan(Bind.RANK, "0"),
+        "error",
+        "outside",
+        "2 of 2 threads may run on CPUs 0-1, the rank has CPU 0: ",
     ),
     (
         process("0*2", GOMP, GOMP_CPU_AFFINITY="0 1", OMP_PLACES="{1}", OMP_PROC_BIND="true"),
         plan(Bind.RANK, "1"),
         "error",
         "outside",
-        "the rank's CPU 1: the program or another process changed the mask",
+        "the rank has CPU 1: the program or another process changed the mask",
     ),
     (
         process("0 1 0*3", INTEL, KMP_AFFINITY="norespect,granularity=fine,compact"),

@@ -11,6 +11,7 @@ from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.planning.request import Bind
 from ompbind.registry.claim_format import make_text, parse_text
 from ompbind.report.inspect import NO_PROCESSES, render_inspection, render_inspection_json
+from ompbind.report.text import Screen
 from ompbind.severity import Severity
 from tests.inspection.test_judge import ONE_EACH, TORCH, WHOLE, cpus, process
 
@@ -166,6 +167,24 @@ def test_similar_processes_and_threads_share_lines():
     assert "pid 100 and 39 similar" in text
     assert len(text.splitlines()) < 15
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_large_tree_starts_with_the_summary_and_problems_hides_the_rest():
+    """A program without a plan, with 60 helpers; one of them is pinned to a CPU."""
+    helpers = [process("0-3", pid=100 + i, parent=50, name="helper") for i in range(60)]
+    pinned = process("0-3 0*2", pid=200, parent=50, name="pinned")
+    found = inspect(process("0-3", pid=50), *helpers, pinned, rank(1, "1", pid=12), *OWN)
+    for width in (60, 80, 160):
+        screen = Screen(width=width)
+        lines = render_inspection(found, screen=screen).splitlines()
+        assert lines[0] == "1 rank and 62 processes with 65 threads: 1 error, 1 note"
+        shown = render_inspection(found, problems=True, screen=screen).splitlines()
+        assert shown[0] == lines[0]
+        titles = [line for line in shown if line.startswith(("rank", "process"))]
+        assert titles == ["rank 1 of run job: CPUs 2-3, --bind rank", "process 200"]
+        assert max(map(len, shown)) <= width
+    text = render_inspection(inspect(process("0-3", pid=50)), problems=True)
+    assert text == "1 process with 1 thread: no errors"
 
 
 def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, required, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, python_with_torch, required, two_cpus, wait_until
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -99,6 +99,15 @@ def test_a_rank_of_a_run_has_no_error(ompbind):
     assert done.stdout.count("the enclosing run") >= 2
 
 
+def test_variables_of_a_plan_are_not_those_of_an_enclosing_run(doctor, ompbind):
+    lines = ompbind("plan", "--format", "env").stdout.splitlines()
+    env = dict(line.split("=", 1) for line in lines)
+    assert env["OMPBIND_RANK"] == "0"
+    found = doctor(env=env)
+    assert "variables" not in found
+    assert found["OMP_PLACES"]["level"] == "note"
+
+
 def test_other_runs_are_reported(doctor, start):
     process = start("run", "-m", str(two_cpus()[0]), "--run-id", "elsewhere", "--", "sleep", "60")
     directory = Path(os.environ[RUNTIME_DIR])
@@ -117,7 +126,42 @@ def test_a_python_is_reported_with_its_packages(doctor):
     found = doctor(sys.executable, "serve.py")
     series = ".".join(map(str, sys.version_info[:2]))
     assert f"Python {series}" in found["command"]["found"]
-    assert ("Python's pools" in found) == (sys.version_info < (3, 13))
+
+
+POOLS = """
+import concurrent.futures, multiprocessing
+pool = multiprocessing.Pool()
+print(pool._processes, concurrent.futures.ThreadPoolExecutor()._max_workers)
+pool.terminate()
+"""
+
+
+def test_the_sizes_of_python_pools_are_true(doctor):
+    """With one CPU allowed, Python before 3.13 still has workers for all online CPUs."""
+    online = os.sysconf("SC_NPROCESSORS_ONLN")
+    bound = [required("taskset"), "-c", str(two_cpus()[0])]
+    command = [sys.executable, "-c", POOLS]
+    done = subprocess.run([*bound, *command], capture_output=True, text=True, check=True, timeout=60)
+    issue = doctor(*command).get("Python's pools")
+    if issue is None:
+        assert done.stdout.split() == ["1", "5"]
+    else:
+        assert done.stdout.split() == [str(online), str(min(32, online + 4))]
+        sizes = f"online CPU ({online}), ThreadPoolExecutor has up to {min(32, online + 4)} threads"
+        assert sizes in issue["found"]
+
+
+@pytest.mark.long
+def test_what_is_said_of_torch_is_true(doctor):
+    """With one CPU allowed, torch before 2.14 still has inter-op threads for all cores."""
+    code = "import torch; print(torch.get_num_interop_threads())"
+    python = python_with_torch()
+    bound = [required("taskset"), "-c", str(two_cpus()[0])]
+    done = subprocess.run(
+        [*bound, python, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    issue = doctor(python, "-c", code)["torch"]
+    assert (issue["level"] == "ok") == (int(done.stdout) == 1), (done.stdout, issue)
 
 
 def test_the_command_is_not_started(doctor, tmp_path):

@@ -261,8 +261,25 @@ def test_threads_that_leave_their_rank_are_found(start, ompbind):
     assert [run.stdout.readline() for _ in range(2)] == ["up\n"] * 2
     done = ompbind("inspect", "--all")
     assert done.returncode == 1
-    assert f"is allowed on CPU {first}, outside the rank's CPU {second}" in one_line(done)
+    assert f"may run on CPU {first}, the rank has CPU {second}" in one_line(done)
     assert f"ranks 0 and 1 are both allowed on CPU {first}, contrary to the plan" in one_line(done)
+    assert done.stdout.startswith("2 ranks with 2 threads: 2 errors\n")
+    assert "\nrank 0 of run" in done.stdout
+    shown = ompbind("inspect", "--all", "--problems")
+    assert (shown.returncode, shown.stdout.splitlines()[0]) == (1, done.stdout.splitlines()[0])
+    assert "\nrank 0 of run" not in shown.stdout
+    assert "\nrank 1 of run" in shown.stdout
+    record = json.loads(ompbind("inspect", "--all", "--problems", "--format", "json").stdout)
+    assert [group["rank"] for group in record["crews"]] == [1]
+
+
+def test_a_wider_mask_is_shown_whole(start, ompbind):
+    first, second = two_cpus()
+    code = f"import os; os.sched_setaffinity(0, {{{first}, {second}}}); " + WAIT
+    run = start("run", "-m", str(first), "--share", "--", sys.executable, "-c", code)
+    assert run.stdout.readline() == "up\n"
+    both = CpuSet((first, second))
+    assert f"may run on CPUs {both}, the rank has CPU {first}" in one_line(ompbind("inspect", str(run.pid)))
 
 
 def test_daemons_belong_to_their_rank(start, ompbind):
@@ -315,6 +332,7 @@ REFUSED = [
     (("nothing",), "no live run is named 'nothing'"),
     (("--all", "--watch", "--format", "json"), "--watch cannot print JSON"),
     (("--all", "--watch", "-v"), "--watch excludes -v"),
+    (("--all", "--watch", "--problems"), "--watch excludes --problems"),
     (("--watch", "4711"), "--watch 4711: the interval must be 0.1 to 3600 seconds"),
 ]
 

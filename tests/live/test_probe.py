@@ -3,13 +3,16 @@
 import glob
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.probe.libraries import find_candidates, name_runtime
+from tests.elves import make_elf
 from tests.live.conftest import required, two_cpus
 
 RUNTIMES = ("libgomp", "libomp", "libiomp5")
@@ -109,6 +112,53 @@ def test_each_file_of_a_runtime_is_a_candidate_once(tmp_path):
 )
 def test_name_runtime(path, name):
     assert name_runtime(path) == name
+
+
+@pytest.fixture
+def environments(ompbind, tmp_path):
+    """Two virtual environments whose Pythons cannot run, each with a libgomp of its own in torch."""
+    paths = (json.loads(line)["path"] for line in ompbind("probe", "--format", "json").stdout.splitlines())
+    libgomp = next((path for path in paths if path and name_runtime(path) is OmpRuntime.GOMP), None)
+    if libgomp is None:
+        pytest.skip("no libgomp on this machine")
+    for name in ("a", "b"):
+        directory = tmp_path / name / "lib/python3.12/site-packages/torch/lib"
+        directory.mkdir(parents=True)
+        shutil.copy(libgomp, directory / "libgomp.so.1")
+        python = tmp_path / name / "bin/python"
+        python.parent.mkdir()
+        python.write_bytes(make_elf(["libc.so.6"]))
+        python.chmod(0o755)
+        (tmp_path / name / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "found"),
+    [
+        ([], {}, ""),
+        ([], {"VIRTUAL_ENV": "{}/a"}, "a"),
+        (["--python", "{}/b/bin/python"], {}, "b"),
+        (["--python", "{}/b/bin/python"], {"VIRTUAL_ENV": "{}/a"}, "b"),
+        ([], {"VIRTUAL_ENV": "{}/removed"}, ""),
+    ],
+)
+def test_the_runtimes_of_another_python_are_probed(ompbind, environments, args, env, found):
+    words = [word.format(environments) for word in args]
+    variables = {name: value.format(environments) for name, value in env.items()}
+    done = ompbind("probe", "--format", "json", *words, env=variables)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    paths = {line["path"] for line in lines if line["path"].startswith(str(environments))}
+    library = f"{environments}/{found}/lib/python3.12/site-packages/torch/lib/libgomp.so.1"
+    assert paths == ({library} if found else set())
+
+
+@pytest.mark.parametrize("name", ["sh", "nonesuch", "", "/"])
+def test_a_python_that_is_none_is_an_error(ompbind, name):
+    done = ompbind("probe", "--python", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--python {name!r}: this is not a Python interpreter" in done.stderr
 
 
 def test_files_that_are_not_libraries_are_skipped(ompbind, tmp_path):

@@ -1,12 +1,13 @@
 """What a command would run is read from files: programs, scripts, wrappers, and Pythons with packages."""
 
 import os
+import sys
 
 import pytest
 
 from ompbind.errors import RequestError
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.command_analysis import find_default_python, read_workload
 from ompbind.programs.library_catalog import name_libraries, name_library
 from ompbind.programs.library_search import find_library, identify_library, linker_directories
 from ompbind.programs.preload import find_missing_preloads, find_preloads
@@ -294,6 +295,16 @@ def test_preloads_are_found_in_the_environment_of_the_python(tmp_path, python):
     assert gomp.endswith("torch/lib/libgomp.so.1")
     assert mine == "/x/libmine.so"
     assert find_preloads(["iomp"], workload, {"LD_PRELOAD": path}) == (path,)
+
+
+def test_without_a_python_the_virtual_environment_of_the_shell_is_searched(tmp_path, python):
+    link = tmp_path / "venv/bin/python"
+    link.symlink_to("python3.12")
+    env = {"VIRTUAL_ENV": str(tmp_path / "venv")}
+    assert find_default_python(env) == str(link)
+    assert find_preloads(["iomp"], Workload(), env) == (str(tmp_path / "venv/lib/libiomp5.so"),)
+    link.unlink()
+    assert find_default_python(env) == find_default_python({}) == sys.executable
 
 
 def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):

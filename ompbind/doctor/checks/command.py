@@ -1,17 +1,15 @@
-"""Checks of `ompbind doctor`: what a command would run, its OpenMP runtimes, thread pools and preloads."""
+"""Checks of `ompbind doctor`: what a command would run, its wrappers, OpenMP runtimes and preloads."""
 
 from collections.abc import Iterable, Iterator
 
 from ompbind.doctor.facts import CommandFacts, HostFacts
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
+from ompbind.planning.wrapper_notes import find_effects
 from ompbind.programs.library_catalog import LIBRARY_KINDS, LIBRARY_PACKAGES
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod
 
-_ALLOCATION = (
-    "torch operations that allocate tensors of 64 MiB took 2-4 times as long with the allocator"
-    " of glibc as with tcmalloc"
-)
+_ALLOCATION = "torch operations that allocate large tensors take longer with the allocator of glibc"
 _EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
 """The libraries that vLLM's CPU workers expect, and why programs are faster with them."""
 
@@ -49,6 +47,15 @@ def _render_python(command: CommandFacts, site: str) -> str:
     major, minor = command.python
     isolated = ", isolated" if command.isolated else ""
     return f" (Python {major}.{minor}{isolated}; packages in {site or 'none'})"
+
+
+def check_wrappers(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for programs before the command that undo what ompbind does for a rank."""
+    effects = list(find_effects(host.workload))
+    for found in effects:
+        yield note("wrapper", f"the command has '{found.words}'", f"it {found.effect}", found.remedy)
+    if host.command is not None and not effects:
+        yield ok("wrapper", "none that undoes a binding")
 
 
 def check_runtimes(host: HostFacts) -> Iterator[HostIssue]:
@@ -145,48 +152,8 @@ def check_preloadable(host: HostFacts) -> Iterator[HostIssue]:
 
 def _find_expected(host: HostFacts) -> set[str]:
     """Return the libraries that the command expects to be preloaded and that exist for this architecture."""
-    if host.command is None or "vllm" not in host.command.packages:
+    if host.command is None or "vllm" not in {package.name for package in host.command.packages}:
         return set()
     arch = host.machine.arch if host.machine else ""
     families = {name: LIBRARY_KINDS[name].family for name in _EXPECTED}
     return {name for name, family in families.items() if family is None or family.runs_on(arch)}
-
-
-def check_pools(host: HostFacts) -> Iterator[HostIssue]:
-    """Look for thread pools that neither the affinity mask nor a variable limits."""
-    command = host.command
-    if command is None or command.error:
-        return
-    issues = list(_find_pools(host, command))
-    yield from issues
-    if not issues:
-        yield ok("thread pools", "none known that variables do not limit")
-
-
-_COUNT_ALL = "ignore the affinity mask and count all CPUs (measured: 2 with 1 of 2 CPUs allowed)"
-_TOO_MANY = "every rank starts threads for all CPUs: with n ranks, n times too many"
-
-
-def _find_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
-    if command.python and (command.python < (3, 13) or command.isolated):
-        major, minor = command.python
-        needs = f"needs Python 3.13, this is {major}.{minor}"
-        limit = needs if command.python < (3, 13) else "is ignored in isolated mode"
-        found = f"multiprocessing.Pool, ThreadPoolExecutor and os.cpu_count() {_COUNT_ALL}"
-        why = f"{_TOO_MANY}; PYTHON_CPU_COUNT {limit}"
-        yield note("Python's pools", found, why, "give them len(os.sched_getaffinity(0)) workers")
-    if "duckdb" in command.packages:
-        remedy = "in SQL: SET threads = N, with the value of OMP_NUM_THREADS"
-        yield note("DuckDB", f"its thread pools {_COUNT_ALL}", _TOO_MANY, remedy)
-    if "torch" in command.packages:
-        remedy = "torch.set_num_interop_threads(1), if the program uses them at all"
-        yield note("torch", f"its inter-op thread pools {_COUNT_ALL}", _TOO_MANY, remedy)
-    if command.cpp:
-        found = f"thread pools of std::thread::hardware_concurrency() {_COUNT_ALL}"
-        yield note("C++", found, _TOO_MANY, "let the program count the CPUs of sched_getaffinity()")
-    if host.workload.program.rpartition("/")[2] in ("java", "javaw"):
-        yield ok("Java", "sizes its thread pools by the affinity mask")
-    if host.workload.opaque and host.workload.program:
-        yield ok(
-            "nproc", "in a rank, the command nproc prints the thread count of the rank (OMP_NUM_THREADS)"
-        )

@@ -7,11 +7,9 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.doctor.facts import HostFacts, Permission
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.machine.model import Level, Machine
-from ompbind.planning.rank_variables import OMPBIND_RANK
 
 SHARING_COST = (
-    "two ranks with default threads on the same CPUs were 40-60 times slower on small parallel regions,"
-    " 150-220 times with active waiting"
+    "threads that share a CPU take turns, and all threads of a parallel region wait for the last one"
 )
 
 
@@ -42,11 +40,11 @@ def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
     online = count(len(machine.online), "online CPU")
     limits = _name_limits(host, machine)
     found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
-    if len(machine.allowed) > 1 or host.inside:
-        why = "Open MPI, MPICH, hwloc-bind and others then tried to bind to other CPUs; ompbind does not"
+    if len(machine.allowed) > 1 or _is_limited_by_run(host, machine):
+        why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
         yield note("CPUs", found, why, _explain_limits(host, machine))
     else:
-        why = "all ranks and threads share this CPU: two busy threads take twice as long"
+        why = "all ranks and threads share this CPU, and only one of them runs at a time"
         yield error("CPUs", found, why, _explain_limits(host, machine))
 
 
@@ -56,16 +54,21 @@ def _find_limits(host: HostFacts, machine: Machine) -> tuple[bool, bool]:
     return usable != machine.online, machine.allowed != usable
 
 
+def _is_limited_by_run(host: HostFacts, machine: Machine) -> bool:
+    """Return whether this process belongs to a rank, and may use exactly the CPUs of this rank."""
+    return host.enclosing is not None and machine.allowed == host.enclosing.cpus
+
+
 def _name_limits(host: HostFacts, machine: Machine) -> str:
-    if host.inside:
-        return f"the enclosing run (rank {host.env[OMPBIND_RANK]})"
+    if host.enclosing and _is_limited_by_run(host, machine):
+        return f"the enclosing run (rank {host.enclosing.rank})"
     causes = ("the cpuset of the cgroup", "the inherited affinity mask")
     return " and ".join(compress(causes, _find_limits(host, machine)))
 
 
 def _explain_limits(host: HostFacts, machine: Machine) -> str:
     """Return how to get more CPUs."""
-    if host.inside:
+    if _is_limited_by_run(host, machine):
         return "none needed: a rank has its own CPUs"
     in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
     outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
@@ -142,11 +145,11 @@ def check_quota(host: HostFacts) -> Iterator[HostIssue]:
         )
         return
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
-    why = "thread pools sized by CPU count exhaust the quota and are throttled: 2-5 times slower"
-    threads = max(1, int(quota))
+    why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"
+    where = "docker and podman: --cpus" if host.kernel.container else "CPUQuota= of the systemd unit"
     remedy = (
         "none for 'ompbind run', whose thread counts stay within the quota; otherwise"
-        f" OMP_NUM_THREADS={threads}, or a larger quota (docker --cpus, CPUQuota= of systemd)"
+        f" OMP_NUM_THREADS={max(1, int(quota))}, or a larger quota ({where})"
     )
     yield note("CPU quota", found, why, remedy)
 

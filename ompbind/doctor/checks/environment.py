@@ -19,13 +19,9 @@ from ompbind.openmp.runtimes import (
     SUBSET_VARIABLES,
 )
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_words
-from ompbind.planning.rank_variables import OMPBIND_RANK
 
 _BINDS_FIRST = "libgomp then binds the initial thread, and all threads that it creates later, to"
-_SPINS = (
-    "waiting threads keep their CPUs busy: two ranks on the same CPUs were 150-220 times slower; idle threads"
-    " of libomp used the time of 11 CPUs"
-)
+_SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these CPUs run later"
 _NO = {"false", "0", "no", "off", ".f.", ".false."}
 
 
@@ -86,8 +82,8 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     (
         KMP_AFFINITY,
         _has(DISABLED),
-        "the runtimes of LLVM and Intel do not read the affinity mask: 8 threads ran on the 2 CPUs of a mask;"
-        " their forked child processes abort (LLVM 18 and later)",
+        "the runtimes of LLVM and Intel do not read the affinity mask: they start a thread for each CPU of"
+        " the machine; their forked child processes abort (LLVM 18 and later)",
     ),
     (
         KMP_AFFINITY,
@@ -101,8 +97,7 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     (
         "OMP_PLACES",
         lambda value, host: _binds(host) and re.match(r"\s*\{\s*\d+\s*\}", value) is not None,
-        f"{_BINDS_FIRST} one CPU: two plain threads took twice as long, and all threads of a second runtime"
-        " run on that CPU",
+        f"{_BINDS_FIRST} one CPU; all threads of a second runtime run on that CPU too",
     ),
     (
         "OMP_PLACES",
@@ -112,8 +107,8 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     (
         "OMP_PROC_BIND",
         lambda value, host: _yes(value, host) and "OMP_PLACES" not in host.env,
-        "without OMP_PLACES every process binds its threads from the first CPU on: two ranks of one"
-        " thread ran on the same CPU, 1.8-2.1 times slower",
+        "without OMP_PLACES every process binds its threads from the first CPU on: all ranks run on the same"
+        " CPUs",
     ),
     ("OMP_NUM_THREADS", _empty, "libomp terminates the program if it is empty"),
     ("OMP_NUM_THREADS", _no_number, "libomp may terminate the program; other runtimes use all CPUs"),
@@ -141,8 +136,8 @@ For each variable only the first row whose predicate is true is reported.
 
 def check_variables(host: HostFacts) -> Iterator[HostIssue]:
     """Look for variables that would move, bind or multiply threads."""
-    if host.inside:
-        yield ok("variables", f"set for rank {host.env[OMPBIND_RANK]} by the enclosing run")
+    if host.enclosing:
+        yield ok("variables", f"set for rank {host.enclosing.rank} by the enclosing run")
         return
     issues = list(_find_wrong(host))
     yield from issues

@@ -30,8 +30,10 @@ def check_memory_call(host: HostFacts) -> Iterator[HostIssue]:
         yield ok("set_mempolicy", "is refused; harmless with one NUMA node")
     else:
         why = "memory cannot be bound to nodes; it is allocated where a thread touches it first"
-        remedy = "docker and podman: --cap-add SYS_NICE; Kubernetes: capabilities: add: [SYS_NICE]"
-        found = "is refused" + (" in this container" if host.kernel.container else ", by a seccomp filter")
+        found, remedy = "is refused, by a seccomp filter", "allow set_mempolicy in the filter of the sandbox"
+        if host.kernel.container:
+            found = "is refused in this container"
+            remedy = "docker and podman: --cap-add SYS_NICE; Kubernetes: capabilities: add: [SYS_NICE]"
         yield note("set_mempolicy", found, why, remedy)
 
 

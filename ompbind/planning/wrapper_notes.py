@@ -1,0 +1,118 @@
+"""Notes on wrappers in a command: what they undo of a plan, and how to avoid it.
+
+A wrapper (`taskset`, `env`) runs after ompbind has bound the rank and set its variables, so it has the last
+word. Wrappers that change nothing of a plan get no note.
+"""
+
+from collections.abc import Iterator
+
+from ompbind.openmp.binding import DISTRIBUTING_WORDS
+from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.rank_command import make_thread_variables
+from ompbind.planning.runtime_notes import find_override
+from ompbind.programs.workload import Workload
+from ompbind.programs.wrappers import Wrapper
+from ompbind.record import Record
+
+WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
+"""The codes of notes: a wrapper undoes the binding, or only changes the number of threads."""
+
+_THREADS = "OMP_NUM_THREADS"
+
+
+class WrapperEffect(Record):
+    """What a wrapper undoes: the part of the command, what that part does, and what works instead."""
+
+    words: str
+    effect: str
+    remedy: str
+    code: str = WRAPPER
+
+
+def explain_wrappers(plan: Plan) -> Iterator[Note]:
+    """Yield a warning for each effect of a wrapper on a plan."""
+    for found in find_effects(plan.request.workload or Workload(), plan):
+        yield Note(code=found.code, text=f"{found.words} {found.effect} ({found.remedy})", warning=True)
+
+
+def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[WrapperEffect]:
+    """Yield what the wrappers of a command undo of a plan; without a plan, what they may undo of any plan."""
+    for wrapper in workload.wrappers:
+        for find in (_find_affinity, _find_launcher, _find_removed, _find_assigned):
+            yield from find(wrapper, plan)
+
+
+def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    placements = plan.placements if plan else ()
+    if wrapper.rebinds and not (plan and all(wrapper.cpus == placement.cpuset for placement in placements)):
+        effect = "replaces the affinity mask of each rank"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="--mask selects CPUs instead")
+    if wrapper.sets_memory and any(placement.memory for placement in placements):
+        effect = "replaces the memory policy of each rank"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="--memory sets a policy instead")
+
+
+def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    if wrapper.launches:
+        effect = f"binds its processes by rules of its own; the plan binds only {wrapper.text}"
+        remedy = f"use '{wrapper.text} ... ompbind exec -- CMD' without 'ompbind run'"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
+
+
+def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    """Yield the effects of `env -i` and `env -u`."""
+    if wrapper.clears:
+        effect = f"removes all variables that ompbind sets, also {_THREADS}, OMP_PLACES and RANK"
+        remedy = "'env -u NAME' removes a single variable"
+        yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
+        return
+    bound_by = _find_set(plan) if plan else list(PLACE_VARIABLES)
+    removed = [name for name in bound_by if name in wrapper.removed]
+    if removed and not (plan and _is_harmless(plan, all_removed=removed == bound_by)):
+        words = " ".join(f"-u {name}" for name in removed)
+        remedy = "--bind none turns binding off"
+        yield WrapperEffect(
+            words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
+        )
+    if _THREADS in wrapper.removed and not (plan and all(map(_has_one_thread_per_cpu, plan.placements))):
+        effect = "removes the number of threads of each rank"
+        yield WrapperEffect(
+            words=f"env -u {_THREADS}", effect=effect, remedy="--threads sets it", code=WRAPPER_THREADS
+        )
+
+
+def _find_set(plan: Plan) -> list[str]:
+    """Return the variables with which a plan binds threads: of OpenMP, or a CPU list for one runtime."""
+    variables = make_thread_variables(plan.placements[0], plan.request)
+    return [name for name in PLACE_VARIABLES if variables[name] is not None] or [KMP_AFFINITY]
+
+
+def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
+    """Return whether threads run on the same CPUs without some or all variables that bind them.
+
+    With `OMP_PROC_BIND=true` alone, runtimes bind threads to single CPUs.
+    """
+    has_single_cpus = all(len(placement.cpus) == 1 for placement in plan.placements)
+    return has_single_cpus or (all_removed and all(len(found.places) < 2 for found in plan.placements))
+
+
+def _has_one_thread_per_cpu(placement: Placement) -> bool:
+    return placement.threads == len(placement.cpus)
+
+
+def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    """Yield the effects of `env NAME=VALUE`."""
+    has_places = plan is None or plan.has_places
+    for name, value in wrapper.assigned:
+        words = f"env {name}={value}"
+        effect = find_override(name, value, has_places=has_places)
+        if effect and not (name == "OMP_PROC_BIND" and value.lower() in DISTRIBUTING_WORDS):
+            remedy = "--bind and --mask choose places and CPUs"
+            yield WrapperEffect(words=words, effect=effect, remedy=remedy)
+        if name == _THREADS and not (
+            plan and all(value == str(placement.threads) for placement in plan.placements)
+        ):
+            effect = "replaces the number of threads of each rank"
+            remedy = "--threads sets it, and the binding with it"
+            yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)

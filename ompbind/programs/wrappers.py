@@ -1,0 +1,170 @@
+"""Programs that execute the command in their arguments, and what they change of what ompbind sets for a rank.
+
+A *wrapper* executes the command itself (`taskset -c 0 app`). A *process launcher* starts its own processes
+and binds them itself (`mpirun -n 2 app`). The options before the command decide what a wrapper changes.
+To add a wrapper: a name in WRAPPERS; if it changes the binding or variables, also rows in _OPTIONS and
+_READERS.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from ompbind.cpuset import CpuSet
+from ompbind.programs.which import find_file
+from ompbind.record import Record
+
+WRAPPERS = (
+    "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
+    "perf", "strace", "ltrace", "catchsegv", "gdb", "valgrind", "sudo", "exec", "prlimit", "setpriv", "flock",
+    "tini", "dumb-init", "unshare", "hwloc-bind",
+)  # fmt: skip
+"""Programs that execute the command in their arguments."""
+
+PROCESS_LAUNCHERS = ("mpirun", "mpiexec", "srun", "prun", "prterun", "orterun")
+"""Programs that start processes of a job and bind each of them."""
+
+
+class Wrapper(Record):
+    """A program of a command line that changes what ompbind sets for a rank.
+
+    `text` is the program with its options. `rebinds`: it sets the affinity mask, to `cpus`, or to CPUs that
+    its options do not show (None). `sets_memory`: it sets the memory policy. `launches`: it is a process
+    launcher. `clears`: it removes all variables. It removes `removed` variables and sets `assigned` ones.
+    """
+
+    text: str
+    rebinds: bool = False
+    cpus: CpuSet | None = None
+    sets_memory: bool = False
+    launches: bool = False
+    clears: bool = False
+    removed: tuple[str, ...] = ()
+    assigned: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything that ompbind sets."""
+        return self.replace(text="", cpus=None) != NO_WRAPPER
+
+    def make_env(self, env: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the environment of the command, from the environment of the wrapper."""
+        kept = {} if self.clears else {name: env[name] for name in env if name not in self.removed}
+        return {**kept, **dict(self.assigned)}
+
+
+NO_WRAPPER = Wrapper(text="")
+"""Changes nothing."""
+
+Options = Sequence[tuple[str, str]]
+"""The options of a wrapper, each with its long name and its value; "" without a value."""
+
+
+def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tuple[Wrapper, list[str]]:
+    """Return what a program changes, and the command that it executes; [] if it executes none.
+
+    `words` are its arguments. The command begins at the first word behind the options that is an executable
+    file, not an option or a NAME=VALUE.
+    """
+    name = os.path.basename(path)
+    if name.partition(".")[0] in PROCESS_LAUNCHERS:  # also mpiexec.hydra, mpirun.openmpi
+        return Wrapper(text=name, launches=True), []
+    if name not in WRAPPERS:
+        return NO_WRAPPER, []
+    words = _split_string(words) if name == "env" else words
+    options, rest = _parse_options(words, _OPTIONS.get(name, {}))
+    candidates = enumerate(rest)
+    starts = (i for i, word in candidates if word[:1] != "-" and "=" not in word and find_file(word, env))
+    start = next(starts, len(rest))
+    wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
+    own_words = words[: len(words) - len(rest) + start]
+    text = " ".join([name, *own_words]).removesuffix(" --")
+    return wrapper.replace(text=text), list(rest[start:])
+
+
+def _split_string(words: Sequence[str]) -> Sequence[str]:
+    """Return the arguments of env; -S splits one argument into several."""
+    return " ".join(words[1:]).split() if words[:1] in (["-S"], ["--split-string"]) else words
+
+
+def _parse_options(words: Sequence[str], spellings: Mapping[str, str]) -> tuple[Options, Sequence[str]]:
+    """Return the options before the first other word, and the rest; all words if an option is unknown."""
+    if not spellings:
+        return (), words
+    import getopt  # late: few commands have a wrapper with these options
+
+    long = [name + "=" * letter.endswith(":") for letter, name in spellings.items()]
+    try:
+        found, rest = getopt.getopt(list(words), "".join(spellings), long)
+    except getopt.GetoptError:
+        return (), words
+    names = {f"-{letter[0]}": name for letter, name in spellings.items()}
+    return [(names.get(option, option[2:]), value) for option, value in found], rest
+
+
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "env": {
+        "i": "ignore-environment", "u:": "unset", "C:": "chdir", "a:": "argv0", "v": "debug", "0": "null",
+    },
+    "taskset": {"a": "all-tasks", "p": "pid", "c": "cpu-list"},
+    "numactl": {
+        "a": "all", "b": "balancing", "C:": "physcpubind", "N:": "cpunodebind", "c:": "cpubind",
+        "m:": "membind", "i:": "interleave", "p:": "preferred", "P:": "preferred-many",
+        "w:": "weighted-interleave", "l": "localalloc",
+    },
+}  # fmt: skip
+"""The options of wrappers: letter and long name, with ":" if a value follows."""
+
+
+def _read_env(options: Options, words: Sequence[str]) -> Wrapper:
+    names = [name for name, _ in options]
+    pairs = (word.partition("=") for word in words if not word.startswith("-"))
+    return Wrapper(
+        text="",
+        clears="ignore-environment" in names or words[:1] == ["-"],
+        removed=tuple(value for name, value in options if name == "unset"),
+        assigned=tuple((name, value) for name, equals, value in pairs if equals),
+    )
+
+
+def _read_taskset(options: Options, words: Sequence[str]) -> Wrapper:
+    names = [name for name, _ in options]
+    if "pid" in names or not words:  # changes another process
+        return NO_WRAPPER
+    read = CpuSet.from_list if "cpu-list" in names else _read_mask
+    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], read))
+
+
+def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
+    values = dict(options)
+    cpus = {"physcpubind", "cpunodebind", "cpubind"} & values.keys()
+    memory = values.keys() - {*cpus, "all", "balancing"}
+    by_number = _read_cpus(values["physcpubind"], CpuSet.from_list) if cpus == {"physcpubind"} else None
+    return Wrapper(text="", rebinds=bool(cpus), cpus=by_number, sets_memory=bool(memory))
+
+
+def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
+    if {"--get", "--get-last-cpu-location", "--pid", "--tid"} & set(words):
+        return NO_WRAPPER
+    memory = "--membind" in words
+    return Wrapper(text="", rebinds=not memory or "--cpubind" in words, sets_memory=memory)
+
+
+def _read_mask(text: str) -> CpuSet:
+    return CpuSet.from_mask(text.removeprefix("0x"))
+
+
+def _read_cpus(text: str, read: Callable[[str], CpuSet]) -> CpuSet | None:
+    """Return the CPUs that a value names; None for forms that only the wrapper understands."""
+    try:
+        return read(text)
+    except ValueError:
+        return None
+
+
+_READERS: Mapping[str, Callable[[Options, Sequence[str]], Wrapper]] = {
+    "env": _read_env,
+    "taskset": _read_taskset,
+    "numactl": _read_numactl,
+    "hwloc-bind": _read_hwloc_bind,
+}
+"""What wrappers change: from their options and the words between these and the command."""

@@ -1,0 +1,105 @@
+"""Notes on wrappers: what `taskset`, `numactl`, `env` and process launchers in a command undo of a plan."""
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import PlanError
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS, find_effects
+from ompbind.programs.library_catalog import name_library
+from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
+from ompbind.programs.wrappers import Wrapper
+from tests.machines import Shape, make_machine
+
+MACHINE = make_machine(Shape(packages=2, cores=4))
+PAIR = ("OMP_PLACES", "OMP_PROC_BIND")
+
+
+def work(**changes):
+    return Workload(program="/bin/app", wrappers=(Wrapper(**{"text": "WORDS", **changes}),))
+
+
+def notes(workload, **options):
+    plan = make_plan(MACHINE, Request(**{"ranks": 2, "workload": workload, **options}))
+    return [note for note in plan.notes if note.code in (WRAPPER, WRAPPER_THREADS)]
+
+
+def sets(name, value):
+    return {"assigned": ((name, value),)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({"rebinds": True}, {}, "WORDS replaces the affinity mask of each rank"),
+        ({"rebinds": True, "cpus": CpuSet((0, 1))}, {}, "replaces the affinity mask"),
+        ({"rebinds": True, "cpus": CpuSet(range(4))}, {}, "replaces the affinity mask"),
+        ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
+        ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
+        ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
+        ({"launches": True}, {}, "use 'WORDS ... ompbind exec -- CMD'"),
+        ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
+        ({"removed": PAIR}, {"bind": Bind.THREAD}, "undoes the binding"),
+        ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
+        ({"removed": ("OMP_NUM_THREADS",)}, {"threads": 2}, "env -u OMP_NUM_THREADS removes the number"),
+        (sets("OMP_NUM_THREADS", "16"), {}, "env OMP_NUM_THREADS=16 replaces the number of threads"),
+        (sets("OMP_PLACES", "cores"), {}, "env OMP_PLACES=cores will override the binding"),
+        (sets("OMP_PROC_BIND", "false"), {}, "env OMP_PROC_BIND=false will override the binding"),
+        (sets("GOMP_CPU_AFFINITY", "0"), {}, "env GOMP_CPU_AFFINITY=0 may move threads off the CPUs"),
+    ],
+)  # fmt: skip
+def test_what_undoes_a_plan_is_warned_about(changes, options, words):
+    (note,) = notes(work(**changes), **options)
+    assert words in note.text
+    assert note.warning
+    assert note.text.endswith(")"), "a remedy"
+    if note.code == WRAPPER:
+        with pytest.raises(PlanError):
+            notes(work(**changes), **options, strict=True)
+    else:
+        assert notes(work(**changes), **options, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}),
+        ({"sets_memory": True}, {}),
+        ({"removed": PAIR}, {}),
+        ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}),
+        ({"removed": PAIR[1:]}, {"bind": Bind.NONE}),
+        ({"removed": ("KMP_AFFINITY",)}, {"bind": Bind.EXACT, "omp_runtime": OmpRuntime.GOMP}),
+        ({"removed": ("OMP_NUM_THREADS", "RANK", "HOME")}, {}),
+        (sets("OMP_NUM_THREADS", "4"), {}),
+        (sets("OMP_PROC_BIND", "spread"), {"bind": Bind.EXACT}),
+        (sets("OMP_PLACES", "cores"), {"bind": Bind.NONE}),
+        (sets("KMP_AFFINITY", "verbose"), {}),
+        (sets("MKL_NUM_THREADS", "1"), {}),
+    ],
+)
+def test_what_a_plan_allows_is_not_warned_about(changes, options):
+    assert notes(work(**changes), **options) == []
+
+
+def test_only_variables_that_a_plan_sets_bind_its_threads():
+    intel = DetectedLibrary(
+        library=name_library("/x/libiomp5.so"), method=DetectionMethod.PRELOADED, origin="LD_PRELOAD"
+    )
+    for names, words in ((("KMP_AFFINITY",), "env -u KMP_AFFINITY undoes the binding"), (PAIR, "")):
+        workload = work(removed=names).replace(libraries=(intel,))
+        texts = [note.text for note in notes(workload, bind=Bind.EXACT)]
+        assert len(texts) == bool(words)
+        assert all(text.startswith(words) for text in texts)
+
+
+def test_without_a_plan_all_possible_effects_are_found():
+    for changes in (
+        {"rebinds": True, "cpus": CpuSet(range(8))},
+        {"removed": PAIR},
+        sets("OMP_NUM_THREADS", "4"),
+    ):
+        (found,) = find_effects(work(**changes))
+        assert found.remedy
