@@ -139,15 +139,14 @@ def _run_foreground(supervisor: int, pipe: int, signal_mask: frozenset[int], cle
 
 
 def _forward_signal(number: int, supervisor: int, pipe: int) -> None:
-    """Write a signal to the pipe, or send it to a supervisor that has closed the pipe.
+    """Write a signal to the pipe, or send a termination signal to a supervisor that does not read it there.
 
-    A supervisor with a closed pipe has no ranks left and only writes output, or it was just killed.
+    The pipe is full of signals that the supervisor has not read yet, or the supervisor has closed it: then it
+    has no ranks left and only writes output, or it was just killed.
     """
     try:
         os.write(pipe, bytes((number,)))
-    except BlockingIOError:
-        pass  # the pipe is full of signals that the supervisor has not read yet
-    except BrokenPipeError:
+    except (BlockingIOError, BrokenPipeError):
         if number in TERMINATION_SIGNALS:
             signal_process(supervisor, number)
 

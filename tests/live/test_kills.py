@@ -4,6 +4,7 @@ The moments are spread evenly from the start of ompbind to some time after all r
 is measured first. OMPBIND_FAULT_ROUNDS=10 tests ten times as many moments.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -214,6 +215,37 @@ def test_signals_around_the_end(scene):
         process.terminate()
         code, messages, _ = scene.end(process)
         assert code in (0, 143, -15), messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_although_the_pipe_to_the_supervisor_is_full(scene, number):
+    """As after hundreds of thousands of other signals, while the supervisor is stopped."""
+    process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}')
+    supervisor = supervisor_of(process)
+    scene.wait_for("0", "1")
+    os.kill(supervisor, signal.SIGSTOP)
+    wait_until(lambda: state_of(supervisor) == "T", "the supervisor stopped")
+    fill(process.pid, bytes((signal.SIGWINCH,)))
+    process.send_signal(number)
+    time.sleep(0.1)
+    os.kill(supervisor, signal.SIGCONT)
+    code, messages, _ = scene.end(process)
+    assert code == 128 + number, messages
+    assert f"stopping ranks 0-1 with {number.name}" in messages
+
+
+def fill(pid, byte):
+    """Fill the only pipe that a process has besides its standard files."""
+    directory = f"/proc/{pid}/fd"
+    others = [name for name in os.listdir(directory) if int(name) > 2]
+    (path,) = {
+        f"{directory}/{name}" for name in others if os.readlink(f"{directory}/{name}").startswith("pipe:")
+    }
+    pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, byte)
+    os.close(pipe)
 
 
 def test_foreground_stopped_for_a_moment(scene):
