@@ -18,7 +18,7 @@ from ompbind.cpuset import named
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 _SWEEPS_OF_CHILDREN = 16
 """Sweeps over the children of this process for each sweep over all processes, which takes much longer."""
@@ -29,12 +29,24 @@ _SWEEP_PAUSE_S = 0.001
 
 def become_subreaper() -> bool:
     """Become a subreaper; returns whether the system supports that."""
+    return _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends; end it now if it has ended."""
+    _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def _call_prctl(option: int, value: int) -> bool:
+    """Call prctl(2); returns whether the system supports that."""
     try:
         # A part of ctypes: importing all of it takes a tenth of the time that a rank needs to start.
         from _ctypes import call_function, dlopen, dlsym
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
-        return bool(call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+        return bool(call_function(prctl, (option, value, 0, 0, 0)) == 0)
     except (ImportError, OSError):
         return False
 
@@ -128,7 +140,8 @@ def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] |
     while has_children():
         if not is_proc_of_pid_namespace():
             return None
-        left = _kill_once(spared, only_children=sweep % _SWEEPS_OF_CHILDREN != 0)
+        # Ranks are children: they are killed first, before reading /proc takes a few milliseconds.
+        left = _kill_once(spared, only_children=sweep % _SWEEPS_OF_CHILDREN != 1)
         if time.monotonic() >= until or (spared and not left):
             return left
         if not _reap_exited():
