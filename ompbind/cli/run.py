@@ -144,7 +144,7 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
 
     This process forks: only the supervisor returns, while the foreground process waits for it.
     """
-    from ompbind.execution.process_pair import become_supervisor  # late: a dry run needs none of it
+    from ompbind.execution.process_pair import Cleanup, become_supervisor  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
     def release_claim() -> None:
@@ -155,7 +155,7 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
     try:
         run_options = make_run_options(options, plan, spec)
-        foreground = become_supervisor(release_claim)
+        foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release_claim))
         commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
         return run_ranks(commands, run_options, foreground, reporter)
     finally:

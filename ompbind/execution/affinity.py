@@ -14,19 +14,24 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
 
 _RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
+_REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
 
 
 def set_affinity(cpus: CpuSet) -> None:
     """Set the affinity mask of the calling thread to `cpus` and read it back; raises LaunchError.
 
-    Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error.
+    Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error. A mask
+    that is already set is not set again, because some containers refuse that.
     """
+    if CpuSet(os.sched_getaffinity(0)) == cpus:
+        return
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
         is_unusable = error.errno == errno.EINVAL
         why = "offline or no longer allowed" if is_unusable else error.strerror
-        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=_RETRY_HINT) from error
+        hint = _REFUSED_HINT if error.errno == errno.EPERM else _RETRY_HINT
+        raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=hint) from error
     current = CpuSet(os.sched_getaffinity(0))
     if current != cpus:
         message = f"requested {named('CPU', cpus)}, the kernel allows only {current}"

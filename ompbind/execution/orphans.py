@@ -12,6 +12,7 @@ supervisor. `OrphanTracker` attributes each such child to a rank:
 
 A, B and C are stopped when rank 1 exits, while other ranks run. D may belong to a running rank, so it is
 stopped after the last rank has exited. With --keep-descendants only process groups are stopped: not B, C, D.
+When all ranks are killed, all descendants of the supervisor are killed at once, without attribution.
 """
 
 import os
@@ -19,17 +20,20 @@ import signal
 import time
 from collections.abc import Collection, Mapping, Set
 
-from ompbind.cpuset import named
 from ompbind.execution.processes import (
     become_subreaper,
     has_children,
+    kill_descendants,
+    read_descendants,
     read_group,
+    render_left,
     signal_group,
+    signal_listed,
     signal_process,
 )
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
-from ompbind.procfs.reader import read_children, read_environ, read_processes
+from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_environ, read_processes
 
 _POLL_S = 0.05
 """Seconds between two checks on systems without subreapers, where orphans cause no SIGCHLD."""
@@ -62,6 +66,8 @@ class OrphanTracker:
         self.pids_sent_sigterm: Collection[int] = ()  # processes that have had SIGTERM
         self.unkillable: set[int] = set()
         self.without_environment: set[int] = set()
+        self.all_killed = False  # all ranks were killed: so are all their descendants
+        self._listed: Mapping[int, Stat] = {}  # the processes of the last check that can be orphans
 
     @property
     def any_left(self) -> bool:
@@ -85,26 +91,42 @@ class OrphanTracker:
         return at if self.is_subreaper else min(at, now + _POLL_S)
 
     def stop(self, live: Mapping[int, int], *, kill: bool = False) -> str:
-        """Find orphans; send SIGTERM to new ones, SIGKILL after the grace period, or at once if `kill`.
+        """Find orphans; send SIGTERM to new ones, SIGKILL after the grace period.
 
-        `live` are the running ranks, by pid. Returns a message to report, "" for none.
+        `live` are the running ranks, by pid. If `kill`, all of them were killed, and all descendants get
+        SIGKILL at once. Returns a message to report, "" for none.
         """
         now = time.monotonic()
+        self.all_killed = kill and self.is_subreaper and not self.groups_only
         orphans = self._find_orphans(live) if self._may_exist(live) else {}
         if not orphans:
             self.groups = {}  # all are empty, and the kernel may reuse their numbers for other processes
         self._update_deadlines(set(orphans.values()), now, now if kill else now + self.grace_s)
         for pid, rank in orphans.items():
             if self.kill_at[rank] <= now:
-                signal_process(pid, signal.SIGKILL)
+                self._signal(pid, signal.SIGKILL)
             elif pid not in self.pids_sent_sigterm:
-                signal_process(pid, signal.SIGTERM)
-                signal_process(pid, signal.SIGCONT)
+                self._signal(pid, signal.SIGTERM)
+                self._signal(pid, signal.SIGCONT)
         self.pids_sent_sigterm = orphans.keys()
         surviving = {pid for pid, rank in orphans.items() if self.kill_at[rank] + _UNKILLABLE_AFTER_S <= now}
         self.unkillable |= surviving
         self.kill_at = {rank: at for rank, at in self.kill_at.items() if at + _UNKILLABLE_AFTER_S > now}
-        return f"cannot kill {named('pid', surviving)}, left behind by a rank" if surviving else ""
+        return render_left(surviving)
+
+    def kill_rest(self) -> str:
+        """Kill what the last check has missed, for up to `grace_s` seconds; returns a message or ""."""
+        if self.groups_only or not self.is_subreaper:
+            return ""
+        left = kill_descendants(self.grace_s, self.unkillable)
+        return render_left(left if left is None else left - self.unkillable)
+
+    def _signal(self, pid: int, number: int) -> None:
+        """Signal an orphan of the last check; a negative pid is a process group."""
+        if pid in self._listed:
+            signal_listed(pid, self._listed[pid], number)
+        else:
+            signal_process(pid, number)
 
     def _update_deadlines(self, ranks: Set[int], now: float, latest: float) -> None:
         """Set `kill_at` for the ranks of all orphans: as before, but not after `latest`."""
@@ -126,6 +148,8 @@ class OrphanTracker:
             return True
         # Daemons of running ranks are children for days, so they are no reason to read all processes.
         others = children - live.keys() - self.unkillable
+        if self.all_killed:
+            return has_children()
         if not others:
             return self._has_unexpected_child(live)
         return bool(self.groups or self._find_orphan_children(live, frozenset()))
@@ -136,28 +160,39 @@ class OrphanTracker:
 
     def _find_orphans(self, live: Mapping[int, int]) -> dict[int, int]:
         """Return all orphans to be stopped, pid → rank; without /proc negative process groups → rank."""
-        processes = read_processes()
+        self._listed = read_descendants() if self.is_subreaper else read_processes()
         self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
-        if not processes:
-            return {-group: rank for group, rank in self.groups.items()}
-        supervisor = os.getpid()
+        if not is_proc_of_pid_namespace():
+            return {-group: rank for group, rank in self.groups.items() if self._is_ours(group)}
         orphans: dict[int, int] = {}
-        for pid, process in processes.items():
+        if self.all_killed:
+            orphans = dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
+        supervisor = os.getpid()
+        for pid, process in () if self.all_killed else self._listed.items():
             is_candidate = process.parent == supervisor or process.group in self.groups
             rank = self._attribute(pid, process.group, live) if is_candidate else None
             if rank is not None:
-                orphans.update(dict.fromkeys(self._with_descendants(processes, pid), rank))
+                orphans.update(dict.fromkeys(self._with_descendants(pid), rank))
         return self._find_orphan_children(live, orphans.keys()) | orphans
+
+    def _is_ours(self, group: int) -> bool:
+        """Return whether the process group of an exited rank has a child of this process.
+
+        If it has none, it may have become empty, and the kernel may have given its number to another group.
+        """
+        return has_children(group) or not self.is_subreaper
 
     def _attribute(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
         """Return the exited rank that a process is attributed to; None if it is not to be stopped."""
         if pid in live or pid in self.unkillable:
             return None
+        if self.all_killed:
+            return _UNATTRIBUTED
         if group in self.groups:
             return self.groups[group]
         if self.groups_only:
             return None
-        rank = self._read_rank(pid)
+        rank = self._read_rank(pid, wait=bool(live))  # without a running rank, any process is an orphan
         if rank == _UNATTRIBUTED and (live or _has_exited(pid)):  # a zombie has no environment
             return None
         return None if rank in live.values() else rank
@@ -173,17 +208,17 @@ class OrphanTracker:
             new = (read_children() or set()) - live.keys() - self.unkillable - known
             orphans = {pid: self._attribute(pid, read_group(pid), live) for pid in new}
             found = {pid: rank for pid, rank in orphans.items() if not _has_exited(pid)}
-            if found or not (new or self._has_unexpected_child(live)):
+            if found or not (new or (not known and self._has_unexpected_child(live))):
                 return {pid: rank for pid, rank in found.items() if rank is not None}
         return {}
 
-    def _with_descendants(self, processes: Mapping[int, Stat], pid: int) -> Collection[int]:
-        return {pid} if self.groups_only else find_descendants(processes, (pid,)) - self.unkillable
+    def _with_descendants(self, pid: int) -> Collection[int]:
+        return {pid} if self.groups_only else find_descendants(self._listed, (pid,)) - self.unkillable
 
-    def _read_rank(self, pid: int) -> int:
+    def _read_rank(self, pid: int, *, wait: bool) -> int:
         """Return the rank in the environment of a process of this run, else `_UNATTRIBUTED`."""
         give_up_at = time.monotonic() + _EXEC_WAIT_S
-        while (variables := read_environ(pid)) is None and pid not in self.without_environment:
+        while (variables := read_environ(pid)) is None and wait and pid not in self.without_environment:
             time.sleep(_EXEC_WAIT_S / 20)
             if time.monotonic() > give_up_at:
                 self.without_environment.add(pid)

@@ -9,6 +9,7 @@
 
 The foreground process is killed: the supervisor reads the end of the pipe and kills all ranks.
 The supervisor is killed: the foreground process, a subreaper, becomes the parent of the ranks and kills them.
+Children that the foreground process already had, as after `exec` in a script, are left alone.
 """
 
 import os
@@ -19,7 +20,12 @@ from typing import NoReturn
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
-from ompbind.execution.processes import become_subreaper, kill_children, signal_process
+from ompbind.execution.processes import (
+    become_subreaper,
+    kill_descendants,
+    render_left,
+    signal_process,
+)
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import (
     TERMINATION_SIGNALS,
@@ -31,6 +37,17 @@ from ompbind.execution.signal_pipe import (
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record
+
+
+class Cleanup(Record):
+    """What the foreground process does if the supervisor is killed.
+
+    It kills all ranks, for up to `grace_s` seconds if they fork faster than they are found, and calls
+    `release`, which withdraws the claim of the run.
+    """
+
+    grace_s: float
+    release: Callable[[], None]
 
 
 class Foreground(Record):
@@ -54,12 +71,11 @@ class Foreground(Record):
         return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
 
 
-def become_supervisor(release: Callable[[], None]) -> Foreground:
+def become_supervisor(cleanup: Cleanup) -> Foreground:
     """Fork. Only the child, the supervisor, returns, with all signals blocked; the caller never returns.
 
     The caller becomes the foreground process. Both processes hold the claim of the run, so it lasts until
-    both have exited. The foreground process calls `release`, which withdraws the claim, if the supervisor is
-    killed. Raises LaunchError if the fork fails.
+    both have exited. Raises LaunchError if the fork fails.
     """
     _open_standard_files()
     signal_mask = block_signals()
@@ -82,7 +98,7 @@ def become_supervisor(release: Callable[[], None]) -> Foreground:
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
     if supervisor:
         os.close(read_end)
-        _run_foreground(supervisor, write_end, foreground.signal_mask, release)
+        _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup)
     os.setpgid(0, 0)
     os.close(write_end)
     _set_process_name()
@@ -106,39 +122,40 @@ def redirect_to_null(*numbers: int) -> None:
     os.close(null_fd)
 
 
-def _run_foreground(
-    supervisor: int, pipe: int, signal_mask: frozenset[int], release: Callable[[], None]
-) -> NoReturn:
+def _run_foreground(supervisor: int, pipe: int, signal_mask: frozenset[int], cleanup: Cleanup) -> NoReturn:
     """Forward signals until the supervisor exits, then exit with its status."""
     code = LaunchError.launch_code
     try:
         redirect_to_null(0, 1)
         os.set_blocking(pipe, False)
-        status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(signal_mask))
+        inherited = (read_children() or set()) - {supervisor}
+        status = _wait_for_supervisor(supervisor, pipe, block_for_sigwait(signal_mask), inherited)
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)
         else:
-            code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), release)
+            code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), cleanup, inherited)
     finally:
         os._exit(code)
 
 
 def _forward_signal(number: int, supervisor: int, pipe: int) -> None:
-    """Write a signal to the pipe, or send it to a supervisor that has closed the pipe.
+    """Write a signal to the pipe, or send a termination signal to a supervisor that does not read it there.
 
-    A supervisor with a closed pipe has no ranks left and only writes output, or it was just killed.
+    The pipe is full of signals that the supervisor has not read yet, or the supervisor has closed it: then it
+    has no ranks left and only writes output, or it was just killed.
     """
     try:
         os.write(pipe, bytes((number,)))
-    except BlockingIOError:
-        pass  # the pipe is full of signals that the supervisor has not read yet
-    except BrokenPipeError:
+    except (BlockingIOError, BrokenPipeError):
         if number in TERMINATION_SIGNALS:
             signal_process(supervisor, number)
 
 
-def _wait_for_supervisor(supervisor: int, pipe: int, signals: frozenset[int]) -> int:
-    """Forward `signals` until the supervisor exits, and return its wait status."""
+def _wait_for_supervisor(supervisor: int, pipe: int, signals: frozenset[int], inherited: set[int]) -> int:
+    """Forward `signals` until the supervisor exits, and return its wait status.
+
+    `inherited` are the children that this process had before; a child that exits is removed.
+    """
     while True:
         number = signal.sigwait(signals)
         if number != signal.SIGCHLD:
@@ -147,11 +164,12 @@ def _wait_for_supervisor(supervisor: int, pipe: int, signals: frozenset[int]) ->
         pid, status = -1, 0
         while pid not in (0, supervisor):  # other children are orphans that a subreaper has to reap
             pid, status = os.waitpid(-1, os.WNOHANG)
+            inherited.discard(pid)
         if pid:
             return status
 
 
-def _handle_killed_supervisor(supervisor: int, number: int, release: Callable[[], None]) -> int:
+def _handle_killed_supervisor(supervisor: int, number: int, cleanup: Cleanup, inherited: set[int]) -> int:
     """Kill all ranks of a supervisor that signal `number` has killed, and return the exit code.
 
     A supervisor without ranks exits by the termination signal that it received. This is no failure.
@@ -161,12 +179,13 @@ def _handle_killed_supervisor(supervisor: int, number: int, release: Callable[[]
     if number in TERMINATION_SIGNALS:  # the supervisor catches them while it has ranks
         return 128 + number
     terminal = Terminal(os.getpgrp())
-    ranks = read_children() or ()
-    kill_children()
+    ranks = (read_children() or set()) - inherited
+    left = kill_descendants(cleanup.grace_s, inherited)
     for group in ranks:
         terminal.take_back(group)
-    release()
-    text = f"the supervisor (pid {supervisor}) was killed by {signal_name(number)}; all ranks were killed"
+    cleanup.release()
+    result = "all ranks were killed" if left == set() else render_left(left)
+    text = f"the supervisor (pid {supervisor}) was killed by {signal_name(number)}; {result}"
     os.write(2, f"ompbind: error: {text}\n".encode())
     return LaunchError.launch_code
 

@@ -1,24 +1,52 @@
 """Signals to ranks and their process groups; and the subreaper, so that no daemon escapes.
 
 When a process exits, the kernel gives its children a new parent: the nearest ancestor that is a *subreaper*.
+
+The kernel gives the PID of a process that was reaped to another process. So each signal here goes to
+
+- a child of this process, which keeps its PID until this process reaps it; or the process group that it leads
+- the parent of this process, as long as it is the parent
+- a process that /proc shows to be a descendant, if its PID still belongs to the same process
 """
 
 import os
 import signal
+import time
+from collections.abc import Collection
 
-from ompbind.procfs.reader import read_children, read_processes
+from ompbind.cpuset import named
+from ompbind.procfs.process import Stat, find_descendants
+from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+_SWEEPS_OF_CHILDREN = 16
+"""Sweeps over the children of this process for each sweep over all processes, which takes much longer."""
+
+_SWEEP_PAUSE_S = 0.001
+"""Seconds between two sweeps if no process has exited since the last."""
 
 
 def become_subreaper() -> bool:
     """Become a subreaper; returns whether the system supports that."""
+    return _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends; end it now if it has ended."""
+    _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def _call_prctl(option: int, value: int) -> bool:
+    """Call prctl(2); returns whether the system supports that."""
     try:
         # A part of ctypes: importing all of it takes a tenth of the time that a rank needs to start.
         from _ctypes import call_function, dlopen, dlsym
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program itself
-        return bool(call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+        return bool(call_function(prctl, (option, value, 0, 0, 0)) == 0)
     except (ImportError, OSError):
         return False
 
@@ -52,27 +80,103 @@ def signal_rank(pid: int, number: int) -> None:
     signal_group(pid, number)
 
 
-def has_children() -> bool:
-    """Return whether this process has any child, zombies included; /proc may miss some for a moment."""
+def signal_parent(pid: int, number: int, *, group: int = 0) -> bool:
+    """Signal the parent of this process, `pid`, or its process group; False if the parent has exited."""
+    return os.getppid() == pid and signal_process(-group if group else pid, number)
+
+
+def signal_listed(pid: int, listed: Stat, number: int) -> bool:
+    """Signal the process that /proc has listed as `listed`; False if it has exited since."""
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        pidfd = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # it has exited, or this system or the limit on files permits no pidfd
+        return _is_listed(pid, listed) and signal_process(pid, number)
+    try:
+        if not _is_listed(pid, listed):
+            return False
+        signal.pidfd_send_signal(pidfd, number)
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def _is_listed(pid: int, listed: Stat) -> bool:
+    """Return whether a PID still belongs to the same process."""
+    stat = read_stat(pid)
+    return stat is not None and stat.start_ticks == listed.start_ticks
+
+
+def has_children(group: int = 0) -> bool:
+    """Return whether this process has any child, zombies included, or any in a process group.
+
+    /proc may miss some for a moment.
+    """
+    try:
+        os.waitid(os.P_PGID if group else os.P_ALL, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
     return True
 
 
-def kill_children() -> None:
-    """Kill every child of this process, orphans that it is given meanwhile included, until none is left."""
+def read_descendants() -> dict[int, Stat]:
+    """Read /proc/PID/stat of all descendants of this process that have not exited; {} without /proc."""
+    processes = read_processes()
+    me = os.getpid()
+    return {pid: processes[pid] for pid in find_descendants(processes, (me,)) - {me} if pid in processes}
+
+
+def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] | None:
+    """Kill and reap all descendants of this process, until none is left or `limit_s` seconds are over.
+
+    Processes may fork faster than /proc can be read, so it is read again until no child is left. `spared` are
+    children that are left alone, with their descendants. Returns the PIDs of processes that are left; None if
+    there are some that cannot be found, because /proc does not show them.
+    """
+    until = time.monotonic() + limit_s
+    sweep = 0
+    _reap_exited()
     while has_children():
-        children = read_children()
-        if children is None:
-            me = os.getpid()
-            children = {pid for pid, process in read_processes().items() if process.parent == me}
-            if not children:
-                return  # without /proc, children cannot be found
-        for pid in children:
+        if not is_proc_of_pid_namespace():
+            return None
+        # Ranks are children: they are killed first, before reading /proc takes a few milliseconds.
+        left = _kill_once(spared, only_children=sweep % _SWEEPS_OF_CHILDREN != 1)
+        if time.monotonic() >= until or (spared and not left):
+            return left
+        if not _reap_exited():
+            time.sleep(_SWEEP_PAUSE_S)
+        sweep += 1
+    return set()
+
+
+def render_left(left: Collection[int] | None) -> str:
+    """Render a result of `kill_descendants`: which processes are left; "" for none."""
+    if left is None:
+        return "processes of ranks may be left: /proc does not show them"
+    return f"cannot kill {named('pid', left)}, left behind by a rank" if left else ""
+
+
+def _kill_once(spared: Collection[int], *, only_children: bool) -> set[int]:
+    """Kill all descendants that are listed now, or only the children; returns them."""
+    children = read_children()
+    descendants = {} if only_children and children is not None else read_descendants()
+    kept = find_descendants(descendants, spared)
+    left = (descendants.keys() | (children or set())) - kept
+    for pid in left:
+        if pid in descendants:
+            signal_listed(pid, descendants[pid], signal.SIGKILL)
+        else:  # a child, also one whose initial thread has exited before the others
             signal_process(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0 if children else os.WNOHANG)
-        except ChildProcessError:
-            return
+    return left
+
+
+def _reap_exited() -> bool:
+    """Reap all children that have exited; returns whether there was any."""
+    reaped = False
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            reaped = True
+    except ChildProcessError:
+        pass
+    return reaped

@@ -6,7 +6,7 @@ import time
 from resource import struct_rusage
 
 from ompbind.execution.outcome import RankExit, make_usage, render_exit
-from ompbind.execution.processes import signal_group, signal_process, signal_rank
+from ompbind.execution.processes import signal_parent, signal_rank
 from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
 from ompbind.procfs.reader import read_caught_signals
@@ -58,8 +58,9 @@ def _handle_stop(run: RunState, pid: int, number: signal.Signals) -> None:
     elif (requests and run.terminal.can_be_stopped()) or run.terminal.take_back(pid):
         if run.terminal.can_be_stopped():
             # SIGTTIN and not SIGSTOP: programs of the job that must go on, such as `timeout`, ignore it.
-            signal_group(run.terminal.job, signal.SIGTTIN if requests else signal.SIGSTOP)
-            signal_process(run.foreground.pid, signal.SIGSTOP)  # the SIGCONT that continues it is forwarded
+            first = signal.SIGTTIN if requests else signal.SIGSTOP
+            signal_parent(run.foreground.pid, first, group=run.terminal.job)
+            signal_parent(run.foreground.pid, signal.SIGSTOP)  # the SIGCONT that continues it is forwarded
         else:
             signal_rank(pid, signal.SIGCONT)
     elif requests:
@@ -97,9 +98,8 @@ def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
         run.output.message(_EMPTY_INPUT)
     had_terminal = run.terminal.take_back(rank_exit.pid)
     if had_terminal and rank_exit.signal == signal.SIGINT:
-        signal_group(
-            run.foreground.group, signal.SIGINT
-        )  # Ctrl-C is for the whole job, as a loop in a script
+        # Ctrl-C is for the whole job, as a loop in a script
+        signal_parent(run.foreground.pid, signal.SIGINT, group=run.foreground.group)
     run.orphans.note_exit(rank_exit.pid, rank_exit.rank)
     if rank_exit.status == 0 or run.shutdown.error or run.shutdown.foreground_exited:
         return

@@ -20,6 +20,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.process_pair import Foreground
+from ompbind.execution.processes import end_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
@@ -83,13 +84,16 @@ def _fork(
 ) -> int:
     """Fork a rank, which makes itself the foreground of the terminal before it executes its command.
 
-    A pipe that closes on exec reports the result: end of file when the command runs, else an errno.
+    The kernel kills it if the supervisor is killed, even if the foreground process is killed too. A pipe that
+    closes on exec reports the result: end of file when the command runs, else an errno.
     """
     read_end, write_end = os.pipe()
     mask = block_signals()
+    supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
+            end_with_parent(supervisor)
             os.setpgid(0, 0)
             terminal.give(os.getpid())
             _execute(command, path, foreground, redirections)

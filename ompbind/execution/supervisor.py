@@ -25,7 +25,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import Foreground, redirect_to_null
-from ompbind.execution.processes import kill_children, signal_process, signal_rank
+from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap, reap_exited
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.run_options import RunOptions
@@ -85,9 +85,11 @@ def _supervise_ranks(run: RunState, starts: StartCommands) -> Outcome:
         _start_ranks(run, starts)
         while run.children.live or run.orphans.any_left:
             _handle_events(run, _find_sleep_s(run))
+        _report_left(run, run.orphans.kill_rest())
         return _finish(run)
     except BaseException:
-        kill_children()  # after any error, ranks would have no supervisor
+        _kill_ranks(run)  # after any error, they would have no supervisor
+        kill_descendants(run.options.grace_s)
         raise
 
 
@@ -182,14 +184,14 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
         while reap(run, -1):
             exits += 1
     _check_deadlines(run)
-    if exits or run.orphans.any_left:
-        _stop_orphans(run)
+    all_killed = run.shutdown.kill_sent or run.shutdown.foreground_exited
+    if exits or run.orphans.any_left or run.shutdown.foreground_exited:
+        _report_left(run, run.orphans.stop(run.children.ranks, kill=all_killed))
 
 
-def _stop_orphans(run: RunState) -> None:
-    foreground_exited = run.shutdown.foreground_exited
-    message = run.orphans.stop(run.children.ranks, kill=run.shutdown.kill_sent or foreground_exited)
-    if message and not foreground_exited:
+def _report_left(run: RunState, message: str) -> None:
+    """Report processes that cannot be killed, if any."""
+    if message:
         run.output.message(message)
 
 
@@ -221,10 +223,14 @@ def _read_signals(run: RunState, pipe: int) -> list[int]:
     run.poller.unregister(pipe)  # a pipe at end of file is always readable
     run.shutdown.note_foreground_exit()
     run.children.cancel_waiting()
+    _kill_ranks(run)
+    return []
+
+
+def _kill_ranks(run: RunState) -> None:
     for pid in run.children.live:
         run.terminal.take_back(pid)
         signal_rank(pid, signal.SIGKILL)
-    return []
 
 
 def _handle_signal(run: RunState, number: int) -> None:
@@ -242,7 +248,7 @@ def _handle_signal(run: RunState, number: int) -> None:
         if number == signal.SIGHUP:
             run.children.signal(signal.SIGCONT)  # as the kernel does: a stopped process ignores SIGHUP
         if number == signal.SIGTSTP:
-            signal_process(run.foreground.pid, signal.SIGSTOP)
+            signal_parent(run.foreground.pid, signal.SIGSTOP)
 
 
 def _check_deadlines(run: RunState) -> None:

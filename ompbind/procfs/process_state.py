@@ -18,7 +18,7 @@ from ompbind.procfs.process import (
     parse_stat,
     status_value,
 )
-from ompbind.procfs.reader import TICKS_PER_S, read_file
+from ompbind.procfs.reader import TICKS_PER_S, find_directory, read_file
 from ompbind.record import Record
 
 Keep = Callable[[str], bool]
@@ -80,7 +80,7 @@ class ProcessState(Record):
 def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
     """Read a process with its threads, and the files and variables to keep; None if it has exited."""
     try:
-        directory = _open_directory(f"/proc/{pid}")
+        directory = _open_directory(find_directory(pid))
     except OSError:
         return None
     try:

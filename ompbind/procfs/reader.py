@@ -1,9 +1,11 @@
 """Read single facts of running processes from /proc; `process_state` reads a whole process.
 
 Processes that exit meanwhile are left out. Only the owner may read the environment and the memory of a
-process. The PID "self" is this process.
+process. The PID "self" is this process. If /proc shows another PID namespace, its numbers name processes of
+that namespace: no other process than "self" is then read, as if there were no /proc.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -39,16 +41,36 @@ def read_file(path: str, directory: int | None = None) -> bytes:
         os.close(file)
 
 
-def _read_if_allowed(path: str) -> bytes | None:
+def is_proc_of_pid_namespace() -> bool:
+    """Return whether /proc is mounted and shows the PIDs of this process's PID namespace.
+
+    In a container that sees the /proc of its host, the PID of a rank names another process there.
+    """
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def find_directory(pid: int | str) -> str:
+    """Return /proc/PID. Raises FileNotFoundError if /proc is not of this PID namespace, except for "self"."""
+    if pid != "self" and not is_proc_of_pid_namespace():
+        raise FileNotFoundError(errno.ENOENT, "/proc shows no process of this PID namespace")
+    return f"/proc/{pid}"
+
+
+def _read_if_allowed(pid: int | str, name: str) -> bytes | None:
     """Read a whole file of a process; None if it has exited or belongs to another user."""
     try:
-        return read_file(path)
+        return read_file(f"{find_directory(pid)}/{name}")
     except OSError:
         return None
 
 
 def read_processes() -> dict[int, Stat]:
     """Read /proc/PID/stat of all visible processes that have not exited, by PID; {} without /proc."""
+    if not is_proc_of_pid_namespace():
+        return {}
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -60,7 +82,7 @@ def read_processes() -> dict[int, Stat]:
 def read_stat(pid: int | str) -> Stat | None:
     """Read /proc/PID/stat; None if the process does not exist."""
     try:
-        return parse_stat(read_file(f"/proc/{pid}/stat"))
+        return parse_stat(read_file(f"{find_directory(pid)}/stat"))
     except (OSError, ValueError):
         return None
 
@@ -73,12 +95,12 @@ def read_age_s(pid: int) -> float | None:
 
 def read_status(pid: int | str) -> str:
     """Read the text of /proc/PID/status; raises OSError."""
-    return read_file(f"/proc/{pid}/status").decode("utf-8", "replace")
+    return read_file(f"{find_directory(pid)}/status").decode("utf-8", "replace")
 
 
 def read_caught_signals(pid: int) -> set[int]:
     """Return the signals that a process handles, from /proc/PID/status (SigCgt); {} if it does not exist."""
-    status = _read_if_allowed(f"/proc/{pid}/status") or b""
+    status = _read_if_allowed(pid, "status") or b""
     return parse_signals(status_value(status.decode("utf-8", "replace"), "SigCgt"))
 
 
@@ -87,19 +109,19 @@ def read_children() -> set[int] | None:
 
     Read from /proc/PID/task/TID/children of the initial thread, which may miss children while others exit.
     """
-    children = _read_if_allowed(f"/proc/self/task/{os.getpid()}/children")
+    children = _read_if_allowed(os.getpid(), f"task/{os.getpid()}/children")
     return None if children is None else set(map(int, children.split()))
 
 
 def read_command(pid: int) -> tuple[str, ...]:
     """Read /proc/PID/cmdline as words; empty for kernel threads and if the process does not exist."""
-    return parse_command(_read_if_allowed(f"/proc/{pid}/cmdline") or b"")
+    return parse_command(_read_if_allowed(pid, "cmdline") or b"")
 
 
 def read_owner(pid: int) -> int | None:
     """Return the user ID of the owner of a process; None if it does not exist."""
     try:
-        return os.stat(f"/proc/{pid}").st_uid
+        return os.stat(find_directory(pid)).st_uid
     except OSError:
         return None
 
@@ -109,13 +131,13 @@ def read_environ(pid: int | str) -> dict[str, str] | None:
 
     {} if this user may not read them. None if the file is empty, as while a process executes a command.
     """
-    data = _read_if_allowed(f"/proc/{pid}/environ")
+    data = _read_if_allowed(pid, "environ")
     return None if data == b"" else parse_environ(data or b"")
 
 
 def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:
     """Read /proc/PID/maps: the mapped files that `keep` accepts; none if this user may not read it."""
-    return parse_maps(_read_if_allowed(f"/proc/{pid}/maps") or b"", keep)
+    return parse_maps(_read_if_allowed(pid, "maps") or b"", keep)
 
 
 def read_memory_map(pid: int) -> "MemoryMap | None":
@@ -128,7 +150,7 @@ def read_memory_map(pid: int) -> "MemoryMap | None":
         parse_numa_maps,
     )  # late: compiling its patterns takes longer than the rest
 
-    data = _read_if_allowed(f"/proc/{pid}/numa_maps")
+    data = _read_if_allowed(pid, "numa_maps")
     return None if data is None else parse_numa_maps(data.decode("utf-8", "replace"))
 
 
@@ -141,7 +163,7 @@ def read_memory_policy(pid: int) -> str | None:
     from ompbind.procfs.numa_maps import parse_numa_maps  # late, as above
 
     try:
-        with open(f"/proc/{pid}/numa_maps", "rb", buffering=0) as file:
+        with open(f"{find_directory(pid)}/numa_maps", "rb", buffering=0) as file:
             line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
@@ -153,7 +175,7 @@ def read_memory_policy(pid: int) -> str | None:
 def list_threads(pid: int) -> list[int]:
     """Return the TIDs of a process, from /proc/PID/task; none if it does not exist."""
     try:
-        return list(map(int, os.listdir(f"/proc/{pid}/task")))
+        return list(map(int, os.listdir(f"{find_directory(pid)}/task")))
     except OSError:
         return []
 
@@ -171,7 +193,7 @@ def read_affinity(tid: int) -> CpuSet:
 
 def read_migrations(pid: int, tid: int) -> int | None:
     """Return the migrations of a thread, from /proc/PID/task/TID/sched; None if they are not counted."""
-    return parse_migrations(_read_if_allowed(f"/proc/{pid}/task/{tid}/sched") or b"")
+    return parse_migrations(_read_if_allowed(pid, f"task/{tid}/sched") or b"")
 
 
 def read_pid_namespace() -> int:
@@ -180,14 +202,3 @@ def read_pid_namespace() -> int:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
-
-
-def is_proc_of_pid_namespace() -> bool:
-    """Return whether /proc is mounted and shows the PIDs of this process's PID namespace.
-
-    In a container that sees the /proc of its host, the PID of a rank names another process there.
-    """
-    try:
-        return os.readlink("/proc/self") == str(os.getpid())
-    except OSError:
-        return False

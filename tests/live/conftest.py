@@ -87,6 +87,42 @@ def start():
                 pipe.close()
 
 
+STRANGER = """
+import os, signal, sys, time
+for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, lambda number, _: print(number, flush=True))
+with open("/proc/self/comm", "w") as file:
+    file.write("rank-supervisor")
+print("up", flush=True)
+while True:
+    time.sleep(300)
+"""
+"""A process of the same user that looks like one of ompbind, and prints each signal that it gets."""
+
+
+@pytest.fixture(scope="session")
+def stranger_process(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stranger") / "output"
+    command = [sys.executable, "-I", "-S", "-c", STRANGER, "ompbind", "run", "-n", "2", "--", "sleep", "300"]
+    env = {**os.environ, "OMPBIND_RUN_ID": "of-a-stranger", "OMPBIND_RANK": "0"}
+    with path.open("w") as file:
+        process = subprocess.Popen(command, env=env, stdout=file, stdin=subprocess.DEVNULL, process_group=0)
+    wait_until(lambda: path.read_text() == "up\n", "the stranger runs")
+    yield process, path
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def stranger(stranger_process):
+    """Check after a test that a process that has nothing to do with it got no signal."""
+    process, path = stranger_process
+    yield
+    assert process.poll() is None, "the stranger was killed"
+    assert state_of(process.pid) == "S", "the stranger was stopped"
+    assert path.read_text() == "up\n", "the stranger was signalled"
+
+
 def wait_until(holds, what, timeout_s=20.0):
     """Wait until a condition holds; fail with the text `what` after the timeout."""
     deadline = time.monotonic() + timeout_s

@@ -17,6 +17,9 @@ from tests.live.scenes import PYTHON, Scene
 FOREVER = "while :; do sleep 0.05; done"
 
 
+pytestmark = pytest.mark.usefixtures("stranger")
+
+
 @pytest.fixture
 def scene(tmp_path):
     new = Scene(tmp_path)

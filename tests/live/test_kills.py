@@ -4,6 +4,8 @@ The moments are spread evenly from the start of ompbind to some time after all r
 is measured first. OMPBIND_FAULT_ROUNDS=10 tests ten times as many moments.
 """
 
+import contextlib
+import ctypes
 import fcntl
 import os
 import re
@@ -18,17 +20,21 @@ from tests.live.conftest import (
     children_of,
     clean_environment,
     is_alive,
+    required,
     state_of,
     supervisor_of,
     wait_until,
 )
-from tests.live.scenes import PYTHON, Scene
+from tests.live.scenes import CLEANUP_S, PYTHON, Scene
 from tests.long import rounds
 
 FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
 """A rank with children, grandchildren and a daemon."""
 
 BARE = "exec sleep 300"
+
+
+pytestmark = pytest.mark.usefixtures("stranger")
 
 
 @pytest.fixture
@@ -236,6 +242,37 @@ def test_signals_around_the_end(scene):
         assert code in (0, 143, -15), messages
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_although_the_pipe_to_the_supervisor_is_full(scene, number):
+    """As after hundreds of thousands of other signals, while the supervisor is stopped."""
+    process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}')
+    supervisor = supervisor_of(process)
+    scene.wait_for("0", "1")
+    os.kill(supervisor, signal.SIGSTOP)
+    wait_until(lambda: state_of(supervisor) == "T", "the supervisor stopped")
+    fill(process.pid, bytes((signal.SIGWINCH,)))
+    process.send_signal(number)
+    time.sleep(0.1)
+    os.kill(supervisor, signal.SIGCONT)
+    code, messages, _ = scene.end(process)
+    assert code == 128 + number, messages
+    assert f"stopping ranks 0-1 with {number.name}" in messages
+
+
+def fill(pid, byte):
+    """Fill the only pipe that a process has besides its standard files."""
+    directory = f"/proc/{pid}/fd"
+    others = [name for name in os.listdir(directory) if int(name) > 2]
+    (path,) = {
+        f"{directory}/{name}" for name in others if os.readlink(f"{directory}/{name}").startswith("pipe:")
+    }
+    pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, byte)
+    os.close(pipe)
+
+
 def test_foreground_stopped_for_a_moment(scene):
     """It handles all events that came while it was stopped."""
     for moment in moments(scene, 2, rounds(8)):
@@ -360,6 +397,92 @@ os._exit(0)
     os.kill(process.pid if first == "foreground" else supervisor, signal.SIGKILL)
     assert process.wait(5) == (-9 if first == "foreground" else 125)
     scene.check_nothing_left(f"SIGKILL of the {first}")
+
+
+CHAIN = """
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+int main(int count, char **paths)
+{
+	time_t end = time(NULL) + 8;
+	signal(SIGTERM, SIG_IGN);
+	if (fork()) return 0;
+	while (time(NULL) < end) {
+		if (access(paths[1], F_OK) == 0) return creat(paths[2], 0600) < 0;
+		if (fork()) _exit(0);
+		setsid();
+	}
+}
+"""
+"""A chain of daemons, each of which exits sooner than all processes can be read from /proc.
+
+Arguments: a file whose existence ends the chain, and a file to write then.
+"""
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chain") / "chain"
+    command = [required("gcc"), "-O1", "-o", str(path), "-x", "c", "-"]
+    subprocess.run(command, input=CHAIN, text=True, check=True, timeout=60)
+    return path
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("victim", ["foreground", "supervisor", ""])
+def test_many_chains_of_daemons_that_outrun_a_search(scene, chain, victim):
+    """They are killed after either process was killed, and after the rank has exited."""
+    end = "sleep 300" if victim else "exit 0"
+    script = f'for _ in $(seq 16); do {chain} "$1/over" "$1/outlived" & done; wait; touch "$1/up"; {end}'
+    process = begin(scene, 1, script, ("--grace", "0.3"), stderr=subprocess.DEVNULL)
+    supervisor = supervisor_of(process)
+    scene.wait_for("up")
+    if victim:
+        os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+    assert process.wait(5) == {"foreground": -9, "supervisor": 125, "": 0}[victim]
+    if victim == "foreground":
+        wait_until(lambda: not is_alive(supervisor), "the supervisor exited", CLEANUP_S)
+    (scene.directory / "over").touch()
+    time.sleep(0.1)
+    assert not (scene.directory / "outlived").exists()
+
+
+PTRACE_CONT, PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 7, 0x4206, 0x40
+UNKILLABLE = 'setsid sleep 300 >/dev/null 2>&1 & echo $! >"$1/.pid"; mv "$1/.pid" "$1/pid"; sleep 300'
+
+
+@pytest.mark.parametrize("victim", ["foreground", "supervisor"])
+def test_what_cannot_be_killed_is_reported(scene, victim):
+    """A debugger stops a process that was killed before it exits: it stays until the debugger lets it go."""
+    process = begin(scene, 1, UNKILLABLE, ("--grace", "0.3"))
+    supervisor = supervisor_of(process)
+    scene.wait_for("pid")
+    (daemon,) = scene.pids("pid")
+    libc = ctypes.CDLL(None)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    if libc.ptrace(PTRACE_SEIZE, daemon, None, PTRACE_O_TRACEEXIT):
+        pytest.skip("tracing is not allowed here")
+    try:
+        os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+        _, messages = process.communicate(timeout=10)
+    finally:
+        os.waitpid(daemon, 0)  # until it is stopped before its exit
+        libc.ptrace(PTRACE_CONT, daemon, None, None)
+    assert process.returncode == (-9 if victim == "foreground" else 125)
+    assert f"cannot kill pid {daemon}, left behind by a rank" in messages
+    scene.check_nothing_left(f"SIGKILL of the {victim}")
+
+
+def test_foreground_killed_with_many_daemons_without_environment(scene):
+    """They are killed at once, not one after the other."""
+    script = 'for i in $(seq 64); do env -i setsid sh -c "sleep 300; :" $0 & done; touch "$1/up"; sleep 300'
+    process = begin(scene, 1, script)
+    scene.wait_for("up")
+    process.kill()
+    process.wait()
+    scene.check_nothing_left("SIGKILL of ompbind", within_s=0.8)
 
 
 def test_a_run_within_a_run_is_killed_with_it(scene):

@@ -1,10 +1,12 @@
 """Limits and unusual environments: ompbind works there too, or reports in one line what is missing."""
 
+import errno
 import os
 import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -273,3 +275,33 @@ def test_many_short_runs_beside_others(scene):
             process.kill()
             process.wait()
     assert not scene.find()
+
+
+SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
+NO_BINDING = (
+    sys.executable,
+    SANDBOX,
+    str(errno.EPERM),
+    {"x86_64": "203"}.get(os.uname().machine, "122"),
+    "--",
+)
+"""Start a command in a sandbox that refuses sched_setaffinity, as some containers do."""
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+@pytest.mark.parametrize("mask", ["none", "all"])
+def test_ranks_that_need_no_binding_start_where_binding_is_refused(ompbind, verb, mask):
+    options = ("-n", "2", "--share", "-s", "all") if verb == "run" and mask == "all" else ()
+    done = ompbind(verb, "-m", mask, *options, "--", "sh", "-c", "echo started", before=NO_BINDING)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == {"started"}
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_where_binding_is_refused_the_hint_says_what_works(ompbind, verb):
+    cpu = min(os.sched_getaffinity(0))
+    done = ompbind(verb, "-m", str(cpu), "--", "true", before=NO_BINDING)
+    message = " ".join(done.stderr.split())
+    assert done.returncode == 125
+    assert f"cannot bind to CPU {cpu}: Operation not permitted hint: sched_setaffinity is refused" in message
+    assert ompbind(verb, "-m", "none", "--", "true", before=NO_BINDING).returncode == 0
