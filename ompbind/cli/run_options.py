@@ -36,6 +36,9 @@ def output_modes(text: str) -> tuple[str, ...]:
     return modes
 
 
+ALL_VALUES = "all"
+"""The value of --report-env with which secret values are shown too."""
+
 STRICT = "strict"
 
 
@@ -84,6 +87,10 @@ _OPTIONS = (
                 " an error"),
     option(STOPPING, "--report", type=click.Path(), metavar="FILE", everyday=True,
            help="Write plan, exit codes and resource usage as JSON"),
+    option(STOPPING, "--report-env", type=click.Choice(["masked", ALL_VALUES]), default="masked",
+           show_default=True, metavar="WHICH",
+           help="Secret values (TOKEN, KEY, PASSWORD … in their names) in --report, -v and --dry-run:"
+                " masked, all"),
     option(STOPPING, "--dry-run", is_flag=True, everyday=True, help="Show the plan and start nothing"),
 )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import multiprocessing
 import os
 import resource
 import shlex
@@ -34,11 +33,11 @@ from tests.live.conftest import (
     two_cpus,
     wait_until,
 )
+from tests.live.other_user import NOBODY, finish, fork_with_pipe, start_as_nobody
 from tests.long import ROUNDS, rounds
 from tests.machines import Shape, make_machine
 
 BUSY = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -163,19 +162,6 @@ def claim_plan(machine, request, me):
     with lock_registry(request.sharing, me) as registry:
         plan = make_plan(machine, request, registry.occupied)
         return plan, registry.register(plan)
-
-
-def fork_with_pipe(function, *args):
-    """Run a function in a child with one end of a pipe; return the other end and the child.
-
-    Locks and queues of multiprocessing would need /dev/shm.
-    """
-    context = multiprocessing.get_context("fork")
-    parent_end, child_end = context.Pipe()
-    process = context.Process(target=function, args=(child_end, *args), daemon=True)
-    process.start()
-    child_end.close()
-    return parent_end, process
 
 
 def claim_one(pipe, cores):
@@ -401,26 +387,6 @@ def public():
         yield Path(name)
 
 
-def as_nobody(function, *args):
-    """Run a function in a child, as another user if possible; return the pipe to it and the child."""
-
-    def work(pipe):
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-        pipe.send(function(*args))
-        pipe.recv()
-
-    return fork_with_pipe(work)
-
-
-def finish(pipe, process):
-    pipe.send(None)
-    process.join(60)
-    pipe.close()
-
-
 GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), claimed=CpuSet((0,)))
 KEPT = []
 """Files that stay open and locked until the child that has opened them exits."""
@@ -456,7 +422,7 @@ def spoil(directory):
 
 
 def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, public):
-    other = as_nobody(spoil, public)
+    other = start_as_nobody(spoil, public)
     assert other[0].recv()
     env = {"OMPBIND_RUNTIME_DIR": str(public)}
     listed = ompbind("ps", env=env)
@@ -482,7 +448,7 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, public):
 def test_other_users_see_a_run_and_cannot_remove_its_claim(live, public):
     live("--run-id", "serve", env={"OMPBIND_RUNTIME_DIR": str(public)})
     (public / "ompbind-0-9-stale.run").write_text(make_text(GOOD))
-    pipe, process = as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
+    pipe, process = start_as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
     assert pipe.recv() == [0, 0]
     finish(pipe, process)
     assert (public / "ompbind-0-9-stale.run").exists()
