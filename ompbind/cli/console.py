@@ -48,8 +48,8 @@ def print_warnings(plan: "Plan") -> None:
 
 
 def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
-    """Print why the list of other runs may be incomplete; with `verbose` also why claims failed."""
-    for text in (registry.lock_warning, registry.failure if verbose else ""):
+    """Print which claims of other runs do not count; with `verbose` also why claims failed."""
+    for text in (registry.ignored, registry.failure if verbose else ""):
         if text:
             print_message(text)
 

@@ -16,7 +16,7 @@ from ompbind.cli.console import (
     read_screen,
     write_stderr,
 )
-from ompbind.cli.planning import make_local_plan, plan_or_suggest
+from ompbind.cli.planning import plan_and_register, plan_or_suggest
 from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
 from ompbind.cli.run_options import (
     fill_paths,
@@ -120,8 +120,7 @@ def _run(cmd: tuple[str, ...], options: dict[str, Any]) -> Outcome | None:
     spec = set_up_rendezvous(options, spec)
     machine = read_machine()
     with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:
-        plan = make_local_plan(machine, request, registry.occupied)
-        claim = registry.register(plan)
+        plan, claim = plan_and_register(machine, request, registry)
     if not options["quiet"]:
         _print_before_start(plan, registry, spec, options)
     began_at = time.time()

@@ -116,7 +116,10 @@ def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
         open_rendezvous,
     )
 
-    extended_spec = add_rendezvous(spec, None if options["dry_run"] else open_rendezvous())
+    rendezvous = None if options["dry_run"] else open_rendezvous()
+    if rendezvous and rendezvous.note and not options["quiet"]:
+        print_message(f"--rendezvous: {rendezvous.note}")
+    extended_spec = add_rendezvous(spec, rendezvous)
     replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
     if replaced and not options["quiet"]:
         print_message(f"--rendezvous replaces inherited variables: {replaced}")

@@ -3,22 +3,30 @@
 The tests run as root, and the other user is user 65534.
 """
 
+import fcntl
 import json
 import os
+import resource
 import stat
 import struct
 import subprocess
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
+from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.request import Sharing
+from ompbind.registry.claim_format import TEXT_LIMIT, make_text
+from ompbind.registry.claims import Registry, make_run_identity
 from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
-from tests.live.other_user import NOBODY, call_as_nobody
+from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -264,3 +272,50 @@ def test_a_stop_request_ends_the_wait_for_a_reader(start, directory):
     process.terminate()
     assert process.wait(20) != 0
     wait_until(lambda: not is_alive(supervisor), "the supervisor has exited")
+
+
+def hold_claims(directory, texts):
+    """Write claims and keep them locked; return how many."""
+    for number, text in enumerate(texts):
+        path = Path(directory, f"ompbind-{NOBODY}-{number}-x.run")
+        path.write_text(text)
+        HELD.append(path.open("rb"))
+        fcntl.flock(HELD[-1], fcntl.LOCK_EX)
+    return len(HELD)
+
+
+HELD = []
+CLAIM = make_text(
+    LiveRun(run_id="theirs", pid=1, uid=0, started=1, ranks=(), claimed=CpuSet((0,)), avoided=CpuSet((1,)))
+)
+MANY_RANKS = CLAIM + "rank 0 0-8191\n" * ((TEXT_LIMIT - len(CLAIM)) // 14)
+LONG_SETS = CLAIM.replace("held 0", f"held {','.join(map(str, range(0, 8192, 2)))}")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[MANY_RANKS] * 60, [LONG_SETS] * 100, [CLAIM] * 3000, ["x" * (4 << 20)] * 15],
+    ids=["ranks", "sets", "claims", "bytes"],
+)
+def test_claims_of_the_other_user_cost_little(directory, texts):
+    shared = make_shared(directory, "sticky")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
+        registry = Registry(Sharing.WARN, make_run_identity("mine"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        other = start_as_nobody(hold_claims, shared, texts)
+        assert other[0].recv() == len(texts)
+        begun = time.process_time()
+        registry.open()
+        used_s = time.process_time() - begun
+        registry.close()
+        tracemalloc.start()
+        registry.open()
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        registry.close()
+        finish(*other)
+    assert f"user {NOBODY}" in registry.ignored
+    assert "more" in registry.ignored
+    assert used_s < 0.5
+    assert peak_bytes < 4 << 20
