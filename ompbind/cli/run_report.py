@@ -20,6 +20,7 @@ from ompbind.planning.rank_command import RunSpec
 if TYPE_CHECKING:  # few runs write a report
     from ompbind.execution.report_file import ReportFile
 
+_REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
 _HEAD_BYTES = 100
 """Bytes from the start of a file that show whether it is a report."""
 
@@ -106,7 +107,7 @@ def report_failure(options: Mapping[str, Any], cmd: Sequence[str], error: Except
     else:
         explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = hide_secrets(RunSpec(argv=tuple(cmd), run_id=run_id, base={}), options)
-    _write(file, _render_failure(spec, explained), options.get("grace") or 0)
+    _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 
 
 def _has_other_content(file: "ReportFile") -> bool:

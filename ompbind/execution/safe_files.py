@@ -13,6 +13,7 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 import errno
 import os
 import stat
+from collections.abc import Collection
 from contextlib import suppress
 
 from ompbind.record import Record
@@ -25,19 +26,14 @@ _LINK_LIMIT = 40  # the kernel follows at most 40 links too
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 
 
-def is_foreign(status: os.stat_result, uid: int) -> bool:
-    """Return whether a file belongs neither to the user `uid` nor to root."""
-    return status.st_uid not in (uid, 0)
+def is_shared(directory: os.stat_result, trusted: Collection[int]) -> bool:
+    """Return whether users who are not trusted can create files in a directory, or remove files."""
+    return directory.st_uid not in trusted or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
-def is_shared(directory: os.stat_result, uid: int) -> bool:
-    """Return whether users other than `uid` and root can create files in a directory, or remove files."""
-    return is_foreign(directory, uid) or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-
-
-def find_risk(entry: os.stat_result, uid: int) -> str:
-    """Return why the user `uid` must not use an entry of a shared directory; "" if there is no risk."""
-    if is_foreign(entry, uid):
+def find_risk(entry: os.stat_result, trusted: Collection[int]) -> str:
+    """Return why an entry of a shared directory must not be used; "" if there is no risk."""
+    if entry.st_uid not in trusted:
         return f"it belongs to user {entry.st_uid}, in a directory that others may write to"
     if entry.st_nlink > 1 and not stat.S_ISDIR(entry.st_mode):
         return "it has several names (hard links), in a directory that others may write to"
@@ -51,6 +47,14 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
 
 def _identify(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_uid, stat.S_IFMT(status.st_mode)
+
+
+def read_trusted_users() -> frozenset[int]:
+    """Return the users whose files are used: this user, root, and the owner of the root directory.
+
+    In a user namespace root can have another number, which is then the owner of the root directory.
+    """
+    return frozenset((os.geteuid(), 0, os.stat("/").st_uid))
 
 
 class OpenDirectory(Record):
@@ -92,15 +96,15 @@ def read_entry(directory: OpenDirectory, name: str) -> os.stat_result | None:
 
 def find_entry_risk(directory: OpenDirectory, entry: os.stat_result | None) -> str:
     """Return why an entry of a directory must not be used; "" if there is no risk, or no entry."""
-    return find_risk(entry, os.geteuid()) if entry and directory.shared else ""
+    return find_risk(entry, read_trusted_users()) if entry and directory.shared else ""
 
 
 def find_link_risk(path: str) -> str:
     """Return why a symbolic link must not be followed; "" if there is no risk. Raises OSError."""
-    uid = os.geteuid()
+    trusted = read_trusted_users()
     status, directory = os.lstat(path), os.stat(os.path.dirname(path))
     is_link = stat.S_ISLNK(status.st_mode)
-    return find_risk(status, uid) if is_link and is_shared(directory, uid) else ""
+    return find_risk(status, trusted) if is_link and is_shared(directory, trusted) else ""
 
 
 def create_file(directory: OpenDirectory, name: str, flags: int = 0) -> int:
@@ -158,8 +162,8 @@ def _start(path: str) -> OpenDirectory:
 
 
 def _describe(file: int) -> OpenDirectory:
-    status, uid = os.fstat(file), os.geteuid()
-    return OpenDirectory(fd=file, shared=is_shared(status, uid), foreign=is_foreign(status, uid))
+    status, trusted = os.fstat(file), read_trusted_users()
+    return OpenDirectory(fd=file, shared=is_shared(status, trusted), foreign=status.st_uid not in trusted)
 
 
 def _is_link(directory: OpenDirectory, name: str) -> bool:

@@ -41,7 +41,7 @@ def status(owner=ME, mode=stat.S_IFREG | 0o644, names=1, inode=7):
     ],
 )
 def test_shared_directories(user, owner, mode, shared):
-    assert is_shared(status(owner, stat.S_IFDIR | mode, names=5), user) == shared
+    assert is_shared(status(owner, stat.S_IFDIR | mode, names=5), {user, ROOT}) == shared
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_shared_directories(user, owner, mode, shared):
     ],
 )
 def test_risks_in_a_shared_directory(user, owner, kind, names, risk):
-    found = find_risk(status(owner, kind | 0o666, names), user)
+    found = find_risk(status(owner, kind | 0o666, names), {user, ROOT})
     assert risk in found
     assert bool(found) == bool(risk)
 

@@ -3,6 +3,7 @@
 The tests run as root, and the other user is user 65534.
 """
 
+import ctypes
 import fcntl
 import json
 import os
@@ -75,6 +76,11 @@ def put(how, path):
     return True
 
 
+def describe(path):
+    status = path.lstat()
+    return status.st_ino, status.st_mode, status.st_uid, status.st_size, status.st_mtime_ns
+
+
 def make_precious(directory):
     path = directory / "precious"
     path.write_text("precious")
@@ -113,12 +119,12 @@ def test_what_is_put_at_the_name_of_the_report_during_a_run_is_replaced(start, d
 def test_what_is_there_before_the_start_is_refused(ompbind, directory, kind, how):
     precious, path = make_precious(directory), make_shared(directory, kind) / "run.json"
     assert call_as_nobody(put, how, path)
-    before = path.lstat()
+    before = describe(path)
     done = ompbind("run", "--report", str(path), "--", "touch", str(directory / "started"))
     assert (done.returncode, (directory / "started").exists()) == (125, False)
     text = " ".join(done.stderr.split())
     assert f"it belongs to user {NOBODY}, in a directory" in text or "it is a directory" in text
-    assert path.lstat() == before
+    assert describe(path) == before
     assert precious.read_text() == "precious"
 
 
@@ -319,3 +325,31 @@ def test_claims_of_the_other_user_cost_little(directory, texts):
     assert "more" in registry.ignored
     assert used_s < 0.5
     assert peak_bytes < 4 << 20
+
+
+CLONE_NEWUSER, PR_SET_DUMPABLE = 0x10000000, 4
+
+
+def write_in_user_namespace(path):
+    """Write a report in a new user namespace, in which only the current user has a number, 1000."""
+    uid, libc = os.geteuid(), ctypes.CDLL(None)
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # a process that has changed its user may not write its map
+    if libc.unshare(CLONE_NEWUSER):
+        return "no user namespace"
+    Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
+    try:
+        write_report(prepare_report(str(path)), "{}")
+    except (LaunchError, RequestError) as error:
+        return error.message
+    return os.stat("/").st_uid
+
+
+def test_links_of_root_are_followed_in_a_user_namespace(directory):
+    """There, root has the number of an unknown user."""
+    path = make_shared(directory, "theirs") / "run.json"
+    (directory / "link").symlink_to("shared")
+    result = call_as_nobody(write_in_user_namespace, directory / "link/run.json")
+    if result == "no user namespace":
+        pytest.skip(result)
+    assert result == 65534
+    assert path.read_text() == "{}\n"
