@@ -48,9 +48,9 @@ def print_warnings(plan: "Plan") -> None:
 
 
 def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
-    """Print why the list of other runs may be incomplete; with `verbose` also why claims failed."""
-    if registry.lock_warning:
-        print_message(registry.lock_warning)
+    """Print which claims of other runs do not count; with `verbose` also why claims failed."""
+    if registry.ignored:
+        print_message(registry.ignored)
     print_registry_failure(registry.failure, verbose=verbose)
 
 

@@ -13,7 +13,7 @@ from ompbind.cli.console import (
     print_registry_messages,
     print_warnings,
 )
-from ompbind.cli.planning import make_local_plan
+from ompbind.cli.planning import plan_and_register
 from ompbind.cli.planning_options import QUIET, make_request, make_run_spec, planning_options
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
@@ -81,8 +81,7 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
     with lock_registry(request.sharing, run_identity) as registry:
-        plan = make_local_plan(machine, request, registry.occupied)
-        claim = registry.register(plan)
+        plan, claim = plan_and_register(machine, request, registry)
     if identity.local_rank == 0 and not options["quiet"]:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))

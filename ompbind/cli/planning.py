@@ -9,7 +9,7 @@ from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.registry.claims import try_read_occupied
+from ompbind.registry.claims import Claim, Registry, try_read_occupied
 
 
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
@@ -29,6 +29,27 @@ def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveR
 
         error.suggestion = suggest_mask(machine, request, occupied)
         raise
+
+
+_TRIES = 8
+"""How often a run plans again at most, because other runs have registered meanwhile."""
+
+
+def plan_and_register(machine: Machine, request: Request, registry: Registry) -> tuple[Plan, Claim | None]:
+    """Make a plan for this machine and register it, again while runs that start meanwhile change it.
+
+    Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
+    """
+    plan = make_local_plan(machine, request, registry.occupied)
+    for _ in range(_TRIES):
+        claim = registry.register(plan)
+        if claim is None or not registry.find_new_runs(claim):
+            return plan, claim
+        before, plan = plan, make_local_plan(machine, request, registry.occupied)
+        if plan.placements == before.placements:  # only the notes differ
+            return plan, claim
+        claim.release()
+    return plan, registry.register(plan)
 
 
 def make_local_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

@@ -6,9 +6,10 @@ import time
 import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb
-from ompbind.cli.console import read_screen
+from ompbind.cli.console import print_message, read_screen
 from ompbind.errors import ClaimError
-from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_live_runs
+from ompbind.registry.claim_files import render_ignored
+from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
 from ompbind.registry.read_run_info import read_run_info
 from ompbind.report.ps import render_ps, render_ps_json
 
@@ -27,10 +28,14 @@ def ps(format_: str) -> int:
     """
     directory = find_claims_directory(os.environ)
     try:
-        infos = read_run_info(read_live_runs(directory))
+        claims = read_claim_list(directory)
     except OSError as error:
         hint = f"runs register there; set {DIRECTORY_VARIABLE} to use another directory"
         raise ClaimError(f"cannot read {directory}: {error.strerror}", hint=hint) from error
+    ignored = render_ignored(claims.ignored, directory)
+    if ignored:
+        print_message(ignored)
+    infos = read_run_info(claims.runs)
     is_json = format_ == "json"
     click.echo(render_ps_json(infos) if is_json else render_ps(infos, time.time(), read_screen()))
     return 0

@@ -1,11 +1,10 @@
 """`ompbind run`: plan, start and supervise n ranks."""
 
-import os
 import signal
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,11 +13,10 @@ from ompbind.cli.console import (
     print_changed_variables,
     print_registry_messages,
     print_warnings,
-    read_message_width,
     read_screen,
     write_stderr,
 )
-from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs
+from ompbind.cli.planning import plan_and_register, plan_or_suggest, read_other_runs
 from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
 from ompbind.cli.run_options import (
     fill_paths,
@@ -27,8 +25,16 @@ from ompbind.cli.run_options import (
     running_options,
     set_up_rendezvous,
 )
+from ompbind.cli.run_report import (
+    finish_report,
+    hide_secrets,
+    make_run_id,
+    open_report,
+    report_failure,
+    report_usage_error,
+)
 from ompbind.cli.run_reporter import RunReporter
-from ompbind.errors import LaunchError, RequestError
+from ompbind.errors import RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
@@ -37,9 +43,6 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
-
-if TYPE_CHECKING:  # few runs write a report
-    from ompbind.execution.report_file import ReportFile
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
@@ -61,9 +64,24 @@ and 127 if it is not found.
 """
 
 
+class _Run(Verb):
+    """The verb `run`: after a usage error, its report does not stay that of an earlier run."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the options; a usage error is reported and raised."""
+        words = tuple(args)  # click removes words from the list
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            report_usage_error(self, words, error)
+            raise
+
+
 @click.command(
     "run",
-    cls=Verb,
+    cls=_Run,
     examples=EXAMPLES,
     details=DETAILS,
     options_metavar="[OPTIONS] --",
@@ -76,40 +94,50 @@ def run(cmd: tuple[str, ...], **options: Any) -> int:
     """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread pools
     are configured to use only these CPUs.
     """
+    options["run_id"] = options["run_id"] or make_run_id()
+    try:
+        outcome = _run(cmd, options)
+    except Exception as error:
+        report_failure(options, cmd, error)
+        raise
+    return _conclude(outcome) if outcome else 0
+
+
+def _run(cmd: tuple[str, ...], options: dict[str, Any]) -> Outcome | None:
+    """Run the ranks and write the report; None after a dry run."""
     request = make_request(options, cmd)
     if options["topology"] != LIVE and not options["dry_run"]:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    spec = make_run_spec(options, cmd, f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    spec = make_run_spec(options, cmd, options["run_id"])
     options = fill_paths(options, spec.run_id)
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
-        return _dry_run(request, spec, options)
-    file = None
-    if options["report"] is not None:
-        from ompbind.execution.report_file import prepare_report  # late: few runs write a report
-
-        file = prepare_report(options["report"], options["log_dir"] or "")  # before anything starts
+        _dry_run(request, spec, options)
+        return None
+    file = open_report(options, hide_secrets(spec, options))  # before anything starts
     spec = set_up_rendezvous(options, spec)
     machine = read_machine()
     with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:
-        plan = make_local_plan(machine, request, registry.occupied)
-        claim = registry.register(plan)
+        plan, claim = plan_and_register(machine, request, registry)
     if not options["quiet"]:
         _print_before_start(plan, registry, spec, options)
     began_at = time.time()
     outcome = _supervise(plan, claim, spec, options)
-    reported = file is None or _write_report(file, outcome, plan=plan, spec=spec, began_at=began_at)
-    return _conclude(outcome, reported=reported)
+    if file is None:
+        return outcome
+    from ompbind.report.run_json import render_run  # late: few runs write a report
+
+    text = render_run(plan, hide_secrets(spec, options), outcome, began_at)
+    return finish_report(file, outcome, text, options)
 
 
-def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> int:
+def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print the plan, and start nothing."""
     machine = read_machine(options["topology"])
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
     _show(plan, set_up_rendezvous(options, spec), options)
-    return 0
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
@@ -129,7 +157,8 @@ def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = 
     from ompbind.report.plan import render_plan
 
     screen = read_screen(sys.stderr if err else sys.stdout)
-    text = f"{render_plan(plan, screen)}\n\ncommand of every rank: {shlex.join(spec.argv)}"
+    command = shlex.join(hide_secrets(spec, options).argv)
+    text = f"{render_plan(plan, screen)}\n\ncommand of every rank: {command}"
     if options["rendezvous"]:
         from ompbind.execution.rendezvous import render_address
 
@@ -162,26 +191,10 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
         release_claim()
 
 
-def _conclude(outcome: Outcome, *, reported: bool) -> int:
+def _conclude(outcome: Outcome) -> int:
     """Return the exit code of a run; raise its error, or be killed by SIGINT if the run was interrupted."""
     if outcome.error:
         raise outcome.error
     if was_interrupted(outcome):
         exit_by_signal(signal.SIGINT)
-    return exit_code(outcome) or (0 if reported else LaunchError.launch_code)
-
-
-def _write_report(
-    file: "ReportFile", outcome: Outcome, *, plan: Plan, spec: RunSpec, began_at: float
-) -> bool:
-    """Write the report of a run; an error is printed, and only the return value is then False."""
-    from ompbind.execution.report_file import write_report  # late, as below: few runs write a report
-    from ompbind.report.run_json import render_run
-    from ompbind.report.text import render_error
-
-    try:
-        write_report(file, render_run(plan, spec, outcome, began_at))
-    except LaunchError as error:
-        write_stderr(render_error(error, read_message_width()))
-        return False
-    return True
+    return exit_code(outcome)

@@ -38,6 +38,9 @@ def output_modes(text: str) -> tuple[str, ...]:
     return modes
 
 
+ALL_VALUES = "all"
+"""The value of --report-env with which secret values are shown too."""
+
 STRICT = "strict"
 
 
@@ -139,6 +142,10 @@ _OPTIONS = (
     option(STOPPING, "--report", type=click.Path(), metavar="FILE", everyday=True,
            help="Write plan, exit codes and resource usage as JSON",
            rule=_check_dry_run),
+    option(STOPPING, "--report-env", type=click.Choice(["masked", ALL_VALUES]), default="masked",
+           show_default=True, metavar="WHICH",
+           help="Secret values (TOKEN, KEY, PASSWORD … in their names) in --report, -v and --dry-run:"
+                " masked, all"),
     option(STOPPING, "--dry-run", is_flag=True, everyday=True, help="Show the plan and start nothing"),
 )  # fmt: skip
 
@@ -178,7 +185,10 @@ def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
         open_rendezvous,
     )
 
-    extended_spec = add_rendezvous(spec, None if options["dry_run"] else open_rendezvous())
+    rendezvous = None if options["dry_run"] else open_rendezvous()
+    if rendezvous and rendezvous.note and not options["quiet"]:
+        print_message(f"--rendezvous: {rendezvous.note}")
+    extended_spec = add_rendezvous(spec, rendezvous)
     replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
     if replaced and not options["quiet"]:
         print_message(f"--rendezvous replaces inherited variables: {replaced}")

@@ -83,7 +83,8 @@ class Outcome(Record):
     `start_interrupted_by` is the signal that stopped the run before all ranks had started. `oom_kills` is the
     number of processes in its cgroup that the kernel killed because memory ran out. `error` is the failure of
     ompbind itself that stopped the run. `write_errors` say which output could not be written; they do not
-    stop the run. `verified` is the result of --verify, None without it.
+    stop the run. `verified` is the result of --verify, None without it. `stop_requested` is true after a
+    termination signal or a timeout.
     """
 
     exits: tuple[RankExit, ...]
@@ -93,6 +94,7 @@ class Outcome(Record):
     error: OmpbindError | None = None
     write_errors: tuple[str, ...] = ()
     verified: "VerificationResult | None" = None
+    stop_requested: bool = False
 
 
 TIMED_OUT = 124

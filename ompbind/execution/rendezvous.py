@@ -6,6 +6,7 @@ Rank 0 binds the port itself, some time after ompbind has chosen it. Until then 
   outgoing connection gets and no administrator has reserved.
 - Other runs of ompbind: a run binds an abstract Unix socket named after the port. Such names belong to the
   network namespace, as ports do; they work across users, and vanish with the last process that has them open.
+  Any user can bind names. If all names that are tried are bound, a free port is used without a reservation.
 """
 
 import errno
@@ -38,27 +39,36 @@ _FIRST, _LAST = 1024, 65535
 class Rendezvous(Record):
     """A free port, an identifier that is unique to the run, and the socket that reserves the port.
 
-    Closing `reservation` releases the port; -1 on systems without abstract Unix sockets.
+    Closing `reservation` releases the port; -1 on systems without abstract Unix sockets, or if other
+    processes have bound the names of all tried ports. `note` then says so.
     """
 
     port: int
     ident: str
     reservation: int = -1
+    note: str = ""
 
 
 def open_rendezvous(pools: Sequence[Sequence[int]] | None = None) -> Rendezvous:
     """Choose a free port and reserve it while this process runs; the first pool with a free port counts.
 
     A forked child keeps the reservation, an executed command does not. If all tried ports are busy, the
-    kernel chooses the port. Raises LaunchError if no port is found.
+    kernel chooses the port. A port whose name alone is bound is used if there is no other. Raises LaunchError
+    if no port is found.
     """
-    reason = ""
+    reason, fallback = "", None
     drawn = [port for pool in (read_port_pools() if pools is None else pools) for port in _draw(pool)]
     for port in (*drawn, *_ANY):
         try:
-            return _reserve(port)
+            rendezvous = _reserve(port)
         except OSError as error:
             reason = error.strerror or str(error)
+            continue
+        if not rendezvous.note:
+            return rendezvous
+        fallback = fallback or rendezvous
+    if fallback:
+        return fallback
     hint = "omit --rendezvous, and set MASTER_ADDR and MASTER_PORT with --env"
     raise LaunchError(f"--rendezvous: no free port was found: {reason}", hint=hint)
 
@@ -132,12 +142,22 @@ def _draw(pool: Sequence[int]) -> list[int]:
 
 
 def _reserve(port: int) -> Rendezvous:
-    """Reserve a port while it is bound on all addresses, as servers do; raises OSError if it is busy."""
+    """Reserve a port while it is bound on all addresses, as servers do; raises OSError if it is busy.
+
+    If another process has bound its name, the result has a note.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
         server.bind(("", port))
         port = server.getsockname()[1]
         _check_ipv6(port)
-        return Rendezvous(port=port, ident=os.urandom(8).hex(), reservation=_bind_name(port))
+        ident = os.urandom(8).hex()
+        try:
+            return Rendezvous(port=port, ident=ident, reservation=_bind_name(port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        note = f"port {port} is free but not reserved: other processes hold the names of all tried ports"
+        return Rendezvous(port=port, ident=ident, note=note)
 
 
 def _check_ipv6(port: int) -> None:

@@ -1,7 +1,7 @@
 """Write the report of a run: atomically, and with most errors found before ranks start.
 
 A file is replaced by a new one, written in the same directory. Pipes, devices and open files are written
-directly.
+directly. `safe_files` decides what is safe in a directory that other users may write to.
 """
 
 import errno
@@ -9,21 +9,52 @@ import fcntl
 import os
 import select
 import stat
+import time
 from contextlib import suppress
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
+from ompbind.execution.safe_files import (
+    OpenDirectory,
+    create_file,
+    find_entry_risk,
+    find_link_risk,
+    is_same,
+    open_directory,
+    open_existing,
+    open_parent,
+    read_entry,
+)
 from ompbind.record import Record
+
+READER_WAIT_S = 60.0
+"""Seconds that a named pipe is given to be opened by a reader, and then between two reads."""
+
+_POLL_S = 0.02  # between two tries to open a pipe: the kernel reports no reader that arrives
+_OWN_DIRECTORY = "choose a file in a directory that only you can write to"
 
 _IRREPLACEABLE = (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS)
 """Errors of replacing a mount point, as in containers, or a file in a directory of another user."""
 
 
 class ReportFile(Record):
-    """The target of a report: a path, or the number of an open file, which stays open until it is written."""
+    """The target of a report, until it is written: an open file, or a name in an open directory.
+
+    `descriptor` is the open file, -1 for a name. `last` is the name in `directory`, `path` its path before
+    the start, and `before` the status of the file there, None if there was none.
+    """
 
     name: str
-    target: str | int
+    descriptor: int = -1
+    path: str = ""
+    last: str = ""
+    directory: OpenDirectory | None = None
+    before: os.stat_result | None = None
+
+    @property
+    def can_be_taken(self) -> bool:
+        """Return whether another user could create a file of this name before the report is written."""
+        return self.directory is not None and self.directory.shared and self.before is None
 
 
 def prepare_report(name: str, logs: str = "") -> ReportFile:
@@ -34,22 +65,46 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
     """
     number = 1 if name == "-" else _find_descriptor(name)
     if number is not None:
-        return ReportFile(name=name, target=_duplicate(name, number))
+        return ReportFile(name=name, descriptor=_duplicate(name, number))
+    try:
+        path = os.path.realpath(name)
+        in_logs = bool(logs) and os.path.dirname(path) == os.path.realpath(logs)
+        if in_logs and not is_log(os.path.basename(path)):
+            with suppress(OSError):  # the checks below report what is wrong
+                open_directory(logs).close()
+        _check_path(name, path, logs if in_logs else "")
+        directory, last = open_parent(name)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise _make_error(name, why, "choose a file in a writable directory") from error
+    before = read_entry(directory, last)
+    risk = find_entry_risk(directory, before)
+    if risk:
+        raise _make_error(name, risk, _OWN_DIRECTORY)
+    return ReportFile(name=name, path=path, last=last, directory=directory, before=before)
+
+
+def read_head(file: ReportFile, size: int) -> bytes | None:
+    """Return the first bytes of the regular file that a report would replace; None if there is no such file.
+
+    Raises OSError if the file cannot be read.
+    """
+    if file.directory is None or file.before is None or not stat.S_ISREG(file.before.st_mode):
+        return None
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(file.last, flags, dir_fd=file.directory.fd), "rb") as stream:
+        return stream.read(size)
+
+
+def _check_path(name: str, path: str, logs: str) -> None:
+    """Raise RequestError if no report can be written to a path; `logs` is given if it is its directory."""
     try:
         mode = os.stat(name).st_mode
     except FileNotFoundError:
         mode = 0  # the report is a new file
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise _make_error(name, why, "choose a file in a writable directory") from error
-    path = os.path.realpath(name)
     directory, last = os.path.split(path)
-    in_logs = bool(logs) and directory == os.path.realpath(logs)
-    if in_logs and not is_log(last):
-        with suppress(OSError):  # the checks below report what is wrong
-            os.makedirs(directory, exist_ok=True)
     for is_wrong, why, hint in (
-        (in_logs and is_log(last), "a rank writes its output there",
+        (logs and is_log(last), "a rank writes its output there",
          f"choose another file: {os.path.join(logs, 'run.json')}"),
         (stat.S_ISDIR(mode), "it is a directory", f"choose a file in it: {os.path.join(name, 'run.json')}"),
         (stat.S_ISSOCK(mode) or stat.S_ISBLK(mode), "it is a socket or block device", "choose a file"),
@@ -64,7 +119,6 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
     ):  # fmt: skip
         if is_wrong:
             raise _make_error(name, why, hint)
-    return ReportFile(name=name, target=path)
 
 
 def _make_error(name: str, why: str, hint: str) -> RequestError:
@@ -83,7 +137,11 @@ def _find_descriptor(name: str) -> int | None:
             directory = os.path.realpath(directory)
             if directory in descriptor_directories:
                 return int(last) if last.isascii() and last.isdigit() and len(last) < 10 else None
-            name = os.path.join(directory, os.readlink(os.path.join(directory, last)))
+            link = os.path.join(directory, last)
+            risk = find_link_risk(link)
+            if risk:
+                raise _make_error(link, risk, _OWN_DIRECTORY)
+            name = os.path.join(directory, os.readlink(link))
     return None
 
 
@@ -97,20 +155,19 @@ def _duplicate(name: str, number: int) -> int:
         raise _make_error(name, f"{error.strerror}", "choose a file, or redirect it: N>FILE") from error
 
 
-def write_report(file: ReportFile, text: str) -> None:
+def write_report(file: ReportFile, text: str, wait_s: float = READER_WAIT_S) -> None:
     """Write a report and a newline, once; an existing file keeps its mode, a new file gets that of umask.
 
-    Raises LaunchError if it cannot be written. The file is then unchanged, or empty if it had to be written
-    in place.
+    A named pipe must get a reader within `wait_s` seconds, and so must each further write to it. Raises
+    LaunchError if the report cannot be written. A file is then unchanged, or empty if it had to be written in
+    place.
     """
     data = text.encode("utf-8", "backslashreplace") + b"\n"
     try:
-        if isinstance(file.target, int):
-            _write(file.target, data)
-        elif os.path.isfile(file.target) or not os.path.exists(file.target):
-            _replace(file.target, data)
+        if file.directory is None:
+            _write_descriptor(file.descriptor, data)
         else:
-            _overwrite(file.target, data)
+            _write_entry(file, file.directory, data, wait_s)
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -118,46 +175,111 @@ def write_report(file: ReportFile, text: str) -> None:
         raise LaunchError(message, hint=hint) from error
 
 
-def _replace(path: str, data: bytes) -> None:
-    """Replace a file atomically; the new one gets the old mode and, if permitted, the old owner."""
-    temporary = os.path.join(os.path.dirname(path), f".ompbind-{os.urandom(8).hex()}.tmp")
+def _write_descriptor(file: int, data: bytes) -> None:
+    """Write to an open file, and close it."""
     try:
-        _write(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), data)
-        if os.path.exists(path):
-            old = os.stat(path)
-            with suppress(PermissionError):  # a report with another owner is better than no report
-                os.chown(temporary, old.st_uid, old.st_gid)
-            os.chmod(temporary, old.st_mode & 0o777)
-        os.rename(temporary, path)
+        _write(file, data)
+    finally:
+        os.close(file)
+
+
+def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s: float) -> None:
+    """Write to a name in a directory, which is closed; in a shared one only the file from before is used."""
+    name = file.last
+    if not os.fstat(directory.fd).st_nlink:  # it was deleted, and may be there again
+        directory.close()
+        directory, name = open_parent(file.path)
+    try:
+        old = read_entry(directory, name)
+        if directory.shared and old and not is_same(file.before, old):
+            old = None  # another user may have put it there
+        entry = _Entry(directory=directory, name=name, old=old)
+        if old is None or stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
+            _replace(entry, data)
+        else:
+            _overwrite(entry, data, wait_s)
+    finally:
+        directory.close()
+
+
+class _Entry(Record):
+    """A name in a directory, and the status of the old file there, None if no file there counts."""
+
+    directory: OpenDirectory
+    name: str
+    old: os.stat_result | None
+
+
+def _replace(entry: _Entry, data: bytes) -> None:
+    """Replace a file atomically; the new file gets the mode of the old one and, if permitted, its owner."""
+    temporary, directory = f".ompbind-{os.urandom(8).hex()}.tmp", entry.directory.fd
+    try:
+        file = create_file(entry.directory, temporary)
+        try:
+            _keep_owner_and_mode(file, entry.old)
+            _write(file, data)
+        finally:
+            os.close(file)
+        os.rename(temporary, entry.name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException as error:
         with suppress(OSError):  # it was not created, or is renamed already
-            os.unlink(temporary)
-        if not (isinstance(error, OSError) and error.errno in _IRREPLACEABLE and os.path.exists(path)):
+            os.unlink(temporary, dir_fd=directory)
+        irreplaceable = isinstance(error, OSError) and error.errno in _IRREPLACEABLE
+        if not (irreplaceable and read_entry(entry.directory, entry.name)):
             raise
-        _overwrite(path, data)
+        _overwrite(entry, data)
 
 
-def _overwrite(path: str, data: bytes) -> None:
+def _keep_owner_and_mode(file: int, old: os.stat_result | None) -> None:
+    """Give a new file the owner, if permitted, and the mode of the file that it replaces."""
+    if old and stat.S_ISREG(old.st_mode):
+        with suppress(PermissionError):  # a report with another owner is better than no report
+            os.fchown(file, old.st_uid, old.st_gid)
+        os.fchmod(file, old.st_mode & 0o777)
+
+
+def _overwrite(entry: _Entry, data: bytes, wait_s: float = 0.0) -> None:
     """Write to an existing file, pipe or device in place; after an error a file is empty."""
+    file = _open_with_reader(entry, wait_s)
     try:
-        _write(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOCTTY), data)
+        _truncate(file)
+        _write(file, data, wait_s)
     except BaseException:
-        with suppress(OSError):  # pipes and devices cannot be truncated
-            os.truncate(path, 0)
+        _truncate(file)
         raise
+    finally:
+        os.close(file)
 
 
-def _write(file: int, data: bytes) -> None:
-    """Write all of the data, with as many system calls as needed, and close the file."""
+def _open_with_reader(entry: _Entry, wait_s: float) -> int:
+    """Open an existing file; a named pipe is waited for until a process reads it."""
+    give_up_at = time.monotonic() + wait_s
+    while True:
+        try:
+            return open_existing(entry.directory, entry.name, entry.old)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        if time.monotonic() >= give_up_at:
+            raise TimeoutError(errno.ETIMEDOUT, f"no process has opened the pipe for reading in {wait_s:g} s")
+        time.sleep(_POLL_S)
+
+
+def _truncate(file: int) -> None:
+    with suppress(OSError):  # pipes and devices cannot be truncated
+        os.ftruncate(file, 0)
+
+
+def _write(file: int, data: bytes, wait_s: float | None = None) -> None:
+    """Write all of the data, with as many system calls as needed; None waits without limit for a reader."""
     left = memoryview(data)
     poller = select.poll()
     poller.register(file, select.POLLOUT)
-    try:
-        while left:
-            poller.poll()  # an open file that is shared may be non-blocking
-            with suppress(BlockingIOError):
-                left = left[os.write(file, left) :]
-        if stat.S_ISREG(os.fstat(file).st_mode):
-            os.fsync(file)
-    finally:
-        os.close(file)
+    while left:
+        # an open file that is shared may be non-blocking
+        if not poller.poll(None if wait_s is None else wait_s * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, f"its reader has read nothing for {wait_s:g} s")
+        with suppress(BlockingIOError):
+            left = left[os.write(file, left) :]
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        os.fsync(file)

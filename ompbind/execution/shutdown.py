@@ -76,6 +76,11 @@ class Shutdown:
         return self.escalation.begun
 
     @property
+    def requested(self) -> bool:
+        """Return whether a termination signal or the timeout has requested the end of the run."""
+        return self._requested_at is not None
+
+    @property
     def deadlines(self) -> tuple[float | None, ...]:
         """The times at which the loop must check deadlines; None for a deadline that does not exist."""
         return self.escalation.due_at, self._timeout_at, self._reader_timeout and self._reader_timeout[1]

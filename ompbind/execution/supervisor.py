@@ -285,6 +285,7 @@ def _finish(run: RunState) -> Outcome:
         error=run.shutdown.error or (run.sampler.error if run.sampler else None),
         write_errors=run.output.write_errors,
         verified=run.sampler.verified if run.sampler else None,
+        stop_requested=run.shutdown.requested,
     )
     if run.can_report:
         run.output.write(run.reporter.summary(outcome))

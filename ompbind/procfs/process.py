@@ -64,6 +64,19 @@ def status_value(status: str, key: str) -> str | None:
     return rest.partition("\n")[0].strip() if found else None
 
 
+def parse_lock_holder(text: str, file: str) -> int | None:
+    """Return the process that has locked a file with flock; None if it is unknown.
+
+    `text` is that of /proc/locks, `file` is "MAJOR:MINOR:INODE" with hexadecimal device numbers. The kernel
+    shows 0 or -1 for a process of another PID namespace.
+    """
+    for line in text.splitlines():
+        match line.split():
+            case [_, "FLOCK", _, _, pid, found, *_] if found == file and pid.isdigit():
+                return int(pid) or None
+    return None
+
+
 def parse_command(cmdline: bytes) -> tuple[str, ...]:
     """Parse /proc/PID/cmdline into words; empty for kernel threads and for processes that have exited."""
     words = cmdline.removesuffix(b"\0").split(b"\0") if cmdline else []

@@ -17,6 +17,7 @@ from ompbind.procfs.process import (
     Stat,
     parse_command,
     parse_environ,
+    parse_lock_holder,
     parse_maps,
     parse_migrations,
     parse_signals,
@@ -124,6 +125,12 @@ def read_owner(pid: int) -> int | None:
         return os.stat(find_directory(pid)).st_uid
     except OSError:
         return None
+
+
+def read_lock_holder(major: int, minor: int, inode: int) -> int | None:
+    """Return the process that has locked a file with flock, from /proc/locks; None if it is unknown."""
+    data = _read_if_allowed("/proc/locks") or b""
+    return parse_lock_holder(data.decode("ascii", "replace"), f"{major:02x}:{minor:02x}:{inode}")
 
 
 def read_environ(pid: int | str) -> dict[str, str] | None:

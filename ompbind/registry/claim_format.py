@@ -7,7 +7,8 @@
     rank 0 0-3
     rank 1 4-7
 
-Any user can write claims: a text with an invalid field counts as no claim.
+Any user can write claims: a text with an invalid field, or with more than a machine can need, counts as no
+claim.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +23,14 @@ from ompbind.text import clean_name
 HEAD = "ompbind-run 1"
 """The first line of every claim, with the version of the format."""
 
-TEXT_LIMIT = 1 << 18
-"""The longest text, in bytes: twice what a rank on every CPU of the largest machine needs."""
+TEXT_LIMIT = 1 << 17
+"""The longest text, in bytes: what a rank on every CPU of the largest machine needs."""
+
+RANKS_LIMIT = MAX_CPUS
+"""The most ranks that are listed: one for each CPU of the largest machine."""
+
+_RANK_LINE = "\nrank "
+_SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
 
 
 def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
@@ -49,18 +56,24 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
 def make_text(run: LiveRun) -> str:
     """Return the text of a run.
 
-    Lines for single ranks are left out if the text would be too long (tens of thousands of ranks).
+    Lines for single ranks are left out if there are too many (thousands of ranks).
     """
     head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
-    return text if len(text.encode()) <= TEXT_LIMIT else "\n".join([*head, ""])
+    fits = len(ranks) <= RANKS_LIMIT and len(text.encode()) <= TEXT_LIMIT
+    return text if fits else "\n".join([*head, ""])
 
 
-def parse_text(text: str, uid: int) -> LiveRun | None:
-    """Return the run in a text that the user `uid` has written; None if the text is not a valid claim."""
+def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | None:
+    """Return the run in a text that the user `uid` has written; None if the text is not a valid claim.
+
+    Planning needs no single ranks: without `with_ranks` their lines are not parsed.
+    """
+    if not with_ranks and text.endswith("\n"):
+        text = text.partition(_RANK_LINE)[0].rstrip("\n") + "\n"
     head, *lines = text.split("\n")
-    if head != HEAD or not text.endswith("\n"):
+    if head != HEAD or not text.endswith("\n") or text.count(_RANK_LINE) > RANKS_LIMIT:
         return None
     pairs = [line.split(" ", 1) for line in lines if " " in line]
     values = dict(pairs)
@@ -85,8 +98,8 @@ def _parse_number(text: str) -> int:
 
 def _parse_cpus(text: str) -> CpuSet:
     """Parse a set without strides: runs write none, and a short stride can name very many CPUs."""
-    if ":" in text:
-        raise ValueError(f"{text!r} has a stride")
+    if ":" in text or len(text) > _SET_LIMIT:
+        raise ValueError(f"{text!r} has a stride, or is too long")
     cpus = CpuSet.from_list(text)
     if cpus.bits.bit_length() > MAX_CPUS:
         raise ValueError("CPUs past the highest possible one")

@@ -2,24 +2,26 @@
 
 A *claim* is a file in a directory that all users share. The run keeps the file locked (`flock`). The kernel
 releases the lock when the last process that has the file open is gone, so a claim without a lock is stale:
-the next reader removes it. Unless it shares CPUs (--share), a run also locks the directory while it plans:
-while the lock is held, no other run plans on the same free CPUs. Any user can write claims. Therefore only
-regular, locked files of limited size are read, and only claims whose fields are all valid count.
+the next reader removes it.
 
-    lock directory → read claims → plan → create, lock and write x.new → rename to x.run → unlock directory
+    read claims → plan → create, lock and write x.new → rename to x.run → read claims that are new
 
     x.run, locked        a live run that uses its CPUs
     x.run, not locked    its run exited or was killed: removed
     x.new, young         a claim that is being written: ignored
     x.new, old           as x.run
+
+Of two runs that start at the same moment, at least one finds the claim of the other after it has written its
+own: it plans again. Runs that avoid others (--avoid, --exclusive) also lock the directory while they plan:
+they never plan on the same free CPUs. Other runs do not, because any user can keep a lock. Runs with --share
+read no claims.
 """
 
-import errno
 import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from ompbind.cpuset import union
@@ -30,8 +32,18 @@ from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
-from ompbind.procfs.reader import read_pid_namespace
-from ompbind.registry.claim_format import TEXT_LIMIT, make_live_run, make_text, parse_text
+from ompbind.procfs.reader import read_lock_holder, read_owner, read_pid_namespace
+from ompbind.registry.claim_files import (
+    CLAIM_SUFFIX,
+    NEW_SUFFIX,
+    ClaimList,
+    list_claims,
+    read_claims,
+    remove_claim,
+    render_ignored,
+    try_lock,
+)
+from ompbind.registry.claim_format import make_live_run, make_text
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -39,15 +51,7 @@ DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
 
-NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
-FILES_LIMIT = 10_000  # claims that are read; more are an attack or a mistake
-BYTES_LIMIT = 4 << 20  # bytes of all claims that are read; a usual claim has a few hundred
-
 LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock on the directory; planning takes milliseconds
-WARN_LOCK_TIMEOUT_S = 1.0  # the same if only a warning would be missing
-
-_CLAIM_SUFFIX, _NEW_SUFFIX = ".run", ".new"
-"""File name suffixes: of complete claims, and of claims that are being written."""
 
 _DESCRIPTORS = (700, 240, 60, 20)
 """Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""
@@ -63,13 +67,18 @@ class Claim:
         self._file = file
         self._path = path
 
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return os.path.basename(self._path)
+
     def keep_across_exec(self) -> None:
         """Keep the claim across exec, so that the command holds it for as long as it lives."""
         os.set_inheritable(self._file, True)
 
     def release(self) -> None:
         """Remove the claim."""
-        _unlink(self._path)
+        remove_claim(self._path)
         try:
             os.close(self._file)
         except OSError:  # already closed
@@ -109,25 +118,32 @@ def _is_public(path: str) -> bool:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs. `lock_warning` says that `occupied` may be incomplete, because the
-    directory stayed locked. `failure` says why claims could not be read or written. Both are usually "".
+    `occupied` are the other live runs. `failure` says why claims could not be read or written, and
+    `ignored` names the claims that do not count. Both are usually "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
-        self.lock_warning = ""
         self.failure = ""
+        self.ignored = ""
         self._sharing = sharing
         self._identity = identity
         self._directory = find_claims_directory(os.environ)
         self._handle = -1
+        self._names = frozenset[str]()
 
     def open(self) -> None:
-        """Lock the directory and read the claims; raises ClaimError if this fails and `sharing` is strict."""
+        """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
+
+        Raises ClaimError if this fails and `sharing` is strict.
+        """
         try:
             self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-            self.lock_warning = _lock_directory(self._handle, self._directory, self._sharing)
-            self.occupied = _select_runs(read_runs(self._handle), self._identity, self._sharing)
+            if self._sharing in _STRICT:
+                _lock_directory(self._handle, self._directory, self._sharing)
+            if self._sharing is not Sharing.SHARE:
+                self._names = list_claims(self._handle)
+                self._read(self._names)
         except OSError as error:
             self.close()
             what = f"cannot read live runs in {self._directory}"
@@ -144,16 +160,39 @@ class Registry:
             self.failure = _raise_or_describe(self._sharing, what, error)
             return None
 
+    def find_new_runs(self, claim: Claim) -> bool:
+        """Read the claims again if there are new ones beside this claim; return whether there are.
+
+        Raises ClaimError if this fails and `sharing` is strict.
+        """
+        if self._sharing is Sharing.SHARE:
+            return False
+        before = self._names
+        try:
+            self._names = list_claims(self._handle) - {claim.name}
+        except OSError as error:
+            what = f"cannot read live runs in {self._directory}"
+            self.failure = _raise_or_describe(self._sharing, what, error)
+        if self._names <= before:
+            return False
+        self._read(self._names)
+        return True
+
     def close(self) -> None:
         """Unlock the directory, so that other runs can plan."""
         if self._handle >= 0:
             os.close(self._handle)  # which unlocks it
             self._handle = -1
 
+    def _read(self, names: Collection[str]) -> None:
+        found = read_claims(self._handle, names, with_ranks=False)
+        self.occupied = _select_runs(found.runs, self._identity, self._sharing)
+        self.ignored = render_ignored(found.ignored, self._directory)
+
 
 @contextmanager
 def lock_registry(sharing: Sharing, identity: RunIdentity) -> Iterator[Registry]:
-    """Lock the directory of claims while a run plans and registers; raises ClaimError as `Registry`."""
+    """Open the directory of claims while a run plans and registers; raises ClaimError as `Registry`."""
     registry = Registry(sharing, identity)
     try:
         registry.open()
@@ -163,25 +202,35 @@ def lock_registry(sharing: Sharing, identity: RunIdentity) -> Iterator[Registry]
 
 
 def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
-    """Return the other live runs, none of a recorded machine; raises ClaimError if `sharing` is strict."""
+    """Return the other live runs of this machine, without a lock and without a claim of its own.
+
+    A recorded machine has no live runs, and a request that shares CPUs needs none. Raises ClaimError if
+    claims cannot be read and `sharing` is strict.
+    """
     return try_read_occupied(machine, request)[0]
 
 
 def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun, ...], str]:
     """Return what `read_occupied` returns, and why claims could not be read, "" if they could."""
+    if request.sharing is Sharing.SHARE or machine.source != LIVE:
+        return (), ""
     directory = find_claims_directory(os.environ)
     try:
-        runs = read_live_runs(directory) if machine.source == LIVE else ()
-        return find_other_runs(runs, make_run_identity("")), ""
+        return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
     except OSError as error:
         return (), _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
 
 
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
     """Return the live runs of all users, oldest first; raises OSError if the directory cannot be read."""
+    return read_claim_list(directory).runs
+
+
+def read_claim_list(directory: str) -> ClaimList:
+    """Return the live runs of all users, and the claims that do not count; raises OSError as above."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return read_runs(handle)
+        return read_claims(handle, list_claims(handle))
     finally:
         os.close(handle)
 
@@ -205,47 +254,45 @@ def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:
-        hint = f"set {DIRECTORY_VARIABLE} to a directory on this machine that all users can write to"
+        hint = (
+            f"omit --{sharing}, or set {DIRECTORY_VARIABLE} for all runs to another directory of this"
+            " machine, for example one made with 'mkdir -m 1777'"
+        )
         raise ClaimError(f"--{sharing} is not possible: {failure}", hint=hint) from error
     return failure
 
 
-def _lock_directory(handle: int, directory: str, sharing: Sharing) -> str:
-    """Wait until no other run plans; return a warning, or raise ClaimError if strict, after a time limit."""
-    if sharing is Sharing.SHARE:
-        return ""
-    timeout_s = LOCK_TIMEOUT_S if sharing in _STRICT else WARN_LOCK_TIMEOUT_S
-    give_up_at = time.monotonic() + timeout_s
-    while not _try_lock(handle, fcntl.LOCK_EX):
+def _lock_directory(handle: int, directory: str, sharing: Sharing) -> None:
+    """Wait until no other run that avoids others plans; raises ClaimError after a time limit."""
+    give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+    while not try_lock(handle, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:
-            text = f"another process has kept {directory} locked for {timeout_s:g} s"
-            if sharing in _STRICT:
-                hint = f"'fuser -v {directory}' shows which process"
-                raise ClaimError(f"--{sharing} is not possible: {text}", hint=hint)
-            return f"{text}: runs that start now may be missing"
+            text = f"{_find_lock_holder(handle)} has kept {directory} locked for {LOCK_TIMEOUT_S:g} s"
+            hint = f"ask its user to stop it and try again, or omit --{sharing}"
+            raise ClaimError(f"--{sharing} is not possible: {text}", hint=hint)
         time.sleep(0.002)
-    return ""
 
 
-def _try_lock(file: int, how: int) -> bool:
-    """Lock a file if no other process has locked it; return whether it is locked now."""
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _find_lock_holder(handle: int) -> str:
+    """Return the process that has locked a directory, with its user, as far as this user can find them."""
+    from ompbind.registry.read_run_info import read_user  # late: only an error needs names of users
+
+    status = os.fstat(handle)
+    pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+    owner = read_owner(pid) if pid else None
+    return "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
 
 
 def _register(run: LiveRun, handle: int, directory: str) -> Claim:
     """Lock and write the claim of a run, then give it its final name; raises OSError."""
     stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
-    file = os.open(stem + _NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
+    file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
         _write_locked(file, make_text(run).encode())
-        os.rename(stem + _NEW_SUFFIX, stem + _CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(_move_descriptor(file), os.path.join(directory, stem + _CLAIM_SUFFIX))
+        os.rename(stem + NEW_SUFFIX, stem + CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
+        return Claim(_move_descriptor(file), os.path.join(directory, stem + CLAIM_SUFFIX))
     except OSError:
-        _unlink(stem + _NEW_SUFFIX, handle)
+        remove_claim(stem + NEW_SUFFIX, handle)
         raise
     finally:
         os.close(file)
@@ -267,52 +314,3 @@ def _move_descriptor(file: int) -> int:
         except OSError:
             pass  # above the limit of open files
     return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
-
-
-def read_runs(handle: int) -> tuple[LiveRun, ...]:
-    """Return the live runs in an open directory, oldest first, and remove stale claims.
-
-    Raises OSError (EOVERFLOW) if there are too many claims.
-    """
-    names = os.listdir(handle)
-    suffixes = (_CLAIM_SUFFIX, _NEW_SUFFIX)
-    names = [name for name in names if name.startswith("ompbind-") and name.endswith(suffixes)]
-    found: list[LiveRun | None] = []
-    remaining_bytes = BYTES_LIMIT
-    for name in names:
-        text, uid = _read_claim(name, handle)
-        remaining_bytes -= len(text)
-        found.append(parse_text(text, uid))
-        if remaining_bytes < 0 or len(names) > FILES_LIMIT:
-            raise OSError(errno.EOVERFLOW, "too many claims")
-    return tuple(sorted(filter(None, found), key=lambda run: (run.started, run.pid)))
-
-
-def _read_claim(name: str, handle: int) -> tuple[str, int]:
-    """Return the text of a claim and its owner; "" if it is stale (and then removed), special or too long."""
-    try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
-    except OSError:
-        return "", 0
-    try:
-        status = os.fstat(file)
-        is_young = status.st_mtime > time.time() - NEW_FILE_LIMIT_S
-        is_incomplete = name.endswith(_NEW_SUFFIX) and is_young  # may not be locked yet
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or is_incomplete:
-            return "", 0
-        if _try_lock(file, fcntl.LOCK_SH):
-            _unlink(name, handle)
-        elif status.st_size <= TEXT_LIMIT:
-            return os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), status.st_uid
-    except OSError:
-        pass  # counts as no claim
-    finally:
-        os.close(file)
-    return "", 0
-
-
-def _unlink(path: str, handle: int | None = None) -> None:
-    try:
-        os.unlink(path, dir_fd=handle)
-    except OSError:
-        pass  # already removed, or owned by another user

@@ -13,10 +13,10 @@ _TOLERANCE_S = 2  # of the start time of a process: kernel ticks and the clock d
 
 def read_run_info(runs: Iterable[LiveRun]) -> tuple[RunInfo, ...]:
     """Return each run with the name of its user and the command line of its process."""
-    return tuple(RunInfo(run=run, user=_read_user(run.uid), command=_read_command(run)) for run in runs)
+    return tuple(RunInfo(run=run, user=read_user(run.uid), command=_read_command(run)) for run in runs)
 
 
-def _read_user(uid: int) -> str:
+def read_user(uid: int) -> str:
     """Return the name of a user, or the number if the user has no name here."""
     try:
         return pwd.getpwuid(uid).pw_name

@@ -9,20 +9,22 @@ from ompbind.planning.rank_command import RunSpec, make_local_identities, make_v
 from ompbind.report.plan_json import plan_record
 from ompbind.report.verification import verified_record
 
+SCHEMA = "ompbind-run/1"
 
-def render_run(plan: Plan, spec: RunSpec, outcome: Outcome, started: float) -> str:
+
+def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: float) -> str:
     """Render a run as JSON, schema ompbind-run/1, with its ranks in order.
 
-    `started` is the time of the start in seconds of the epoch.
+    `plan` is None for a run that failed before it had a plan. `started` is the time of the start in seconds
+    of the epoch.
     """
-    variables = [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     record = {
-        "schema": "ompbind-run/1",
+        "schema": SCHEMA,
         "run_id": spec.run_id,
         "command": list(spec.argv),
         "started": started,
-        "plan": plan_record(plan, variables),
+        "plan": _plan_record(plan, spec) if plan else None,
         "ranks": [_rank_record(rank_exit, outcome) for rank_exit in exits],
         "exit_code": exit_code(outcome),
         "timed_out": outcome.timed_out,
@@ -32,6 +34,12 @@ def render_run(plan: Plan, spec: RunSpec, outcome: Outcome, started: float) -> s
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
+
+
+def _plan_record(plan: Plan, spec: RunSpec) -> dict[str, object]:
+    return plan_record(
+        plan, [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
+    )
 
 
 def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:

@@ -2,8 +2,8 @@
 
 import fcntl
 import json
-import multiprocessing
 import os
+import pwd
 import resource
 import shlex
 import signal
@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli import planning
 from ompbind.cpuset import CpuSet
-from ompbind.errors import ClaimError
+from ompbind.errors import ClaimError, PlanError
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
+from ompbind.registry import claim_files
 from ompbind.registry import claims as module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.claims import find_claims_directory, lock_registry, make_run_identity, read_live_runs
@@ -34,11 +36,11 @@ from tests.live.conftest import (
     two_cpus,
     wait_until,
 )
+from tests.live.other_user import NOBODY, finish, fork_with_pipe, start_as_nobody
 from tests.long import ROUNDS, rounds
 from tests.machines import Shape, make_machine
 
 BUSY = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -167,19 +169,6 @@ def claim_plan(machine, request, me):
     with lock_registry(request.sharing, me) as registry:
         plan = make_plan(machine, request, registry.occupied)
         return plan, registry.register(plan)
-
-
-def fork_with_pipe(function, *args):
-    """Run a function in a child with one end of a pipe; return the other end and the child.
-
-    Locks and queues of multiprocessing would need /dev/shm.
-    """
-    context = multiprocessing.get_context("fork")
-    parent_end, child_end = context.Pipe()
-    process = context.Process(target=function, args=(child_end, *args), daemon=True)
-    process.start()
-    child_end.close()
-    return parent_end, process
 
 
 def claim_one(pipe, cores):
@@ -360,29 +349,68 @@ def test_ranks_that_a_launcher_has_bound_avoid_other_runs_too(start, live, ompbi
 
 
 def test_too_many_claims_are_an_error(ompbind, claims, monkeypatch):
-    for number in range(module.FILES_LIMIT + 1):
+    for number in range(claim_files.FILES_LIMIT + 1):
         (claims / f"ompbind-junk{number}").touch()
     assert names(claims) == [], "only names of claims count"
-    monkeypatch.setattr(module, "FILES_LIMIT", 3)
+    monkeypatch.setattr(claim_files, "FILES_LIMIT", 3)
     for number in range(4):
         (claims / f"ompbind-{number}.run").touch()
     with pytest.raises(OSError, match="too many claims"):
         read_live_runs(str(claims))
 
 
-def test_too_many_bytes_of_claims_are_an_error(claims, monkeypatch):
-    monkeypatch.setattr(module, "BYTES_LIMIT", 1000)
-    handles = []
-    try:
-        for number in range(2):
-            handles.append(os.open(claims / f"ompbind-{number}.run", os.O_RDWR | os.O_CREAT))
-            os.write(handles[-1], b"x" * 600)
-            fcntl.flock(handles[-1], fcntl.LOCK_EX)
-        with pytest.raises(OSError, match="too many claims"):
-            read_live_runs(str(claims))
-    finally:
-        for handle in handles:
-            os.close(handle)
+def test_a_run_that_shares_cpus_reads_no_claims(ompbind, live, claims):
+    live("--run-id", "serve")
+    (claims / "ompbind-0-1-x.run").mkdir()
+    for verb in ("run", "exec"):
+        assert ompbind(verb, "--share", "--", "true").stderr == ""
+    assert "does not count: ompbind-0-1-x.run (not a regular file" in said(ompbind("run", "--", "true"))
+    assert "in use by" not in ompbind("run", "--share", "--dry-run", "--", "true").stdout
+
+
+class LateRun:
+    """Registers another run between the plan of a run and its claim, by a patch of the plan."""
+
+    def __init__(self, monkeypatch, machine, sharing):
+        self.machine, self.sharing, self.claims = machine, sharing, []
+        monkeypatch.setattr(planning, "make_local_plan", self.make_plan)
+
+    def make_plan(self, machine, request, occupied):
+        plan = make_plan(machine, request, occupied)
+        if not self.claims:
+            late = Request(ranks=1, strategy="cores", sharing=self.sharing)
+            self.claims.append(claim_plan(self.machine, late, make_run_identity("late"))[1])
+        return plan
+
+
+@pytest.mark.parametrize(
+    ("sharing", "cpus", "note"),
+    [(Sharing.WARN, "0", "CPU 0 is in use by run late"), (Sharing.AVOID, "1", "not used: CPU 0"),
+     (Sharing.SHARE, "0", "")],
+)  # fmt: skip
+def test_a_run_that_registers_meanwhile_is_found(monkeypatch, claims, sharing, cpus, note):
+    machine, request = make_machine(Shape(cores=4)), Request(strategy="cores", sharing=sharing)
+    late = LateRun(monkeypatch, machine, Sharing.SHARE)
+    with lock_registry(sharing, make_run_identity("mine")) as registry:
+        plan, claim = planning.plan_and_register(machine, request, registry)
+    assert str(plan.placements[0].cpuset) == cpus
+    assert note in " ".join(note.text for note in plan.notes)
+    assert sorted(names(claims)) == ["late", "mine"]
+    (mine,) = (run for run in read_live_runs(str(claims)) if run.run_id == "mine")
+    assert mine.claimed == plan.used
+    for held in (claim, *late.claims):
+        held.release()
+
+
+def test_a_claim_that_is_written_meanwhile_refuses_an_exclusive_run(monkeypatch, claims):
+    machine = make_machine(Shape(cores=4))
+    LateRun(monkeypatch, machine, Sharing.SHARE)
+    request = Request(strategy="cores", sharing=Sharing.EXCLUSIVE)
+    with (
+        lock_registry(request.sharing, make_run_identity("mine")) as registry,
+        pytest.raises(PlanError, match="not exclusive: CPU 0 is in use by run late"),
+    ):
+        planning.plan_and_register(machine, request, registry)
 
 
 def test_the_supervisor_survives_a_kill_of_the_process_group(start, claims):
@@ -405,26 +433,6 @@ def public():
         yield Path(name)
 
 
-def as_nobody(function, *args):
-    """Run a function in a child, as another user if possible; return the pipe to it and the child."""
-
-    def work(pipe):
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-        pipe.send(function(*args))
-        pipe.recv()
-
-    return fork_with_pipe(work)
-
-
-def finish(pipe, process):
-    pipe.send(None)
-    process.join(60)
-    pipe.close()
-
-
 GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), claimed=CpuSet((0,)))
 KEPT = []
 """Files that stay open and locked until the child that has opened them exits."""
@@ -437,7 +445,8 @@ def spoil(directory):
     good = make_text(GOOD).encode()
     texts = {
         "empty": b"", "zeros": b"\0" * 5000, "bytes": bytes(range(256)) * 20, "cut": good[:-2],
-        "huge": b"ompbind-run 1\n" + b"x" * (TEXT_LIMIT + 1), "long": good + b"rank 0 0-8191\n" * 9000,
+        "huge": b"ompbind-run 1\n" + b"x" * (TEXT_LIMIT + 1), "long": good + b"rank 0 0-8191\n" * 8000,
+        "many": good + b"rank 0 0\n" * 9000,
         "numbers": good.replace(b"pid 1", b"pid 1e99"), "far": good.replace(b"held 0", b"held 0-65535"),
         "escape": good.replace(b"run ?", b"run " + ESCAPE.encode()), "secret": good, "linked": good,
     }  # fmt: skip
@@ -460,11 +469,13 @@ def spoil(directory):
 
 
 def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, public):
-    other = as_nobody(spoil, public)
+    other = start_as_nobody(spoil, public)
     assert other[0].recv()
     env = {"OMPBIND_RUNTIME_DIR": str(public)}
     listed = ompbind("ps", env=env)
-    assert (listed.returncode, listed.stderr) == (0, "")
+    assert listed.returncode == 0
+    assert said(listed).count(f"claims in {public} do not count: ompbind-") == 1
+    assert max(map(len, listed.stderr.splitlines())) <= 80
     assert "\x1b" not in listed.stdout
     assert "\x07" not in listed.stdout
     assert "?]0;owned??[31m" in listed.stdout.replace("\n", "").replace(" ", "")
@@ -486,7 +497,7 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, public):
 def test_other_users_see_a_run_and_cannot_remove_its_claim(live, public):
     live("--run-id", "serve", env={"OMPBIND_RUNTIME_DIR": str(public)})
     (public / "ompbind-0-9-stale.run").write_text(make_text(GOOD))
-    pipe, process = as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
+    pipe, process = start_as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
     assert pipe.recv() == [0, 0]
     finish(pipe, process)
     assert (public / "ompbind-0-9-stale.run").exists()
@@ -523,13 +534,16 @@ def test_concurrent_readers_neither_miss_a_run_nor_list_a_stale_claim(live, ompb
 def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, monkeypatch):
     handle = os.open(claims, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    done = ompbind("run", "--", "true")
-    assert (done.returncode, "locked for 1 s" in said(done)) == (0, True)
-    assert ompbind("run", "--share", "--", "true").stderr == ""
+    for options in ((), ("--share",)):
+        done = ompbind("run", *options, "--", "true")
+        assert (done.returncode, done.stderr) == (0, "")
     monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    holder = f"process {os.getpid()} of user {user} has kept {claims} locked for 0.1 s"
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
-        with pytest.raises(ClaimError, match="locked for 0.1 s"):
+        with pytest.raises(ClaimError, match=holder) as caught:
             claim_plan(make_machine(Shape()), Request(sharing=sharing), make_run_identity("x"))
+        assert caught.value.hint == f"ask its user to stop it and try again, or omit --{sharing}"
     os.close(handle)
 
 

@@ -34,6 +34,7 @@ from tests.live.conftest import (
     two_cpus,
     wait_until,
 )
+from tests.live.other_user import call_as_nobody
 
 WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 THREADS = """
@@ -47,7 +48,6 @@ part = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
 library.GOMP_parallel(part, None, 2, 0)
 """
 PR_SET_DUMPABLE = 4
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -171,30 +171,6 @@ def test_copies_of_a_library_are_listed_and_a_deleted_file_too(child, tmp_path):
     ]
 
 
-def as_nobody(call):
-    """Call a function as an unprivileged user, and return the repr of its result.
-
-    It is called as the current user first, to import all modules: the other user may not read them.
-    """
-    call()
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setresgid(NOBODY, NOBODY, NOBODY)
-                os.setresuid(NOBODY, NOBODY, NOBODY)
-            os.write(write_end, repr(call()).encode())
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    with open(read_end, encoding="utf-8") as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    return text
-
-
 def test_what_is_not_readable_is_reported(child):
     process = child(f"import ctypes\nctypes.CDLL(None).prctl({PR_SET_DUMPABLE}, 0, 0, 0, 0)\n")
     mask = allowed_list(process.pid)
@@ -205,7 +181,8 @@ def test_what_is_not_readable_is_reported(child):
         private = find_libraries(state), state.variables
         return state.unreadable, str(state.threads[0].cpus), private, "environment: not readable" in text
 
-    assert as_nobody(read) == repr((("libraries", "environment"), mask, ((), ()), True))
+    read()  # loads all modules
+    assert call_as_nobody(read) == (("libraries", "environment"), mask, ((), ()), True)
 
 
 def test_a_narrowed_initial_thread_is_found_in_other_processes(child, ompbind):

@@ -11,9 +11,9 @@ import pytest
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.report_file import prepare_report, write_report
+from tests.live.other_user import NOBODY
 
 ROOT = os.geteuid() == 0
-NOBODY = 65534
 
 
 def write(path, text):
@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_the_file_unchanged(small_disk, before):
     assert "free some disk space" in caught.value.hint
     assert os.listdir(small_disk) == (["run.json"] if before else [])
     assert not before or path.read_text() == before
-    write_report(file, "short")
+    write(path, "short")
     assert path.read_text() == "short\n"
 
 

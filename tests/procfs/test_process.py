@@ -8,6 +8,7 @@ from ompbind.procfs.process import (
     find_descendants,
     parse_command,
     parse_environ,
+    parse_lock_holder,
     parse_maps,
     parse_migrations,
     parse_signals,
@@ -151,3 +152,23 @@ def test_descendants_are_all_processes_below_a_root(parents, roots):
         return pid in roots
 
     assert find_descendants(processes, roots) == roots | set(filter(is_below_root, parents))
+
+
+LOCKS = """1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 4712 00:19:7 0 EOF
+2: POSIX  ADVISORY  READ  5 00:19:2 0 EOF
+3: FLOCK  ADVISORY  WRITE -1 fd:0a:3 0 EOF
+4: FLOCK  ADVISORY  WRITE 0 fd:0a:4 0 EOF
+5: FLOCK  ADVISORY  WRITE 8 00:19:11 0 EOF
+cut
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "holder"),
+    [("00:19:1", 4711), ("00:19:11", 8), ("00:19:2", None), ("fd:0a:3", None), ("fd:0a:4", None),
+     ("00:19:7", None), ("00:20:1", None)],
+)  # fmt: skip
+def test_the_process_that_has_locked_a_file(file, holder):
+    assert parse_lock_holder(LOCKS, file) == holder
+    assert parse_lock_holder("", file) is None

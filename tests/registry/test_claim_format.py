@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
 from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs
-from ompbind.registry.claim_format import HEAD, TEXT_LIMIT, make_live_run, make_text, parse_text
+from ompbind.registry.claim_format import (
+    HEAD,
+    RANKS_LIMIT,
+    TEXT_LIMIT,
+    make_live_run,
+    make_text,
+    parse_text,
+)
 from ompbind.text import NAME_LIMIT, clean_name
 from tests.planning.test_conflicts import live, plan
 
@@ -68,6 +75,8 @@ def test_long_claims_leave_single_ranks_out():
     assert parse_text(text, 0) == run.replace(ranks=())
     largest = live("0-8191", ranks=tuple((cpu, CpuSet((cpu,))) for cpu in range(8192)))
     assert parse_text(make_text(largest), 0) == largest
+    assert parse_text(make_text(largest), 0, with_ranks=False) == largest.replace(ranks=())
+    assert parse_text(make_text(largest)[:-1], 0, with_ranks=False) is None
 
 
 GOOD = make_text(live("0-3"))
@@ -95,7 +104,8 @@ def test_any_text_is_a_usable_run_or_none(pairs):
     "text",
     ["", "\n", f"{HEAD}\n", GOOD.replace(" 1\n", " 2\n", 1), GOOD.replace("pid", "dip"),
      GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0"),
-     GOOD.replace("held 0-3", "held 0-6:2")],
+     GOOD.replace("held 0-3", "held 0-6:2"), GOOD.replace("held 0-3", "held 0-3" + ",0" * 20_000),
+     GOOD + "rank 0 0\n" * (RANKS_LIMIT + 1)],
 )  # fmt: skip
 def test_invalid_claims(text):
     assert parse_text(text, 0) is None

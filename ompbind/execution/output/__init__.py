@@ -1,6 +1,7 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base modules and `execution.rlimits`. `execution.run_output` is its main user.
+Imports the base modules, `execution.rlimits` and `execution.safe_files`. `execution.run_output` is its main
+user.
 To add a form of output: add a field to `options.Output` and use it in `multiplexer`.
 
 The way of a line from rank 2 to the terminal, with --output tag:

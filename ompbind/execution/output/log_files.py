@@ -1,4 +1,7 @@
-"""Log files: a directory with RANK.out and RANK.err; existing files are overwritten only with --force."""
+"""Log files: a directory with RANK.out and RANK.err; existing files are overwritten only with --force.
+
+`safe_files` decides what is safe in a directory that other users may write to.
+"""
 
 import os
 import stat
@@ -6,17 +9,20 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError
+from ompbind.execution.safe_files import (
+    OpenDirectory,
+    create_file,
+    find_entry_risk,
+    is_same,
+    open_directory,
+    open_existing,
+    read_entry,
+)
 
 OUT, ERR = "out", "err"
 
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NOCTTY
 _CHOOSE_ANOTHER = "choose another directory with --log-dir"
 _NOT_REGULAR = "--force overwrites only regular files: remove it, or choose another --log-dir"
-
-
-def log_path(directory: str, rank: int, kind: str) -> str:
-    """Return the path of a log file; `kind` is "out" or "err"."""
-    return os.path.join(directory, f"{rank}.{kind}")
 
 
 def is_log(name: str) -> bool:
@@ -25,73 +31,98 @@ def is_log(name: str) -> bool:
     return rank.isascii() and rank.isdigit() and kind in (OUT, ERR)
 
 
-def make_log_directory(directory: str, ranks: Sequence[int], *, force: bool) -> None:
-    """Make a directory for log files, with its parents, if it does not exist.
+class LogDirectory:
+    """The log files of some ranks, in a directory that stays open."""
 
-    Raises LaunchError if it cannot be made or written, or if log files of these ranks exist. With `force`
-    only existing files that are not regular files raise it.
-    """
+    def __init__(self, path: str, ranks: Sequence[int], *, force: bool) -> None:
+        """Make the directory, with its parents, if it does not exist.
+
+        Raises LaunchError if it cannot be made or written, or if log files of these ranks exist. With `force`
+        only existing files that are not regular files, or that are not safe, raise it.
+        """
+        self._path = path
+        self._force = force
+        self._directory = _open_directory(path)
+        self._opened: dict[str, os.stat_result] = {}
+        names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
+        found = {name: entry for name in names if (entry := read_entry(self._directory, name))}
+        if found and not force:
+            raise _make_exists_error([os.path.join(path, name) for name in found])
+        for name, entry in found.items():
+            if not stat.S_ISREG(entry.st_mode):
+                raise LaunchError(f"{os.path.join(path, name)} is not a regular file", hint=_NOT_REGULAR)
+            risk = find_entry_risk(self._directory, entry)
+            if risk:
+                raise LaunchError(f"{os.path.join(path, name)} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
+
+    def make_path(self, rank: int, kind: str) -> str:
+        """Return the path of a log file; `kind` is "out" or "err"."""
+        return os.path.join(self._path, f"{rank}.{kind}")
+
+    def open(self, rank: int, kind: str) -> int:
+        """Open a log file for appending and return its descriptor; with `force` truncate an existing file.
+
+        Raises LaunchError.
+        """
+        name = f"{rank}.{kind}"
+        try:
+            old = read_entry(self._directory, name) if self._force else None
+            file = self._open_old(name, old) if old else create_file(self._directory, name, os.O_APPEND)
+        except OSError as error:
+            wrong = f"rank {rank}: cannot open {self.make_path(rank, kind)}: {error.strerror}"
+            raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
+        self._opened[name] = os.fstat(file)
+        return file
+
+    def _open_old(self, name: str, old: os.stat_result) -> int:
+        """Open and truncate a file if it is a regular file; a pipe would block until it has a reader."""
+        if not stat.S_ISREG(old.st_mode):
+            raise LaunchError(f"{os.path.join(self._path, name)} is not a regular file", hint=_NOT_REGULAR)
+        file = open_existing(self._directory, name, old, os.O_APPEND)
+        os.set_blocking(file, True)
+        os.ftruncate(file, 0)
+        return file
+
+    def read_tail(self, rank: int, size: int) -> tuple[bytes, bool]:
+        """Return the last bytes of the standard error of a rank, and whether they are the whole file.
+
+        b"" if the file cannot be read, or is not the file that was opened.
+        """
+        name = f"{rank}.{ERR}"
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+            file = os.open(name, flags, dir_fd=self._directory.fd)
+        except OSError:
+            return b"", True
+        try:
+            status = os.fstat(file)
+            start = max(0, status.st_size - size)
+            data = os.pread(file, size, start) if is_same(self._opened.get(name), status) else b""
+            return data, not (data and start)
+        except OSError:
+            return b"", True
+        finally:
+            os.close(file)
+
+
+def _open_directory(path: str) -> OpenDirectory:
+    """Open a directory, which is made if it does not exist; raises LaunchError unless it can be written."""
     try:
-        os.makedirs(directory, exist_ok=True)
-        existing = set(os.listdir(directory))
-    except FileExistsError as error:
-        raise LaunchError(f"{directory} is not a directory", hint=_CHOOSE_ANOTHER) from error
+        directory = open_directory(path)
     except OSError as error:
-        wrong = f"cannot create or read the log directory {directory}: {error.strerror}"
+        if isinstance(error, NotADirectoryError) and os.path.exists(path):
+            raise LaunchError(f"{path} is not a directory", hint=_CHOOSE_ANOTHER) from error
+        wrong = f"cannot create or open the log directory {path}: {error.strerror}"
         raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise LaunchError(f"no permission to write to the log directory {directory}", hint=_CHOOSE_ANOTHER)
-    names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
-    found = [os.path.join(directory, name) for name in names if name in existing]
-    if found and not force:
-        more = f" and {count(len(found) - 1, 'more log file')} already exist"
-        text = f"{found[0]}{more if len(found) > 1 else ' already exists'}"
-        raise LaunchError(text, hint="use --force to overwrite, or choose another --log-dir")
-    for path in found:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise LaunchError(f"{path} is not a regular file", hint=_NOT_REGULAR)
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=directory.fd):
+        raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
+    return directory
 
 
-def open_log(path: str, rank: int, *, force: bool) -> int:
-    """Open a log file for appending and return its descriptor; with `force` truncate an existing file.
-
-    Raises LaunchError.
-    """
-    try:
-        return _open_existing(path) if force else os.open(path, _FLAGS | os.O_EXCL, 0o666)
-    except OSError as error:
-        raise LaunchError(
-            f"rank {rank}: cannot open {path}: {error.strerror}", hint=_CHOOSE_ANOTHER
-        ) from error
-
-
-def _open_existing(path: str) -> int:
-    """Open and truncate a file if it is a regular file.
-
-    A pipe would block until it has a reader, and a link may lead to any file.
-    """
-    fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o666)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise LaunchError(f"{path} is not a regular file", hint=_NOT_REGULAR)
-    os.set_blocking(fd, True)
-    os.ftruncate(fd, 0)
-    return fd
-
-
-def read_tail(path: str, size: int) -> tuple[bytes, bool]:
-    """Return the last bytes of a file, and whether they are the whole file; b"" if it cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:
-        return b"", True
-    try:
-        start = max(0, os.fstat(fd).st_size - size)
-        return os.pread(fd, size, start), not start
-    except OSError:
-        return b"", True
-    finally:
-        os.close(fd)
+def _make_exists_error(paths: Sequence[str]) -> LaunchError:
+    more = f" and {count(len(paths) - 1, 'more log file')} already exist"
+    text = f"{paths[0]}{more if len(paths) > 1 else ' already exists'}"
+    return LaunchError(text, hint="use --force to overwrite, or choose another --log-dir")
 
 
 def write_all(fd: int, block: bytes) -> None:

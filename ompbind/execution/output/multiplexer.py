@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
 from ompbind.execution.output.line_prefix import LinePrefixer, decode_last_lines, line_limit, make_prefixes
-from ompbind.execution.output.log_files import ERR, OUT, log_path, make_log_directory, open_log, read_tail
+from ompbind.execution.output.log_files import ERR, OUT, LogDirectory
 from ompbind.execution.output.options import Output
 from ompbind.execution.output.ptys import (
     choose_pipe_size,
@@ -56,8 +56,9 @@ class OutputMultiplexer:
         self._pipe_size = choose_pipe_size(streams)
         if streams:
             check_file_limit(len(ranks) * output.files_per_rank)
+        self._logs: LogDirectory | None = None
         if output.directory is not None:
-            make_log_directory(output.directory, ranks, force=output.force)
+            self._logs = LogDirectory(output.directory, ranks, force=output.force)
         self._tails: dict[int, RankStream] = {}
         self._ptys: dict[int, RankStream] = {}
         self._terminal = open_terminal() if output.pty else -1
@@ -70,7 +71,7 @@ class OutputMultiplexer:
 
     def open_streams(self, rank: int) -> tuple[int, int]:
         """Open standard output and error of a rank; -1 where it inherits them. Raises LaunchError."""
-        if not self._output.tag and self._output.directory is None:
+        if not (self._output.tag or self._logs):
             return -1, -1
         out = -1
         try:
@@ -157,9 +158,9 @@ class OutputMultiplexer:
         stream = self._tails.get(rank)
         if stream and stream.tail is not None:
             return decode_last_lines(stream.tail, whole=len(stream.tail) < TAIL_BYTES)
-        if self._output.directory is None:
+        if self._logs is None:
             return ()
-        tail, whole = read_tail(log_path(self._output.directory, rank, ERR), TAIL_BYTES)
+        tail, whole = self._logs.read_tail(rank, TAIL_BYTES)
         return decode_last_lines(tail, whole=whole)
 
     def set_size(self) -> None:
@@ -176,9 +177,9 @@ class OutputMultiplexer:
         OSError and LaunchError.
         """
         path, log = "", -1
-        if self._output.directory is not None:
-            path = log_path(self._output.directory, rank, _KINDS[fd])
-            log = open_log(path, rank, force=self._output.force)
+        if self._logs:
+            path = self._logs.make_path(rank, _KINDS[fd])
+            log = self._logs.open(rank, _KINDS[fd])
         if not self._output.tag:
             return log
         is_pty = self._output.pty and fd == _OUT

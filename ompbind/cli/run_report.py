@@ -1,0 +1,134 @@
+"""The report of `ompbind run`: before, after and instead of a run.
+
+A run that fails before it starts writes a report too. Otherwise the report of an earlier run would look like
+the report of this run.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ompbind.cli.console import read_message_width, write_stderr
+from ompbind.cli.run_options import ALL_VALUES, fill_paths
+from ompbind.errors import LaunchError, OmpbindError
+from ompbind.execution.outcome import Outcome, was_interrupted
+from ompbind.planning.rank_command import RunSpec
+
+if TYPE_CHECKING:  # few runs write a report
+    from ompbind.execution.report_file import ReportFile
+
+_REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
+_HEAD_BYTES = 100
+"""Bytes from the start of a file that show whether it is a report."""
+
+
+def make_run_id() -> str:
+    """Return the name of a run without --run-id: from its start and its process."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def hide_secrets(spec: RunSpec, options: Mapping[str, Any]) -> RunSpec:
+    """Return what ranks have in common as reports and messages show it, without secret values."""
+    if options["report_env"] == ALL_VALUES:
+        return spec
+    from ompbind.planning.secret_values import mask_secrets  # late: most runs show nothing
+
+    return mask_secrets(spec)
+
+
+def open_report(options: Mapping[str, Any], spec: RunSpec) -> "ReportFile | None":
+    """Check before the start that the report can be written; None without --report.
+
+    If other users could take its name, an unfinished report is written there now. Raises RequestError.
+    """
+    if options["report"] is None:
+        return None
+    from ompbind.execution.report_file import prepare_report, write_report  # late: few runs write a report
+
+    file = prepare_report(options["report"], options["log_dir"] or "")
+    if not file.can_be_taken:
+        return file
+    write_report(file, _render_failure(spec, LaunchError("the run has not finished")))
+    return prepare_report(options["report"], options["log_dir"] or "")
+
+
+def finish_report(file: "ReportFile", outcome: Outcome, text: str, options: Mapping[str, Any]) -> Outcome:
+    """Write the report of a run; an error is printed, and added to the write errors of the outcome."""
+    from ompbind.execution.report_file import READER_WAIT_S  # late, as above
+
+    stopped = outcome.stop_requested or was_interrupted(outcome)
+    error = _write(file, text, options["grace"] if stopped else READER_WAIT_S)
+    return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
+
+
+def _write(file: "ReportFile", text: str, wait_s: float) -> str:
+    """Write a report; an error is printed and returned, "" for none."""
+    from ompbind.execution.report_file import write_report
+    from ompbind.report.text import render_error
+
+    try:
+        write_report(file, text, wait_s)
+    except LaunchError as error:
+        write_stderr(render_error(error, read_message_width()))
+        return error.message
+    return ""
+
+
+def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
+    from ompbind.report.run_json import render_run
+
+    return render_run(None, spec, Outcome(exits=(), error=error), time.time())
+
+
+def report_failure(options: Mapping[str, Any], cmd: Sequence[str], error: Exception) -> None:
+    """Write the report of a run that failed before it started, if its options name a file.
+
+    After a usage error, only a report or an empty file is replaced: the name may be a mistake too.
+    """
+    if options.get("report") is None or options.get("dry_run"):
+        return
+    from ompbind.cli.usage_errors import explain_usage_error
+    from ompbind.execution.report_file import prepare_report
+
+    is_usage_error = isinstance(error, click.UsageError)
+    run_id = options.get("run_id") or make_run_id()
+    paths = fill_paths(options, run_id)
+    try:
+        file = prepare_report(paths["report"], paths["log_dir"] or "")
+        if is_usage_error and _has_other_content(file):
+            return
+    except (OmpbindError, OSError):
+        return  # this error is shown once the other is corrected
+    if isinstance(error, click.UsageError):
+        explained = explain_usage_error(error)
+    else:
+        explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
+    spec = hide_secrets(RunSpec(argv=tuple(cmd), run_id=run_id, base={}), options)
+    _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
+
+
+def _has_other_content(file: "ReportFile") -> bool:
+    from ompbind.execution.report_file import read_head
+    from ompbind.report.run_json import SCHEMA
+
+    head = read_head(file, _HEAD_BYTES)
+    return bool(head) and SCHEMA.encode() not in (head or b"")
+
+
+def report_usage_error(command: click.Command, args: Sequence[str], error: click.UsageError) -> None:
+    """Write the report of a run whose options click has refused, as far as they can be read."""
+    is_separated = "--" in args
+    end = args.index("--") if is_separated else len(args)
+    context = click.Context(
+        command,
+        resilient_parsing=True,  # without errors
+        ignore_unknown_options=True,
+        allow_interspersed_args=is_separated,
+    )
+    with context:
+        command.parse_args(context, list(args[:end]))
+    cmd = args[end + 1 :] if is_separated else context.params["cmd"] or ()
+    report_failure(context.params, cmd, error)

@@ -1,0 +1,122 @@
+"""What is safe in a directory that other users may write to: decisions on results of stat, then files."""
+
+import os
+import stat
+
+import pytest
+
+from ompbind.execution.safe_files import (
+    find_risk,
+    is_same,
+    is_shared,
+    open_directory,
+    open_existing,
+    open_parent,
+    read_entry,
+)
+
+ROOT, ME, OTHER = 0, 1000, 1001
+
+
+def status(owner=ME, mode=stat.S_IFREG | 0o644, names=1, inode=7):
+    return os.stat_result((mode, inode, 5, names, owner, 100, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("user", "owner", "mode", "shared"),
+    [
+        (ME, ME, 0o755, False),
+        (ME, ROOT, 0o755, False),
+        (ME, OTHER, 0o755, True),
+        (ME, OTHER, 0o700, True),
+        (ME, ROOT, 0o1777, True),
+        (ME, ME, 0o1777, True),
+        (ME, ME, 0o775, True),
+        (ME, ME, 0o2775, True),
+        (ME, ME, 0o757, True),
+        (ME, ME, 0o2755, False),
+        (ROOT, ROOT, 0o755, False),
+        (ROOT, ME, 0o755, True),
+        (ROOT, ROOT, 0o1777, True),
+    ],
+)
+def test_shared_directories(user, owner, mode, shared):
+    assert is_shared(status(owner, stat.S_IFDIR | mode, names=5), {user, ROOT}) == shared
+
+
+@pytest.mark.parametrize(
+    ("user", "owner", "kind", "names", "risk"),
+    [
+        (ME, ME, stat.S_IFREG, 1, ""),
+        (ME, ROOT, stat.S_IFREG, 1, ""),
+        (ME, OTHER, stat.S_IFREG, 1, "belongs to user 1001"),
+        (ROOT, ME, stat.S_IFREG, 1, "belongs to user 1000"),
+        (ME, ME, stat.S_IFREG, 2, "hard links"),
+        (ME, ROOT, stat.S_IFREG, 2, "hard links"),
+        (ME, ME, stat.S_IFIFO, 1, ""),
+        (ME, OTHER, stat.S_IFIFO, 1, "belongs to user 1001"),
+        (ME, OTHER, stat.S_IFLNK, 1, "belongs to user 1001"),
+        (ME, ME, stat.S_IFLNK, 2, "hard links"),
+        (ME, ME, stat.S_IFDIR, 9, ""),
+    ],
+)
+def test_risks_in_a_shared_directory(user, owner, kind, names, risk):
+    found = find_risk(status(owner, kind | 0o666, names), {user, ROOT})
+    assert risk in found
+    assert bool(found) == bool(risk)
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        (status(), True),
+        (status(mode=stat.S_IFREG | 0o600, names=2), True),
+        (status(inode=8), False),
+        (status(owner=OTHER), False),
+        (status(mode=stat.S_IFIFO | 0o644), False),
+    ],
+)
+def test_the_same_file(now, same):
+    assert is_same(status(), now) == same
+    assert not is_same(None, now)
+
+
+def test_paths_lead_through_links_and_missing_directories(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    open_directory("a/b/../c").close()
+    (tmp_path / "link").symlink_to("a/c/")
+    (tmp_path / "absolute").symlink_to(f"{tmp_path}/./link/file")
+    for path in ("link/file", "absolute", f"{tmp_path}//a/c/file", "./a/../link/./file"):
+        directory, name = open_parent(path)
+        assert (name, os.readlink(f"/proc/self/fd/{directory.fd}")) == ("file", f"{tmp_path}/a/c"), path
+        assert not directory.shared
+        directory.close()
+    assert (tmp_path / "a/b").is_dir()
+
+
+@pytest.mark.parametrize(("path", "error"), [("loop/x", OSError), ("file/x", NotADirectoryError),
+                                             ("no/x", FileNotFoundError)])  # fmt: skip
+def test_wrong_paths_leave_no_file_open(tmp_path, path, error):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(error):
+        open_parent(f"{tmp_path}/{path}")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_only_the_expected_file_is_opened(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("before")
+    directory, name = open_parent(str(path))
+    expected = read_entry(directory, name)
+    os.close(open_existing(directory, name, expected))
+    path.rename(tmp_path / "moved")
+    path.write_text("another")
+    with pytest.raises(PermissionError, match="another file was put there"):
+        open_existing(directory, name, expected)
+    path.unlink()
+    path.symlink_to("moved")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_existing(directory, name, expected)
+    directory.close()

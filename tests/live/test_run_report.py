@@ -1,0 +1,98 @@
+"""The report of `run`: runs that fail before they start, and secret values."""
+
+import json
+import os
+
+import pytest
+
+OLD = '{\n  "schema": "ompbind-run/1",\n  "exit_code": 0\n}\n'
+"""The report of an earlier run."""
+
+
+@pytest.fixture
+def report(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(OLD)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["-m", "9999", "--", "true"], "CPU 9999 does not exist"),
+        (["-n", "9999", "--", "true"], "9999 ranks"),
+        (["--env", "PORT", "--", "true"], "--env 'PORT' is not NAME=VALUE"),
+        (["--timestamps", "--", "true"], "--timestamps needs --output tag"),
+        (["--share", "--avoid", "--", "true"], "contradict each other"),
+        (["-t", "0", "--", "true"], "-t/--threads: '0' is not a whole number"),
+        (["--bogus", "5", "--", "true"], "no such option '--bogus'"),
+        (["--grace", "x", "--", "true"], "'x' is not a time"),
+        (["--report-env", "some", "--", "true"], "--report-env: 'some'"),
+        (["-t", "0", "true", "--report", "of-the-command"], "-t/--threads: '0'"),
+        ([], "the command to start is missing"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_refused_run_replaces_the_report_of_an_earlier_run(ompbind, tmp_path, report, args, error, first):
+    own = [f"--report={report}", "--run-id", "night"]
+    end = args.index("--") if "--" in args else 0
+    words = [*own, *args] if first or not end else [*args[:end], *own, *args[end:]]
+    done = ompbind("run", *words, cwd=tmp_path)
+    record = json.loads(report.read_text())
+    assert done.returncode == record["exit_code"] == 125
+    assert error in record["error"]
+    assert error in " ".join(done.stderr.split())
+    assert (record["run_id"], record["plan"], record["ranks"]) == ("night", None, [])
+    assert record["command"] == (args[end + 1 :] if end else args[2:])
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_command_that_is_not_found_is_reported(ompbind, report):
+    done = ompbind("run", "--report", str(report), "--", "/no/such/command")
+    record = json.loads(report.read_text())
+    assert (done.returncode, record["exit_code"]) == (127, 127)
+    assert "/no/such/command" in record["error"]
+
+
+def test_a_usage_error_replaces_only_reports_and_empty_files(ompbind, tmp_path):
+    for text, replaced in (("print(1)\n", False), ("", True), (OLD, True), (None, True)):
+        path = tmp_path / f"{text!r:.5}"
+        if text is not None:
+            path.write_text(text)
+        assert ompbind("run", "--report", str(path)).returncode == 125
+        assert (path.read_text() != text) == replaced, text
+
+
+def test_a_dry_run_and_a_wrong_path_write_no_report(ompbind, tmp_path, report):
+    assert ompbind("run", "--dry-run", "--report", str(report), "-m", "9999", "--", "true").returncode == 125
+    assert report.read_text() == OLD
+    done = ompbind("run", "--report", str(tmp_path / "no/run.json"), "-t", "0", "--", "true")
+    assert (done.returncode, "-t/--threads" in done.stderr) == (125, True)
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+SECRET = ("--env", "HF_TOKEN=s3cret", "--env", "PORT=80", "--", "env", "API_KEY=s3cret", "true")
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_secret_values_are_masked(ompbind, tmp_path, shown):
+    path = tmp_path / "run.json"
+    options = ("--report-env", "all") if shown else ()
+    done = ompbind("run", "-v", "-n", "1", "--report", str(path), *options, *SECRET)
+    dry = ompbind("run", "--dry-run", "-n", "1", *options, *SECRET)
+    assert (done.returncode, dry.returncode) == (0, 0)
+    record = json.loads(path.read_text())
+    value = "s3cret" if shown else "***"
+    env = record["plan"]["ranks"][0]["env"]
+    assert (env["HF_TOKEN"], env["PORT"]) == (value, "80")
+    assert record["command"] == ["env", f"API_KEY={value}", "true"]
+    for text in (path.read_text(), done.stderr, dry.stdout):
+        assert ("s3cret" in text) == shown
+
+
+def test_ranks_and_plans_get_secret_values(ompbind):
+    show = ("--", "sh", "-c", "echo $HF_TOKEN")
+    assert ompbind("run", "-n", "1", "--env", "HF_TOKEN=s3cret", *show).stdout == "s3cret\n"
+    for format_, *rank in (("json",), ("env", "--rank", "0"), ("sh", "--rank", "0")):
+        done = ompbind("plan", "--format", format_, *rank, "--env", "HF_TOKEN=s3cret")
+        assert "s3cret" in done.stdout, format_
