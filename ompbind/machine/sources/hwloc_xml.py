@@ -165,6 +165,7 @@ def _find_level(obj: Element) -> Level | None:
 def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[int], list[int]]:
     """Return the memories, and the numbers of nodes of GPUs, and of nodes whose CPUs are not in the XML."""
     kept, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
+    cpus_of_groups = _map_to_groups(objects)
     for obj in objects:
         number = _number(obj)
         if obj.get("type") != "NUMANode" or number is None:
@@ -175,9 +176,23 @@ def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[i
         elif not locality and _cpuset(obj.get("complete_cpuset")):
             hidden.append(number)
         else:
-            size, special = whole_number(obj.get("local_memory")), obj.get("subtype", "DRAM") != "DRAM"
-            kept.append(NumaMemory(number=number, locality=locality, memory_bytes=size, is_special=special))
+            memory = NumaMemory(
+                number=number,
+                locality=locality or cpus_of_groups.get(obj, EMPTY),
+                memory_bytes=whole_number(obj.get("local_memory")),
+                is_special=not locality or obj.get("subtype", "DRAM") != "DRAM",
+            )
+            kept.append(memory)
     return kept, gpus, hidden
+
+
+def _map_to_groups(objects: Sequence[Element]) -> dict[Element, CpuSet]:
+    """Return the CPUs of the innermost group around each object.
+
+    In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
+    """
+    groups = ((obj, _cpuset(obj.get("cpuset"))) for obj in objects if obj.get("type") == "Group")
+    return {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}
 
 
 def _make_nodes(tree: Element, memories: Sequence[NumaMemory], online: CpuSet) -> tuple[Node, ...]:

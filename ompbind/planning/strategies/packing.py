@@ -9,255 +9,202 @@ two NUMA nodes of 9 cores and 4 ranks: two with 5 cores, and two small ones with
     both in the first node      000011112    222233333    rank 2 crosses it
 
 A domain of `size` cores with `s` small ranks holds (size + s) // rank_size whole ranks: each small rank saves
-one core. The fewest ranks
-cross boundaries if the most stay inside; the cores that these leave free are used by ranks that cross. So the
-only decision is how many small ranks each domain gets: a knapsack problem on the tree of domains.
+one core. The fewest ranks cross boundaries if the most stay inside. The cores that these leave free are used
+by ranks that cross.
 
-1. Make the tree of domains (`add_shape`). A *shape* is a domain without its position: equal domains share
-   one shape, so a large machine has few shapes. Domains with the same parent are joined in pairs, then pairs
-   of pairs. A pair is no domain, so it scores 0. It only makes a rank that crosses a boundary use
-   neighbouring domains.
-2. From the leaves up, compute the best score of each shape for 0, 1, 2 … small ranks (`find_best_scores`).
-   The score counts the ranks that stay inside. One rank inside a domain of a more important level counts more
-   than all ranks at the less important levels together.
+Among these plans the best has the least *reach*: the number of domains that each rank uses, summed over all
+ranks. Ranks that cross are a chain: each continues where the rank before it ends. The chain is interrupted
+where the end of a rank is the end of a domain. Then whole ranks use all cores of the domains before it: these
+domains are *full* together. So
+
+    reach = ranks + domains - groups of domains that are full together
+
+Example: nodes of 18, 18, 16 and 16 cores, and 4 ranks of 17 cores. Two ranks cross. In the order of the nodes
+they use 1 + 1 + 15 and 1 + 16 cores: one group, reach 4 + 4 - 1 = 7. If the first uses node 2 and the second
+node 3, they use 1 + 16 and 1 + 16 cores: two groups, reach 6.
+
+So two things are to decide: how many small ranks each domain gets, and in which order ranks use the domains.
+Both are a knapsack problem on the tree of domains:
+
+1. Make the tree (`shapes`).
+2. From the leaves up, compute the best score of each shape for 0, 1, 2 … small ranks (`scores`).
+   The score counts the ranks that stay inside, and then the full groups. A rank inside a domain of a more
+   important level counts more than all ranks at the less important levels together.
 3. From the root down, give each half its small ranks, and allocate cores (`allocate`).
 """
 
 from collections import deque
 from collections.abc import Sequence
-from operator import add
+from itertools import accumulate, islice
 
-from ompbind.planning.strategies.core_sequence import (
-    PRIORITY,
-    CoreIndices,
-    CoreRange,
-    CoreSequence,
-    split_range,
-)
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.scores import ShapeScores, Split
+from ompbind.planning.strategies.shapes import RankSizes, ShapeTree
 from ompbind.record import Record
 
 RankPiece = tuple[int, int]
 """A rank by number, and how many of its cores are in one domain."""
 
-_Shape = tuple[int, int, tuple[int, ...]]
-"""A domain without its position: its size, the score of a rank inside it, the shapes of its halves if any."""
-
-_BestScores = tuple[int, ...]
-"""The best score of a shape for no small rank, one, two, and so on."""
-
 
 class _PlacedShape(Record):
-    """A domain: a shape, by number, at the core `offset`, with the score inherited from outer domains.
+    """A shape, by number, with the score inherited from outer domains.
 
-    `head` and `tail` are pieces of ranks that cross its boundary, for its first and its last free cores.
+    `starts` is the first core, or for several children of a domain the first core of each. `head` and `tail`
+    are pieces of ranks that cross its boundary, for its first and its last free cores. If it is `backwards`,
+    its last core is used first.
     """
 
     shape: int
-    offset: int
+    starts: tuple[int, ...]
     small_ranks: int
     inherited_score: int = 0
     head: tuple[RankPiece, ...] = ()
     tail: tuple[RankPiece, ...] = ()
+    backwards: bool = False
+
+    @property
+    def reversed(self) -> "_PlacedShape":
+        """The same shape, with its cores used in the opposite order."""
+        return self.replace(head=self.tail[::-1], tail=self.head[::-1], backwards=not self.backwards)
 
 
 def pack_ranks(
     sequence: CoreSequence,
-    rank_size: int,
+    ranks: RankSizes,
     *,
-    small_ranks: int = 0,
+    least_reach: bool = False,
     ignore_unavoidable: bool = False,
     min_score: int = 0,
 ) -> dict[CoreIndices, int]:
     """Return the cores of as many ranks as fit into a sequence, in ascending order, and each rank's score.
 
     The score is higher if a rank crosses fewer boundaries. As few ranks as possible cross boundaries of the
-    most important level, then of the next level, and so on. Ranks with a score below `min_score` are left
-    out; their cores and all cores that remain are not used. With `ignore_unavoidable`, a boundary lowers a
-    score only if one of the domains beside it could hold the whole rank.
+    most important level, then of the next level, and so on; with `least_reach`, ranks then use as few domains
+    as possible. Ranks with a score below `min_score` are left out; their cores and all cores that remain are
+    not used. With `ignore_unavoidable`, a boundary lowers a score only if one of the domains beside it could
+    hold the whole rank.
     """
-    packing = _Packing(sequence, rank_size, small_ranks, ignore_unavoidable=ignore_unavoidable)
-    root = _PlacedShape(shape=len(packing.shapes) - 1, offset=0, small_ranks=small_ranks)
-    packing.allocate(root, min_score)
+    tree = ShapeTree(sequence, ranks, ignore_unavoidable=ignore_unavoidable, least_reach=least_reach)
+    packing = _Packing(tree)
+    packing.allocate_all(min_score)
     return dict(sorted((tuple(sorted(cores)), score) for cores, score in packing.allocations))
 
 
 class _Packing:
-    """The shapes of a sequence, inner ones first, and the allocation of ranks of one size to its cores."""
+    """The allocation of ranks to the cores of a tree of shapes."""
 
-    def __init__(
-        self, sequence: CoreSequence, rank_size: int, small_ranks: int, *, ignore_unavoidable: bool
-    ) -> None:
-        self.rank_size, self.small_ranks = rank_size, small_ranks
-        self.ignore_unavoidable = ignore_unavoidable
-        self.min_size = rank_size - (small_ranks > 0)
-        self.levels = [level for level in sequence.levels if level.largest >= self.min_size]
-        max_ranks = len(sequence.core_cpus) // self.min_size + 1
-        order = sorted({level.priority for level in self.levels}, reverse=True)
-        self.level_scores = {priority: max_ranks**power for power, priority in enumerate(order)}
-        self.shape_numbers: dict[_Shape, int] = {}
-        self.add_shape(0, sequence.full_range, 0)
-        self.shapes = list(self.shape_numbers)
-        self.best_scores: list[_BestScores] = []
-        for shape in self.shapes[:-1]:  # the small ranks of the last one, the root, are given
-            self.best_scores.append(self.find_best_scores(shape))
-        self.boundary_weights: dict[int, int] = {}  # by the first core of domains too small for a rank
-        for level in sequence.levels:
-            if level.largest < self.min_size:
-                for start, _ in level.ranges:
-                    weight = 1 << len(PRIORITY) - level.priority
-                    self.boundary_weights[start] = self.boundary_weights.get(start, 0) + weight
+    def __init__(self, tree: ShapeTree) -> None:
+        self.shapes, self.halves, self.ranks = tree.shapes, tree.halves, tree.ranks
+        self.least_reach = tree.least_reach
+        self.scores = ShapeScores(tree)
         self.allocations: list[tuple[list[int], int]] = []  # of each rank: its cores and its score
 
-    def number_shape(self, shape: _Shape) -> int:
-        """Return the number of a shape, a new one if no equal shape has one."""
-        return self.shape_numbers.setdefault(shape, len(self.shape_numbers))
+    def allocate_all(self, min_score: int) -> None:
+        """Allocate all cores to ranks with at least a minimal score."""
+        root = _PlacedShape(shape=len(self.shapes) - 1, starts=(0,), small_ranks=self.ranks.small_ranks)
+        waiting = [root]
+        while waiting:
+            waiting.extend(self.allocate(waiting.pop(), min_score))
 
-    def add_shape(self, depth: int, core_range: CoreRange, score: int) -> int:
-        """Add the shape of a range and the shapes inside it; return its number.
+    def allocate(self, domain: _PlacedShape, min_score: int) -> list[_PlacedShape]:
+        """Allocate the cores of a domain to the ranks inside it and to ranks that cross into it.
 
-        The range is split by the first level from `depth` on that has a boundary inside it and a domain that
-        can hold a rank. `score` is that of a rank inside the range; each level that
-        does not split the range adds its score.
+        Returns the halves of a domain that has halves: they are still to be allocated.
         """
-        size = core_range[1] - core_range[0]
-        while depth < len(self.levels):
-            parts = split_range(self.levels[depth], core_range)
-            level_score = self.level_scores[self.levels[depth].priority]
-            depth += 1
-            if len(parts) == 1:
-                score += level_score
-            elif any(stop - start >= self.min_size for start, stop in parts):
-                shapes = [
-                    (stop - start, self.add_shape(depth, (start, stop), level_score)) for start, stop in parts
-                ]
-                return self.number_shape((size, score, self.join_pairs(shapes)))
-            elif self.ignore_unavoidable:
-                score += level_score
-        return self.number_shape((size, score, ()))
-
-    def join_pairs(self, shapes: list[tuple[int, int]]) -> tuple[int, ...]:
-        """Join adjacent shapes, each (size, number), in pairs until two are left; return their numbers."""
-        while len(shapes) > 2:
-            pairs = [
-                (first + second, self.number_shape((first + second, 0, (first_number, second_number))))
-                for (first, first_number), (second, second_number) in zip(
-                    shapes[::2], shapes[1::2], strict=False
-                )
-            ]
-            shapes = [*pairs, *shapes[2 * len(pairs) :]]
-        return tuple(number for _, number in shapes)
-
-    def find_best_scores(self, shape: _Shape) -> _BestScores:
-        """Return the best scores of a shape: its halves together, plus the ranks that fit in it."""
-        size, score, halves = shape
-        most = min(self.small_ranks, size // self.min_size)
-        first, second = (self.best_scores[half] for half in halves) if halves else ((0,), (0,))
-        inside = _combine(first, second, most)
-        capacities = (self.count_ranks(shape, small_ranks) for small_ranks in range(most + 1))
-        return tuple(inside[min(i, len(inside) - 1)] + score * ranks for i, ranks in enumerate(capacities))
-
-    def count_ranks(self, shape: _Shape, small_ranks: int) -> int:
-        """Return how many whole ranks fit into a shape if `small_ranks` of them are small."""
-        return (shape[0] + small_ranks) // self.rank_size
-
-    def allocate(self, domain: _PlacedShape, min_score: int) -> None:
-        """Allocate the cores of a domain to the ranks inside it and to the ranks that cross into it."""
-        _, shape_score, halves = self.shapes[domain.shape]
-        score = domain.inherited_score + shape_score
-        small_ranks = self.split_small_ranks(domain)
-        own = self.make_own_ranks(domain, small_ranks) if score >= min_score else []
-        self.allocations.extend(([], score) for _ in own)
-        if halves:
-            for half in self.place_halves(domain, small_ranks, own):
-                self.allocate(half, min_score)
-            return
-        core = domain.offset
-        own = self.align_sizes(own, core + sum(cores for _, cores in domain.head))
-        for rank, cores in (*domain.head, *own, *domain.tail):
-            self.allocations[rank][0].extend(range(core, core + cores))
-            core += cores
-
-    def split_small_ranks(self, domain: _PlacedShape) -> list[int]:
-        """Return how many small ranks each half gets for the best score; more in the second on a tie."""
-        halves = self.shapes[domain.shape][2]
-        if not halves:
+        if not self.halves[domain.shape]:
+            own = self.start_ranks(domain, (), min_score)
+            start = domain.starts[0]
+            cores = list(range(start, start + self.shapes[domain.shape].size))
+            order = iter(cores[::-1] if domain.backwards else cores)
+            for rank, size in (*domain.head, *own, *domain.tail):
+                self.allocations[rank][0].extend(islice(order, size))
             return []
-        first, second = (self.best_scores[half] for half in halves)
-        total = min(domain.small_ranks, len(first) + len(second) - 2)
-        choices = range(max(0, total - len(first) + 1), min(total, len(second) - 1) + 1)
-        in_second = max(choices, key=lambda count: (first[total - count] + second[count], count))
-        return [total - in_second, in_second]
-
-    def make_own_ranks(self, domain: _PlacedShape, small_ranks_by_half: Sequence[int]) -> list[RankPiece]:
-        """Return the ranks that fit into a domain but into neither half, large ranks first."""
-        shape = self.shapes[domain.shape]
-        in_halves = (
-            self.count_ranks(self.shapes[half], small_ranks)
-            for half, small_ranks in zip(shape[2], small_ranks_by_half, strict=True)
+        domain, (_, index, _, in_second, total) = self.choose_split(domain)
+        child, first, second = self.halves[domain.shape][-index]
+        total = -total
+        starts = self.find_starts(domain)
+        halves = (
+            _PlacedShape(
+                shape=first,
+                starts=starts[:child] + starts[child + 1 :],
+                small_ranks=total - in_second,
+                backwards=domain.backwards,
+            ),
+            _PlacedShape(
+                shape=second,
+                starts=starts[child : child + 1],
+                small_ranks=in_second,
+                backwards=domain.backwards,
+            ),
         )
-        count = self.count_ranks(shape, domain.small_ranks) - sum(in_halves)
-        large = count - (domain.small_ranks - sum(small_ranks_by_half))
-        return [(len(self.allocations) + i, self.rank_size - (i >= large)) for i in range(count)]
+        return self.fill_halves(domain, halves, self.start_ranks(domain, halves, min_score))
 
-    def align_sizes(self, own: Sequence[RankPiece], start: int) -> list[RankPiece]:
-        """Order the sizes of adjacent ranks so that ranks end at boundaries of small domains if possible."""
-        sizes = sorted(cores for _, cores in own)
-        aligned: list[RankPiece] = []
-        for rank, _ in own:
-            small, large = (self.boundary_weights.get(start + size, 0) for size in (sizes[0], sizes[-1]))
-            size = sizes.pop(0 if small > large else -1)
-            aligned.append((rank, size))
-            start += size
-        return aligned
+    def choose_split(self, domain: _PlacedShape) -> tuple[_PlacedShape, Split]:
+        """Return the best split of a domain, and the domain, reversed if that is better.
 
-    def place_halves(
-        self, domain: _PlacedShape, small_ranks_by_half: Sequence[int], own: Sequence[RankPiece]
+        If all free cores are for ranks that started before, these ranks get the first cores, the closest.
+        """
+        if self.least_reach and domain.head and not domain.tail:
+            domain = domain.reversed
+        split = self.find_best_split(domain)
+        if (
+            self.least_reach
+            and domain.head
+            and (other := self.find_best_split(domain.reversed))[0] > split[0]
+        ):
+            return domain.reversed, other
+        return domain, split
+
+    def find_best_split(self, domain: _PlacedShape) -> Split:
+        """Return the best way to give the small ranks of a domain to its halves."""
+        head = sum(cores for _, cores in domain.head)
+        return max(self.scores.find_splits(domain.shape, domain.small_ranks, head))
+
+    def find_starts(self, domain: _PlacedShape) -> tuple[int, ...]:
+        """Return the first core of each child of a domain; equal children are in the order of their use."""
+        children = self.shapes[domain.shape].children
+        sizes = (self.shapes[child].size for child in children[:-1])
+        is_domain = len(domain.starts) == 1
+        starts = accumulate(sizes, initial=domain.starts[0]) if is_domain else domain.starts
+        by_kind: dict[int, list[int]] = {}
+        for child, start in zip(children, starts, strict=True):
+            by_kind.setdefault(child, []).append(start)
+        for kind in by_kind.values():
+            kind.sort(reverse=not domain.backwards)
+        return tuple(by_kind[child].pop() for child in children)
+
+    def start_ranks(
+        self, domain: _PlacedShape, halves: Sequence[_PlacedShape], min_score: int
+    ) -> list[RankPiece]:
+        """Return the ranks that fit into a domain but into neither half, large ranks first."""
+        score = domain.inherited_score + self.shapes[domain.shape].score
+        if score < min_score:
+            return []
+        in_halves = sum(self.scores.count_ranks(half.shape, half.small_ranks) for half in halves)
+        count = self.scores.count_ranks(domain.shape, domain.small_ranks) - in_halves
+        large = count - (domain.small_ranks - sum(half.small_ranks for half in halves))
+        first = len(self.allocations)
+        self.allocations.extend(([], score) for _ in range(count))
+        return [(first + i, self.ranks.large - (i >= large)) for i in range(count)]
+
+    def fill_halves(
+        self, domain: _PlacedShape, halves: Sequence[_PlacedShape], own: Sequence[RankPiece]
     ) -> list[_PlacedShape]:
         """Return the halves of a domain; the ranks that cross between them get the cores left free in each.
 
         A rank that continues from the first half gets the first free cores of the second: they are closest.
         """
-        _, shape_score, halves = self.shapes[domain.shape]
+        score = domain.inherited_score + self.shapes[domain.shape].score
         queue = deque((*domain.head, *own, *domain.tail))
         started = {rank for rank, _ in domain.head}
-        placed: list[_PlacedShape] = []
-        offset = domain.offset
-        for number, small_ranks in zip(halves, small_ranks_by_half, strict=True):
-            shape = self.shapes[number]
-            free = shape[0] - self.count_ranks(shape, small_ranks) * self.rank_size + small_ranks
-            pieces = _take_cores(queue, free)
-            half = _PlacedShape(
-                shape=number,
-                offset=offset,
-                small_ranks=small_ranks,
-                inherited_score=domain.inherited_score + shape_score,
-                head=tuple(piece for piece in pieces if piece[0] in started),
-                tail=tuple(piece for piece in pieces if piece[0] not in started),
-            )
-            placed.append(half)
+        filled: list[_PlacedShape] = []
+        for half in halves:
+            pieces = _take_cores(queue, self.scores.count_free(half.shape, half.small_ranks))
+            head = tuple(piece for piece in pieces if piece[0] in started)
+            tail = tuple(piece for piece in pieces if piece[0] not in started)
+            filled.append(half.replace(inherited_score=score, head=head, tail=tail))
             started.update(rank for rank, _ in pieces)
-            offset += shape[0]
-        return placed
-
-
-def _combine(first: _BestScores, second: _BestScores, most: int) -> _BestScores:
-    """Return the best sum of the scores of two shapes, for 0 to `most` small ranks in both together."""
-    if first[0] == first[-1]:
-        first, second = second, first
-    last, reverse = len(second) - 1, second[::-1]
-    numbers = range(min(len(first) + last, most + 1))
-    if second[0] == second[-1]:  # constant: as many small ranks as possible go to the other shape
-        return tuple(first[min(small_ranks, len(first) - 1)] + second[0] for small_ranks in numbers)
-    return tuple(
-        max(
-            map(
-                add,
-                first[max(0, small_ranks - last) : small_ranks + 1],
-                reverse[max(0, last - small_ranks) :],
-            )
-        )
-        for small_ranks in numbers
-    )
+        return filled
 
 
 def _take_cores(queue: deque[RankPiece], free: int) -> list[RankPiece]:

@@ -11,6 +11,7 @@ from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
 from ompbind.planning.strategies.packing import pack_ranks
+from ompbind.planning.strategies.shapes import RankSizes
 
 
 def compact(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
@@ -34,7 +35,7 @@ def _find_candidates(
     sequence: CoreSequence, ranks: int, cores_per_rank: int | None
 ) -> tuple[list[CoreIndices], list[CoreIndices]]:
     """Return the positions that ranks must use to cross the fewest boundaries, and those to choose from."""
-    size = _find_rank_size(len(sequence.core_cpus), ranks, cores_per_rank)
+    size = RankSizes(large=_find_rank_size(len(sequence.core_cpus), ranks, cores_per_rank))
     is_hybrid = len(set(sequence.kind_numbers)) > 1
     min_score = sorted(pack_ranks(sequence, size, ignore_unavoidable=is_hybrid).values())[-ranks]
     positions = pack_ranks(sequence, size, ignore_unavoidable=is_hybrid, min_score=min_score)

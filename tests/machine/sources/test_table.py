@@ -89,6 +89,32 @@ def test_xml_of_version_1(tmp_path):
     ]
 
 
+FLAT = """<topology>
+  <object type="Machine" cpuset="0xf"><object type="Package" cpuset="0xf">
+    <object type="Group" cpuset="0x3" nodeset="0x9">
+      <object type="NUMANode" os_index="3" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/>
+      <object type="NUMANode" os_index="4" cpuset="0x3" complete_cpuset="0x3" local_memory="96">
+        <object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="1" cpuset="0x2"/>
+      </object>
+    </object>
+    <object type="Group" cpuset="0xc" nodeset="0x22">
+      <object type="NUMANode" os_index="1" cpuset="0xc" complete_cpuset="0xc" local_memory="96">
+        <object type="PU" os_index="2" cpuset="0x4"/><object type="PU" os_index="3" cpuset="0x8"/>
+      </object>
+      <object type="NUMANode" os_index="5" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/>
+    </object>
+    <object type="NUMANode" os_index="6" cpuset="0x0" complete_cpuset="0x0" local_memory="16"/>
+  </object></object>
+</topology>
+"""
+
+
+def test_nodes_without_cpus_in_xml_of_version_1_are_near_the_node_of_their_group(tmp_path):
+    """As Knights Landing in SNC-4 flat mode; without a group, the nearest node is unknown."""
+    nodes = [(node.number, str(node.cpus), node.nearest) for node in read(tmp_path, FLAT).nodes]
+    assert nodes == [(1, "2-3", ()), (3, "", (4,)), (4, "0-1", ()), (5, "", (1,)), (6, "", ())]
+
+
 V2 = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">

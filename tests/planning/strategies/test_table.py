@@ -92,16 +92,27 @@ def domain_of(ranges, core):
     return next(number for number, (start, stop) in enumerate(ranges) if start <= core < stop)
 
 
-def crossings(sequence, allocations):
-    """Return how many ranks have cores of several domains, for each level, most important first."""
-    return tuple(
-        sum(
-            sum(not set(indices).isdisjoint(domain) for domain in sequence.domains(level)) > 1
+def count_domains(sequence, allocations):
+    """Return how many domains each rank uses, for each level, most important first."""
+    return [
+        [
+            sum(not set(indices).isdisjoint(domain) for domain in sequence.domains(level))
             for indices in allocations
-        )
+        ]
         for level in PRIORITY
         if sequence.domains(level)
-    )
+    ]
+
+
+def crossings(sequence, allocations):
+    """Return how many ranks have cores of several domains, for each level, most important first."""
+    return tuple(sum(used > 1 for used in ranks) for ranks in count_domains(sequence, allocations))
+
+
+def crossings_and_reach(sequence, allocations):
+    """Return the crossings of each level, then the reach of each level."""
+    reach = (sum(ranks) for ranks in count_domains(sequence, allocations))
+    return *crossings(sequence, allocations), *reach
 
 
 def least_distance(sequence, allocations):
@@ -117,7 +128,8 @@ def least_distance(sequence, allocations):
 
 
 @given(sequences, st.data())
-def test_balanced_crosses_the_fewest_boundaries_of_all_equal_shares(sequence, data):
+def test_balanced_is_the_best_of_all_equal_shares(sequence, data):
+    """The fewest ranks cross boundaries, and then ranks use the fewest domains."""
     cores = len(sequence.core_cpus)
     ranks = data.draw(st.integers(1, cores))
     allocations = balanced(sequence, ranks)
@@ -126,8 +138,50 @@ def test_balanced_crosses_the_fewest_boundaries_of_all_equal_shares(sequence, da
     sizes = [small + (rank < larger) for rank in range(ranks)]
     assert sorted(map(len, allocations)) == sorted(sizes)
     assert allocations == sorted(allocations)
-    best = min(crossings(sequence, ways) for ways in all_ways(list(range(cores)), sizes))
-    assert crossings(sequence, allocations) == best
+    best = min(crossings_and_reach(sequence, ways) for ways in all_ways(list(range(cores)), sizes))
+    assert crossings_and_reach(sequence, allocations) == best
+
+
+def reach(sequence, name, ranks):
+    """Return the reach of each level, most important first."""
+    allocations = STRATEGIES[name].divide(sequence, ranks, None)
+    return [sum(used) for used in count_domains(sequence, allocations)]
+
+
+KNIGHTS_LANDING = make_nested(68, ({}, {18, 36, 52}, {}, set(range(0, 68, 2))))
+"""Nodes of 18, 18, 16 and 16 cores, and L2s of two cores."""
+
+POWER9 = make_nested(40, ({20}, {}, set(range(0, 40, 2)), {}))
+"""Two nodes of 20 cores, and L3s of two cores."""
+
+
+@pytest.mark.parametrize(
+    ("sequence", "name", "ranks", "nodes", "l2s"),
+    [
+        (KNIGHTS_LANDING, "balanced", 4, 6, 36),
+        *((KNIGHTS_LANDING, "balanced", ranks, ranks, 68 - ranks) for ranks in range(24, 33)),
+        (KNIGHTS_LANDING, "balanced", 23, 24, 45),
+        (POWER9, "nodes", 13, 13, 25),
+        (POWER9, "balanced", 13, 14, 26),
+    ],
+)
+def test_ranks_of_real_machines_use_the_fewest_domains(sequence, name, ranks, nodes, l2s):
+    by_level = reach(sequence, name, ranks)
+    assert (by_level[0], by_level[-1]) == (nodes, l2s)
+
+
+@pytest.mark.parametrize("limits", [(0, 64), (1 << 16, 0)])
+def test_a_search_without_time_crosses_the_fewest_boundaries(monkeypatch, limits):
+    """Machines too large for the whole search: the shares stay equal, and ranks cross no more boundaries."""
+    whole = {ranks: balanced(KNIGHTS_LANDING, ranks) for ranks in range(1, 69)}
+    monkeypatch.setattr("ompbind.planning.strategies.shapes.SEARCH_LIMIT", limits[0])
+    monkeypatch.setattr("ompbind.planning.strategies.shapes.CHILDREN_LIMIT", limits[1])
+    monkeypatch.setattr("ompbind.planning.strategies.scores.SMALL_RANKS_LIMIT", 0)
+    for ranks, best in whole.items():
+        rough = balanced(KNIGHTS_LANDING, ranks)
+        assert sorted(core for indices in rough for core in indices) == list(range(68))
+        assert sorted(map(len, rough)) == sorted(map(len, best))
+        assert crossings(KNIGHTS_LANDING, rough) == crossings(KNIGHTS_LANDING, best)
 
 
 def draw_sized(sequence, data):
@@ -216,7 +270,7 @@ def test_more_ranks_than_domains_go_where_shares_are_largest(cores, boundary, ra
 
 def test_ranks_larger_than_domains_end_at_domain_boundaries():
     sequence = make_nested(7, ({}, {}, {1, 3, 5}, {}))
-    assert balanced(sequence, 2) == [(0, 1, 2), (3, 4, 5, 6)]
+    assert balanced(sequence, 2) == [(0, 5, 6), (1, 2, 3, 4)]
 
 
 def test_spread_uses_one_node_per_rank_although_packages_have_different_numbers_of_nodes():
