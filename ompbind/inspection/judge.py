@@ -244,8 +244,9 @@ def _make_issue(
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
     verb = "are" if len(masks) > 1 else "is"
     if first.code == "environment":
-        several = f"{len(alike)} processes, one of them " if len(alike) > 1 else ""
-        text = f"{several}{process.name} ({process.pid}) {'were' if several else 'was'} {first.cause}"
+        who = f"{process.name} ({process.pid})"
+        several = f"{len(alike)} processes, one of them {who}, were"
+        text = f"{several if len(alike) > 1 else f'{who} was'} {first.cause}"
     elif first.code == "unbound":
         text = f"{who} {verb} not bound to places of {named('CPU', expected.cpus)}: {first.cause}"
     elif first.code == "outside":

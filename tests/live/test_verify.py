@@ -8,11 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.execution.run_options import RunOptions
+from ompbind.execution.verify.evaluate import sample_affinities
 from ompbind.execution.verify.sampler import (
+    CONFIRM_STEP_S,
     FEW_STABLE_S,
     LONGEST_S,
     STABLE_S,
@@ -20,7 +24,9 @@ from ompbind.execution.verify.sampler import (
     count_masks,
     find_rank_processes,
 )
-from ompbind.procfs.reader import read_memory_policy, read_processes
+from ompbind.inspection.expectation import ExpectedBinding
+from ompbind.openmp.binding import Bind
+from ompbind.procfs.reader import list_threads, read_memory_policy, read_processes
 from tests.live.conftest import is_alive, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")
@@ -414,6 +420,11 @@ class Child:
         self.process.stdin.flush()
         self.process.stdout.readline()
 
+    def move(self, cpus):
+        """Set the affinity mask of all its threads."""
+        for tid in list_threads(self.process.pid):
+            os.sched_setaffinity(tid, cpus)
+
     def sample(self):
         """Take the next sample when it is due, and return the time."""
         self.now = self.sampler.due_at
@@ -542,3 +553,103 @@ def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before,
     assert [issue["code"] for issue in rank["findings"]] == (["memory"] if before else [])
     assert ("memory policy bind:" in words(done.stderr)) == (not before)
     assert done.returncode == code
+
+
+UNBOUND = """
+#include <unistd.h>
+int main(void) {
+#pragma omp parallel num_threads(2)
+    { usleep(1000); }
+    sleep(1);
+    return 0;
+}
+"""
+"""An OpenMP program with two threads."""
+
+
+@pytest.mark.parametrize("mode", ["thread", "exact"])
+@pytest.mark.parametrize("descendant", [False, True])
+def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, mode, descendant):
+    program = tmp_path / "omp"
+    compiler = [required("gcc"), "-fopenmp", "-x", "c", "-", "-o", program]
+    subprocess.run(compiler, input=UNBOUND, text=True, check=True, timeout=60)
+    mask = ",".join(map(str, two_cpus()))
+    remove = ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND", str(program))
+    command = ("sh", "-c", '"$@"; exit $?', "sh", *remove) if descendant else remove
+    done = ompbind("run", "-m", mask, "--bind", mode, "--verify=strict", *LIMIT, "--", *command)
+    assert done.returncode == 125, done.stderr
+    assert "2 of 2 threads" in words(done.stderr)
+    assert "are not bound to places" in words(done.stderr)
+    assert "executed without OMP_PLACES and without OMP_PROC_BIND" in words(done.stderr)
+
+
+class FakeRun:
+    """A run of one rank, of which samples are taken when a test asks for them; it notes what is reported."""
+
+    def __init__(self, child, cpus):
+        self.child = child
+        self.set_cpus(cpus)
+        live = {child.pid: 0}
+        self.children = SimpleNamespace(live=live, ranks=live, has_failed_rank=False)
+        self.shutdown = SimpleNamespace(begun=False, error=None)
+        self.output = SimpleNamespace(write=lambda text: None)
+        self.reporter = self
+        self.can_report = True
+        self.reported = []
+
+    def set_cpus(self, cpus):
+        expected = ExpectedBinding(rank=0, cpus=cpus, places=(), bind=Bind.RANK)
+        self.options = RunOptions(run_id="run", expected={0: (expected, 1)}, strict=True)
+
+    def verified(self, result):
+        self.reported.append("error" if result.errors else "ok")
+
+    def stop(self, number):
+        self.shutdown.begun = True
+
+
+def test_threads_that_leave_their_rank_late_stop_a_strict_run(make_child):
+    first, second = two_cpus()
+    child = make_child()
+    run, sampler = FakeRun(child.process, CpuSet((first,))), child.sampler
+    sampler.complete = True  # its threads have been stable for long
+    child.move({first})
+    sample_affinities(run, sampler)
+    sample_affinities(run, sampler)
+    assert run.reported == ["ok"]
+    child.move({second})
+    sample_affinities(run, sampler)
+    assert run.reported == ["ok"], "one sample is not enough"
+    assert sampler.due_at - time.monotonic() <= CONFIRM_STEP_S
+    sample_affinities(run, sampler)
+    assert run.reported == ["ok", "error"]
+    assert run.shutdown.begun
+    assert sampler.error.message == "--verify=strict: the threads of rank 0 did not run as planned"
+    sample_affinities(run, sampler)
+    assert (sampler.due_at, sampler.samples) == (None, 4), "a run that is being stopped is not sampled"
+
+
+@pytest.mark.long
+def test_a_real_server_is_verified_until_a_late_thread_moves_itself(ompbind):
+    first, second = two_cpus()
+    code = f"""
+import os, threading, time
+time.sleep(14)
+def leave():
+    os.sched_setaffinity(0, {{{first}, {second}}})
+    time.sleep(60)
+threading.Thread(target=leave).start()
+"""
+    done = ompbind("run", "-m", str(first), "--verify=strict", "--", *PYTHON, code, timeout=90)
+    assert done.returncode == 125, done.stderr
+    assert "ompbind: verified: 1 rank, 1 thread" in words(done.stderr)
+    assert f"1 of 2 threads is allowed on CPU {second}, outside the rank's CPU {first}" in words(done.stderr)
+
+
+@pytest.mark.long
+def test_more_busy_threads_than_cpus_stop_a_strict_run(ompbind):
+    code = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
+    verify = ("-m", str(two_cpus()[0]), "--verify=strict", "--grace", "1")
+    done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
+    assert done.returncode == 125, done.stderr
+    assert "8 threads were runnable on CPU" in words(done.stderr)

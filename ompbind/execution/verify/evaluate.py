@@ -32,22 +32,25 @@ def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
     now, cpu_began_s = time.monotonic(), time.process_time()
     was_complete = sampler.complete
     sampler.sample(run.children.ranks, now)
-    if sampler.complete or sampler.escaped:
-        _evaluate(run, sampler, at_once=not was_complete)
+    verified = _evaluate(sampler, run.options, at_once=not was_complete)
     in_doubt = any(streak.samples and not streak.is_proof for streak in sampler.streaks.values())
     cpu_s = time.process_time() - cpu_began_s
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or sampler.findings.unconfirmed)
+    if verified:
+        _report(run, sampler, verified)
 
 
-def _evaluate(run: RunState, sampler: AffinitySampler, *, at_once: bool) -> None:
-    """Report the confirmed issues of the last sample; `at_once` is whether one sample confirms them."""
-    verified = _make_verified(sampler, run.options)
+def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -> VerificationResult | None:
+    """Return the confirmed issues of the last sample, None if too early; `at_once`: one sample confirms."""
+    if not (sampler.complete or sampler.escaped):
+        return None
+    verified = _make_verified(sampler, options)
     if sampler.complete:
-        sampler.verified = sampler.findings.confirm(verified, at_once=at_once)
+        verified = sampler.findings.confirm(verified, at_once=at_once)
     else:
-        sampler.verified = _keep_escaped(sampler, verified)
-    if sampler.complete or sampler.verified.errors:
-        _report(run, sampler, sampler.verified)
+        verified = _keep_escaped(sampler, verified)
+    sampler.verified = verified
+    return verified if sampler.complete or verified.errors else None
 
 
 def finish_verification(run: RunState, sampler: AffinitySampler) -> None:

@@ -3,8 +3,8 @@
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, VerificationResult
 from ompbind.severity import Severity
 
-_SELF_CONFIRMED = {"oversubscribed"}
-"""Codes of issues that are based on several samples already."""
+_LOAD = "oversubscribed"
+"""The code of the issue that several samples have confirmed, and that comes and goes with the load."""
 
 _Key = tuple[int, str, Severity]
 """An issue: its rank, its code and its severity. Numbers in its text may change from sample to sample."""
@@ -20,12 +20,12 @@ class Findings:
             tuple[int, str], ThreadIssue
         ] = {}  # all confirmed errors, also those that are over
         self._reported_errors: frozenset[tuple[int, str]] | None = None
-        self._reported_notes: frozenset[_Key] = frozenset()
+        self._reported: frozenset[_Key] = frozenset()  # all issues
 
     def confirm(self, verified: VerificationResult, *, at_once: bool) -> VerificationResult:
         """Return the result with the issues that the last sample had too, or with all `at_once`."""
         found = _list_issues(verified)
-        kept = frozenset(key for key in found if at_once or key in self._last or key[1] in _SELF_CONFIRMED)
+        kept = frozenset(key for key in found if at_once or key in self._last or key[1] == _LOAD)
         self._last, self.unconfirmed = found, kept != found
         ranks = (_keep(checked, kept) for checked in verified.ranks)
         return verified.replace(ranks=tuple(ranks))
@@ -33,12 +33,13 @@ class Findings:
     def should_report(self, verified: VerificationResult) -> bool:
         """Return whether a result differs from the last one reported, and remember it as reported.
 
-        It differs if an error has come or gone, or if a note or warning is new.
+        It differs if an error has come or gone, or if any issue is new. Oversubscription is reported once.
         """
-        notes = _list_issues(verified)
-        differs = verified.errors != self._reported_errors or not notes <= self._reported_notes
-        self._reported_errors = verified.errors
-        self._reported_notes |= notes
+        issues = _list_issues(verified)
+        errors = frozenset((rank, code) for rank, code in verified.errors if code != _LOAD)
+        differs = errors != self._reported_errors or not issues <= self._reported
+        self._reported_errors = errors
+        self._reported |= issues
         for checked in verified.ranks:
             for issue in checked.verdict.issues if checked.verdict else ():
                 if issue.severity is Severity.ERROR:
