@@ -5,9 +5,13 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """The severity of an issue, worst first: an error breaks a binding, a note may be intended."""
+    """The severity of an issue, worst first.
+
+    An error breaks a binding, a warning may do so but could not be measured, a note may be intended.
+    """
 
     ERROR = "error"
+    WARNING = "warning"
     NOTE = "note"
     OK = "ok"
 

@@ -1,19 +1,23 @@
 """`ompbind inspect`: the affinity masks and last CPUs of the threads of running processes."""
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb, option
-from ompbind.cli.console import read_screen
+from ompbind.cli.console import print_message, read_screen
 from ompbind.errors import InspectError
 from ompbind.severity import Severity
 
 if TYPE_CHECKING:
+    from ompbind.inspection.rank_processes import Inspection
     from ompbind.inspection.targets import Target
 
 INTERVAL_S = "2"  # default seconds between two samples of --watch
+STEPS_S = (0.5, 9.6)
+"""Seconds between samples that confirm oversubscription; the short first step ends most false suspicions."""
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
@@ -103,12 +107,11 @@ def _check_options(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
 
 def _show(target: "Target | None", options: Mapping[str, Any]) -> int:
     from ompbind.inspection.targets import find_all_runs
-    from ompbind.inspection.targets import inspect as read_target
     from ompbind.report.inspect import render_inspection, render_inspection_json, select_problems
     from ompbind.report.ps import NONE_LIVE
 
     target = target or find_all_runs()
-    inspection, problems = read_target(target), options["problems"]
+    inspection, problems = _inspect(target), options["problems"]
     if options["format_"] == "json":
         click.echo(render_inspection_json(select_problems(inspection) if problems else inspection))
     elif not target.pids and not target.runs:
@@ -117,3 +120,19 @@ def _show(target: "Target | None", options: Mapping[str, Any]) -> int:
         text = render_inspection(inspection, each=options["each"], problems=problems, screen=read_screen())
         click.echo(text)
     return 1 if inspection.severity is Severity.ERROR else 0
+
+
+def _inspect(target: "Target") -> "Inspection":
+    """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds."""
+    from ompbind.inspection.read_load import add_load, is_suspicious
+    from ompbind.inspection.targets import inspect as read_target
+
+    streaks, inspection = add_load({}, read_target(target))
+    for seconds in STEPS_S:
+        if not is_suspicious(streaks):
+            break
+        if seconds == STEPS_S[-1]:
+            print_message(f"more threads are runnable than there are CPUs: sampling for {seconds:.0f} s")
+        time.sleep(seconds)
+        streaks, inspection = add_load(streaks, read_target(target))
+    return inspection

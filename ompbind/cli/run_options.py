@@ -238,13 +238,15 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
 
 def _make_expected(plan: Plan, spec: RunSpec) -> "dict[int, tuple[ExpectedBinding, int]]":
     """Make, for every rank, the expected binding of its threads and their number."""
-    from ompbind.inspection.expectation import ExpectedBinding  # late: few runs are verified
+    # late: few runs are verified
+    from ompbind.inspection.expectation import ExpectedBinding, select_variables
+    from ompbind.planning.rank_command import make_command, make_local_identities
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
     bind = plan.request.bind
 
-    def expect(placement: Placement) -> ExpectedBinding:
+    def expect(placement: Placement, env: Mapping[str, str]) -> ExpectedBinding:
         return ExpectedBinding(
             rank=placement.rank,
             cpus=placement.cpuset,
@@ -252,6 +254,11 @@ def _make_expected(plan: Plan, spec: RunSpec) -> "dict[int, tuple[ExpectedBindin
             bind=bind,
             run_id=spec.run_id,
             memory=placement.memory.kernel_text if placement.memory else "",
+            variables=select_variables(env),
         )
 
-    return {placement.rank: (expect(placement), placement.threads) for placement in plan.placements}
+    envs = (make_command(plan, identity, spec).env for identity in make_local_identities(plan))
+    return {
+        placement.rank: (expect(placement, env), placement.threads)
+        for placement, env in zip(plan.placements, envs, strict=True)
+    }

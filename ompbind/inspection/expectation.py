@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
-from ompbind.openmp.runtimes import SPIN_SETTINGS
+from ompbind.openmp.runtimes import PLACE_VARIABLES, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
 from ompbind.record import Record
@@ -26,6 +26,8 @@ class ExpectedBinding(Record):
 
     `run_id` is the run of the rank. Processes of the rank with another run ID belong to a nested run, which
     has its own plan. `memory` is the expected memory policy as the kernel writes it; "" for any policy.
+    `variables` are those that bind OpenMP threads or set their number, with the value that ompbind gave to
+    the rank, None if it removed them; only those of which that is known.
     """
 
     rank: int | None
@@ -34,6 +36,7 @@ class ExpectedBinding(Record):
     bind: Bind
     run_id: str = ""
     memory: str = ""
+    variables: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def masks(self) -> frozenset[CpuSet]:
@@ -44,6 +47,12 @@ class ExpectedBinding(Record):
 def is_relevant(name: str) -> bool:
     """Return whether a variable decides where threads run or how many there are."""
     return name.startswith(_FAMILIES) or name.endswith("_NUM_THREADS") or name in _KNOWN
+
+
+def select_variables(env: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
+    """Return the variables of a rank's environment for `ExpectedBinding.variables`."""
+    names = dict.fromkeys((*PLACE_VARIABLES, *THREAD_COUNTS, *OVERRIDING_VARIABLES))
+    return tuple((name, env.get(name)) for name in names)
 
 
 def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:

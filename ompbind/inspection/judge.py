@@ -13,6 +13,14 @@ on each of its CPUs for each OpenMP runtime. With --bind exact the initial threa
     too many threads on a place    issue "stacked", an error, if another place has no thread
                                    issue "crowded", a note, if all places have threads
 
+The planned binding can be absent although no mask is wrong (`absent_binding`):
+
+    OpenMP threads that are not on places       issue "unbound", an error, with --bind thread, core and exact
+    the first process of the rank was executed  issue "environment", an error, if it has loaded a runtime
+      with other OMP_PLACES or OMP_PROC_BIND
+    other changes of variables, or in           issue "environment", a note: loky, Ray and vLLM set the
+      descendants                               number of threads of their workers on purpose
+
 The memory policy is compared too: issue "memory". The cause of each issue comes from `diagnosis`; issues of
 several processes with the same code, cause and masks become one. A *verdict* is all issues of one rank.
 """
@@ -21,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet, count, named
+from ompbind.inspection.absent_binding import binds, explain_changed, find_changed, is_unbound
 from ompbind.inspection.diagnosis import (
     explain_escape,
     explain_inheriting,
@@ -33,6 +42,7 @@ from ompbind.inspection.expectation import ExpectedBinding
 from ompbind.inspection.loaded_libraries import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
@@ -55,6 +65,7 @@ _MASKS_SHOWN = 3  # different masks that a text names
 def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = None) -> Verdict:
     """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 
+    The first process of the rank comes first.
     Processes of a run nested in the rank are skipped: that run has its own plan.
     """
     run_id = expected.run_id if expected else ""
@@ -62,6 +73,7 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_issues(process, expected, group)]
+    found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
     runtimes = max(map(find_runtimes, group), key=len, default=())
     many = len(expected.cpus) > 1
     return Verdict(
@@ -86,7 +98,7 @@ def judge_memory_policy(verdict: Verdict, policy: str | None, expected: Expected
         "started it changed it (set_mempolicy, numactl)"
     )
     issue = ThreadIssue(code="memory", severity=Severity.ERROR, threads=verdict.threads, text=text)
-    return verdict.replace(issues=(issue, *verdict.issues))
+    return verdict.add(issue)
 
 
 def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
@@ -163,6 +175,32 @@ def _find_place_issues(process: ProcessState, expected: ExpectedBinding) -> Iter
     yield _ProcessIssue(code=code, severity=severity, process=process, masks=masks, cause=cause)
 
 
+def _find_absent_binding(
+    process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
+) -> _ProcessIssue | None:
+    """Find a process whose OpenMP threads are not bound as planned, or whose variables were changed."""
+    changed = find_changed(process, expected)
+    cause = explain_changed(process, expected, changed) if changed else ""
+    masks = tuple(thread.cpus for thread in process.threads)
+    if is_unbound(process, expected):
+        cause = f"it was {cause}" if cause else _explain_unbound(process)
+        return _ProcessIssue(
+            code="unbound", severity=Severity.ERROR, process=process, masks=masks, cause=cause
+        )
+    if not changed:
+        return None
+    is_error = process is group[0] and binds(changed, expected)
+    severity = Severity.ERROR if is_error else Severity.NOTE
+    return _ProcessIssue(code="environment", severity=severity, process=process, masks=masks, cause=cause)
+
+
+def _explain_unbound(process: ProcessState) -> str:
+    written = " ".join(f"{name}={process.env[name]}" for name in PLACE_VARIABLES if name in process.env)
+    labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
+    how = f"with {written}" if written else "without places"
+    return f"it was executed {how}, and {labels} did not bind them"
+
+
 def _find_first_place(process: ProcessState, expected: ExpectedBinding) -> CpuSet | None:
     """Return the place of the initial thread, None if that is the whole rank."""
     if expected.bind is not Bind.EXACT:
@@ -205,7 +243,13 @@ def _make_issue(
     whose = f" of {len(alike)} processes" if len(alike) > 1 else single
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
     verb = "are" if len(masks) > 1 else "is"
-    if first.code == "outside":
+    if first.code == "environment":
+        who = f"{process.name} ({process.pid})"
+        several = f"{len(alike)} processes, one of them {who}, were"
+        text = f"{several if len(alike) > 1 else f'{who} was'} {first.cause}"
+    elif first.code == "unbound":
+        text = f"{who} {verb} not bound to places of {named('CPU', expected.cpus)}: {first.cause}"
+    elif first.code == "outside":
         rank_cpus = named("CPU", expected.cpus)
         text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {first.cause}"
     elif len(set(masks)) == 1:

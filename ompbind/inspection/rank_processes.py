@@ -22,6 +22,7 @@ from ompbind.inspection.expectation import ExpectedBinding, expect_variables
 from ompbind.inspection.judge import judge
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_rank
 from ompbind.procfs.numa_maps import MemoryMap
@@ -139,7 +140,7 @@ def _make_group(
     first = processes[0]
     from_variables = expect_variables(first.env)
     if from_variables:
-        expected: ExpectedBinding | None = _use_bind_of_run(from_variables, observed.runs)
+        expected: ExpectedBinding | None = _use_bind_of_run(from_variables, first, observed.runs)
     else:
         expected = _expect_by_cpus(run_id, processes, observed)
     assumed = expected or guess_expected(processes, observed.parent_masks.get(first.pid, EMPTY))
@@ -149,24 +150,22 @@ def _make_group(
     return RankProcesses(run_id=run_id, rank=rank, processes=processes, expected=expected, verdict=verdict)
 
 
-def _use_bind_of_run(expected: ExpectedBinding, runs: Sequence[LiveRun]) -> ExpectedBinding:
+def _use_bind_of_run(
+    expected: ExpectedBinding, first: ProcessState, runs: Sequence[LiveRun]
+) -> ExpectedBinding:
     """Replace the binding mode that follows from variables with the mode of the live run.
 
     The command may have changed the variables before the process was executed, as `env` does. With a single
-    CPU the variables are the same in all modes.
+    CPU the variables are the same in all modes. ompbind gives each rank one of the variables that bind: if
+    there is none, the command has removed them.
     """
+    if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:
+        expected = expected.replace(variables=(("OMP_PROC_BIND", "true"),))
     ranks = (
         (run.bind, rank) for run in runs if run.run_id == clean_name(expected.run_id) for rank in run.ranks
     )
     bind = next((bind for bind, rank in ranks if rank == (expected.rank, expected.cpus)), expected.bind)
-    if bind in (Bind.RANK, Bind.NONE):
-        return expected.replace(bind=Bind(bind), places=(expected.cpus,))
-    if bind == Bind.THREAD and bind != expected.bind and len(expected.cpus) > 1:
-        singles = (CpuSet((cpu,)) for cpu in expected.cpus)
-        return expected.replace(bind=Bind.THREAD, places=(expected.cpus, *singles))
-    if len(expected.cpus) == 1 and bind in set(Bind):
-        return expected.replace(bind=Bind(bind))
-    return expected
+    return expected if bind == expected.bind else _set_bind(expected, bind, first.initial_thread)
 
 
 def _expect_by_cpus(

@@ -11,8 +11,11 @@ class ThreadIssue(Record):
     "outside" (allowed on CPUs that are not the rank's),
     "narrowed" (restricted to a part of the rank's CPUs by an OpenMP runtime),
     "confined" (the same by the program itself, taskset or numactl),
+    "unbound" (OpenMP threads that are not on places, although the binding mode has places),
+    "environment" (executed with other variables than planned),
     "stacked" (too many threads on a place while another place has none),
     "crowded" (more threads than places),
+    "oversubscribed" (more runnable threads than CPUs for some time),
     "shared" (several ranks or processes on CPUs that they should not share) or
     "memory" (another memory policy than planned).
     """
@@ -48,6 +51,13 @@ class Verdict(Record):
         """The severity of the worst issue."""
         return self.issues[0].severity if self.issues else Severity.OK
 
+    def add(self, *issues: ThreadIssue) -> "Verdict":
+        """Return the verdict with more issues, worst first."""
+        order = list(Severity)
+        return self.replace(
+            issues=tuple(sorted((*issues, *self.issues), key=lambda issue: order.index(issue.severity)))
+        )
+
     @property
     def text(self) -> str:
         """The texts of all issues, or the summary if there are none."""
@@ -81,16 +91,20 @@ class RankVerification(Record):
 class VerificationResult(Record):
     """The result of `--verify`, with ranks in order.
 
-    `complete` is whether sampling was complete; if not, the ranks exited before, or this is an early report
-    of threads outside their rank's CPUs. `stable` is whether the threads did not change any more. `seen_s` is
-    the time of the last sample in seconds after the start of the last rank. `strict`: an error stops the run.
+    `complete` is whether the start was complete; if not, the ranks exited before, or this is an early report
+    of threads outside their rank's CPUs. `stable` is whether the threads did not change any more then.
+    `seen_s` is the time of the last sample in seconds after the start of the last rank, `samples` the number
+    of samples. `strict`: an error stops the run. `ended`: this is the result for the whole run, with errors
+    that are over.
     """
 
     ranks: tuple[RankVerification, ...]
     complete: bool
     stable: bool
     seen_s: float
+    samples: int = 0
     strict: bool = False
+    ended: bool = False
 
     @property
     def severity(self) -> Severity:

@@ -115,6 +115,15 @@ def parse_migrations(sched: bytes) -> int | None:
     return int(rest.partition(b":")[2].split(None, 1)[0]) if found else None
 
 
+def parse_run_delay_s(schedstat: bytes) -> float | None:
+    """Parse /proc/PID/task/TID/schedstat: return the seconds that a thread was runnable and waited for a CPU.
+
+    None if the kernel does not count them (the file is empty or missing without CONFIG_SCHED_INFO).
+    """
+    words = schedstat.split()
+    return int(words[1]) / 1e9 if len(words) == 3 else None
+
+
 def parse_signals(mask: str | None) -> set[int]:
     """Parse a signal mask of /proc/PID/status ("SigCgt", hexadecimal); {} for None."""
     bits = int(mask or "0", 16)

@@ -15,6 +15,7 @@ from ompbind.procfs.process import (
     parse_command,
     parse_environ,
     parse_maps,
+    parse_run_delay_s,
     parse_stat,
     status_value,
 )
@@ -35,7 +36,8 @@ class ThreadState(Record):
 
     `cpus` is its affinity mask, `state` a letter as in `ps`. `cpu` is the CPU it last ran on, `policy` its
     scheduling policy ("other", "fifo", …), `busy_s` its CPU time so far in seconds; these three are None if
-    only affinity masks were read.
+    only affinity masks were read. `delay_s` is the time so far in which it was runnable and waited for a CPU,
+    from task/TID/schedstat; None if the kernel does not count it.
     """
 
     tid: int
@@ -45,6 +47,7 @@ class ThreadState(Record):
     cpu: int | None = None
     policy: str | None = None
     busy_s: float | None = None
+    delay_s: float | None = None
 
 
 class ProcessState(Record):
@@ -53,6 +56,7 @@ class ProcessState(Record):
     `command` is empty for kernel threads. `files` are the kept files that it has mapped, each (device, inode)
     once; the kernel appends " (deleted)" to the path of a deleted file. `variables` are the kept variables of
     its environment at its start. `unreadable` names what this user may not read: "libraries", "environment".
+    `is_environment_overwritten` is true if the program has written something else there, such as its title.
     `is_kernel_thread` is true for threads of the kernel.
     """
 
@@ -64,6 +68,7 @@ class ProcessState(Record):
     files: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
+    is_environment_overwritten: bool = False
     is_kernel_thread: bool = False
 
     @property
@@ -105,6 +110,7 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         unreadable=tuple(
             name for name, data in zip(_FORBIDDEN, (maps, environ), strict=True) if data is None
         ),
+        is_environment_overwritten=bool(environ) and not variables,
         is_kernel_thread=stat.is_kernel,
     )
 
@@ -145,10 +151,23 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         return None
     if stat.state in EXITED_STATES or not cpus:
         return None
-    busy_s = stat.busy_ticks / TICKS_PER_S
     return ThreadState(
-        tid=tid, name=stat.name, cpus=cpus, state=stat.state, cpu=stat.cpu, policy=stat.policy, busy_s=busy_s
+        tid=tid,
+        name=stat.name,
+        cpus=cpus,
+        state=stat.state,
+        cpu=stat.cpu,
+        policy=stat.policy,
+        busy_s=stat.busy_ticks / TICKS_PER_S,
+        delay_s=_read_run_delay_s(tid, task),
     )
+
+
+def _read_run_delay_s(tid: int, task: int) -> float | None:
+    try:
+        return parse_run_delay_s(read_file(f"{tid}/schedstat", task))
+    except (OSError, ValueError):
+        return None
 
 
 def _open_directory(path: str, parent: int | None = None) -> int:

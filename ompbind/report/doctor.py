@@ -1,6 +1,7 @@
 """The issues that `ompbind doctor` reports: text, and JSON of the schema ompbind-doctor/1."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 
 from ompbind.cpuset import count
@@ -37,8 +38,9 @@ def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:
 
 
 def _count_severities(issues: Sequence[HostIssue]) -> str:
-    errors, notes, passed = (sum(issue.severity is severity for issue in issues) for severity in Severity)
-    return f"{count(errors, 'error')}, {count(notes, 'note')}, {passed} ok"
+    found = Counter(issue.severity for issue in issues)
+    errors, notes = count(found[Severity.ERROR], "error"), count(found[Severity.NOTE], "note")
+    return f"{errors}, {notes}, {found[Severity.OK]} ok"
 
 
 def render_issues_json(issues: Sequence[HostIssue], host: HostFacts) -> str:

@@ -24,7 +24,12 @@ _RIGHT_ALIGNED = {"rank", "pid", "threads", "%CPU", "migrations/s", "thread", "l
 _SHARED_ISSUES_SHOWN = 2
 _BARS_MOST = 16  # CPUs that are drawn as bars; more CPUs are drawn as a character each
 
-_STYLES = {Severity.OK: "green", Severity.NOTE: "yellow", Severity.ERROR: "bold red"}
+_STYLES = {
+    Severity.OK: "green",
+    Severity.NOTE: "yellow",
+    Severity.WARNING: "bold yellow",
+    Severity.ERROR: "bold red",
+}
 
 
 def make_view(delta: SampleDelta, head: str, screen: Screen) -> RenderableType:

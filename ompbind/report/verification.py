@@ -35,29 +35,64 @@ def render_verified(
     With `quiet` it is "" unless there is an error.
     """
     bad = [rank for rank in verified.ranks if rank.severity is Severity.ERROR]
+    if bad and verified.ended:
+        return "" if quiet else render_paragraph("ompbind", _summarize_errors(verified, bad), width)
     if bad:
         return "\n".join(_render_errors(bad, plan, width))
     if quiet:
         return ""
-    notes = [rank for rank in verified.ranks if rank.severity is Severity.NOTE]
-    sentence = _make_sentence(verified, memory_planned=any(placement.memory for placement in plan.placements))
-    return "\n".join(
-        (render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width, label="note: "))
-    )
+    # The notes of a long run were reported when they were found.
+    notes = [] if verified.ended and verified.complete else verified.ranks
+    sentence = _make_sentence(verified, plan)
+    return "\n".join((render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width)))
 
 
-def _make_sentence(verified: VerificationResult, *, memory_planned: bool) -> str:
+def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     """Return the sentence for a result without errors; memory policies are in it if one is planned."""
     verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
     not_sampled = "; ".join(_explain_not_sampled(verified))
     if not verdicts:
         return f"not verified: {not_sampled}"
-    bound = sum(verdict.bound for verdict in verdicts)
-    places = f", {bound} of them bound to places" if bound else ""
     policies = sorted({rank.memory for rank in verified.ranks if rank.memory})
-    memory = f", memory policy {' and '.join(policies)}" if memory_planned and policies else ""
-    where = f"each on the CPUs of its rank{places}{memory}{_explain_when(verified)}"
-    return f"verified: {_count_threads(verdicts)}, {where}{f'; {not_sampled}' if not_sampled else ''}"
+    planned = any(placement.memory for placement in plan.placements)
+    memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""
+    where = f"each on the CPUs of its rank{_count_bound(verdicts, plan)}{memory}"
+    when = "" if verified.ended else _explain_when(verified)
+    head = f"verified for {_render_duration(verified)}" if verified.ended else "verified"
+    return f"{head}: {_count_threads(verdicts)}, {where}{when}{f'; {not_sampled}' if not_sampled else ''}"
+
+
+def _count_bound(verdicts: Sequence[Verdict], plan: Plan) -> str:
+    """Return how many threads are bound to places; a runtime without any may not have been used yet."""
+    bound = sum(verdict.bound for verdict in verdicts)
+    if bound:
+        return f", {bound} of them bound to places"
+    has_places = any(len(placement.places) > 1 for placement in plan.placements)
+    has_runtime = any(verdict.runtimes for verdict in verdicts)
+    return ", none of them bound to a place" if has_places and has_runtime else ""
+
+
+def _render_duration(verified: VerificationResult) -> str:
+    """Return for how long a run was sampled, and how often: "41 min, 12 samples"."""
+    seconds = verified.seen_s
+    if seconds < 120:
+        text = f"{seconds:.{1 if seconds < 10 else 0}f} s"
+    else:
+        text = f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{text}, {count(verified.samples, 'sample')}"
+
+
+def _summarize_errors(verified: VerificationResult, bad: Sequence[RankVerification]) -> str:
+    """Return the sentence at the end of a run with errors, which were reported when they were found."""
+    codes = dict.fromkeys(
+        issue.code
+        for rank in bad
+        for issue in (rank.verdict.issues if rank.verdict else ())
+        if issue.severity is Severity.ERROR
+    )
+    ranks = named("rank", (rank.rank for rank in bad))
+    text = f"the threads of {ranks} did not always run as planned ({', '.join(codes)})"
+    return f"not verified in {_render_duration(verified)}: {text}"
 
 
 def _explain_not_sampled(verified: VerificationResult) -> Iterator[str]:
@@ -68,12 +103,10 @@ def _explain_not_sampled(verified: VerificationResult) -> Iterator[str]:
 
 
 def _explain_when(verified: VerificationResult) -> str:
-    """Return when the last sample was: what threads do later is unknown."""
-    if verified.stable:
+    """Return when the last sample was, or that threads did not become stable at the start."""
+    if verified.stable or not verified.complete:
         return f", {verified.seen_s:.0f} s after the start"
-    if verified.complete:
-        return f", but their number or masks still change after {verified.seen_s:.0f} s"
-    return ", in the last check before the exit"
+    return f", but their number or masks still change after {verified.seen_s:.0f} s"
 
 
 def _count_threads(verdicts: Sequence[Verdict]) -> str:
@@ -107,19 +140,19 @@ def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]
     ]
 
 
-def _render_reasons(ranks: Sequence[RankVerification], width: int, label: str = "") -> Iterator[str]:
-    """Yield each text of an issue once, with all ranks that have it."""
-    ranks_by_text: dict[str, list[int]] = {}
+def _render_reasons(ranks: Sequence[RankVerification], width: int) -> Iterator[str]:
+    """Yield each text of an issue once, with its severity if it is no error, and all ranks that have it."""
+    ranks_by_text: dict[tuple[str, str], list[int]] = {}
     for rank in ranks:
         for issue in rank.verdict.issues if rank.verdict else ():
-            if issue.severity is not Severity.OK:
-                ranks_by_text.setdefault(issue.text, []).append(rank.rank)
-    for text, numbers in list(ranks_by_text.items())[:MOST]:
+            label = "" if issue.severity is Severity.ERROR else f"{issue.severity}: "
+            ranks_by_text.setdefault((label, issue.text), []).append(rank.rank)
+    for (label, text), numbers in list(ranks_by_text.items())[:MOST]:
         yield render_paragraph("ompbind", f"{label}{named('rank', numbers)}: {text}", width)
     if len(ranks_by_text) > MOST:
         others = list(ranks_by_text.values())[MOST:]
         rest = named("rank", {number for numbers in others for number in numbers})
-        yield render_paragraph("ompbind", f"{label}{rest}: {count(len(others), 'other reason')}", width)
+        yield render_paragraph("ompbind", f"{rest}: {count(len(others), 'other reason')}", width)
 
 
 def verified_record(verified: VerificationResult | None) -> dict[str, object] | None:
@@ -131,6 +164,7 @@ def verified_record(verified: VerificationResult | None) -> dict[str, object] | 
         "settled": verified.complete,
         "calm": verified.stable,
         "seen_s": round(verified.seen_s, 3),
+        "samples": verified.samples,
         "strict": verified.strict,
         "ranks": [_make_rank_record(rank) for rank in verified.ranks],
     }

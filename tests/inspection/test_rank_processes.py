@@ -83,7 +83,7 @@ def test_the_mode_of_the_run_has_precedence_over_variables_that_the_command_chan
     assert (alone.expected.bind, alone.verdict.severity) == (Bind.EXACT, Severity.NOTE)
 
 
-@pytest.mark.parametrize(("mode", "places"), [("thread", 3), ("exact", 1), ("none", 1), ("odd", 1), ("", 1)])
+@pytest.mark.parametrize(("mode", "places"), [("thread", 3), ("exact", 2), ("none", 1), ("odd", 1), ("", 1)])
 def test_other_modes_of_runs(mode, places):
     group = inspect(*OWN, rank(0, "0-1", pid=12, **WHOLE), runs=(RUN.replace(bind=mode),)).groups[0]
     assert len(group.expected.places) == places

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.text import WIDTH
@@ -59,7 +60,20 @@ NOT_SAMPLED = "exited before ompbind could check their threads; at the start the
             make_verified(GOOD, stable=False).replace(seen_s=60.02),
             f"{ONE}, but their number or masks still change after 60 s",
         ),
-        (make_verified(GOOD, complete=False, stable=False), f"{ONE}, in the last check before the exit"),
+        (
+            make_verified(GOOD, complete=False, stable=False, samples=3, ended=True),
+            ONE.replace("verified", "verified for 3.1 s, 3 samples"),
+        ),
+        (
+            make_verified(GOOD, samples=12, ended=True).replace(seen_s=2460.0),
+            ONE.replace("verified", "verified for 41 min, 12 samples"),
+        ),
+        (
+            make_verified(
+                GOOD.replace(issues=(issue("crowded", "", Severity.NOTE),)), samples=1, ended=True
+            ).replace(seen_s=9000.0),
+            ONE.replace("verified", "verified for 2.5 h, 1 sample"),
+        ),
         (make_verified(GOOD, None, None), f"{ONE}{LATER}; ranks 1-2 {NOT_SAMPLED}"),
         (
             make_verified(None, None).replace(
@@ -77,6 +91,39 @@ NOT_SAMPLED = "exited before ompbind could check their threads; at the start the
 def test_a_result_without_errors_is_a_sentence(verified, line):
     assert render(verified) == f"ompbind: {line}"
     assert render(verified, quiet=True) == ""
+
+
+def test_errors_of_the_whole_run_are_summarized_at_the_end():
+    shared = (issue("outside"), issue("oversubscribed"), issue("crowded", severity=Severity.NOTE))
+    verified = make_verified(GOOD, bad(*shared), samples=12, ended=True)
+    assert render(verified) == (
+        "ompbind: not verified in 3.1 s, 12 samples: the threads of rank 1 did not always run as planned "
+        "(outside, oversubscribed)"
+    )
+    assert render(verified, quiet=True) == "", "the errors were printed when they were found"
+
+
+def test_warnings_and_notes_are_printed_with_their_severity():
+    found = issue("oversubscribed", "31 threads", Severity.WARNING), issue("crowded", "it", Severity.NOTE)
+    text = render(make_verified(GOOD.replace(issues=found)))
+    assert text.endswith("ompbind: warning: rank 0: 31 threads ompbind: note: rank 0: it")
+
+
+PLACED = make_plan(make_machine(Shape(packages=1, cores=4, smt=1)), Request(ranks=1, bind=Bind.THREAD))
+
+
+@pytest.mark.parametrize(
+    ("bound", "runtimes", "text"),
+    [
+        (3, ("libgomp",), ", 3 of them bound to places"),
+        (0, ("libgomp",), ", none of them bound to a place"),
+        (0, (), ""),
+    ],
+)
+def test_the_sentence_says_how_many_threads_are_bound(bound, runtimes, text):
+    verified = make_verified(GOOD.replace(bound=bound, runtimes=runtimes))
+    sentence = " ".join(render_verified(verified, PLACED).split())
+    assert sentence.endswith(f"each on the CPUs of its rank{text}, 3 s after the start")
 
 
 def test_errors_are_a_table_of_ranks_and_each_reason_once():
@@ -120,10 +167,17 @@ def test_text_fits_and_is_printable(verdicts, complete, stable):
 
 
 def test_the_record_has_reasons_and_ranks_that_were_not_sampled():
-    record = verified_record(make_verified(bad(), None, strict=True))
+    record = verified_record(make_verified(bad(), None, strict=True, samples=5))
     assert verified_record(None) is None
     first, second = record.pop("ranks")
-    assert record == {"level": "problem", "settled": True, "calm": True, "seen_s": 3.1, "strict": True}
+    assert record == {
+        "level": "problem",
+        "settled": True,
+        "calm": True,
+        "seen_s": 3.1,
+        "samples": 5,
+        "strict": True,
+    }
     assert first == {
         "rank": 0, "seen_s": 3.1, "level": "problem", "processes": 2, "threads": 3, "outside": 1,
         "narrowed": 0, "bound": 0, "stacked": 0, "runtimes": [], "memory": None,

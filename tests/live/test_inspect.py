@@ -31,6 +31,7 @@ from tests.live.conftest import (
     clean_environment,
     is_alive,
     ranks_of,
+    required,
     two_cpus,
     wait_until,
 )
@@ -400,3 +401,44 @@ def read_screen(screen, holds):
         if select.select([screen], [], [], 0.1)[0]:
             data += os.read(screen, 1 << 16)
     return data
+
+
+BUSY = """
+#include <pthread.h>
+static void *spin(void *_) { for (;;) {} return _; }
+int main(void) {
+    pthread_t made;
+    for (int i = 0; i < 14; i++) pthread_create(&made, 0, spin, 0);
+    spin(0);
+}
+"""
+"""A program with 15 threads that are always runnable."""
+
+
+@pytest.mark.long
+def test_busy_threads_on_one_cpu_are_an_error(ompbind, tmp_path):
+    program = tmp_path / "busy"
+    compiler = [required("gcc"), "-pthread", "-x", "c", "-", "-o", program]
+    subprocess.run(compiler, input=BUSY, text=True, check=True, timeout=60)
+    cpu = two_cpus()[0]
+    process = subprocess.Popen([required("taskset"), "-c", str(cpu), program])
+    try:
+        done = ompbind("inspect", str(process.pid))
+        record = json.loads(ompbind("inspect", str(process.pid), "--format", "json").stdout)
+    finally:
+        process.kill()
+        process.wait()
+    assert done.returncode == 1
+    assert f"error: 15 threads were runnable on CPU {cpu} in the last of 3 samples over 10 s" in one_line(
+        done
+    )
+    assert "likely pool: 15 threads 'busy' of busy" in one_line(done)
+    assert "more threads are runnable than there are CPUs: sampling for 10 s" in one_line(done)
+    (issue,) = record["crews"][0]["verdict"]["findings"]
+    assert (issue["code"], issue["threads"], record["level"]) == ("oversubscribed", 15, "problem")
+
+
+def test_run_delays_are_read(child):
+    (thread,) = read_process(child("").pid).threads
+    assert thread.delay_s is not None
+    assert 0 <= thread.delay_s < 60

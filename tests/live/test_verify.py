@@ -8,11 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.execution.run_options import RunOptions
+from ompbind.execution.verify.evaluate import sample_affinities
 from ompbind.execution.verify.sampler import (
+    CONFIRM_STEP_S,
     FEW_STABLE_S,
     LONGEST_S,
     STABLE_S,
@@ -20,7 +24,9 @@ from ompbind.execution.verify.sampler import (
     count_masks,
     find_rank_processes,
 )
-from ompbind.procfs.reader import read_memory_policy, read_processes
+from ompbind.inspection.expectation import ExpectedBinding
+from ompbind.openmp.binding import Bind
+from ompbind.procfs.reader import list_threads, read_memory_policy, read_processes
 from tests.live.conftest import is_alive, ranks_of, required, supervisor_of, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")
@@ -71,6 +77,14 @@ def words(text):
     return " ".join(text.split())
 
 
+FOR = "ompbind: verified for T s, N samples:"
+
+
+def without_times(text):
+    """Return the words of a message at the end of a run, with T for its seconds and N for its samples."""
+    return re.sub(r"verified for [\d.]+ s, \d+ samples?:", "verified for T s, N samples:", words(text))
+
+
 def widens(seconds):
     first, second = two_cpus()
     return (*PYTHON, WIDENS, str(second), str(first), str(seconds))
@@ -84,14 +98,16 @@ def test_ranks_bound_as_planned_are_one_sentence(start, tmp_path):
     line = process.stderr.readline()
     line += process.stderr.readline()
     over.touch()
-    assert process.communicate(timeout=10) == ("", "")
-    assert process.returncode == 0
+    out, last = process.communicate(timeout=10)
+    assert (process.returncode, out) == (0, "")
+    assert without_times(last) == f"{FOR} 2 ranks, 2 threads, each on the CPUs of its rank"
     assert re.fullmatch(
         r"ompbind: verified: 2 ranks, 2 threads, each on the CPUs of its rank, \d+ s after the start",
         words(line),
     )
     verified = json.loads(report.read_text())["verified"]
     assert verified.pop("seen_s") > STABLE_S
+    assert verified.pop("samples") >= 5
     ranks = verified.pop("ranks")
     assert verified == {"level": "ok", "settled": True, "calm": True, "strict": False}
     numbers = ("rank", "threads", "outside", "narrowed", "stacked")
@@ -157,10 +173,9 @@ def test_strict_reports_the_last_sample_at_the_end(ompbind, trap):
     )
     assert re.search(r"\n +0 .* 3 +0 +3 +2 +libgomp\n", done.stderr)
     done = ompbind("run", "--verify=strict", "--", trap)
-    assert (done.returncode, words(done.stderr)) == (
+    assert (done.returncode, without_times(done.stderr)) == (
         0,
-        "ompbind: verified: 1 rank, 3 threads (libgomp), each on the CPUs of its rank, in the last check "
-        "before the exit",
+        f"{FOR} 1 rank, 3 threads (libgomp), each on the CPUs of its rank",
     )
 
 
@@ -177,10 +192,7 @@ def test_a_program_that_confines_itself_is_a_note(ompbind):
     done = ompbind("run", "--verify=strict", "--", *PYTHON, NARROWS)
     first, line = done.stderr.split("note: ")
     assert done.returncode == 0
-    assert words(first).startswith(
-        "ompbind: verified: 1 rank, 3 threads, each on the CPUs of its rank, in the last check "
-        "before the exit"
-    )
+    assert without_times(first).startswith(f"{FOR} 1 rank, 3 threads, each on the CPUs of its rank")
     assert "rank 0: 3 of 3 threads are restricted to CPU" in words(line)
     assert "the process or its parent set this mask" in words(line)
     assert ompbind("run", "-q", "--verify", "--", *PYTHON, NARROWS).stderr == ""
@@ -221,7 +233,7 @@ def test_what_stops_the_run_first_decides_its_exit_code(start, args, code):
     assert "verified" not in stderr, "the result of a stopped run is not reported"
 
 
-def test_nothing_wakes_up_when_threads_are_stable(start):
+def test_samples_become_rare_when_threads_are_stable(start):
     process = start("run", "--verify", *LIMIT, "-n", "2", "-m", parts(), "--", "sleep", "60")
     assert process.stderr.readline().startswith("ompbind: verified: 2 ranks")
     time.sleep(0.3)
@@ -247,9 +259,7 @@ def test_the_result_is_written_between_the_lines_of_ranks(ompbind, tmp_path, out
     )
     assert done.returncode == 0
     assert re.fullmatch(
-        r"ompbind: verified: 2 ranks, \d threads, each on the CPUs of its rank, in the last\n"
-        r"  check before the exit\n",
-        done.stderr,
+        rf"{FOR} 2 ranks, \d threads, each on the CPUs of its rank", without_times(done.stderr)
     )
     lines = [f"[{rank}] {i}" for rank in range(2) for i in range(1, 6)]
     assert sorted(done.stdout.splitlines()) == (lines if "tag" in output else [])
@@ -295,7 +305,7 @@ threading.Thread(target=time.sleep, args=(1,)).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
     done = ompbind("run", "--verify", "-m", parts(1), "--", sys.executable, "-c", code)
-    assert words(done.stderr).startswith("ompbind: verified: 1 rank, 1 thread, each on the CPUs"), done.stderr
+    assert without_times(done.stderr).startswith(f"{FOR} 1 rank, 1 thread, each on the CPUs"), done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
@@ -410,10 +420,16 @@ class Child:
         self.process.stdin.flush()
         self.process.stdout.readline()
 
+    def move(self, cpus):
+        """Set the affinity mask of all its threads."""
+        for tid in list_threads(self.process.pid):
+            os.sched_setaffinity(tid, cpus)
+
     def sample(self):
         """Take the next sample when it is due, and return the time."""
         self.now = self.sampler.due_at
         self.sampler.sample({self.process.pid: 0}, self.now)
+        self.sampler.schedule_next(self.now, 0.0)
         return round(self.now, 1)
 
 
@@ -437,7 +453,7 @@ def make_child():
 
 def sample_until_complete(child, between=lambda: None):
     times = []
-    while child.sampler.due_at is not None:
+    while not child.sampler.complete:
         times.append(child.sample())
         between()
     return times
@@ -537,3 +553,103 @@ def test_memory_is_verified_where_a_policy_is_planned(ompbind, tmp_path, before,
     assert [issue["code"] for issue in rank["findings"]] == (["memory"] if before else [])
     assert ("memory policy bind:" in words(done.stderr)) == (not before)
     assert done.returncode == code
+
+
+UNBOUND = """
+#include <unistd.h>
+int main(void) {
+#pragma omp parallel num_threads(2)
+    { usleep(1000); }
+    sleep(1);
+    return 0;
+}
+"""
+"""An OpenMP program with two threads."""
+
+
+@pytest.mark.parametrize("mode", ["thread", "exact"])
+@pytest.mark.parametrize("descendant", [False, True])
+def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, mode, descendant):
+    program = tmp_path / "omp"
+    compiler = [required("gcc"), "-fopenmp", "-x", "c", "-", "-o", program]
+    subprocess.run(compiler, input=UNBOUND, text=True, check=True, timeout=60)
+    mask = ",".join(map(str, two_cpus()))
+    remove = ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND", str(program))
+    command = ("sh", "-c", '"$@"; exit $?', "sh", *remove) if descendant else remove
+    done = ompbind("run", "-m", mask, "--bind", mode, "--verify=strict", *LIMIT, "--", *command)
+    assert done.returncode == 125, done.stderr
+    assert "2 of 2 threads" in words(done.stderr)
+    assert "are not bound to places" in words(done.stderr)
+    assert "executed without OMP_PLACES and without OMP_PROC_BIND" in words(done.stderr)
+
+
+class FakeRun:
+    """A run of one rank, of which samples are taken when a test asks for them; it notes what is reported."""
+
+    def __init__(self, child, cpus):
+        self.child = child
+        self.set_cpus(cpus)
+        live = {child.pid: 0}
+        self.children = SimpleNamespace(live=live, ranks=live, has_failed_rank=False)
+        self.shutdown = SimpleNamespace(begun=False, error=None)
+        self.output = SimpleNamespace(write=lambda text: None)
+        self.reporter = self
+        self.can_report = True
+        self.reported = []
+
+    def set_cpus(self, cpus):
+        expected = ExpectedBinding(rank=0, cpus=cpus, places=(), bind=Bind.RANK)
+        self.options = RunOptions(run_id="run", expected={0: (expected, 1)}, strict=True)
+
+    def verified(self, result):
+        self.reported.append("error" if result.errors else "ok")
+
+    def stop(self, number):
+        self.shutdown.begun = True
+
+
+def test_threads_that_leave_their_rank_late_stop_a_strict_run(make_child):
+    first, second = two_cpus()
+    child = make_child()
+    run, sampler = FakeRun(child.process, CpuSet((first,))), child.sampler
+    sampler.complete = True  # its threads have been stable for long
+    child.move({first})
+    sample_affinities(run, sampler)
+    sample_affinities(run, sampler)
+    assert run.reported == ["ok"]
+    child.move({second})
+    sample_affinities(run, sampler)
+    assert run.reported == ["ok"], "one sample is not enough"
+    assert sampler.due_at - time.monotonic() <= CONFIRM_STEP_S
+    sample_affinities(run, sampler)
+    assert run.reported == ["ok", "error"]
+    assert run.shutdown.begun
+    assert sampler.error.message == "--verify=strict: the threads of rank 0 did not run as planned"
+    sample_affinities(run, sampler)
+    assert (sampler.due_at, sampler.samples) == (None, 4), "a run that is being stopped is not sampled"
+
+
+@pytest.mark.long
+def test_a_real_server_is_verified_until_a_late_thread_moves_itself(ompbind):
+    first, second = two_cpus()
+    code = f"""
+import os, threading, time
+time.sleep(14)
+def leave():
+    os.sched_setaffinity(0, {{{first}, {second}}})
+    time.sleep(60)
+threading.Thread(target=leave).start()
+"""
+    done = ompbind("run", "-m", str(first), "--verify=strict", "--", *PYTHON, code, timeout=90)
+    assert done.returncode == 125, done.stderr
+    assert "ompbind: verified: 1 rank, 1 thread" in words(done.stderr)
+    assert f"1 of 2 threads is allowed on CPU {second}, outside the rank's CPU {first}" in words(done.stderr)
+
+
+@pytest.mark.long
+def test_more_busy_threads_than_cpus_stop_a_strict_run(ompbind):
+    code = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
+    verify = ("-m", str(two_cpus()[0]), "--verify=strict", "--grace", "1")
+    done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
+    assert done.returncode == 125, done.stderr
+    assert "8 threads were runnable on CPU" in words(done.stderr)

@@ -1,11 +1,14 @@
-"""What samples of threads mean for a run: a report, and with --verify=strict an error that stops it.
+"""What samples of threads mean for a run: reports, and with --verify=strict an error that stops it.
 
 sample                                   reported
 threads allowed outside their rank's     as soon as two samples in a row show it
   CPUs
-everything else                          when sampling is complete: while a program still loads its
+everything else                          when the start is complete: while a program still loads its
                                          libraries, threads are only partly bound
-a run that exits before that             at its end, from the last sample
+later                                    when an error has come or gone, or a note is new, in two samples in
+                                         a row
+at the end                               for how long the run was verified; of a run that exits before the
+                                         start is complete, the last sample
 """
 
 import signal
@@ -17,38 +20,59 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import RunState
 from ompbind.execution.verify.sampler import AffinitySampler
 from ompbind.inspection.judge import judge, judge_memory_policy
+from ompbind.inspection.oversubscription import Streak, judge_load
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 
 
 def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
-    """Sample the threads of all ranks and report a final result; do nothing if the run is being stopped."""
+    """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped."""
     if run.shutdown.begun or not run.children.live:
         sampler.stop()
         return
-    sampler.sample(run.children.ranks, time.monotonic())
-    if not (sampler.complete or sampler.escaped):
-        return
-    verified = _make_verified(sampler, run.options)
-    sampler.verified = verified if sampler.complete else _keep_escaped(sampler, verified)
-    if sampler.complete or sampler.verified.errors:
-        _report(run, sampler, sampler.verified)
-
-
-def finish_verification(run: RunState, sampler: AffinitySampler) -> None:
-    """Report the last samples after all ranks have exited, unless sampling was complete before.
-
-    Of a run that was stopped, or in which a rank has failed, only errors are reported.
-    """
-    if sampler.complete or run.shutdown.error:
-        return
-    sampler.verified = verified = _make_verified(sampler, run.options)
-    if sampler.error is None and (verified.errors or not _is_exit_code_decided(run)):
+    now, cpu_began_s = time.monotonic(), time.process_time()
+    was_complete = sampler.complete
+    sampler.sample(run.children.ranks, now)
+    verified = _evaluate(sampler, run.options, at_once=not was_complete)
+    in_doubt = any(streak.samples and not streak.is_proof for streak in sampler.streaks.values())
+    cpu_s = time.process_time() - cpu_began_s
+    sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or sampler.findings.unconfirmed)
+    if verified:
         _report(run, sampler, verified)
 
 
+def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -> VerificationResult | None:
+    """Return the confirmed issues of the last sample, None if too early; `at_once`: one sample confirms."""
+    if not (sampler.complete or sampler.escaped):
+        return None
+    verified = _make_verified(sampler, options)
+    if sampler.complete:
+        verified = sampler.findings.confirm(verified, at_once=at_once)
+    else:
+        verified = _keep_escaped(sampler, verified)
+    sampler.verified = verified
+    return verified if sampler.complete or verified.errors else None
+
+
+def finish_verification(run: RunState, sampler: AffinitySampler) -> None:
+    """Report, after all ranks have exited, for how long the run was verified, and errors of the last sample.
+
+    Of a run that was stopped, or in which a rank has failed, before the start was complete, only errors are
+    reported.
+    """
+    if run.shutdown.error:
+        return
+    verified = _make_verified(sampler, run.options)
+    if verified.errors and not sampler.error:
+        _report(run, sampler, verified)
+    sampler.verified = sampler.findings.add_past_errors(verified).replace(ended=True)
+    is_wanted = sampler.complete or not _is_exit_code_decided(run)
+    if is_wanted and run.can_report and not sampler.error:
+        run.output.write(run.reporter.verified(sampler.verified))
+
+
 def _report(run: RunState, sampler: AffinitySampler, verified: VerificationResult) -> None:
-    """Report the result unless all its errors were reported before; with `strict` an error stops the run."""
-    if not sampler.should_report(verified):
+    """Report the result if it differs from the last one; with `strict` an error stops the run."""
+    if not sampler.findings.should_report(verified):
         return
     if run.can_report:
         run.output.write(run.reporter.verified(verified))
@@ -73,12 +97,17 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
             continue
         verdict = judge(snapshot.processes, expected)
         verdict = judge_memory_policy(verdict, snapshot.memory, expected)
+        verdict = judge_load(verdict, sampler.streaks.get(rank, Streak()))
         ranks.append(
             RankVerification(rank=rank, verdict=verdict, seen_s=snapshot.seen_s, memory=snapshot.memory)
         )
-    complete, stable, seen_s = sampler.complete, sampler.stable, sampler.seen_s
     return VerificationResult(
-        ranks=tuple(ranks), complete=complete, stable=stable, seen_s=seen_s, strict=options.strict
+        ranks=tuple(ranks),
+        complete=sampler.complete,
+        stable=sampler.stable,
+        seen_s=sampler.seen_s,
+        samples=sampler.samples,
+        strict=options.strict,
     )
 
 

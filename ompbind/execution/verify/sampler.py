@@ -1,14 +1,20 @@
-"""Sample the affinity masks of all threads of all ranks, with exponential back-off, until they are stable.
+"""Sample all threads of all ranks for the whole run: often at the start, rarely later.
 
-A sample counts, for each rank, how many threads have which mask. That is cheap. The rest of /proc (names,
-libraries, variables) is read only for ranks whose counts have changed since the last sample.
+*Start*: the masks of threads still change while programs load their libraries. A sample counts, for each
+rank, how many threads have which mask. That is cheap. The rest of /proc (names, libraries, variables) is read
+only for ranks whose counts have changed since the last sample.
 
     samples at 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1, 60 s after the start of the last rank
     example: a change at 0.7 s, none at 1.5 s, none at 3.1 s: no change for 2.4 s, so the masks are stable
 
-Sampling is complete when the masks are stable, or after 60 s. While a rank has fewer threads than planned,
+The start is complete when the masks are stable, or after 60 s. While a rank has fewer threads than planned,
 10 s without a change are needed: libraries start their threads when they have work. Thread IDs do not matter:
 a program may end threads and start others with the same masks.
+
+*Later*: every sample reads all of /proc for all ranks, to find also what changes no mask: programs that are
+executed, libraries, load. The step doubles up to 30 s; it is never less than 1,000 times the CPU time of
+the last sample, so that ompbind uses less than 0.1 % of a CPU. While there is an issue that more samples
+have to confirm, the step is at most 5 s.
 """
 
 import os
@@ -17,8 +23,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
+from ompbind.execution.verify.findings import Findings
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.loaded_libraries import is_library
+from ompbind.inspection.oversubscription import Streak, add_sample
+from ompbind.inspection.read_load import read_load
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
@@ -34,7 +43,7 @@ from ompbind.procfs.reader import (
 from ompbind.record import Record
 
 FIRST_S = 0.1
-"""Seconds from the start of the last rank to the first sample; each interval is twice as long as the last."""
+"""Seconds from the start of the last rank to the first sample; each step is twice as long as the last."""
 
 STABLE_S = 2.0
 """Seconds without a change after which threads are stable."""
@@ -43,7 +52,16 @@ FEW_STABLE_S = 10.0
 """The same while a rank has fewer threads than planned."""
 
 LONGEST_S = 60.0
-"""Seconds after which sampling is complete even if threads are not stable."""
+"""Seconds after which the start is complete even if threads are not stable."""
+
+LONGEST_STEP_S = 30.0
+"""The longest step, in seconds, that doubling leads to."""
+
+CONFIRM_STEP_S = 5.0
+"""The longest step while an issue is to be confirmed."""
+
+STEP_PER_CPU_TIME = 1000
+"""A step takes at least this many times the CPU time of the last sample, once the start is complete."""
 
 MaskCounts = Mapping[CpuSet, int]
 """The number of threads by their affinity mask."""
@@ -61,31 +79,41 @@ class RankSnapshot(Record):
     memory: str | None
 
 
+def find_step_s(doubled_s: float, sample_cpu_s: float, *, unconfirmed: bool = False) -> float:
+    """Return the seconds to the next sample: the doubled step, in its limits after a sample's CPU time."""
+    longest_s = CONFIRM_STEP_S if unconfirmed else LONGEST_STEP_S
+    return max(min(doubled_s, longest_s), STEP_PER_CPU_TIME * sample_cpu_s)
+
+
 class AffinitySampler:
     """The samples of a run; times are seconds of a monotonic clock.
 
-    `due_at` is the time of the next sample, None when no sample is needed. `complete` is set when sampling
-    is complete; `stable` is whether threads were stable then. `snapshots` has the last snapshot of each rank
-    that was sampled. `escaped` are the ranks with threads allowed on CPUs outside their rank's, with the same
-    mask in two samples in a row. `hidden` are ranks that were running but not visible in /proc. `verified` is
-    the result so far, None before there is any; `error` is why verification stops the run.
+    `due_at` is the time of the next sample, None when no sample is needed. `complete` is set when the start
+    is complete; `stable` is whether threads were stable then. `samples` is the number of samples so far.
+    `snapshots` has the last snapshot of each rank that was sampled, `streaks` its load since the start was
+    complete. `escaped` are the ranks with threads allowed on CPUs outside their rank's, with the same mask in
+    two samples in a row. `hidden` are ranks that were running but not visible in /proc. `findings` are the
+    issues so far, `verified` is the result so far, None before there is any; `error` is why verification
+    stops the run.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
         """Take the planned CPUs and the planned number of threads of each rank."""
         self.began_at = 0.0
-        self.interval_s = FIRST_S
+        self.doubled_s = FIRST_S
+        self.samples = 0
         self.seen_s = 0.0
         self.due_at: float | None = None
         self.stable_since = 0.0
         self.stable = False
         self.complete = False
         self.snapshots: dict[int, RankSnapshot] = {}
+        self.streaks: dict[int, Streak] = {}
         self.escaped: frozenset[int] = frozenset()
         self.hidden: frozenset[int] = frozenset()
+        self.findings = Findings()
         self.verified: VerificationResult | None = None
         self.error: LaunchError | None = None
-        self._reported: frozenset[tuple[int, str]] = frozenset()
         self._planned = planned
         self._run_id = run_id
         self._mask_counts: dict[int, MaskCounts] = {}
@@ -104,19 +132,13 @@ class AffinitySampler:
         """Take no more samples: the run is being stopped."""
         self.due_at = None
 
-    def should_report(self, verified: VerificationResult) -> bool:
-        """Return whether a result is to be reported, and remember its errors.
-
-        It is not if it has errors and all of them were reported before.
-        """
-        if verified.errors and verified.errors <= self._reported:
-            return False
-        self._reported |= verified.errors
-        return True
-
     def sample(self, live: Mapping[int, int], now: float) -> None:
-        """Sample the threads of all processes of ranks; `live` has the rank of each running child, by PID."""
+        """Sample the threads of all processes of ranks; `live` has the rank of each running child, by PID.
+
+        `schedule_next` must follow.
+        """
         self.seen_s = now - self.began_at
+        self.samples += 1
         only_rank = min(self._planned) if len(self._planned) == 1 else None
         pids_by_rank: dict[int, set[int]] = {}
         if is_proc_of_pid_namespace():
@@ -128,11 +150,19 @@ class AffinitySampler:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
         self._find_escaped(counts)
-        self._schedule_next(counts, now)
+        self._find_stable(counts, now)
         to_read = self._mask_counts.keys() if self.complete else {*changed, *self.escaped}
         for pid, rank in live.items():
             if rank in to_read:
                 self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()))
+
+    def schedule_next(self, now: float, cpu_s: float, *, unconfirmed: bool = False) -> None:
+        """Schedule the next sample after one that took `cpu_s` seconds of CPU time."""
+        self.doubled_s = min(2 * self.doubled_s, LONGEST_STEP_S)
+        if self.complete:
+            self.due_at = now + find_step_s(self.doubled_s, cpu_s, unconfirmed=unconfirmed)
+        else:
+            self.due_at = min(now + self.doubled_s, self.began_at + LONGEST_S)
 
     def _find_escaped(self, mask_counts: Mapping[int, MaskCounts]) -> None:
         """Set `escaped`: ranks with a mask outside their CPUs that was in the last sample too."""
@@ -141,21 +171,26 @@ class AffinitySampler:
         self.escaped = frozenset(rank for rank, _ in masks & self._escaped_masks)
         self._escaped_masks = masks
 
-    def _schedule_next(self, mask_counts: Mapping[int, MaskCounts], now: float) -> None:
-        """Find out whether threads are stable and sampling is complete; if not, schedule the next sample."""
+    def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> None:
+        """Find out, until the start is complete, whether threads are stable."""
+        if self.complete:
+            return
         few = any(sum(counts.values()) < self._planned[rank][1] for rank, counts in mask_counts.items())
         self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
-        end_at = self.began_at + LONGEST_S
-        self.complete = self.stable or now >= end_at
-        self.interval_s *= 2
-        self.due_at = None if self.complete else min(now + self.interval_s, end_at)
+        self.complete = self.stable or now >= self.began_at + LONGEST_S
 
     def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int]) -> None:
-        states = (read_process(pid, is_library, is_relevant) for pid in sorted(pids))
+        """Read the processes of a rank, its first process first; if that has exited, change nothing."""
+        ordered = sorted(pids, key=lambda pid: (pid != first_pid, pid))
+        states = (read_process(pid, is_library, is_relevant) for pid in ordered)
         processes = tuple(state for state in states if state)
-        if processes:  # else the rank has just exited, and its last snapshot stays
-            memory = read_memory_policy(first_pid)
-            self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
+        if not (processes and processes[0].pid == first_pid):
+            return
+        memory = read_memory_policy(first_pid)
+        self.snapshots[rank] = RankSnapshot(seen_s=self.seen_s, processes=processes, memory=memory)
+        if self.complete:
+            load = read_load(processes, self.began_at + self.seen_s)
+            self.streaks[rank] = add_sample(self.streaks.get(rank, Streak()), load)
 
 
 def _is_running(child: int) -> bool:

@@ -1,9 +1,9 @@
-"""What cgroups allow a process: its cpuset, its CPU quota, and how many processes ran out of memory.
+"""What cgroups allow a process: its cpuset and CPU quota; how long it was throttled; who ran out of memory.
 
     proc/self/cgroup        the path of the process's cgroup in each hierarchy
     proc/self/mountinfo     where each hierarchy is mounted (or else proc/mounts)
-    <mount>/<path>/…        cpuset.cpus.effective, cpu.max, memory.events (version 2)
-                            cpuset.cpus, cpu.cfs_quota_us, memory.oom_control (version 1)
+    <mount>/<path>/…        cpuset.cpus.effective, cpu.max, cpu.stat, memory.events (version 2)
+                            cpuset.cpus, cpu.cfs_quota_us, cpu.stat, memory.oom_control (version 1)
 
 Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. The directories of the cgroup
 and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
@@ -65,6 +65,28 @@ def read_oom_kills(root: Root) -> int | None:
     return None
 
 
+def read_throttled_s(root: Root, pid: int) -> float:
+    """Return how long the CPU quotas of a process's cgroup and of its ancestors have throttled them.
+
+    In seconds since the cgroups were created, summed over CPUs; 0 without quotas.
+    """
+    paths = dict(_read_paths(root, str(pid)))
+    directories = (
+        directory
+        for mount in _read_mounts(root)
+        if mount[0] & {"", "cpu"}
+        for directory in _list_directories(mount, _find_limiting_path(mount[0], paths))
+    )
+    return sum(_read_throttled_s(root, directory) for directory in directories)
+
+
+def _read_throttled_s(root: Root, directory: str) -> float:
+    """Read the throttled time of one cgroup: in µs (version 2) or ns (version 1)."""
+    pairs = (line.split() for line in (root.read(f"{directory}/cpu.stat") or "").splitlines())
+    found = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
+    return found.get("throttled_usec", 0) / 1e6 + found.get("throttled_time", 0) / 1e9
+
+
 def _list_oom_counters(mount: _Mount, paths: dict[str, str]) -> list[str]:
     """Return the files that may count OOM kills of the process, nearest first."""
     if "" in mount[0]:
@@ -73,14 +95,14 @@ def _list_oom_counters(mount: _Mount, paths: dict[str, str]) -> list[str]:
     return [f"{directory}/memory.oom_control" for directory in _list_directories(mount, own)][:1]
 
 
-def _read_paths(root: Root) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path of the process's cgroup) of each hierarchy; version 2 is controller ""."""
-    for line in (root.read("proc/self/cgroup") or "").splitlines():
+def _read_paths(root: Root, process: str = "self") -> Iterator[tuple[str, str]]:
+    """Yield (controller, path of a process's cgroup) of each hierarchy; version 2 is controller ""."""
+    for line in (root.read(f"proc/{process}/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
             yield controller, path
-    own = root.read("proc/self/cpuset")
+    own = root.read(f"proc/{process}/cpuset")
     if own is not None:
         yield "cpuset only", own.strip()
 

@@ -1,0 +1,80 @@
+"""Find processes in which the planned binding of OpenMP threads is absent, although no mask is wrong.
+
+    --bind thread --> OMP_PLACES={0,1},{1} --> env -u OMP_PLACES ./omp --> all threads allowed on CPUs 0-1
+
+All these threads are on the CPUs of their rank. OpenMP threads look like any others. So the evidence is in
+the variables with which the process was executed, and in runtimes that bind as soon as they are loaded. A
+process can change its own variables later (setenv); that is not visible.
+"""
+
+from collections.abc import Sequence
+
+from ompbind.cpuset import count
+from ompbind.inspection.expectation import ExpectedBinding, expect_variables
+from ompbind.inspection.loaded_libraries import find_runtimes
+from ompbind.openmp.binding import Bind
+from ompbind.openmp.places import render_places
+from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
+from ompbind.procfs.process_state import ProcessState
+
+_SHOWN = 3  # variables that a text names
+_LONGEST = 60  # characters of a value that a text shows
+
+
+def find_changed(process: ProcessState, expected: ExpectedBinding) -> tuple[str, ...]:
+    """Return the variables with which a process with an OpenMP runtime was executed other than planned."""
+    if not (find_runtimes(process) and _is_environment_known(process)):
+        return ()
+    env = process.env
+    return tuple(name for name, value in expected.variables if env.get(name) != value)
+
+
+def binds(names: Sequence[str], expected: ExpectedBinding) -> bool:
+    """Return whether the planned binding is written in one of these variables."""
+    planned = dict(expected.variables)
+    places = any(planned.get(name) for name in PLACE_VARIABLES)
+    return bool(set(names) & (set(PLACE_VARIABLES) if places else {KMP_AFFINITY}))
+
+
+def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
+    """Return whether OpenMP threads of a process are not on places, although the mode of the rank has places.
+
+    All its threads are allowed on all CPUs of the rank, and its variables do not name the planned places; or
+    they do, but a runtime that applies them when it is loaded has not.
+    """
+    has_places = expected.bind not in (Bind.RANK, Bind.NONE) and len(expected.cpus) > 1
+    is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
+    runtimes = find_runtimes(process)
+    if not (has_places and is_written and runtimes and _is_environment_known(process)):
+        return False
+    if len(process.threads) < 2 or any(thread.cpus != expected.cpus for thread in process.threads):
+        return False
+    own = expect_variables(process.env)
+    if own is None or own.bind is Bind.NONE or set(own.places) != set(expected.places):
+        return True
+    at_load = any(runtime.family and runtime.family.facts.narrows_at_load for runtime in runtimes)
+    return at_load and expected.bind is Bind.EXACT
+
+
+def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Sequence[str]) -> str:
+    """Describe the variables of a process: "executed with A=1 (planned: 2) and without B"."""
+    planned = dict(expected.variables)
+    ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
+    parts = [_explain_value(name, process.env.get(name), planned[name]) for name in ordered[:_SHOWN]]
+    if rest := len(names) - len(parts):
+        parts.append(count(rest, "other changed variable"))
+    return f"executed {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
+
+
+def _explain_value(name: str, value: str | None, planned: str | None) -> str:
+    if value is None:
+        return f"without {name}"
+    return f"with {name}={_shorten(value)} (planned: {'unset' if planned is None else _shorten(planned)})"
+
+
+def _shorten(value: str) -> str:
+    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
+
+
+def _is_environment_known(process: ProcessState) -> bool:
+    return "environment" not in process.unreadable and not process.is_environment_overwritten

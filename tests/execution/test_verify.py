@@ -1,0 +1,114 @@
+"""Long verification: the step between samples, and what is reported of a series of results."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import CpuSet
+from ompbind.execution.verify.findings import Findings
+from ompbind.execution.verify.sampler import (
+    CONFIRM_STEP_S,
+    FIRST_S,
+    LONGEST_STEP_S,
+    AffinitySampler,
+    find_step_s,
+)
+from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.severity import Severity
+
+STEPS = [
+    # doubled step, CPU time of the last sample, something to confirm, next step
+    (3.2, 0.001, False, 3.2),
+    (3.2, 0.004, False, 4.0),
+    (102.4, 0.001, False, 30.0),
+    (102.4, 0.055, False, 55.0),
+    (12.8, 0.001, True, 5.0),
+    (3.2, 0.001, True, 3.2),
+    (12.8, 0.012, True, 12.0),
+]
+
+
+@pytest.mark.parametrize(("doubled_s", "cpu_s", "unconfirmed", "step_s"), STEPS)
+def test_the_step_doubles_within_its_limits(doubled_s, cpu_s, unconfirmed, step_s):
+    assert find_step_s(doubled_s, cpu_s, unconfirmed=unconfirmed) == step_s
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.2), st.booleans()), max_size=30))
+def test_later_samples_use_less_than_a_thousandth_of_a_cpu(samples):
+    sampler = AffinitySampler({0: (CpuSet((0,)), 1)}, "run")
+    sampler.begin(0.0)
+    sampler.complete = True
+    for cpu_s, unconfirmed in samples:
+        now = sampler.due_at
+        sampler.schedule_next(now, cpu_s, unconfirmed=unconfirmed)
+        step_s = sampler.due_at - now
+        assert step_s >= 999 * cpu_s
+        assert step_s <= max(CONFIRM_STEP_S if unconfirmed else LONGEST_STEP_S, 1001 * cpu_s)
+
+
+def test_the_step_doubles_to_half_a_minute():
+    sampler, steps = AffinitySampler({0: (CpuSet((0,)), 1)}, "run"), []
+    sampler.begin(0.0)
+    sampler.complete = True
+    for _ in range(12):
+        now = sampler.due_at
+        sampler.schedule_next(now, 0.0)
+        steps.append(round(sampler.due_at - now, 1))
+    assert (now, steps) == (
+        pytest.approx(FIRST_S + sum(steps[:-1])),
+        [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30, 30],
+    )
+
+
+def result(*codes, severity=Severity.ERROR):
+    """Return a result of rank 0 with issues of these codes."""
+    issues = tuple(ThreadIssue(code=code, severity=severity, threads=1, text=code) for code in codes)
+    rank = RankVerification(rank=0, verdict=Verdict(issues=issues, summary="fine"), seen_s=1.0)
+    return VerificationResult(ranks=(rank,), complete=True, stable=True, seen_s=1.0)
+
+
+def codes(verified):
+    return [issue.code for issue in verified.ranks[0].verdict.issues]
+
+
+def test_an_issue_is_confirmed_by_two_samples_in_a_row():
+    findings, confirmed = Findings(), []
+    for found in ((), ("narrowed",), (), ("narrowed", "outside"), ("outside",), ("oversubscribed",)):
+        verified = findings.confirm(result(*found), at_once=False)
+        confirmed.append((codes(verified), findings.unconfirmed))
+    assert confirmed == [
+        ([], False), ([], True), ([], False), ([], True), (["outside"], False), (["oversubscribed"], False),
+    ]  # fmt: skip
+    assert codes(Findings().confirm(result("narrowed"), at_once=True)) == ["narrowed"]
+
+
+def test_a_result_is_reported_when_an_error_comes_or_goes():
+    findings = Findings()
+    series = [
+        (result(), True),
+        (result(), False),
+        (result("outside"), True),
+        (result("outside"), False),
+        (result(), True),
+        (result("outside"), True),
+        (result("outside", "oversubscribed"), True),
+        (result("outside"), False),  # the load may come again
+        (result("outside", "oversubscribed"), False),
+        (result("crowded", severity=Severity.NOTE), True),  # the error is over
+        (result(), False),
+        (result("crowded", severity=Severity.NOTE), False),
+    ]
+    assert [findings.should_report(verified) for verified, _ in series] == [wanted for _, wanted in series]
+
+
+def test_the_result_of_the_run_has_errors_that_are_over():
+    findings = Findings()
+    findings.should_report(result("outside", "narrowed"))
+    ended = findings.add_past_errors(result("narrowed"))
+    assert [(issue.code, issue.text) for issue in ended.ranks[0].verdict.issues] == [
+        ("outside", "outside (not in the last sample)"),
+        ("narrowed", "narrowed"),
+    ]
+    assert codes(Findings().add_past_errors(result())) == []
+    unknown = result().replace(ranks=(RankVerification(rank=0),))
+    assert findings.add_past_errors(unknown) == unknown
