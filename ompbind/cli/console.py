@@ -9,7 +9,6 @@ import click
 
 if TYPE_CHECKING:  # --version and usage errors need none of these, which take 7 ms to import
     from ompbind.planning.plan import Plan
-    from ompbind.registry.claims import Registry
     from ompbind.report.text import Screen
 
 NARROW = 40  # the least width of a line, in characters, that texts are made for
@@ -45,24 +44,6 @@ def print_warnings(plan: "Plan") -> None:
     for note in plan.notes:
         if note.warning:
             print_message(f"warning: {note.text}")
-
-
-def print_registry_messages(registry: "Registry", *, verbose: bool = False) -> None:
-    """Print which claims of other runs do not count; with `verbose` also why claims failed."""
-    if registry.ignored:
-        print_message(registry.ignored)
-    print_registry_failure(registry.failure, verbose=verbose)
-
-
-def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
-    """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
-    from ompbind.registry.claims import DIRECTORY_VARIABLE  # late, as above
-
-    if failure and os.environ.get(DIRECTORY_VARIABLE):
-        hint = "must be a directory that all users can write to"
-        print_message(f"warning: {failure}; {DIRECTORY_VARIABLE} {hint}")
-    elif failure and verbose:
-        print_message(failure)
 
 
 def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:

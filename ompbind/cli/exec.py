@@ -10,10 +10,9 @@ from ompbind.cli.click_base import Verb, complete_files
 from ompbind.cli.console import (
     print_changed_variables,
     print_message,
-    print_registry_messages,
     print_warnings,
 )
-from ompbind.cli.planning import plan_and_register
+from ompbind.cli.planning import plan_and_register, print_registry_messages
 from ompbind.cli.planning_options import QUIET, make_request, make_run_spec, planning_options
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError

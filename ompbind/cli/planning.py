@@ -1,15 +1,16 @@
-"""Plans for the verbs: a wrong mask is an error that suggests a mask that works."""
+"""Plans for the verbs: a wrong mask is an error that suggests a mask that works; other runs are found."""
 
+import os
 from collections.abc import Sequence
 
-from ompbind.cli.console import print_registry_failure
+from ompbind.cli.console import print_message
 from ompbind.errors import MaskError
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.registry.claims import Claim, Registry, try_read_occupied
+from ompbind.registry.claims import DIRECTORY_VARIABLE, Claim, Registry, try_read_occupied
 
 
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
@@ -18,6 +19,22 @@ def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) 
     if not quiet:
         print_registry_failure(failure)
     return occupied
+
+
+def print_registry_messages(registry: Registry, *, verbose: bool = False) -> None:
+    """Print which claims of other runs do not count; with `verbose` also why claims failed."""
+    if registry.ignored:
+        print_message(registry.ignored)
+    print_registry_failure(registry.failure, verbose=verbose)
+
+
+def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
+    """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
+    if failure and os.environ.get(DIRECTORY_VARIABLE):
+        hint = "must be a directory that all users can write to"
+        print_message(f"warning: {failure}; {DIRECTORY_VARIABLE} {hint}")
+    elif failure and verbose:
+        print_message(failure)
 
 
 def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:

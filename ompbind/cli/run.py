@@ -11,12 +11,11 @@ import click
 from ompbind.cli.click_base import Verb, complete_files
 from ompbind.cli.console import (
     print_changed_variables,
-    print_registry_messages,
     print_warnings,
     read_screen,
     write_stderr,
 )
-from ompbind.cli.planning import plan_and_register, plan_or_suggest, read_other_runs
+from ompbind.cli.planning import plan_and_register, plan_or_suggest, print_registry_messages, read_other_runs
 from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
 from ompbind.cli.run_options import (
     fill_paths,
