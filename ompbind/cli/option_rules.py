@@ -18,7 +18,6 @@ from ompbind.record import Record
 Options: TypeAlias = Mapping[str, Any]
 """The values of all options of a verb, by parameter name."""
 
-
 CONTRADICT = "and {other} contradict each other"
 """The text of an objection if neither option is more important than the other."""
 
@@ -126,7 +125,8 @@ def _render(ctx: click.Context, param: click.Parameter) -> str:
     value = ctx.params.get(param.name or "")
     text = ",".join(value) if isinstance(value, tuple) else str(value)
     shown = type(value) in (str, int, tuple) and 0 < len(text) <= _VALUE_LIMIT
-    name, separator = max(param.opts, key=len), " "
+    name = max(param.opts, key=len)
+    separator = "=" if (param.metavar or "").startswith("[=") else " "
     if _level(ctx, param) == 1:
         name, separator = str(param.envvar), "="
     return f"{name}{separator}{shlex.quote(text)}" if shown else name

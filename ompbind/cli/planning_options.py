@@ -105,7 +105,7 @@ _PLANNING_OPTIONS = (
                    help="Cores to use of a hybrid processor: performance, efficiency, all (default)"),
     PlanningOption(CPUS, "--share", is_flag=True,
                    help="Let ranks share CPUs with each other and, without a warning, with other runs",
-                   rule=rules.check_sharing("avoid", "exclusive")),
+                   rule=rules.check_sharing("exclusive", "avoid")),
     PlanningOption(CPUS, "--avoid", is_flag=True, help="Use only cores that no other live run uses",
                    rule=rules.check_sharing("exclusive")),
     PlanningOption(CPUS, "--exclusive", is_flag=True,

@@ -67,9 +67,8 @@ def _check_dry_run(options: Options) -> Objection | None:
 
 def _check_output(options: Options) -> Objection | None:
     if "files" in _make_modes(options) and options["log_dir"] is None:
-        return Objection(
-            other="log_dir", text="needs --log-dir DIR", hint="name the directory of the log files"
-        )
+        hint = "name the directory of the log files"
+        return Objection(other="log_dir", text="needs --log-dir DIR", hint=hint)
     return _check_dry_run(options)
 
 

@@ -210,6 +210,7 @@ def test_no_option_of_a_pair_is_silently_without_effect(name):
         ("-m 0 --smt all", {}, 0, "warning: --smt all has no effect with --mask 0: ranks get all CPUs that"),
         ("--dry-run --report a.json --timeout 5", {}, 0,
          "warning: --timeout and --report a.json have no effect with --dry-run"),
+        ("--dry-run --verify=strict", {}, 0, "warning: --verify=strict has no effect with --dry-run"),
         ("--dry-run -q --report a.json", {}, 0, ""),
         ("-m 0", {"OMPBIND_STRATEGY": "spread"}, 0, ""),
         ("-m none", {"OMPBIND_BIND": "exact"}, 0, ""),
