@@ -15,7 +15,6 @@ from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
 from ompbind.planning.strategies.table import STRATEGIES
-from ompbind.planning.wrapper_notes import WRAPPER, explain_wrappers
 
 
 def explain(plan: Plan) -> list[Note]:
@@ -143,6 +142,14 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
         yield Note(code="places-too-long", text=text, warning=True)
 
 
+def _explain_wrappers(plan: Plan) -> Iterable[Note]:
+    if not (plan.request.workload and plan.request.workload.wrappers):
+        return ()
+    from ompbind.planning.wrapper_notes import explain_wrappers  # late: few commands have a wrapper
+
+    return explain_wrappers(plan)
+
+
 _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_compat,
     _explain_machine,
@@ -156,11 +163,11 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     explain_other_runs,
     _explain_places,
     explain_runtime,
-    explain_wrappers,
+    _explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""
 
-CANNOT_BIND = ("not-bindable", "places-too-long", "preload", CONFLICT, WRAPPER, UNSET, LIMITED, NARROWED)
+CANNOT_BIND = ("not-bindable", "places-too-long", "preload", "wrapper", CONFLICT, UNSET, LIMITED, NARROWED)
 """The codes of notes that say that a binding cannot be honoured."""
 
 
