@@ -32,8 +32,8 @@ def become_subreaper() -> bool:
     return _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends; end it now if it has ended."""
+def exit_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it exits; exit now if it has exited."""
     _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
