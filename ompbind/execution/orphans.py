@@ -143,13 +143,13 @@ class OrphanTracker:
         """Return whether orphans may exist, without reading all processes in the usual case of none."""
         if not self.is_subreaper:
             return bool(self.groups)
+        if self.all_killed:
+            return has_children()
         children = read_children()
         if children is None:
             return True
         # Daemons of running ranks are children for days, so they are no reason to read all processes.
         others = children - live.keys() - self.unkillable
-        if self.all_killed:
-            return has_children()
         if not others:
             return self._has_unexpected_child(live)
         return bool(self.groups or self._find_orphan_children(live, frozenset()))
@@ -164,16 +164,22 @@ class OrphanTracker:
         self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
         if not is_proc_of_pid_namespace():
             return {-group: rank for group, rank in self.groups.items() if self._is_ours(group)}
-        orphans: dict[int, int] = {}
         if self.all_killed:
             orphans = dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
+        else:
+            orphans = self._attribute_listed(live)
+        return self._find_orphan_children(live, orphans.keys()) | orphans
+
+    def _attribute_listed(self, live: Mapping[int, int]) -> dict[int, int]:
+        """Return the orphans among the listed processes, pid → rank, with all their descendants."""
         supervisor = os.getpid()
-        for pid, process in () if self.all_killed else self._listed.items():
+        orphans: dict[int, int] = {}
+        for pid, process in self._listed.items():
             is_candidate = process.parent == supervisor or process.group in self.groups
             rank = self._attribute(pid, process.group, live) if is_candidate else None
             if rank is not None:
                 orphans.update(dict.fromkeys(self._with_descendants(pid), rank))
-        return self._find_orphan_children(live, orphans.keys()) | orphans
+        return orphans
 
     def _is_ours(self, group: int) -> bool:
         """Return whether the process group of an exited rank has a child of this process.

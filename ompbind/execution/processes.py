@@ -23,6 +23,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SWEEPS_OF_CHILDREN = 16
 """Sweeps over the children of this process for each sweep over all processes, which takes much longer."""
 
+_EXIT_WAIT_S = 0.2
+"""Seconds to wait for the exit of processes that cannot be found, which the kernel may have killed."""
+
 _SWEEP_PAUSE_S = 0.001
 """Seconds between two sweeps if no process has exited since the last."""
 
@@ -32,8 +35,8 @@ def become_subreaper() -> bool:
     return _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends; end it now if it has ended."""
+def exit_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it exits; exit now if it has exited."""
     _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
@@ -134,16 +137,15 @@ def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] |
     children that are left alone, with their descendants. Returns the PIDs of processes that are left; None if
     there are some that cannot be found, because /proc does not show them.
     """
-    until = time.monotonic() + limit_s
+    can_find = is_proc_of_pid_namespace()
+    until = time.monotonic() + (limit_s if can_find else _EXIT_WAIT_S)
     sweep = 0
     _reap_exited()
     while has_children():
-        if not is_proc_of_pid_namespace():
-            return None
         # Ranks are children: they are killed first, before reading /proc takes a few milliseconds.
         left = _kill_once(spared, only_children=sweep % _SWEEPS_OF_CHILDREN != 1)
         if time.monotonic() >= until or (spared and not left):
-            return left
+            return left if can_find else None
         if not _reap_exited():
             time.sleep(_SWEEP_PAUSE_S)
         sweep += 1

@@ -7,6 +7,9 @@ A process inherits the affinity mask and the memory policy of the thread that st
 3. calls `posix_spawn`, which copies no memory, as fork does, and returns when the command runs or has failed
 
 A rank that has the terminal from its start is forked instead, because `posix_spawn` cannot pass the terminal.
+The kernel kills a forked rank with the supervisor. `posix_spawn` cannot request this, and forking each of 64
+ranks takes four times as long for the whole run. Without /proc the foreground process could not find the
+ranks of a killed supervisor, so there each rank is forked.
 """
 
 import errno
@@ -20,10 +23,11 @@ from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.process_pair import Foreground
-from ompbind.execution.processes import end_with_parent
+from ompbind.execution.processes import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
+from ompbind.procfs.reader import is_proc_of_pid_namespace
 
 Redirections = Sequence[tuple[int, int]]
 """Pairs of an open file here and its number in the rank."""
@@ -43,7 +47,8 @@ def start_rank(
     the foreground process group from its start. Raises LaunchError, which names the rank.
     """
     redirections = [(file, number) for number, file in enumerate(files) if file >= 0]
-    start = partial(_fork, terminal=terminal) if terminal else _spawn
+    is_forked = terminal is not None or not is_proc_of_pid_namespace()
+    start = partial(_fork, terminal=terminal) if is_forked else _spawn
     try:
         if command.cpus is not None:
             set_affinity(command.cpus)
@@ -80,9 +85,14 @@ def _find_ignored(foreground: Foreground) -> tuple[int, ...]:
 
 
 def _fork(
-    command: RankCommand, path: str, foreground: Foreground, redirections: Redirections, *, terminal: Terminal
+    command: RankCommand,
+    path: str,
+    foreground: Foreground,
+    redirections: Redirections,
+    *,
+    terminal: Terminal | None,
 ) -> int:
-    """Fork a rank, which makes itself the foreground of the terminal before it executes its command.
+    """Fork a rank, which makes itself the foreground of the terminal, if any, and executes its command.
 
     The kernel kills it if the supervisor is killed, even if the foreground process is killed too. A pipe that
     closes on exec reports the result: end of file when the command runs, else an errno.
@@ -93,9 +103,10 @@ def _fork(
     pid = os.fork()
     if pid == 0:
         try:
-            end_with_parent(supervisor)
+            exit_with_parent(supervisor)
             os.setpgid(0, 0)
-            terminal.give(os.getpid())
+            if terminal:
+                terminal.give(os.getpid())
             _execute(command, path, foreground, redirections)
         except BaseException as error:  # noqa: BLE001 - after any error, a second supervisor must not continue
             os.write(write_end, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))

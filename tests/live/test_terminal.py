@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, state_of, wait_until
+from tests.live.conftest import OMPBIND, children_of, clean_environment, is_alive, state_of, wait_until
 
 
 class Terminal:
@@ -314,3 +314,15 @@ def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
     )
     shell.read_until(b"hello\r\n")
     shell.read_until(b"code 124")
+
+
+def test_a_rank_that_has_the_terminal_does_not_outlive_both_processes(terminal):
+    """The kernel kills it with the supervisor: the foreground process is stopped, so it can do nothing."""
+    screen = terminal(OMPBIND, "run", "--", "sh", "-c", "echo up $$; read line")
+    screen.read_until(b"up ")
+    (supervisor,) = children_of(screen.pid)
+    (rank,) = children_of(supervisor)
+    os.kill(screen.pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(screen.pid) == "T", "the foreground process stopped")
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not is_alive(rank), "the rank was killed", 5)
