@@ -389,5 +389,8 @@ def test_a_claim_that_cannot_be_read_is_named(directory):
     assert claims_module.read_claim_list(str(shared)).ignored == ()  # it is not locked: removed
     path.write_text(CLAIM)
     path.chmod(0o600)
+    for name in ("young", "old"):
+        (shared / f"ompbind-0-1-{name}.new").touch(0o600)
+    os.utime(shared / "ompbind-0-1-old.new", (1, 1))
     found = call_as_nobody(claims_module.read_claim_list, str(shared))
     assert (found.runs, found.ignored) == ((), ((path.name, "Permission denied"),))
