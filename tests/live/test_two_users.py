@@ -286,6 +286,7 @@ def test_a_stop_request_ends_the_wait_for_a_reader(start, directory):
 
 def hold_claims(directory, texts):
     """Write claims and keep them locked; return how many."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for number, text in enumerate(texts):
         path = Path(directory, f"ompbind-{NOBODY}-{number}-x.run")
         path.write_text(text)
@@ -312,7 +313,6 @@ def test_claims_of_the_other_user_cost_little(directory, texts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
         registry = Registry(Sharing.WARN, make_run_identity("mine"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         other = start_as_nobody(hold_claims, shared, texts)
         assert other[0].recv() == len(texts)
         begun = time.process_time()
