@@ -143,7 +143,7 @@ _OPTIONS = (
            rule=_check_dry_run),
     option(STOPPING, "--report-env", type=click.Choice(["masked", ALL_VALUES]), default="masked",
            show_default=True, metavar="WHICH",
-           help="Secret values (TOKEN, KEY, PASSWORD … in their names) in --report, -v and --dry-run:"
+           help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
                 " masked, all"),
     option(STOPPING, "--dry-run", is_flag=True, everyday=True, help="Show the plan and start nothing"),
 )  # fmt: skip

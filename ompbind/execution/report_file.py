@@ -16,6 +16,7 @@ from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
 from ompbind.execution.safe_files import (
     OpenDirectory,
+    UnsafeFileError,
     create_file,
     find_entry_risk,
     find_link_risk,
@@ -76,7 +77,9 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
         directory, last = open_parent(name)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise _make_error(name, why, "choose a file in a writable directory") from error
+        is_unsafe = isinstance(error, UnsafeFileError)
+        hint = _OWN_DIRECTORY if is_unsafe else "choose a file in a writable directory"
+        raise _make_error(name, why, hint) from error
     before = read_entry(directory, last)
     risk = find_entry_risk(directory, before)
     if risk:

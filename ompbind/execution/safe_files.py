@@ -26,6 +26,10 @@ _LINK_LIMIT = 40  # the kernel follows at most 40 links too
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 
 
+class UnsafeFileError(PermissionError):
+    """A file or link must not be used, because another user may have put it there."""
+
+
 def is_shared(directory: os.stat_result, trusted: Collection[int]) -> bool:
     """Return whether users who are not trusted can create files in a directory, or remove files."""
     return directory.st_uid not in trusted or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
@@ -128,7 +132,7 @@ def open_existing(
     risk = find_entry_risk(directory, status)
     if risk or not is_same(expected, status):
         os.close(file)
-        raise PermissionError(errno.EPERM, risk or "another file was put there meanwhile")
+        raise UnsafeFileError(errno.EPERM, risk or "another file was put there meanwhile")
     return file
 
 
@@ -208,7 +212,7 @@ def _read_link(directory: OpenDirectory, file: int, links: int) -> str:
     try:
         risk = find_entry_risk(directory, os.fstat(file))
         if risk:
-            raise PermissionError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
+            raise UnsafeFileError(errno.EPERM, f"a symbolic link on its path is not safe: {risk}")
         if links > _LINK_LIMIT:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return os.readlink("", dir_fd=file)

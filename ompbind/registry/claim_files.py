@@ -101,21 +101,27 @@ def _read_claim(name: str, handle: int, limits: _UserLimits) -> tuple[str, int]:
     Raises OSError for a file that cannot be read, or that is no claim.
     """
     status = os.stat(name, dir_fd=handle, follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        raise OSError(errno.EINVAL, f"not a regular file with a single name, of user {status.st_uid}")
+    is_new = name.endswith(NEW_SUFFIX)
+    if is_new and status.st_mtime > time.time() - NEW_FILE_LIMIT_S:  # may not be locked yet
+        return _STALE
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, f"not a regular file, of user {status.st_uid}")
+    if status.st_nlink != 1:
+        raise OSError(errno.EINVAL, f"a file with several names, of user {status.st_uid}")
     if status.st_size > TEXT_LIMIT:
         raise OSError(errno.EFBIG, f"too long, of user {status.st_uid}")
     limits.add(status)
-    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
     try:
-        status = os.fstat(file)
-        is_young = status.st_mtime > time.time() - NEW_FILE_LIMIT_S
-        if name.endswith(NEW_SUFFIX) and is_young:  # may not be locked yet
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
+    except PermissionError:
+        if is_new:  # others may read a claim only once it is complete
             return _STALE
+        raise
+    try:
         if try_lock(file, fcntl.LOCK_SH):
             remove_claim(name, handle)
             return _STALE
-        return os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), status.st_uid
+        return os.read(file, TEXT_LIMIT).decode("utf-8", "replace"), os.fstat(file).st_uid
     finally:
         os.close(file)
 

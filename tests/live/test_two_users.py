@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import json
 import os
+import pwd
 import resource
 import stat
 import struct
@@ -19,11 +20,12 @@ from pathlib import Path
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import LaunchError, RequestError
+from ompbind.errors import ClaimError, LaunchError, RequestError
 from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import Sharing
+from ompbind.registry import claims as claims_module
 from ompbind.registry.claim_format import TEXT_LIMIT, make_text
 from ompbind.registry.claims import Registry, make_run_identity
 from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
@@ -142,7 +144,9 @@ def test_a_link_of_the_other_user_on_the_path_is_refused(ompbind, directory, opt
     assert call_as_nobody(put, lambda link: link.symlink_to(own), shared / "link")
     done = ompbind("run", *(word.format(shared) for word in options), "--", "true")
     assert done.returncode == 125
-    assert "symbolic link on its path is not safe" in " ".join(done.stderr.split())
+    text = " ".join(done.stderr.split())
+    assert "symbolic link on its path is not safe" in text
+    assert "only you can write to" in text or "choose another directory with --log-dir" in text
     assert os.listdir(own) == []
 
 
@@ -282,6 +286,7 @@ def test_a_stop_request_ends_the_wait_for_a_reader(start, directory):
 
 def hold_claims(directory, texts):
     """Write claims and keep them locked; return how many."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for number, text in enumerate(texts):
         path = Path(directory, f"ompbind-{NOBODY}-{number}-x.run")
         path.write_text(text)
@@ -308,7 +313,6 @@ def test_claims_of_the_other_user_cost_little(directory, texts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
         registry = Registry(Sharing.WARN, make_run_identity("mine"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         other = start_as_nobody(hold_claims, shared, texts)
         assert other[0].recv() == len(texts)
         begun = time.process_time()
@@ -353,3 +357,40 @@ def test_links_of_root_are_followed_in_a_user_namespace(directory):
         pytest.skip(result)
     assert result == 65534
     assert path.read_text() == "{}\n"
+
+
+def lock_directory(path):
+    """Lock a directory until this process exits."""
+    HELD.append(os.open(path, os.O_RDONLY))
+    fcntl.flock(HELD[-1], fcntl.LOCK_EX)
+    return os.getpid()
+
+
+def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monkeypatch):
+    shared = make_shared(directory, "sticky")
+    other = start_as_nobody(lock_directory, shared)
+    pid = other[0].recv()
+    done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(shared)}, timeout=5)
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setattr(claims_module, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
+    with pytest.raises(ClaimError) as caught:
+        Registry(Sharing.AVOID, make_run_identity("mine")).open()
+    assert f"process {pid} of user {pwd.getpwuid(NOBODY).pw_name} has kept" in caught.value.message
+    assert os.listdir(shared) == []
+    finish(*other)
+
+
+def test_a_claim_that_cannot_be_read_is_named(directory):
+    shared = make_shared(directory, "sticky")
+    path = shared / "ompbind-0-1-x.run"
+    path.write_text(CLAIM)
+    path.chmod(0o600)
+    assert claims_module.read_claim_list(str(shared)).ignored == ()  # it is not locked: removed
+    path.write_text(CLAIM)
+    path.chmod(0o600)
+    for name in ("young", "old"):
+        (shared / f"ompbind-0-1-{name}.new").touch(0o600)
+    os.utime(shared / "ompbind-0-1-old.new", (1, 1))
+    found = call_as_nobody(claims_module.read_claim_list, str(shared))
+    assert (found.runs, found.ignored) == ((), ((path.name, "Permission denied"),))
