@@ -384,3 +384,22 @@ def test_cores_of_four_threads_use_one_although_others_are_offline():
     parts = {Level.CORE: [(None, core.cpus & half.online) for core in machine.at(Level.CORE)]}
     half = half.replace(domains=make_domains(half.online, parts), nodes=())
     assert lists(plan(None, half)) == ["0,4,8,12"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "is_noted"),
+    [
+        ("core:0-3", {}, True),
+        ("core:0,1|core:2", {"ranks": 2}, True),
+        ("core:0-3", {"smt": 1}, False),
+        ("core:0-3", {"smt": "all"}, False),
+        ("0-3,8-11", {}, False),
+        ("^core:0", {}, False),
+        ("node:0", {"shape": Shape(cores=4)}, False),
+    ],
+)
+def test_a_note_says_that_a_domain_means_all_hardware_threads(mask, options, is_noted):
+    made = plan(options.pop("shape", DUAL), mask=mask, **options)
+    noted = [note.text for note in made.notes if "domains in the mask mean" in note.text]
+    text = "domains in the mask mean all their hardware threads: up to 2 per core are used (--smt 1 uses one)"
+    assert noted == ([text] if is_noted else [])
