@@ -7,8 +7,8 @@
 - A *node* is a NUMA node; it may have no CPU or no memory.
 - *Allowed* CPUs are online, in the affinity mask that ompbind was started with, and in its cgroup's cpuset.
 - A *core kind* is a set of cores of a hybrid processor with equal performance.
-- CPUs *excluded by default* are allowed, but the kernel keeps other work off them (isolated, nohz_full).
-  They are used only if a mask names them.
+- CPUs *excluded by default* are allowed, but the kernel keeps other work off them (isolated, nohz_full), or
+  they share a core with such CPUs. They are used only if a mask names them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,10 +134,17 @@ class Machine(Record):
         return tuple((name, cpus) for name, cpus in reasons if cpus)
 
     @property
+    def isolated_siblings(self) -> CpuSet:
+        """Allowed CPUs that are not isolated, but share a core with isolated CPUs."""
+        isolated = union(cpus for _, cpus in self.exclusion_reasons)
+        return cpus_of_cores(self, isolated) & self.allowed - isolated if isolated else EMPTY
+
+    @property
     def excluded_by_default(self) -> CpuSet:
-        """Allowed CPUs that are used only if a mask names them; none if no other CPU is allowed."""
-        excluded = union(cpus for _, cpus in self.exclusion_reasons)
-        return EMPTY if self.allowed <= excluded else excluded & self.allowed
+        """Isolated CPUs and siblings that are used only if a mask names them; none if no other is allowed."""
+        isolated = union(cpus for _, cpus in self.exclusion_reasons) & self.allowed
+        choices = (isolated | self.isolated_siblings, isolated)
+        return next((excluded for excluded in choices if not self.allowed <= excluded), EMPTY)
 
     @property
     def default_cpus(self) -> CpuSet:
@@ -241,6 +248,11 @@ def _number_domains(kept: Mapping[Level, Partition], order: Sequence[Level]) -> 
             yield Domain(level=level, index=index, cpus=cpus, os_id=os_id)
         if level is not order[-1]:
             outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
+
+
+def cpus_of_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
+    """Return all online CPUs of the cores with some of these CPUs."""
+    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
 
 
 def kind_by_cpu(kinds: Iterable[CoreKind]) -> dict[int, str]:

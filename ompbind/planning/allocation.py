@@ -19,11 +19,11 @@ CPUs, --smt 1 and --reserve 1:
 """
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, PlanError
-from ompbind.machine.model import Level, find_overlapping
+from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.masks.mask import part_error
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
@@ -133,20 +133,34 @@ def _no_core_left_error(rank: int, cores: int, reserve: int) -> PlanError:
 
 def _find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
     """Return the usable CPUs of each core of the pool: at most as many as SMT allows, in machine order."""
-    in_pool = CpuSet(pool.cpus)
+    in_pool, limit = CpuSet(pool.cpus), _find_smt_limit(pool)
     return tuple(
-        _limit_cpus(core.cpus & in_pool, _find_smt_limit(pool, len(core.cpus)), pool.request.sibling)
-        for core in pool.cores(in_pool)
+        _limit_cpus(core.cpus & in_pool, limit, pool.request.sibling) for core in pool.cores(in_pool)
     )
 
 
-def _find_smt_limit(pool: CpuPool, siblings: int) -> int:
-    """Return how many CPUs of a core with `siblings` hardware threads may be used."""
+def _find_smt_limit(pool: CpuPool) -> int:
+    """Return how many CPUs of each core may be used."""
     if isinstance(pool.request.smt, int):
         return pool.request.smt
+    threads = _count_threads(pool.machine)
     if pool.request.smt == "all" or pool.explicit:
-        return siblings
-    return SMT8_AUTO_LIMIT if siblings >= 8 else 1
+        return threads
+    return SMT8_AUTO_LIMIT if threads >= 8 else 1
+
+
+def _count_threads(machine: Machine) -> int:
+    """Return the hardware threads of the largest core, on POWER with offline ones.
+
+    POWER numbers the hardware threads of a core one after the other, so the smallest distance between the
+    first CPUs of two cores shows how many there are.
+    """
+    cores = machine.at(Level.CORE)
+    online = max(len(core.cpus) for core in cores)
+    if not (machine.offline and machine.arch.startswith("ppc")):
+        return online
+    firsts = sorted(core.cpus.first for core in cores)
+    return min((second - first for first, second in pairwise(firsts)), default=online)
 
 
 def _limit_cpus(cpus: CpuSet, limit: int, sibling: str) -> CpuSet:

@@ -74,13 +74,17 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         position=_make_positions(cpus),
         explicit=True,
         parts=parts if len(parts) > 1 else (),
-        notes=(*partial, *_explain_pruning(machine, request.smt, CpuSet(cpus))),
+        notes=(*partial, *_explain_threads(machine, request.smt, mask, CpuSet(cpus))),
     )
 
 
-def _explain_pruning(machine: Machine, limit: Smt, named_cpus: CpuSet) -> Iterator[Note]:
-    """Explain that the mask names more CPUs of some cores than --smt uses."""
-    by_core = (core.cpus & named_cpus for core in machine.at(Level.CORE))
+def _explain_threads(machine: Machine, limit: Smt, mask: Mask, named_cpus: CpuSet) -> Iterator[Note]:
+    """Explain that --smt uses fewer CPUs than the mask names, or that domains mean all hardware threads."""
+    by_core = [core.cpus & named_cpus for core in machine.at(Level.CORE)]
+    names_domain = any(item.chain and not item.excluded for part in mask.parts for item in part)
+    if limit == "auto" and names_domain and (most := max(map(len, by_core))) > 1:
+        text = f"domains in the mask mean all their hardware threads: up to {most} per core are used"
+        yield Note(code="smt", text=f"{text} (--smt 1 uses one)")
     if isinstance(limit, int) and (pruned := union(cpus for cpus in by_core if len(cpus) > limit)):
         uses = f"--smt {limit} uses only {count(limit, 'CPU')} of each core"
         text = f"the mask names {named('CPU', pruned)}; {uses}"

@@ -131,8 +131,9 @@ def _resolve_chain(mask: Mask, item: Item, available: AvailableCpus) -> Resolved
                 errors.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
             selected.extend(domains[number].cpus & outer for number in selector.numbers if number in domains)
         outer_sets = selected
-    # CPUs excluded by default are used only if a domain has no others
-    wanted = [cpus - machine.excluded_by_default or cpus for cpus in outer_sets]
+    # CPUs excluded by default are used only if a domain has no others, siblings before isolated CPUs
+    excluded, siblings = machine.excluded_by_default, machine.isolated_siblings
+    wanted = [cpus - excluded or cpus & siblings or cpus for cpus in outer_sets]
     if not item.excluded:
         errors.extend(_find_occupied(mask, item, union(wanted), available))
     return tuple(cpu for cpus in wanted for cpu in sort_by_core(machine, cpus & available.free)), errors

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
-from ompbind.machine.model import Level, find_overlapping, index_by_cpu
+from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
 from ompbind.openmp.binding import BindingSyntax
 from ompbind.planning.conflicts import explain_other_runs
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
@@ -60,7 +60,7 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
     """List hardware threads and cores that are idle, and CPUs that are excluded by default."""
     used, excluded_by_default = plan.used, plan.machine.excluded_by_default
     cores = plan.machine.at(Level.CORE)
-    cpus_of_used_cores = union(core.cpus for core in find_overlapping(cores, used))
+    cpus_of_used_cores = cpus_of_cores(plan.machine, used)
     idle_siblings = cpus_of_used_cores & plan.idle - excluded_by_default
     if idle_siblings and plan.request.smt != "all" and plan.request.mask is None:
         text = f"idle hardware threads on cores of ranks: {named('CPU', idle_siblings)} (--smt all uses them)"
@@ -69,10 +69,26 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
     if idle_cores := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
         cpus = union(core.cpus for core in idle_cores) & idle
         yield Note(code="idle", text=f"{count(len(idle_cores), 'core')} idle ({named('CPU', cpus)})")
-    if excluded := plan.idle & excluded_by_default - cpus_of_used_cores:
+    siblings = plan.machine.isolated_siblings
+    if excluded := plan.idle & excluded_by_default - cpus_of_used_cores - siblings:
         names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(excluded)]
         text = f"not used because {' or '.join(names)}: {named('CPU', excluded)} (--mask can name them)"
         yield Note(code="set-apart", text=text)
+    if excluded := plan.idle & excluded_by_default & siblings:
+        verb = "it shares" if len(excluded) == 1 else "they share"
+        text = f"{named('CPU', excluded)} not used: {verb} a core with isolated CPUs (--mask can name them)"
+        yield Note(code="isolated-siblings", text=text)
+
+
+def _explain_siblings(plan: Plan) -> Iterator[Note]:
+    """Explain that ranks use CPUs that share a core with isolated CPUs without a rank."""
+    isolated = union(cpus for _, cpus in plan.machine.exclusion_reasons) & plan.machine.online - plan.used
+    siblings = plan.machine.isolated_siblings & plan.used & cpus_of_cores(plan.machine, isolated)
+    if siblings:
+        verb = "shares" if len(siblings) == 1 else "share"
+        shared = cpus_of_cores(plan.machine, siblings) & isolated
+        text = f"{named('CPU', siblings)} {verb} a core with isolated {named('CPU', shared)}"
+        yield Note(code="isolated-siblings", text=f"{text}: programs there run slower")
 
 
 def _explain_kinds(plan: Plan) -> Iterator[Note]:
@@ -155,6 +171,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_machine,
     _explain_numbers,
     _explain_unused,
+    _explain_siblings,
     _explain_kinds,
     _explain_nodes,
     explain_memory,

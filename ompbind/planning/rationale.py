@@ -48,6 +48,9 @@ def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
         if excluded and not (request.mask and request.mask.parts):
             them = "it" if len(excluded) == 1 else "them"
             yield f"{_subject('CPU', excluded)} {name} and used only if a mask names {them}."
+    siblings = machine.isolated_siblings & machine.excluded_by_default & plan.idle
+    if siblings and not (request.mask and request.mask.parts):
+        yield f"{_subject('CPU', siblings)} not used because of isolated CPUs in the same cores."
     if request.mask is not None and request.mask.parts:
         yield f"The mask selects {mask_text(request.mask)}."
     if request.core_kind != "all":

@@ -322,3 +322,84 @@ def test_balanced_crosses_no_boundary_that_equal_shares_fit(shape):
             made = make_plan(machine, Request(ranks=len(domains) * ranks))
             for placement in made.placements:
                 assert sum(not domain.cpus.isdisjoint(placement.cpuset) for domain in domains) == 1
+
+
+APART = "CPU 8 not used: it shares a core with isolated CPUs (--mask can name them)"
+SHARED = "CPU 8 shares a core with isolated CPU 0: programs there run slower"
+NO_CHOICE = "CPUs 8-15 share a core with isolated CPUs 0-7: programs there run slower"
+
+
+@pytest.mark.parametrize(
+    ("isolated", "options", "expected", "note"),
+    [
+        ([0], {}, ["1-3", "4-7"], APART),
+        ([0], {"smt": "all"}, ["1-3,9-11", "4-7,12-15"], APART),
+        ([0], {"ranks": 1, "mask": "node:0"}, ["1-3,9-11"], APART),
+        ([0], {"ranks": 1, "mask": "core:0"}, ["8"], SHARED),
+        ([0], {"ranks": 1, "mask": "8"}, ["8"], SHARED),
+        ([0], {"ranks": 1, "mask": "0,8"}, ["0,8"], ""),
+        ([0, 8], {}, ["1-3", "4-7"], ""),
+        (range(8), {}, ["8-11", "12-15"], NO_CHOICE),
+        (range(16), {}, ["0-3", "4-7"], ""),
+    ],
+)
+def test_siblings_of_isolated_cpus_are_left_idle_or_a_note_names_them(isolated, options, expected, note):
+    made = plan(DUAL, make_machine(DUAL, isolated=CpuSet(isolated)), **{"ranks": 2, **options})
+    assert lists(made) == expected
+    assert [known.text for known in made.notes if known.code == "isolated-siblings"] == (
+        [note] if note else []
+    )
+
+
+def make_power(online):
+    """Return a machine of three cores with 8 hardware threads, of which only some are online."""
+    cores = [CpuSet(range(first, first + 8)) & CpuSet.from_list(online) for first in (0, 8, 16)]
+    parts = {Level.NODE: [(0, union(cores))], Level.CORE: [(None, cpus) for cpus in cores]}
+    machine = make_machine(Shape(cores=24)).replace(arch="ppc64le", nodes=(), online=union(cores))
+    return machine.replace(
+        allowed=union(cores),
+        offline=CpuSet(range(24)) - union(cores),
+        domains=make_domains(union(cores), parts),
+    )
+
+
+@pytest.mark.parametrize(
+    ("online", "cpus"),
+    [
+        ("0-23", "0-3,8-11,16-19"),
+        ("0-1,8-9,16-17", "0-1,8-9,16-17"),
+        ("0-1,8-23", "0-1,8-11,16-19"),
+        ("0-5,8,16", "0-3,8,16"),
+    ],
+)
+def test_four_threads_are_used_of_each_core_that_has_eight_although_some_are_offline(online, cpus):
+    assert lists(plan(None, make_power(online))) == [cpus]
+
+
+def test_cores_of_four_threads_use_one_although_others_are_offline():
+    machine = make_machine(Shape(cores=4, smt=4, numbering="adjacent"), arch="ppc64le")
+    half = machine.replace(
+        online=CpuSet(range(0, 16, 2)), allowed=CpuSet(range(0, 16, 2)), offline=CpuSet(range(1, 16, 2))
+    )
+    parts = {Level.CORE: [(None, core.cpus & half.online) for core in machine.at(Level.CORE)]}
+    half = half.replace(domains=make_domains(half.online, parts), nodes=())
+    assert lists(plan(None, half)) == ["0,4,8,12"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "options", "is_noted"),
+    [
+        ("core:0-3", {}, True),
+        ("core:0,1|core:2", {"ranks": 2}, True),
+        ("core:0-3", {"smt": 1}, False),
+        ("core:0-3", {"smt": "all"}, False),
+        ("0-3,8-11", {}, False),
+        ("^core:0", {}, False),
+        ("node:0", {"shape": Shape(cores=4)}, False),
+    ],
+)
+def test_a_note_says_that_a_domain_means_all_hardware_threads(mask, options, is_noted):
+    made = plan(options.pop("shape", DUAL), mask=mask, **options)
+    noted = [note.text for note in made.notes if "domains in the mask mean" in note.text]
+    text = "domains in the mask mean all their hardware threads: up to 2 per core are used (--smt 1 uses one)"
+    assert noted == ([text] if is_noted else [])
