@@ -80,7 +80,7 @@ _OPTIONS = (
            help="Do not kill daemons of a finished rank that have left its process group"),
     option(STOPPING, "--verify", type=verify_mode, is_flag=False, flag_value="", metavar="[=strict]",
            shell_complete=_completing(STRICT), everyday=True,
-           help="Check affinity masks until threads no longer change; =strict: stop with exit code 125 on"
+           help="Check threads for the whole run: masks, places, load; =strict: stop with exit code 125 on"
                 " an error"),
     option(STOPPING, "--report", type=click.Path(), metavar="FILE", everyday=True,
            help="Write plan, exit codes and resource usage as JSON"),

@@ -13,7 +13,7 @@ from ompbind.inspection.oversubscription import (
     LoadSample,
     Streak,
     add_sample,
-    find_crowd,
+    find_competitors,
     judge_load,
 )
 from ompbind.inspection.verdict import Verdict
@@ -69,8 +69,11 @@ CROWDS = [
 
 @pytest.mark.parametrize(("threads", "cpus", "number"), CROWDS)
 def test_a_crowd_is_more_runnable_threads_than_cpus_in_their_masks(threads, cpus, number):
-    crowd = find_crowd([server(threads)])
-    assert (crowd and str(crowd.cpus), len(crowd.threads) if crowd else 0) == (cpus, number)
+    competitors = find_competitors([server(threads)])
+    assert (competitors and str(competitors.cpus), len(competitors.threads) if competitors else 0) == (
+        cpus,
+        number,
+    )
 
 
 BUSY = "R0*15"

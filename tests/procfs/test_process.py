@@ -10,6 +10,7 @@ from ompbind.procfs.process import (
     parse_environ,
     parse_maps,
     parse_migrations,
+    parse_run_delay_s,
     parse_signals,
     parse_stat,
     status_value,
