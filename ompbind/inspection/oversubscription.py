@@ -48,7 +48,7 @@ class Competitors(Record):
 
 
 class Streak(Record):
-    """Consecutive samples with competitors that wait; `samples` is 0 if the last sample ended the streak.
+    """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
 
     `busy_s` and `delay_s` are the CPU time and the run delay of the competitors since the first sample. With
     `measured` the kernel counts run delays. `last` is the last sample, None before the first.
@@ -95,7 +95,7 @@ def add_sample(streak: Streak, sample: LoadSample) -> Streak:
 
 
 def find_competitors(processes: Sequence[ProcessState]) -> Competitors | None:
-    """Return the threads that compete for the fewest CPUs, relative to their number; None if there are none.
+    """Return the threads with the fewest CPUs per thread, if these are fewer CPUs than threads; else None.
 
     Threads with smaller masks compete for these CPUs, so each mask is a candidate, and the union of all.
     """

@@ -152,3 +152,10 @@ def test_descendants_are_all_processes_below_a_root(parents, roots):
         return pid in roots
 
     assert find_descendants(processes, roots) == roots | set(filter(is_below_root, parents))
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_s"), [(b"134936011 1868562026 37\n", 1.868562026), (b"", None), (b"0 0 0\n", 0.0)]
+)
+def test_the_run_delay_of_a_thread_is_the_second_number(text, delay_s):
+    assert parse_run_delay_s(text) == delay_s
