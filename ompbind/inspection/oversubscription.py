@@ -157,7 +157,7 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
 
 
 def _name_pool(competitors: Competitors) -> str:
-    """Return which threads of which process are most of a competitors, and what decides their number."""
+    """Name the process and the threads that most competitors belong to, and their planned number."""
     pools: Mapping[tuple[int, str], int] = Counter(
         (process.pid, thread.name) for process, thread in competitors.threads
     )

@@ -68,7 +68,7 @@ CROWDS = [
 
 
 @pytest.mark.parametrize(("threads", "cpus", "number"), CROWDS)
-def test_a_crowd_is_more_runnable_threads_than_cpus_in_their_masks(threads, cpus, number):
+def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, cpus, number):
     competitors = find_competitors([server(threads)])
     assert (competitors and str(competitors.cpus), len(competitors.threads) if competitors else 0) == (
         cpus,
