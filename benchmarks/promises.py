@@ -142,8 +142,11 @@ class IdleUsage(Record):
     ticks: int
 
 
-def make_quiet_promises(measured: Sequence[IdleUsage]) -> list[Promise]:
-    """Return the promises about idle runs. The memory of each further rank needs 64 and 256 ranks."""
+def make_quiet_promises(measured: Sequence[IdleUsage], verify_percent: float | None = None) -> list[Promise]:
+    """Return the promises about idle runs. The memory of each further rank needs 64 and 256 ranks.
+
+    `verify_percent` is the CPU time of a run with --verify, in percent of a CPU.
+    """
     by_ranks = {usage.ranks: usage for usage in measured}
     further = None
     if SOME in by_ranks and MANY in by_ranks:
@@ -158,6 +161,7 @@ def make_quiet_promises(measured: Sequence[IdleUsage]) -> list[Promise]:
         Promise(text="resident memory, each further rank", limit=40, unit="KB", measured=further),
         Promise(text="wake-ups", limit=0, unit="", measured=_find_maximum(measured, "switches", 1)),
         Promise(text="ticks of CPU time", limit=0, unit="", measured=_find_maximum(measured, "ticks", 1)),
+        Promise(text="CPU time with --verify, of a CPU", limit=0.1, unit="%", measured=verify_percent),
     ]
 
 

@@ -10,6 +10,9 @@ started process and its descendants that run the same Python. When all ranks sle
     wake-ups   voluntary and involuntary context switches of all threads, in S seconds; must be 0
     ticks      CPU time in ticks of the kernel, in S seconds; must be 0
 
+The last line is about a run of two ranks with --verify: the CPU time of its samples in percent of a CPU, from
+ten seconds after its start on, in 3 S seconds; must be at most 0.1.
+
 The memory of a further rank is the difference of resident memory between 256 and 64 ranks, per rank. The exit
 code is 1 if a promise is missed.
 """
@@ -33,15 +36,18 @@ from benchmarks.timing import read_processes
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 START_S = 60.0
+VERIFY_START_S = 10.0
+"""Seconds after which --verify has reported its first result, and samples are rare."""
+
 WAIT_S = 1.0
 """Seconds to wait after the start of the last rank, so that ompbind finishes the start."""
 
 
 @contextmanager
-def running(ranks: int, directory: str) -> Iterator[int]:
+def running(ranks: int, directory: str, *options: str) -> Iterator[int]:
     """Start ranks that sleep; yield the pid of ompbind, and stop it afterwards."""
     env = {**os.environ, "OMPBIND_RUNTIME_DIR": directory}
-    command = [OMPBIND, "run", "-q", "--share", "-n", str(ranks), "--", "sleep", "86400"]
+    command = [OMPBIND, "run", "-q", "--share", *options, "-n", str(ranks), "--", "sleep", "86400"]
     launcher = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
     try:
         yield launcher.pid
@@ -121,6 +127,21 @@ def measure(ranks: int, seconds: float, directory: str) -> IdleUsage:
     )
 
 
+def read_cpu_s(pids: Sequence[int]) -> float:
+    """Return the CPU time so far of processes with one thread, in seconds, more exact than ticks."""
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids) / 1e9
+
+
+def measure_verify(seconds: float, directory: str) -> float:
+    """Return the percentage of a CPU that a verified run of sleeping ranks uses, once it has started."""
+    with running(2, directory, "--verify") as launcher:
+        own = find_own_processes(launcher, 2)
+        time.sleep(VERIFY_START_S)
+        before = read_cpu_s(own)
+        time.sleep(seconds)
+        return 100 * (read_cpu_s(own) - before) / seconds
+
+
 def render_usage(usage: IdleUsage) -> str:
     """Return the table row of one number of ranks."""
     memory = "".join(f"{size / 1e6:12.1f}" for size in (usage.largest, usage.rss, usage.pss))
@@ -146,7 +167,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="quiet") as directory:
             measured.append(measure(ranks, options.seconds, directory))
         print(render_usage(measured[-1]), flush=True)
-    return print_promises(make_quiet_promises(measured))
+    with tempfile.TemporaryDirectory(prefix="quiet") as directory:
+        verify_percent = measure_verify(3 * options.seconds, directory)
+    return print_promises(make_quiet_promises(measured, verify_percent))
 
 
 if __name__ == "__main__":

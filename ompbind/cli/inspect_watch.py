@@ -12,6 +12,7 @@ from rich.live import Live
 
 from ompbind.cli.console import NARROW, has_box_characters, print_message
 from ompbind.inspection.compare_samples import Sample, SampleDelta, compare_samples
+from ompbind.inspection.read_load import Streaks, add_load
 from ompbind.inspection.take_sample import take_sample
 from ompbind.inspection.targets import Target, find_all_runs
 from ompbind.report.live_view import make_view
@@ -62,10 +63,12 @@ def _open_view(console: Console) -> Iterator[Callable[[RenderableType], None]]:
 
 def _take_samples(target: Target | None, interval_s: float) -> Iterator[Sample]:
     """Sample a target until no process is left."""
+    streaks: Streaks = {}
     yield take_sample(target or find_all_runs())
     time.sleep(min(FIRST_S, interval_s))
     while (sample := take_sample(target or find_all_runs())).inspection.groups:
-        yield sample
+        streaks, inspection = add_load(streaks, sample.inspection)
+        yield sample.replace(inspection=inspection)
         time.sleep(interval_s)
 
 

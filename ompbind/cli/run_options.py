@@ -135,7 +135,7 @@ _OPTIONS = (
            rule=_check_dry_run),
     option(STOPPING, "--verify", type=verify_mode, is_flag=False, flag_value="", metavar="[=strict]",
            shell_complete=_completing(STRICT), everyday=True,
-           help="Check affinity masks until threads no longer change; =strict: stop with exit code 125 on"
+           help="Check threads for the whole run: masks, places, load; =strict: stop with exit code 125 on"
                 " an error",
            rule=_check_dry_run),
     option(STOPPING, "--report", type=click.Path(), metavar="FILE", everyday=True,

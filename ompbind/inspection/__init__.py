@@ -2,5 +2,5 @@
 
 Imports the base modules, procfs, `openmp`, `programs`, `planning` and `registry`; reads processes and live
 runs, and changes nothing. `expectation` says what a plan expects. To add an issue: a case in `judge`, and its
-cause in `diagnosis`.
+cause in `diagnosis`. Issues that need several samples are in `oversubscription`.
 """

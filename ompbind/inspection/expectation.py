@@ -26,8 +26,8 @@ class ExpectedBinding(Record):
 
     `run_id` is the run of the rank. Processes of the rank with another run ID belong to a nested run, which
     has its own plan. `memory` is the expected memory policy as the kernel writes it; "" for any policy.
-    `variables` are those that bind OpenMP threads or set their number, with the value that ompbind gave to
-    the rank, None if it removed them; only those of which that is known.
+    `variables` bind OpenMP threads or set their number: each name with the value that ompbind gave to the
+    rank, None if ompbind removed it. Variables with an unknown value are left out.
     """
 
     rank: int | None

@@ -40,7 +40,7 @@ class LoadSample(Record):
     throttled_s: float = 0.0
 
 
-class Crowd(Record):
+class Competitors(Record):
     """The threads that were runnable in one sample, and fewer CPUs that they may use."""
 
     cpus: CpuSet
@@ -48,14 +48,14 @@ class Crowd(Record):
 
 
 class Streak(Record):
-    """Consecutive samples with a crowd that waits; `samples` is 0 if the last sample ended the streak.
+    """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
 
-    `busy_s` and `delay_s` are the CPU time and the run delay of the crowds since the first sample. With
+    `busy_s` and `delay_s` are the CPU time and the run delay of the competitors since the first sample. With
     `measured` the kernel counts run delays. `last` is the last sample, None before the first.
     """
 
     last: LoadSample | None = None
-    crowd: Crowd | None = None
+    competitors: Competitors | None = None
     began_at_s: float = 0.0
     samples: int = 0
     busy_s: float = 0.0
@@ -75,18 +75,18 @@ class Streak(Record):
 
 def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     """Return the streak with one more sample, or a new streak if this sample ends it."""
-    crowd = find_crowd(sample.processes)
-    if crowd is None:
+    competitors = find_competitors(sample.processes)
+    if competitors is None:
         return Streak(last=sample)
-    first = Streak(last=sample, crowd=crowd, began_at_s=sample.at_s, samples=1)
+    first = Streak(last=sample, competitors=competitors, began_at_s=sample.at_s, samples=1)
     if streak.last is None or not streak.samples:
         return first
-    busy_s, delay_s = _compare(streak.last, sample, crowd)
+    busy_s, delay_s = _compare(streak.last, sample, competitors)
     if delay_s is not None and delay_s <= MIN_DELAY * busy_s:
         return first
     return streak.replace(
         last=sample,
-        crowd=crowd,
+        competitors=competitors,
         samples=streak.samples + 1,
         busy_s=streak.busy_s + busy_s,
         delay_s=streak.delay_s + (delay_s or 0.0),
@@ -94,8 +94,8 @@ def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     )
 
 
-def find_crowd(processes: Sequence[ProcessState]) -> Crowd | None:
-    """Return the largest crowd of some processes, relative to its CPUs; None if there is none.
+def find_competitors(processes: Sequence[ProcessState]) -> Competitors | None:
+    """Return the threads with the fewest CPUs per thread, if these are fewer CPUs than threads; else None.
 
     Threads with smaller masks compete for these CPUs, so each mask is a candidate, and the union of all.
     """
@@ -109,36 +109,36 @@ def find_crowd(processes: Sequence[ProcessState]) -> Crowd | None:
     if not crowded:
         return None
     cpus = max(crowded, key=lambda cpus: (numbers[cpus] / len(cpus), len(cpus), -cpus.bits))
-    return Crowd(cpus=cpus, threads=tuple(pair for pair in threads if _is_in(pair[1], cpus)))
+    return Competitors(cpus=cpus, threads=tuple(pair for pair in threads if _is_in(pair[1], cpus)))
 
 
 def _is_in(thread: ThreadState, cpus: CpuSet) -> bool:
     return thread.state == "R" and thread.cpus <= cpus
 
 
-def _compare(before: LoadSample, after: LoadSample, crowd: Crowd) -> tuple[float, float | None]:
-    """Return the CPU time and the run delay of a crowd since the last sample; None if it is not counted.
+def _compare(before: LoadSample, after: LoadSample, competitors: Competitors) -> tuple[float, float | None]:
+    """Return the CPU time and the run delay of competitors since the last sample; None: not counted.
 
     A thread that has started since counts from its start. While the cgroup is throttled on a CPU, all
     runnable threads there wait.
     """
     earlier = {thread.tid: thread for process in before.processes for thread in process.threads}
     busy_s = delay_s = 0.0
-    for _, thread in crowd.threads:
+    for _, thread in competitors.threads:
         old = earlier.get(thread.tid)
         if thread.delay_s is None:
             return busy_s, None
         busy_s += max(0.0, (thread.busy_s or 0.0) - (old.busy_s or 0.0 if old else 0.0))
         delay_s += max(0.0, thread.delay_s - (old.delay_s or 0.0 if old else 0.0))
     throttled_s = max(0.0, after.throttled_s - before.throttled_s)
-    return busy_s, max(0.0, delay_s - throttled_s * len(crowd.threads) / len(crowd.cpus))
+    return busy_s, max(0.0, delay_s - throttled_s * len(competitors.threads) / len(competitors.cpus))
 
 
 def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
     """Add the issue "oversubscribed" to a verdict if the streak is long enough."""
-    if not (streak.is_proof and streak.crowd):
+    if not (streak.is_proof and streak.competitors):
         return verdict
-    number, cpus = len(streak.crowd.threads), streak.crowd.cpus
+    number, cpus = len(streak.competitors.threads), streak.competitors.cpus
     text = f"{number} threads were runnable on {named('CPU', cpus)} in the last of {streak.samples} samples"
     text += f" over {streak.span_s:.0f} s, and "
     if streak.measured:
@@ -148,18 +148,21 @@ def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
         text += "the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
     severity = Severity.ERROR if streak.measured else Severity.WARNING
     issue = ThreadIssue(
-        code="oversubscribed", severity=severity, threads=number, text=f"{text}; {_name_pool(streak.crowd)}"
+        code="oversubscribed",
+        severity=severity,
+        threads=number,
+        text=f"{text}; {_name_pool(streak.competitors)}",
     )
     return verdict.add(issue)
 
 
-def _name_pool(crowd: Crowd) -> str:
-    """Return which threads of which process are most of a crowd, and what decides their number."""
+def _name_pool(competitors: Competitors) -> str:
+    """Name the process and the threads that most competitors belong to, and their planned number."""
     pools: Mapping[tuple[int, str], int] = Counter(
-        (process.pid, thread.name) for process, thread in crowd.threads
+        (process.pid, thread.name) for process, thread in competitors.threads
     )
     pid, name = max(pools, key=lambda pool: (pools[pool], -pool[0]))
-    process = next(process for process, _ in crowd.threads if process.pid == pid)
+    process = next(process for process, _ in competitors.threads if process.pid == pid)
     text = f"likely pool: {count(pools[pid, name], 'thread')} {name!r} of {process.name} ({pid})"
     runtimes = dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process))
     if not runtimes:

@@ -13,7 +13,7 @@ from ompbind.inspection.oversubscription import (
     LoadSample,
     Streak,
     add_sample,
-    find_crowd,
+    find_competitors,
     judge_load,
 )
 from ompbind.inspection.verdict import Verdict
@@ -68,9 +68,12 @@ CROWDS = [
 
 
 @pytest.mark.parametrize(("threads", "cpus", "number"), CROWDS)
-def test_a_crowd_is_more_runnable_threads_than_cpus_in_their_masks(threads, cpus, number):
-    crowd = find_crowd([server(threads)])
-    assert (crowd and str(crowd.cpus), len(crowd.threads) if crowd else 0) == (cpus, number)
+def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, cpus, number):
+    competitors = find_competitors([server(threads)])
+    assert (competitors and str(competitors.cpus), len(competitors.threads) if competitors else 0) == (
+        cpus,
+        number,
+    )
 
 
 BUSY = "R0*15"

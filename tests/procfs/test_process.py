@@ -11,6 +11,7 @@ from ompbind.procfs.process import (
     parse_lock_holder,
     parse_maps,
     parse_migrations,
+    parse_run_delay_s,
     parse_signals,
     parse_stat,
     status_value,
@@ -172,3 +173,10 @@ cut
 def test_the_process_that_has_locked_a_file(file, holder):
     assert parse_lock_holder(LOCKS, file) == holder
     assert parse_lock_holder("", file) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_s"), [(b"134936011 1868562026 37\n", 1.868562026), (b"", None), (b"0 0 0\n", 0.0)]
+)
+def test_the_run_delay_of_a_thread_is_the_second_number(text, delay_s):
+    assert parse_run_delay_s(text) == delay_s

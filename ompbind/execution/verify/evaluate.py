@@ -34,7 +34,7 @@ def sample_affinities(run: RunState, sampler: AffinitySampler) -> None:
     sampler.sample(run.children.ranks, now)
     verified = _evaluate(sampler, run.options, at_once=not was_complete)
     in_doubt = any(streak.samples and not streak.is_proof for streak in sampler.streaks.values())
-    cpu_s = time.process_time() - cpu_began_s
+    cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or sampler.findings.unconfirmed)
     if verified:
         _report(run, sampler, verified)

@@ -16,9 +16,7 @@ class Findings:
     def __init__(self) -> None:
         self.unconfirmed = False
         self._last: frozenset[_Key] = frozenset()
-        self._errors: dict[
-            tuple[int, str], ThreadIssue
-        ] = {}  # all confirmed errors, also those that are over
+        self._errors: dict[tuple[int, str], ThreadIssue] = {}  # all errors so far
         self._reported_errors: frozenset[tuple[int, str]] | None = None
         self._reported: frozenset[_Key] = frozenset()  # all issues
 

@@ -11,10 +11,10 @@ The start is complete when the masks are stable, or after 60 s. While a rank has
 10 s without a change are needed: libraries start their threads when they have work. Thread IDs do not matter:
 a program may end threads and start others with the same masks.
 
-*Later*: every sample reads all of /proc for all ranks, to find also what changes no mask: programs that are
-executed, libraries, load. The step doubles up to 30 s; it is never less than 1,000 times the CPU time of
-the last sample, so that ompbind uses less than 0.1 % of a CPU. While there is an issue that more samples
-have to confirm, the step is at most 5 s.
+*Later*: the rest of /proc is also read for ranks that have used CPU time since it was read, to find what
+changes no mask: programs that are executed, libraries, load. The step doubles up to 30 s; it is never less
+than 1,000 times the CPU time of the last sample, so that ompbind uses less than 0.1 % of a CPU. While there
+is an issue that more samples have to confirm, doubling leads to 5 s only.
 """
 
 import os
@@ -67,6 +67,10 @@ MaskCounts = Mapping[CpuSet, int]
 """The number of threads by their affinity mask."""
 
 
+Activity = frozenset[tuple[int, int, tuple[int, ...]]]
+"""Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""
+
+
 class RankSnapshot(Record):
     """All processes of a rank in one sample.
 
@@ -116,6 +120,7 @@ class AffinitySampler:
         self.error: LaunchError | None = None
         self._planned = planned
         self._run_id = run_id
+        self._activity: dict[int, Activity] = {}  # when the snapshot of a rank was read
         self._mask_counts: dict[int, MaskCounts] = {}
         self._escaped_masks: frozenset[tuple[int, CpuSet]] = frozenset()
 
@@ -140,21 +145,25 @@ class AffinitySampler:
         self.seen_s = now - self.began_at
         self.samples += 1
         only_rank = min(self._planned) if len(self._planned) == 1 else None
-        pids_by_rank: dict[int, set[int]] = {}
-        if is_proc_of_pid_namespace():
-            pids_by_rank = find_rank_processes(read_processes(), live, self._run_id, only_rank)
+        processes = read_processes() if is_proc_of_pid_namespace() else {}
+        pids_by_rank = find_rank_processes(processes, live, self._run_id, only_rank) if processes else {}
         counts = {rank: found for rank, pids in pids_by_rank.items() if (found := count_masks(pids))}
-        changed = [rank for rank, found in counts.items() if found != self._mask_counts.get(rank)]
+        changed = {rank for rank, found in counts.items() if found != self._mask_counts.get(rank)}
         self._mask_counts.update(counts)
         if changed:
             self.stable_since = now
         self.hidden |= {rank for pid, rank in live.items() if rank not in counts and _is_running(pid)}
         self._find_escaped(counts)
-        self._find_stable(counts, now)
-        to_read = self._mask_counts.keys() if self.complete else {*changed, *self.escaped}
+        activity = {rank: _make_activity(pids, processes) for rank, pids in pids_by_rank.items()}
+        if self.complete or self._find_stable(counts, now):
+            changed |= {rank for rank in counts if activity[rank] != self._activity.get(rank)}
         for pid, rank in live.items():
-            if rank in to_read:
+            if rank in changed | self.escaped:
                 self._read_snapshot(rank, pid, pids_by_rank.get(rank, ()))
+                self._activity[rank] = activity.get(rank, frozenset())
+            elif self.complete and rank in self.snapshots:
+                self.snapshots[rank] = self.snapshots[rank].replace(seen_s=self.seen_s)
+                self.streaks.pop(rank, None)  # a rank without CPU time has no busy threads
 
     def schedule_next(self, now: float, cpu_s: float, *, unconfirmed: bool = False) -> None:
         """Schedule the next sample after one that took `cpu_s` seconds of CPU time."""
@@ -171,13 +180,12 @@ class AffinitySampler:
         self.escaped = frozenset(rank for rank, _ in masks & self._escaped_masks)
         self._escaped_masks = masks
 
-    def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> None:
-        """Find out, until the start is complete, whether threads are stable."""
-        if self.complete:
-            return
+    def _find_stable(self, mask_counts: Mapping[int, MaskCounts], now: float) -> bool:
+        """Find out whether threads are stable, and return whether the start is complete now."""
         few = any(sum(counts.values()) < self._planned[rank][1] for rank, counts in mask_counts.items())
         self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
         self.complete = self.stable or now >= self.began_at + LONGEST_S
+        return self.complete
 
     def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int]) -> None:
         """Read the processes of a rank, its first process first; if that has exited, change nothing."""
@@ -199,6 +207,11 @@ def _is_running(child: int) -> bool:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False
+
+
+def _make_activity(pids: Iterable[int], processes: Mapping[int, Stat]) -> Activity:
+    found = ((pid, processes[pid]) for pid in pids if pid in processes)
+    return frozenset((pid, process.busy_ticks, process.arguments) for pid, process in found)
 
 
 def find_rank_processes(
