@@ -120,6 +120,8 @@ def _make_machine(tree: Element, source: str) -> Machine:
     complete = _cpuset(top.get("complete_cpuset")) or online
     allowed = _cpuset(top.get("allowed_cpuset"))
     memories, gpus, hidden_nodes = _read_memories(objects)
+    unusable = _find_unusable_nodes(objects)
+    memories.extend(NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
     nodes, parts = _make_nodes(tree, memories, online), _read_parts(objects)
     usable = online if allowed is None else online & allowed
     if not usable:
@@ -136,6 +138,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
         remarks=(
             *_explain_version(tree),
             *_make_remarks(top, hidden, hidden_nodes, gpus, has_cores=Level.CORE in parts),
+            *([f"{named('NUMA node', unusable)}: memory unknown or not allowed"] if unusable else ()),
         ),
     ).with_domains(drop_repeated(parts, nodes))
     return machine.replace(kinds=make_kinds(list(_read_traits(tree, machine.at(Level.CORE)))))
@@ -184,6 +187,21 @@ def _read_memories(objects: Sequence[Element]) -> tuple[list[NumaMemory], list[i
             )
             kept.append(memory)
     return kept, gpus, hidden
+
+
+def _find_unusable_nodes(objects: Sequence[Element]) -> dict[int, CpuSet]:
+    """Return the CPUs of NUMA nodes whose memory hwloc could not use: it writes no object for these nodes.
+
+    The objects around their CPUs still have the number of the node in `complete_nodeset`.
+    """
+    numbers = (_number(obj) for obj in objects if obj.get("type") == "NUMANode")
+    known = CpuSet(number for number in numbers if number is not None)
+    found: dict[int, CpuSet] = {}
+    for obj in objects:
+        nodes, cpus = _cpuset(obj.get("complete_nodeset")) or EMPTY, _cpuset(obj.get("cpuset"))
+        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and _cpuset(obj.get("nodeset")) == EMPTY:
+            found.setdefault(nodes.first, cpus)
+    return found
 
 
 def _map_to_groups(objects: Sequence[Element]) -> dict[Element, CpuSet]:

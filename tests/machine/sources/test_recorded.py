@@ -15,6 +15,7 @@ from ompbind.machine.model import Level
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
+from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.diagram.svg import render_svg
 from ompbind.report.text import WIDTH
 from ompbind.report.topology_json import render_json
@@ -41,8 +42,8 @@ def names(paths):
     return [pytest.param(path, id=path.name.partition(".")[0]) for path in paths] or [NONE]
 
 
-def plans(machine):
-    for request in REQUESTS:
+def plans(machine, requests=REQUESTS):
+    for request in requests:
         try:
             yield str(make_plan(machine, request))
         except OmpbindError as error:
@@ -129,6 +130,10 @@ def test_the_tree_and_the_table_fit_a_terminal(path):
         ("mpibind-knl-quad-cache-hwloc1", "rec-knl7250-quad-cache"),
         ("mpibind-coral-ea-hwloc1", "rec-power8-smt8"),
         ("hwlocxml-power8gpudistances", "rec-power8-gpu"),
+        ("hwlocxml-16amd64-8n2c-cpusets", "hwloc-16amd64-8n2c-cpusets"),
+        ("hwlocxml-16em64t-4s2c2t", "hwloc-16em64t-4s2c2t"),
+        ("hwlocxml-96em64t-4n4d3ca2co-pci", "hwloc-96em64t-4no4pa3ca2co"),
+        ("hwlocx86-Intel-RaptorLake-Corei7-1370P", "hwloc-20em64t-hybrid-1p6c2t+2ca4co1t"),
     ],
 )
 def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
@@ -136,7 +141,10 @@ def test_the_xml_of_a_machine_gives_the_plans_of_its_recording(xml, dump):
     if len(files) < 2:
         pytest.skip(WHY)
     described, recording = (read_machine(str(path)) for path in files)
-    assert list(plans(described)) == list(plans(recording.replace(quota=None)))
+    recording = recording.replace(quota=None)  # XML has none
+    assert list(plans(described)) == list(plans(recording))
+    many = [Request(ranks=ranks, strategy=name) for ranks in (1, 3, 4, 7, 8) for name in STRATEGIES]
+    assert list(plans(described, many)) == list(plans(recording, many))
     assert [kind.name for kind in described.kinds] == [kind.name for kind in recording.kinds]
 
 

@@ -115,6 +115,30 @@ def test_nodes_without_cpus_in_xml_of_version_1_are_near_the_node_of_their_group
     assert nodes == [(1, "2-3", ()), (3, "", (4,)), (4, "0-1", ()), (5, "", (1,)), (6, "", ())]
 
 
+LIMITED = """<topology version="2.0">
+  <object type="Machine" cpuset="0xf" nodeset="0x1" complete_nodeset="0x5">
+    <object type="Package" os_index="0" cpuset="0x3" nodeset="0x1" complete_nodeset="0x1">
+      <object type="NUMANode" os_index="0" cpuset="0x3" nodeset="0x1" local_memory="96"/>
+      <object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="1" cpuset="0x2"/>
+    </object>
+    <object type="Package" os_index="1" cpuset="0xc" nodeset="0x0" complete_nodeset="0x4">
+      <object type="PU" os_index="2" cpuset="0x4" nodeset="0x0" complete_nodeset="0x4"/>
+      <object type="PU" os_index="3" cpuset="0x8" nodeset="0x0" complete_nodeset="0x4"/>
+    </object>
+  </object>
+</topology>
+"""
+
+
+def test_cpus_in_xml_belong_to_their_node_although_its_memory_is_not_allowed(tmp_path):
+    machine = read(tmp_path, LIMITED)
+    assert [(node.number, str(node.cpus), node.memory_bytes) for node in machine.nodes] == [
+        (0, "0-1", 96),
+        (2, "2-3", 0),
+    ]
+    assert "NUMA node 2: memory unknown or not allowed" in machine.remarks
+
+
 V2 = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
