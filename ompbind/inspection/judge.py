@@ -65,8 +65,8 @@ _MASKS_SHOWN = 3  # different masks that a text names
 def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = None) -> Verdict:
     """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 
-    The first process of the rank comes first.
-    Processes of a run nested in the rank are skipped: that run has its own plan.
+    The first process of the rank comes first. Processes of a run nested in the rank are skipped: that run has
+    its own plan.
     """
     run_id = expected.run_id if expected else ""
     group = tuple(process for process in processes if run_id in ("", process.env.get(OMPBIND_RUN_ID, run_id)))
