@@ -91,7 +91,12 @@ class Verb(click.Command):
         return [(option, option.rule) for option in options if option.rule]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb, after the rules of its options.
+        """Run the verb, after the rules of its options."""
+        self.check_options(ctx)
+        return super().invoke(ctx)
+
+    def check_options(self, ctx: click.Context) -> None:
+        """Apply the rules of the options; raises RequestError for options that have no effect together.
 
         --quiet hides the warnings. --verbose, and --explain of `plan`, show what gave way.
         """
@@ -101,7 +106,6 @@ class Verb(click.Command):
         texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
         for text in texts if texts and self.is_reporting() else ():
             print_message(text)
-        return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description; the details follow in the complete help."""

@@ -77,6 +77,14 @@ class _Run(Verb):
             report_usage_error(self, words, error)
             raise
 
+    def check_options(self, ctx: click.Context) -> None:
+        """Apply the rules of the options; an error is reported and raised."""
+        try:
+            super().check_options(ctx)
+        except RequestError as error:
+            report_failure(ctx.params, ctx.params["cmd"], error)
+            raise
+
 
 @click.command(
     "run",

@@ -90,6 +90,12 @@ def _check_tag(options: Options) -> Objection | None:
     return _check_dry_run(options)
 
 
+def _check_report_env(options: Options) -> Objection | None:
+    if options["report"] or options["verbose"] or options["dry_run"]:
+        return None
+    return Objection(other="report", text="has no effect without --report, -v or --dry-run", warning=True)
+
+
 def _check_verbose(options: Options) -> Objection | None:
     return Objection(other="quiet", text=CONTRADICT) if options["quiet"] else None
 
@@ -144,7 +150,8 @@ _OPTIONS = (
     option(STOPPING, "--report-env", type=click.Choice(["masked", ALL_VALUES]), default="masked",
            show_default=True, metavar="WHICH",
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
-                " masked, all"),
+                " masked, all",
+           rule=_check_report_env),
     option(STOPPING, "--dry-run", is_flag=True, everyday=True, help="Show the plan and start nothing"),
 )  # fmt: skip
 

@@ -71,6 +71,7 @@ VALUES = {
     "keep_descendants": ["--keep-descendants"],
     "verify": ["--verify=", "--verify=strict"],
     "report": ["--report=run.json"],
+    "report_env": ["--report-env=all"],
     "dry_run": ["--dry-run"],
 }
 """Values of each option of `run`; each has an effect on HYBRID, at least with the options of NEEDED."""
@@ -84,6 +85,7 @@ NEEDED = {
     "force": ["--log-dir=logs"],
     "timestamps": ["--output=tag"],
     "pty": ["--output=tag"],
+    "report_env": ["--report=run.json"],
 }
 """Options without which an option has no effect, and with which it has one."""
 
@@ -128,9 +130,9 @@ def run_result(ctx, planned):
     """Return how the run would behave, as far as its options decide it."""
     options = {**ctx.params, "output": make_output(ctx.params)}
     if options["dry_run"]:
-        return options["dry_run"], options["quiet"]
+        return options["dry_run"], options["quiet"], options["report_env"]
     fields = make_run_options(options, *planned).replace(expected=None, run_id="").as_dict()
-    return fields, [options[name] for name in ("verify", "report", "quiet", "verbose")]
+    return fields, [options[name] for name in ("verify", "report", "report_env", "quiet", "verbose")]
 
 
 def result(words):

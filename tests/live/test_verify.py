@@ -487,8 +487,7 @@ def test_threads_that_are_replaced_by_similar_threads_are_stable(make_child):
 
 
 def tids(child):
-    (process,) = child.sampler.snapshots[0].processes
-    return {thread.tid for thread in process.threads}
+    return set(list_threads(child.process.pid))
 
 
 def test_sampling_ends_after_a_minute_if_threads_are_not_stable(make_child):

@@ -16,6 +16,7 @@ from ompbind.procfs.process_state import read_process
 PACKAGE = Path(reader.__file__).parents[1]
 OPENS = re.compile(r"""["']/proc/(?:\{|self|thread-self)[^"']*["']|listdir\("/proc"\)""")
 EXCEPTIONS = {
+    "execution/job_control.py": {"/proc/self/fd/{writable}"},  # opens a file in memory a second time
     "execution/process_pair.py": {"/proc/self/comm", "/proc/self/mem"},  # it writes its own name
     "execution/report_file.py": {"/proc/{which}/fd"},  # open files are reached by these names
     "execution/output/writer.py": {"/proc/self/fd/{fd}"},
