@@ -24,6 +24,7 @@ from ompbind.execution.processes import (
     become_subreaper,
     has_children,
     kill_descendants,
+    order_by_start,
     read_descendants,
     read_group,
     render_left,
@@ -102,8 +103,8 @@ class OrphanTracker:
         if not orphans:
             self.groups = {}  # all are empty, and the kernel may reuse their numbers for other processes
         self._update_deadlines(set(orphans.values()), now, now if kill else now + self.grace_s)
-        for pid, rank in orphans.items():
-            if self.kill_at[rank] <= now:
+        for pid in order_by_start(orphans, self._listed):
+            if self.kill_at[orphans[pid]] <= now:
                 self._signal(pid, signal.SIGKILL)
             elif pid not in self.pids_sent_sigterm:
                 self._signal(pid, signal.SIGTERM)

@@ -12,7 +12,7 @@ The kernel gives the PID of a process that was reaped to another process. So eac
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import named
 from ompbind.procfs.process import Stat, find_descendants
@@ -130,6 +130,14 @@ def read_descendants() -> dict[int, Stat]:
     return {pid: processes[pid] for pid in find_descendants(processes, (me,)) - {me} if pid in processes}
 
 
+def order_by_start(pids: Iterable[int], listed: Mapping[int, Stat]) -> list[int]:
+    """Return PIDs in the order in which the processes were started: a parent before its children.
+
+    A shell that is killed before its child cannot print that the child was killed.
+    """
+    return sorted(pids, key=lambda pid: (listed[pid].start_ticks if pid in listed else 0, pid))
+
+
 def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] | None:
     """Kill and reap all descendants of this process, until none is left or `limit_s` seconds are over.
 
@@ -165,7 +173,7 @@ def _kill_once(spared: Collection[int], *, only_children: bool) -> set[int]:
     descendants = {} if only_children and children is not None else read_descendants()
     kept = find_descendants(descendants, spared)
     left = (descendants.keys() | (children or set())) - kept
-    for pid in left:
+    for pid in order_by_start(left, descendants):
         if pid in descendants:
             signal_listed(pid, descendants[pid], signal.SIGKILL)
         else:  # a child, also one whose initial thread has exited before the others

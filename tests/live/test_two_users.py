@@ -276,7 +276,7 @@ def test_a_pipe_whose_reader_reads_nothing_is_given_up(directory):
 def test_a_stop_request_ends_the_wait_for_a_reader(start, directory):
     path = directory / "pipe"
     os.mkfifo(path)
-    process = start("run", "--report", str(path), "--", "true")
+    process = start("run", "--grace", "1", "--report", str(path), "--", "true")
     supervisor = supervisor_of(process)
     wait_until(lambda: not ranks_of(process), "the rank has exited")
     process.terminate()
