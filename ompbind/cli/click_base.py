@@ -229,7 +229,7 @@ def _read_number(text: str, minimum: int) -> int | None:
     if not (text.isascii() and text.isdigit()):
         return None
     if len(text) > _DIGITS:
-        raise click.BadParameter(f"{_quote(text)} is too large")
+        raise click.BadParameter(f"{_quote(text)} is too large; the limit is {'9' * _DIGITS}")
     return int(text) if int(text) >= minimum else None
 
 

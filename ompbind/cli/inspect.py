@@ -132,7 +132,8 @@ def _inspect(target: "Target") -> "Inspection":
         if not is_suspicious(streaks):
             break
         if seconds == STEPS_S[-1]:
-            print_message(f"more threads are runnable than there are CPUs: sampling for {seconds:.0f} s")
+            what = "whether more threads are runnable than there are CPUs"
+            print_message(f"checking for {seconds:.0f} s {what}")
         time.sleep(seconds)
         streaks, inspection = add_load(streaks, read_target(target))
     return inspection

@@ -62,7 +62,7 @@ def apply_rules(ctx: click.Context, rules: Iterable[tuple[click.Parameter, Rule]
             other = next(found for found in ctx.command.params if found.name == objection.other)
             loser = _find_loser(ctx, param, other, objection)
             if loser is None:
-                text = objection.text.format(other=_render(ctx, other))
+                text = objection.text.format(other=_render_other(ctx, other))
                 warnings.setdefault(text, []).append(_render(ctx, param))
                 break
             replaced.append(_give_way(ctx, loser, param if loser is other else other))
@@ -85,7 +85,7 @@ def _find_loser(
         return None
     if level > other_level and _is_given(ctx, other):
         return other
-    text = objection.text.format(other=_render(ctx, other))
+    text = objection.text.format(other=_render_other(ctx, other))
     raise RequestError(f"{_render(ctx, param)} {text}", hint=objection.hint)
 
 
@@ -108,7 +108,7 @@ def _default(ctx: click.Context, param: click.Parameter) -> Any:
 
 def _give_way(ctx: click.Context, param: click.Parameter, other: click.Parameter) -> str:
     """Reset an option to its default, and return the message about it."""
-    text = f"{_render(ctx, param)} is not used with {_render(ctx, other)}"
+    text = f"{_render(ctx, param)} is not used with {_render_other(ctx, other)}"
     name = param.name or ""
     ctx.params[name] = _default(ctx, param)
     ctx.set_parameter_source(name, ParameterSource.DEFAULT)
@@ -130,6 +130,12 @@ def _render(ctx: click.Context, param: click.Parameter) -> str:
     if _level(ctx, param) == 1:
         name, separator = str(param.envvar), "="
     return f"{name}{separator}{shlex.quote(text)}" if shown else name
+
+
+def _render_other(ctx: click.Context, param: click.Parameter) -> str:
+    """Return the option that prevents another: as it could be written, and whether that is its default."""
+    is_default = _level(ctx, param) == 0 and ctx.params.get(param.name or "") is not None
+    return f"the default {_render(ctx, param)}" if is_default else _render(ctx, param)
 
 
 def _make_sentence(names: Sequence[str], text: str) -> str:

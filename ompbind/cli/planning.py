@@ -16,8 +16,8 @@ from ompbind.registry.claims import DIRECTORY_VARIABLE, Claim, Registry, try_rea
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
     """Read the other live runs for a plan that is only shown; print why they could not be read."""
     occupied, failure = try_read_occupied(machine, request)
-    if not quiet:
-        print_registry_failure(failure)
+    if failure and not quiet:
+        print_registry_failure(f"this plan does not avoid the CPUs of other runs: {failure}")
     return occupied
 
 
@@ -31,8 +31,8 @@ def print_registry_messages(registry: Registry, *, verbose: bool = False) -> Non
 def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
     """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
     if failure and os.environ.get(DIRECTORY_VARIABLE):
-        hint = "must be a directory that all users can write to"
-        print_message(f"warning: {failure}; {DIRECTORY_VARIABLE} {hint}")
+        hint = f"{DIRECTORY_VARIABLE} must name a directory made with 'mkdir -m 1777'"
+        print_message(f"warning: {failure} ({hint})")
     elif failure and verbose:
         print_message(failure)
 
@@ -57,6 +57,14 @@ def plan_and_register(machine: Machine, request: Request, registry: Registry) ->
 
     Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
     """
+    plan, claim = _plan_and_register(machine, request, registry)
+    if claim is None and registry.failure:
+        effect = "this run is not registered, so other runs may use its CPUs"
+        registry.failure = f"{effect}: {registry.failure}"
+    return plan, claim
+
+
+def _plan_and_register(machine: Machine, request: Request, registry: Registry) -> tuple[Plan, Claim | None]:
     plan = make_local_plan(machine, request, registry.occupied)
     for _ in range(_TRIES):
         claim = registry.register(plan)

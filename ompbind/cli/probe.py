@@ -5,6 +5,7 @@ import os
 import click
 
 from ompbind.cli.click_base import TABLE_OR_JSON, Verb, complete_files, option
+from ompbind.cli.console import print_message
 from ompbind.errors import RequestError
 from ompbind.report.probe import render_probe, render_probe_json
 
@@ -31,7 +32,10 @@ def probe(python: str | None, format_: str) -> int:
     """
     from ompbind.probe.openmp_region import run_probe  # late: ctypes and threads, for this verb alone
 
-    result = run_probe(os.environ, _find_python(python) if python is not None else "")
+    chosen = "" if python is None else _find_python(python)
+    if python is None:
+        _print_replaced()
+    result = run_probe(os.environ, chosen)
     text = render_probe(result, os.environ) if format_ == "table" else render_probe_json(result)
     os.write(1, (text + "\n").encode())  # a single write, so that lines of ranks do not mix
     return 1 if result.failed else 0
@@ -44,5 +48,23 @@ def _find_python(name: str) -> str:
     python = read_workload((name,), os.environ).python
     if not python:
         hint = "give the path of an interpreter, as in .venv/bin/python"
-        raise RequestError(f"--python {name!r}: this is not a Python interpreter", hint=hint)
+        raise RequestError(f"--python {name!r}: {_explain_refused(name)}", hint=hint)
     return python
+
+
+def _explain_refused(name: str) -> str:
+    """Return why a name is not that of a Python; a name without a slash may be a command in PATH."""
+    if os.path.isdir(name):
+        return "it is a directory"
+    if "/" in name and not os.path.lexists(name):
+        return "there is no such file"
+    return "this is not a Python interpreter"
+
+
+def _print_replaced() -> None:
+    """Print which Python is used if VIRTUAL_ENV names a directory without one."""
+    from ompbind.programs.command_analysis import find_default_python
+
+    directory, python = os.environ.get("VIRTUAL_ENV"), find_default_python(os.environ)
+    if directory and python != os.path.join(directory, "bin", "python"):
+        print_message(f"VIRTUAL_ENV={directory} has no bin/python: the packages of {python} are searched")

@@ -48,7 +48,8 @@ def verify_mode(text: str) -> str:
     """Read the optional value of --verify for click; "" where none is given."""
     if text in ("", STRICT):
         return text
-    raise click.BadParameter(f"{text!r} is not {STRICT}; before a command write --verify --")
+    forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
+    raise click.BadParameter(f"{text!r} is not {STRICT}: {forms}")
 
 
 def _completing(*words: str) -> Callable[..., list[str]]:
@@ -167,18 +168,19 @@ def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     Raises LaunchError for a relative path if the current directory was deleted.
     """
     named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
-    if not all(map(os.path.isabs, named.values())):
-        _check_directory()
+    for name, path in named.items():
+        if not os.path.isabs(path):
+            _check_directory(f"--{name.replace('_', '-')} {path}")
     return {**options, **{name: path.replace("{run_id}", run_id) for name, path in named.items()}}
 
 
-def _check_directory() -> None:
-    """Raise LaunchError if relative paths mean nothing, because the current directory was deleted."""
+def _check_directory(option: str) -> None:
+    """Raise LaunchError if a relative path means nothing, because the current directory was deleted."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        hint = "change to another directory, or give absolute paths"
-        raise LaunchError("the current directory was removed", hint=hint) from error
+        hint = "give an absolute path, or change to another directory"
+        raise LaunchError(f"{option}: the current directory was removed", hint=hint) from error
 
 
 def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:

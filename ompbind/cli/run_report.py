@@ -95,8 +95,8 @@ def report_failure(options: Mapping[str, Any], cmd: Sequence[str], error: Except
 
     is_usage_error = isinstance(error, click.UsageError)
     run_id = options.get("run_id") or make_run_id()
-    paths = fill_paths(options, run_id)
     try:
+        paths = fill_paths(options, run_id)
         file = prepare_report(paths["report"], paths["log_dir"] or "")
         if is_usage_error and _has_other_content(file):
             return

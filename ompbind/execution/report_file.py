@@ -38,6 +38,10 @@ _IRREPLACEABLE = (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS)
 """Errors of replacing a mount point, as in containers, or a file in a directory of another user."""
 
 
+class NoReaderError(TimeoutError):
+    """No process has opened a named pipe for reading."""
+
+
 class ReportFile(Record):
     """The target of a report, until it is written: an open file, or a name in an open directory.
 
@@ -168,20 +172,29 @@ def write_report(file: ReportFile, text: str, wait_s: float = READER_WAIT_S) -> 
     data = text.encode("utf-8", "backslashreplace") + b"\n"
     try:
         if file.directory is None:
-            _write_descriptor(file.descriptor, data)
+            _write_descriptor(file.descriptor, data, wait_s)
         else:
             _write_entry(file, file.directory, data, wait_s)
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "free some disk space, or choose a file on another disk" if is_full else ""
-        raise LaunchError(message, hint=hint) from error
+        raise LaunchError(message, hint=_advise(file, error)) from error
 
 
-def _write_descriptor(file: int, data: bytes) -> None:
+def _advise(file: ReportFile, error: OSError) -> str:
+    """Return what to do after an error of writing a report; "" if that is not known."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some disk space, or choose a file on another disk"
+    if isinstance(error, NoReaderError):
+        import shlex  # late: only an error needs it
+
+        return f"start the reader first, for example: cat {shlex.quote(file.name)} > run.json &"
+    return ""
+
+
+def _write_descriptor(file: int, data: bytes, wait_s: float) -> None:
     """Write to an open file, and close it."""
     try:
-        _write(file, data)
+        _write(file, data, wait_s)
     finally:
         os.close(file)
 
@@ -264,7 +277,8 @@ def _open_with_reader(entry: _Entry, wait_s: float) -> int:
             if error.errno != errno.ENXIO:
                 raise
         if time.monotonic() >= give_up_at:
-            raise TimeoutError(errno.ETIMEDOUT, f"no process has opened the pipe for reading in {wait_s:g} s")
+            why = f"no process has opened the pipe for reading in {wait_s:g} s"
+            raise NoReaderError(errno.ETIMEDOUT, why)
         time.sleep(_POLL_S)
 
 

@@ -38,7 +38,8 @@ def is_shared(directory: os.stat_result, trusted: Collection[int]) -> bool:
 def find_risk(entry: os.stat_result, trusted: Collection[int]) -> str:
     """Return why an entry of a shared directory must not be used; "" if there is no risk."""
     if entry.st_uid not in trusted:
-        return f"it belongs to user {entry.st_uid}, in a directory that others may write to"
+        it = "this symbolic link" if stat.S_ISLNK(entry.st_mode) else "it"
+        return f"{it} belongs to user {entry.st_uid}, in a directory that others may write to"
     if entry.st_nlink > 1 and not stat.S_ISDIR(entry.st_mode):
         return "it has several names (hard links), in a directory that others may write to"
     return ""

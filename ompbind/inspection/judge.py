@@ -66,10 +66,9 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
     """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 
     The first process of the rank comes first. Processes of a run nested in the rank are skipped: that run has
-    its own plan.
+    its own plan. The first process is never skipped, although `ompbind exec` gives it another run ID.
     """
-    run_id = expected.run_id if expected else ""
-    group = tuple(process for process in processes if run_id in ("", process.env.get(OMPBIND_RUN_ID, run_id)))
+    group = _select_own(tuple(processes), expected.run_id if expected else "")
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_issues(process, expected, group)]
@@ -87,6 +86,14 @@ def judge(processes: Iterable[ProcessState], expected: ExpectedBinding | None = 
         stacked=sum(sum(_count_stacked(process).values()) for process in group) if many else 0,
         runtimes=tuple(runtime.kind.label for runtime in runtimes),
     )
+
+
+def _select_own(processes: Sequence[ProcessState], run_id: str) -> tuple[ProcessState, ...]:
+    """Return the processes of a rank without the processes of nested runs; all if the run has no ID."""
+    if not (run_id and processes):
+        return tuple(processes)
+    own = (run_id, processes[0].env.get(OMPBIND_RUN_ID, run_id))
+    return tuple(process for process in processes if process.env.get(OMPBIND_RUN_ID, run_id) in own)
 
 
 def judge_memory_policy(verdict: Verdict, policy: str | None, expected: ExpectedBinding) -> Verdict:
@@ -133,7 +140,7 @@ def _explain_narrowed(
     by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, masks)
     code, severity, cause = "narrowed", Severity.ERROR, inherited
     if by_runtime:
-        cause = f"{by_runtime}; {explain_remedy(expected)}"
+        cause = f"{by_runtime}; {explain_remedy(process, expected)}"
     elif not inherited:
         cause = explain_without_variable(process, masks)
         if not _shares_initial_cpu(process, expected):
@@ -183,7 +190,7 @@ def _find_absent_binding(
     cause = explain_changed(process, expected, changed) if changed else ""
     masks = tuple(thread.cpus for thread in process.threads)
     if is_unbound(process, expected):
-        cause = f"it was {cause}" if cause else _explain_unbound(process)
+        cause = cause or _explain_unbound(process)
         return _ProcessIssue(
             code="unbound", severity=Severity.ERROR, process=process, masks=masks, cause=cause
         )
@@ -198,7 +205,7 @@ def _explain_unbound(process: ProcessState) -> str:
     written = " ".join(f"{name}={process.env[name]}" for name in PLACE_VARIABLES if name in process.env)
     labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
     how = f"with {written}" if written else "without places"
-    return f"it was executed {how}, and {labels} did not bind them"
+    return f"executed {how}, and {labels} did not bind them"
 
 
 def _find_first_place(process: ProcessState, expected: ExpectedBinding) -> CpuSet | None:
@@ -216,7 +223,7 @@ def _explain_crowding(process: ProcessState, expected: ExpectedBinding, shared: 
         cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
         if len(find_runtimes(process)) > 1:
             cause += f", and the second of {len(find_runtimes(process))} OpenMP runtimes sees only that place"
-        return f"{cause}; {explain_remedy(expected)}"
+        return f"{cause}; {explain_remedy(process, expected)}"
     if not find_runtimes(process):
         return explain_without_variable(process, ())
     return "more threads than places, or several threads start parallel regions; use --bind rank"
@@ -248,7 +255,10 @@ def _make_issue(
         several = f"{len(alike)} processes, one of them {who}, were"
         text = f"{several if len(alike) > 1 else f'{who} was'} {first.cause}"
     elif first.code == "unbound":
-        text = f"{who} {verb} not bound to places of {named('CPU', expected.cpus)}: {first.cause}"
+        name = f"{process.name} ({process.pid})"
+        which = f"one of them, {name}," if len(alike) > 1 else "it" if single else name
+        where = f"places of {named('CPU', expected.cpus)}"
+        text = f"{who} {verb} not bound to {where}: {which} was {first.cause}"
     elif first.code == "outside":
         rank_cpus = named("CPU", expected.cpus)
         text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {first.cause}"

@@ -3,9 +3,13 @@
 One sample proves nothing: threads are runnable for a moment whenever they get work. So a *streak* is needed:
 consecutive samples in which
 
-    1. more threads are runnable (state R) than there are CPUs in their affinity masks, and
+    1. more threads are runnable than there are CPUs in their affinity masks, and
     2. these threads have waited for a CPU for more than half of the CPU time that they used since the last
        sample: their *run delay*. Time in which the kernel throttled their cgroup (CPU quota) is subtracted.
+
+A thread is runnable while it runs or waits for a CPU. So its CPU time and run delay since the last sample,
+divided by the time since then, are how much of the time it was runnable. In a first sample, and where the
+kernel counts no run delay, its state counts: R is runnable.
 
 A streak of three samples over at least 10 seconds is an error; a warning where the kernel counts no run
 delay. With n busy threads on c CPUs, the run delay is (n - c) / c of the CPU time.
@@ -40,18 +44,49 @@ class LoadSample(Record):
     throttled_s: float = 0.0
 
 
+_LEAST_SHARE = 0.05
+"""A thread competes for CPUs if it was runnable for at least this share of the time."""
+
+
+class _Load(Record):
+    """A thread in one sample: the share of the time since the last sample in which it was runnable.
+
+    `busy_s` and `delay_s` are its CPU time and its run delay since then; `delay_s` is None if unknown.
+    """
+
+    process: ProcessState
+    thread: ThreadState
+    share: float
+    busy_s: float = 0.0
+    delay_s: float | None = None
+
+
 class Competitors(Record):
-    """The threads that were runnable in one sample, and fewer CPUs that they may use."""
+    """Threads that compete for fewer CPUs than threads, in one sample.
+
+    `runnable` is how many were runnable on average since the last sample, in a first sample at its moment.
+    `busy_s` and `delay_s` are their CPU time and run delay since then, without the time in which their cgroup
+    was throttled; `delay_s` is None if it is unknown.
+    """
 
     cpus: CpuSet
     threads: tuple[tuple[ProcessState, ThreadState], ...]
+    runnable: float
+    busy_s: float
+    delay_s: float | None
+
+    @property
+    def wait(self) -> bool:
+        """Whether the threads have waited for long; an unknown delay counts as long."""
+        return self.delay_s is None or self.delay_s > MIN_DELAY * self.busy_s
 
 
 class Streak(Record):
     """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
 
-    `busy_s` and `delay_s` are the CPU time and the run delay of the competitors since the first sample. With
-    `measured` the kernel counts run delays. `last` is the last sample, None before the first.
+    `busy_s` and `delay_s` are the CPU time and the run delay of the competitors since the first sample, and
+    `runnable_s` is their number times the seconds in which they were runnable. With `measured` the kernel
+    counts run delays. `last` is the last sample, None before the first.
     """
 
     last: LoadSample | None = None
@@ -60,6 +95,7 @@ class Streak(Record):
     samples: int = 0
     busy_s: float = 0.0
     delay_s: float = 0.0
+    runnable_s: float = 0.0
     measured: bool = True
 
     @property
@@ -75,83 +111,97 @@ class Streak(Record):
 
 def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     """Return the streak with one more sample, or a new streak if this sample ends it."""
-    competitors = find_competitors(sample.processes)
-    if competitors is None:
+    competitors = find_competitors(streak.last, sample)
+    if competitors is None or not competitors.wait:
         return Streak(last=sample)
-    first = Streak(last=sample, competitors=competitors, began_at_s=sample.at_s, samples=1)
     if streak.last is None or not streak.samples:
-        return first
-    busy_s, delay_s = _compare(streak.last, sample, competitors)
-    if delay_s is not None and delay_s <= MIN_DELAY * busy_s:
-        return first
+        return Streak(last=sample, competitors=competitors, began_at_s=sample.at_s, samples=1)
     return streak.replace(
         last=sample,
         competitors=competitors,
         samples=streak.samples + 1,
-        busy_s=streak.busy_s + busy_s,
-        delay_s=streak.delay_s + (delay_s or 0.0),
-        measured=streak.measured and delay_s is not None,
+        busy_s=streak.busy_s + competitors.busy_s,
+        delay_s=streak.delay_s + (competitors.delay_s or 0.0),
+        runnable_s=streak.runnable_s + competitors.runnable * (sample.at_s - streak.last.at_s),
+        measured=streak.measured and competitors.delay_s is not None,
     )
 
 
-def find_competitors(processes: Sequence[ProcessState]) -> Competitors | None:
-    """Return the threads with the fewest CPUs per thread, if these are fewer CPUs than threads; else None.
+def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competitors | None:
+    """Return the threads with the fewest CPUs per runnable thread, if there is less than one; else None.
 
     Threads with smaller masks compete for these CPUs, so each mask is a candidate, and the union of all.
     """
-    threads = [(process, thread) for process in processes for thread in process.threads]
-    runnable = Counter(thread.cpus for _, thread in threads if thread.state == "R")
-    candidates = {*runnable, union(thread.cpus for _, thread in threads)}
-    numbers = {
-        cpus: sum(number for mask, number in runnable.items() if mask <= cpus) for cpus in candidates if cpus
+    loads = _measure(before, sample)
+    candidates = {
+        *(load.thread.cpus for load in loads if load.share),
+        union(load.thread.cpus for load in loads),
     }
-    crowded = [cpus for cpus, number in numbers.items() if number > len(cpus)]
+    shares = {
+        cpus: sum(load.share for load in loads if load.thread.cpus <= cpus) for cpus in candidates if cpus
+    }
+    crowded = [cpus for cpus, runnable in shares.items() if runnable > len(cpus)]
     if not crowded:
         return None
-    cpus = max(crowded, key=lambda cpus: (numbers[cpus] / len(cpus), len(cpus), -cpus.bits))
-    return Competitors(cpus=cpus, threads=tuple(pair for pair in threads if _is_in(pair[1], cpus)))
+    cpus = max(crowded, key=lambda cpus: (shares[cpus] / len(cpus), len(cpus), -cpus.bits))
+    inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
+    throttled_s = max(0.0, sample.throttled_s - before.throttled_s) if before else 0.0
+    return Competitors(
+        cpus=cpus,
+        threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
+        runnable=shares[cpus],
+        busy_s=sum(load.busy_s for load in inside),
+        # While the cgroup is throttled on a CPU, all runnable threads there wait.
+        delay_s=_add_delays(inside, throttled_s * shares[cpus] / len(cpus)),
+    )
 
 
-def _is_in(thread: ThreadState, cpus: CpuSet) -> bool:
-    return thread.state == "R" and thread.cpus <= cpus
+def _add_delays(loads: Sequence[_Load], throttled_s: float) -> float | None:
+    """Return the run delay of threads, without the time in which they were throttled; None if unknown."""
+    delays = [load.delay_s for load in loads if load.delay_s is not None]
+    return max(0.0, sum(delays) - throttled_s) if len(delays) == len(loads) else None
 
 
-def _compare(before: LoadSample, after: LoadSample, competitors: Competitors) -> tuple[float, float | None]:
-    """Return the CPU time and the run delay of competitors since the last sample; None: not counted.
-
-    A thread that has started since counts from its start. While the cgroup is throttled on a CPU, all
-    runnable threads there wait.
-    """
+def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
+    """Return the load of each thread; a thread that has started since `before` counts from its start."""
+    pairs = [(process, thread) for process in sample.processes for thread in process.threads]
+    seconds = sample.at_s - before.at_s if before else 0.0
+    if before is None or seconds <= 0 or any(thread.delay_s is None for _, thread in pairs):
+        return [_Load(process=process, thread=thread, share=thread.state == "R") for process, thread in pairs]
     earlier = {thread.tid: thread for process in before.processes for thread in process.threads}
-    busy_s = delay_s = 0.0
-    for _, thread in competitors.threads:
-        old = earlier.get(thread.tid)
-        if thread.delay_s is None:
-            return busy_s, None
-        busy_s += max(0.0, (thread.busy_s or 0.0) - (old.busy_s or 0.0 if old else 0.0))
-        delay_s += max(0.0, thread.delay_s - (old.delay_s or 0.0 if old else 0.0))
-    throttled_s = max(0.0, after.throttled_s - before.throttled_s)
-    return busy_s, max(0.0, delay_s - throttled_s * len(competitors.threads) / len(competitors.cpus))
+    return [_compare(process, thread, earlier.get(thread.tid), seconds) for process, thread in pairs]
+
+
+def _compare(process: ProcessState, thread: ThreadState, old: ThreadState | None, seconds: float) -> _Load:
+    """Return the load of a thread since an earlier sample."""
+    busy_s = max(0.0, (thread.busy_s or 0.0) - ((old.busy_s if old else None) or 0.0))
+    delay_s = max(0.0, (thread.delay_s or 0.0) - ((old.delay_s if old else None) or 0.0))
+    share = min(1.0, (busy_s + delay_s) / seconds)
+    return _Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s)
 
 
 def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
     """Add the issue "oversubscribed" to a verdict if the streak is long enough."""
     if not (streak.is_proof and streak.competitors):
         return verdict
-    number, cpus = len(streak.competitors.threads), streak.competitors.cpus
-    text = f"{number} threads were runnable on {named('CPU', cpus)} in the last of {streak.samples} samples"
-    text += f" over {streak.span_s:.0f} s, and "
+    competitors, cpus = streak.competitors, named("CPU", streak.competitors.cpus)
+    samples = f"{streak.samples} samples over {streak.span_s:.0f} s"
     if streak.measured:
-        ratio = streak.delay_s / streak.busy_s if streak.busy_s else float(number)
-        text += f"waited {ratio:.1f} times as long as they ran"
+        severity, runnable = Severity.ERROR, streak.runnable_s / streak.span_s
+        ratio = streak.delay_s / streak.busy_s if streak.busy_s else runnable
+        text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited"
+        text += f" {ratio:.1f} times as long as they ran"
     else:
-        text += "the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
-    severity = Severity.ERROR if streak.measured else Severity.WARNING
+        severity = Severity.WARNING
+        text = (
+            f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}; the kernel"
+        )
+        text += " does not count how long they waited (CONFIG_SCHED_INFO)"
     issue = ThreadIssue(
         code="oversubscribed",
         severity=severity,
-        threads=number,
-        text=f"{text}; {_name_pool(streak.competitors)}",
+        threads=len(competitors.threads),
+        text=f"{text}; {_name_pool(competitors)}; use no more threads than CPUs",
     )
     return verdict.add(issue)
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from ompbind.inspection.oversubscription import LoadSample, Streak, add_sample, find_competitors, judge_load
+from ompbind.inspection.oversubscription import LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_throttled_s
@@ -14,10 +14,8 @@ Streaks = Mapping[tuple[str | None, int | None, int], Streak]
 
 
 def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
-    """Make a sample of processes that were just read; the throttled time is read only if it is needed."""
-    throttled_s = 0.0
-    if find_competitors(processes):
-        throttled_s = read_throttled_s(DirectoryRoot("/"), processes[0].pid)
+    """Make a sample of processes that were just read."""
+    throttled_s = read_throttled_s(DirectoryRoot("/"), processes[0].pid) if processes else 0.0
     return LoadSample(at_s=at_s, processes=tuple(processes), throttled_s=throttled_s)
 
 

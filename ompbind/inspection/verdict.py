@@ -18,12 +18,14 @@ class ThreadIssue(Record):
     "oversubscribed" (more runnable threads than CPUs for some time),
     "shared" (several ranks or processes on CPUs that they should not share) or
     "memory" (another memory policy than planned).
+    `is_over`: earlier samples of the run had it, the last sample has not.
     """
 
     code: str
     severity: Severity
     threads: int
     text: str
+    is_over: bool = False
 
 
 class Verdict(Record):

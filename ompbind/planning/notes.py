@@ -5,12 +5,15 @@ Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
+from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import BindingSyntax
 from ompbind.planning.conflicts import explain_other_runs
+from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
+from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
@@ -69,15 +72,39 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
     if idle_cores := [core for core in cores if core.cpus & idle and core.cpus.isdisjoint(used)]:
         cpus = union(core.cpus for core in idle_cores) & idle
         yield Note(code="idle", text=f"{count(len(idle_cores), 'core')} idle ({named('CPU', cpus)})")
-    siblings = plan.machine.isolated_siblings
-    if excluded := plan.idle & excluded_by_default - cpus_of_used_cores - siblings:
-        names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(excluded)]
-        text = f"not used because {' or '.join(names)}: {named('CPU', excluded)} (--mask can name them)"
+    yield from _explain_excluded(plan, cpus_of_used_cores)
+
+
+def _explain_excluded(plan: Plan, cpus_of_used_cores: CpuSet) -> Iterator[Note]:
+    """List CPUs of the mask that are isolated, or share a core with isolated CPUs, and are not used."""
+    excluded, siblings = plan.idle & plan.machine.excluded_by_default, plan.machine.isolated_siblings
+    if not excluded:
+        return
+    excluded &= _find_requested(plan)
+    if isolated := excluded - cpus_of_used_cores - siblings:
+        names = [name for name, cpus in plan.machine.exclusion_reasons if not cpus.isdisjoint(isolated)]
+        text = f"not used because {' or '.join(names)}: {named('CPU', isolated)} ({_advise(isolated)})"
         yield Note(code="set-apart", text=text)
-    if excluded := plan.idle & excluded_by_default & siblings:
-        verb = "it shares" if len(excluded) == 1 else "they share"
-        text = f"{named('CPU', excluded)} not used: {verb} a core with isolated CPUs (--mask can name them)"
+    if shared := excluded & siblings:
+        verb = "it shares" if len(shared) == 1 else "they share"
+        text = f"{named('CPU', shared)} not used: {verb} a core with isolated CPUs ({_advise(shared)})"
         yield Note(code="isolated-siblings", text=text)
+
+
+def _find_requested(plan: Plan) -> CpuSet:
+    """Return the CPUs that the mask or the nodes of a request contain, isolated ones too; without, all."""
+    request, machine = plan.request, plan.machine.replace(isolated=EMPTY, nohz_full=EMPTY)
+    has_mask = request.mask is not None and request.mask.word is not MaskWord.AUTO
+    mask = request.mask if has_mask else request.nodes
+    if mask is None:
+        return machine.allowed
+    parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
+    return CpuSet(cpu for part in parts for cpu in part)
+
+
+def _advise(cpus: CpuSet) -> str:
+    it = "it" if len(cpus) == 1 else "them"
+    return f"name {it} by number in --mask to use {it}"
 
 
 def _explain_siblings(plan: Plan) -> Iterator[Note]:
@@ -88,7 +115,8 @@ def _explain_siblings(plan: Plan) -> Iterator[Note]:
         verb = "shares" if len(siblings) == 1 else "share"
         shared = cpus_of_cores(plan.machine, siblings) & isolated
         text = f"{named('CPU', siblings)} {verb} a core with isolated {named('CPU', shared)}"
-        yield Note(code="isolated-siblings", text=f"{text}: programs there run slower")
+        slower = f"programs on {named('CPU', shared)} run slower"
+        yield Note(code="isolated-siblings", text=f"{text}: {slower}")
 
 
 def _explain_kinds(plan: Plan) -> Iterator[Note]:

@@ -6,7 +6,8 @@ word. Wrappers that change nothing of a plan get no note.
 
 from collections.abc import Iterator
 
-from ompbind.openmp.binding import DISTRIBUTING_WORDS
+from ompbind.cpuset import CpuSet, union
+from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.rank_command import make_thread_variables
@@ -44,17 +45,35 @@ def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[Wrapp
 
 
 def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    if plan and _leaves_unbound(plan):
+        return
     placements = plan.placements if plan else ()
-    if wrapper.rebinds and not (plan and all(wrapper.cpus == placement.cpuset for placement in placements)):
+    cpus = _find_cpus(wrapper, plan) if plan else None
+    if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
         effect = "replaces the affinity mask of each rank"
-        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="--mask selects CPUs instead")
+        remedy = "remove it, and select CPUs with --mask"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
     if wrapper.sets_memory and any(placement.memory for placement in placements):
         effect = "replaces the memory policy of each rank"
-        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="--memory sets a policy instead")
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="remove it, or omit --memory")
+
+
+def _find_cpus(wrapper: Wrapper, plan: Plan) -> CpuSet | None:
+    """Return the CPUs to which a wrapper sets the mask of a rank; None if they are not known."""
+    if wrapper.nodes is None:
+        return wrapper.cpus
+    nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
+    return union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
+
+
+def _leaves_unbound(plan: Plan) -> bool:
+    """Return whether a plan binds nothing, as with --mask none: another program is to bind the ranks."""
+    request = plan.request
+    return request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
 
 
 def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
-    if wrapper.launches:
+    if wrapper.launches and not (plan and _leaves_unbound(plan)):
         effect = f"binds its processes by rules of its own; the plan binds only {wrapper.text}"
         remedy = f"use '{wrapper.text} ... ompbind exec -- CMD' without 'ompbind run'"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
@@ -64,22 +83,22 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
     """Yield the effects of `env -i` and `env -u`."""
     if wrapper.clears:
         effect = f"removes all variables that ompbind sets, also {_THREADS}, OMP_PLACES and RANK"
-        remedy = "'env -u NAME' removes a single variable"
+        remedy = "use 'env -u NAME' for each variable to remove"
         yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
         return
     bound_by = _find_set(plan) if plan else list(PLACE_VARIABLES)
     removed = [name for name in bound_by if name in wrapper.removed]
     if removed and not (plan and _is_harmless(plan, all_removed=removed == bound_by)):
         words = " ".join(f"-u {name}" for name in removed)
-        remedy = "--bind none turns binding off"
+        remedy = "remove it; --bind none turns binding off"
         yield WrapperEffect(
             words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
         )
     if _THREADS in wrapper.removed and not (plan and all(map(_has_one_thread_per_cpu, plan.placements))):
         effect = "removes the number of threads of each rank"
-        yield WrapperEffect(
-            words=f"env -u {_THREADS}", effect=effect, remedy="--threads sets it", code=WRAPPER_THREADS
-        )
+        remedy = "remove it, and set the number with --threads"
+        words = f"env -u {_THREADS}"
+        yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
 
 
 def _find_set(plan: Plan) -> list[str]:
@@ -108,11 +127,12 @@ def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         words = f"env {name}={value}"
         effect = find_override(name, value, has_places=has_places)
         if effect and not (name == "OMP_PROC_BIND" and value.lower() in DISTRIBUTING_WORDS):
-            remedy = "--bind and --mask choose places and CPUs"
+            remedy = "remove it; choose places with --bind and CPUs with --mask"
             yield WrapperEffect(words=words, effect=effect, remedy=remedy)
         if name == _THREADS and not (
             plan and all(value == str(placement.threads) for placement in plan.placements)
         ):
             effect = "replaces the number of threads of each rank"
-            remedy = "--threads sets it, and the binding with it"
+            number = f" {value}" if value.isdecimal() and int(value) else ""
+            remedy = f"use --threads{number} instead"
             yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)

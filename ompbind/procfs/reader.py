@@ -76,14 +76,21 @@ def read_processes() -> dict[int, Stat]:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return {}
-    found = ((pid, read_stat(pid)) for pid in pids)
+    found = ((pid, _read_stat(f"/proc/{pid}")) for pid in pids)
     return {pid: stat for pid, stat in found if stat and stat.state not in EXITED_STATES}
 
 
 def read_stat(pid: int | str) -> Stat | None:
     """Read /proc/PID/stat; None if the process does not exist."""
     try:
-        return parse_stat(read_file(f"{find_directory(pid)}/stat"))
+        return _read_stat(find_directory(pid))
+    except OSError:
+        return None
+
+
+def _read_stat(directory: str) -> Stat | None:
+    try:
+        return parse_stat(read_file(f"{directory}/stat"))
     except (OSError, ValueError):
         return None
 

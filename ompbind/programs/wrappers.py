@@ -24,17 +24,23 @@ PROCESS_LAUNCHERS = ("mpirun", "mpiexec", "srun", "prun", "prterun", "orterun")
 """Programs that start processes of a job and bind each of them."""
 
 
+_WITH_SUBCOMMAND = ("perf",)
+"""Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
+
+
 class Wrapper(Record):
     """A program of a command line that changes what ompbind sets for a rank.
 
-    `text` is the program with its options. `rebinds`: it sets the affinity mask, to `cpus`, or to CPUs that
-    its options do not show (None). `sets_memory`: it sets the memory policy. `launches`: it is a process
-    launcher. `clears`: it removes all variables. It removes `removed` variables and sets `assigned` ones.
+    `text` is the program with its options. `rebinds`: it sets the affinity mask, to `cpus`, to the CPUs of
+    the NUMA `nodes` (OS numbers), or to CPUs that its options do not show (both None). `sets_memory`: it sets
+    the memory policy. `launches`: it is a process launcher. `clears`: it removes all variables. It removes
+    `removed` variables and sets `assigned` ones.
     """
 
     text: str
     rebinds: bool = False
     cpus: CpuSet | None = None
+    nodes: CpuSet | None = None
     sets_memory: bool = False
     launches: bool = False
     clears: bool = False
@@ -44,7 +50,7 @@ class Wrapper(Record):
     @property
     def changes(self) -> bool:
         """Whether it changes anything that ompbind sets."""
-        return self.replace(text="", cpus=None) != NO_WRAPPER
+        return self.replace(text="", cpus=None, nodes=None) != NO_WRAPPER
 
     def make_env(self, env: Mapping[str, str]) -> Mapping[str, str]:
         """Return the environment of the command, from the environment of the wrapper."""
@@ -72,7 +78,7 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
         return NO_WRAPPER, []
     words = _split_string(words) if name == "env" else words
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
-    candidates = enumerate(rest)
+    candidates = [*enumerate(rest)][name in _WITH_SUBCOMMAND :]
     starts = (i for i, word in candidates if word[:1] != "-" and "=" not in word and find_file(word, env))
     start = next(starts, len(rest))
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
@@ -138,8 +144,15 @@ def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
     values = dict(options)
     cpus = {"physcpubind", "cpunodebind", "cpubind"} & values.keys()
     memory = values.keys() - {*cpus, "all", "balancing"}
-    by_number = _read_cpus(values["physcpubind"], CpuSet.from_list) if cpus == {"physcpubind"} else None
-    return Wrapper(text="", rebinds=bool(cpus), cpus=by_number, sets_memory=bool(memory))
+    numbers = _read_cpus(values[min(cpus)], CpuSet.from_list) if len(cpus) == 1 else None
+    by_cpu = cpus == {"physcpubind"}
+    return Wrapper(
+        text="",
+        rebinds=bool(cpus),
+        cpus=numbers if by_cpu else None,
+        nodes=None if by_cpu else numbers,
+        sets_memory=bool(memory),
+    )
 
 
 def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
@@ -154,7 +167,7 @@ def _read_mask(text: str) -> CpuSet:
 
 
 def _read_cpus(text: str, read: Callable[[str], CpuSet]) -> CpuSet | None:
-    """Return the CPUs that a value names; None for forms that only the wrapper understands."""
+    """Return the CPUs or nodes that a value names; None for forms that only the wrapper understands."""
     try:
         return read(text)
     except ValueError:

@@ -24,7 +24,7 @@ CLAIM_SUFFIX, NEW_SUFFIX = ".run", ".new"
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
 USER_CLAIMS_LIMIT = 1024  # claims of another user that are read
-USER_BYTES_LIMIT = 1 << 18  # bytes of these claims; a usual claim has a few hundred
+USER_BYTES_LIMIT = 1 << 20  # bytes of these claims; a usual claim has a few hundred
 
 
 class ClaimList(Record):

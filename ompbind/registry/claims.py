@@ -17,6 +17,7 @@ they never plan on the same free CPUs. Other runs do not, because any user can k
 read no claims.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -146,8 +147,12 @@ class Registry:
                 self._read(self._names)
         except OSError as error:
             self.close()
-            what = f"cannot read live runs in {self._directory}"
-            self.failure = _raise_or_describe(self._sharing, what, error)
+            verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
+            failure = _raise_or_describe(self._sharing, f"cannot {verb} {self._directory}", error)
+            if error.errno == errno.EOVERFLOW:  # every user should know, not only readers of -v
+                self.ignored = failure
+            else:
+                self.failure = failure
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
@@ -171,8 +176,7 @@ class Registry:
         try:
             self._names = list_claims(self._handle) - {claim.name}
         except OSError as error:
-            what = f"cannot read live runs in {self._directory}"
-            self.failure = _raise_or_describe(self._sharing, what, error)
+            self.failure = _raise_or_describe(self._sharing, f"cannot list {self._directory}", error)
         if self._names <= before:
             return False
         self._read(self._names)

@@ -84,15 +84,26 @@ def _render_duration(verified: VerificationResult) -> str:
 
 def _summarize_errors(verified: VerificationResult, bad: Sequence[RankVerification]) -> str:
     """Return the sentence at the end of a run with errors, which were reported when they were found."""
-    codes = dict.fromkeys(
-        issue.code
+    errors = [
+        (rank.rank, issue)
         for rank in bad
         for issue in (rank.verdict.issues if rank.verdict else ())
         if issue.severity is Severity.ERROR
-    )
-    ranks = named("rank", (rank.rank for rank in bad))
-    text = f"the threads of {ranks} did not always run as planned ({', '.join(codes)})"
-    return f"not verified in {_render_duration(verified)}: {text}"
+    ]
+    texts = []
+    if last := [(rank, issue) for rank, issue in errors if not issue.is_over]:
+        ranks, codes = _name_errors(last)
+        texts.append(f"{ranks} had errors ({codes}) in the last sample")
+    if past := [(rank, issue) for rank, issue in errors if issue.is_over]:
+        ranks, codes = _name_errors(past)
+        texts.append(f"the threads of {ranks} did not always run as planned ({codes})")
+    return f"not verified in {_render_duration(verified)}: {'; '.join(texts)}"
+
+
+def _name_errors(errors: Sequence[tuple[int, ThreadIssue]]) -> tuple[str, str]:
+    """Return the names of the ranks with some errors, and the codes of these errors."""
+    ranks = named("rank", {rank for rank, _ in errors})
+    return ranks, ", ".join(dict.fromkeys(issue.code for _, issue in errors))
 
 
 def _explain_not_sampled(verified: VerificationResult) -> Iterator[str]:

@@ -363,6 +363,15 @@ def test_children_of_a_process_with_the_whole_mask_have_confined_themselves():
     )
 
 
+def test_the_first_process_is_judged_also_if_it_has_another_run_id():
+    """`ompbind exec` makes its own run from it; its children have the same run ID."""
+    first = process("0-3", OMPBIND_RUN_ID="inner")
+    child = process("4", pid=200, parent=100, OMPBIND_RUN_ID="inner")
+    nested = process("5", pid=300, parent=100, OMPBIND_RUN_ID="other")
+    verdict = judge([first, child, nested], plan(Bind.RANK, "0-3").replace(run_id="outer"))
+    assert (verdict.processes, verdict.severity) == (2, Severity.ERROR)
+
+
 def test_a_nested_run_has_its_own_plan():
     outer, inner = (
         process("0-3", OMPBIND_RUN_ID="outer"),

@@ -83,6 +83,14 @@ def test_the_mode_of_the_run_has_precedence_over_variables_that_the_command_chan
     assert (alone.expected.bind, alone.verdict.severity) == (Bind.EXACT, Severity.NOTE)
 
 
+def test_a_command_that_removes_only_the_places_is_named():
+    env = {name: value for name, value in WHOLE.items() if name != "OMP_PLACES"}
+    changed = rank(0, "0 1 0*3", TORCH, pid=12, **{**env, "OMP_PROC_BIND": "true"})
+    text = inspect(*OWN, changed).groups[0].verdict.text
+    assert "; the command removed OMP_PLACES; with OMP_PROC_BIND=true alone, " in text
+    assert "did not set these variables" not in text
+
+
 @pytest.mark.parametrize(("mode", "places"), [("thread", 3), ("exact", 2), ("none", 1), ("odd", 1), ("", 1)])
 def test_other_modes_of_runs(mode, places):
     group = inspect(*OWN, rank(0, "0-1", pid=12, **WHOLE), runs=(RUN.replace(bind=mode),)).groups[0]

@@ -94,12 +94,15 @@ def test_a_result_without_errors_is_a_sentence(verified, line):
 
 
 def test_errors_of_the_whole_run_are_summarized_at_the_end():
+    head = "ompbind: not verified in 3.1 s, 12 samples: "
     shared = (issue("outside"), issue("oversubscribed"), issue("crowded", severity=Severity.NOTE))
     verified = make_verified(GOOD, bad(*shared), samples=12, ended=True)
-    assert render(verified) == (
-        "ompbind: not verified in 3.1 s, 12 samples: the threads of rank 1 did not always run as planned "
-        "(outside, oversubscribed)"
-    )
+    assert render(verified) == f"{head}rank 1 had errors (outside, oversubscribed) in the last sample"
+    past = bad(issue("unbound", "why").replace(is_over=True))
+    text = "the threads of rank 1 did not always run as planned (unbound)"
+    assert render(make_verified(GOOD, past, samples=12, ended=True)) == f"{head}{text}"
+    both = render(make_verified(bad(), past, samples=12, ended=True))
+    assert both == f"{head}rank 0 had errors (outside) in the last sample; {text}"
     assert render(verified, quiet=True) == "", "the errors were printed when they were found"
 
 

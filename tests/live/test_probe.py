@@ -154,11 +154,26 @@ def test_the_runtimes_of_another_python_are_probed(ompbind, environments, args, 
     assert paths == ({library} if found else set())
 
 
-@pytest.mark.parametrize("name", ["sh", "nonesuch", "", "/"])
-def test_a_python_that_is_none_is_an_error(ompbind, name):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("sh", "this is not a Python interpreter"),
+        ("nonesuch", "this is not a Python interpreter"),
+        ("", "this is not a Python interpreter"),
+        ("/", "it is a directory"),
+        ("/no/such/python", "there is no such file"),
+    ],
+)
+def test_a_python_that_is_none_is_an_error(ompbind, name, why):
     done = ompbind("probe", "--python", name)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"--python {name!r}: this is not a Python interpreter" in done.stderr
+    assert f"--python {name!r}: {why}" in done.stderr
+
+
+def test_a_removed_environment_is_mentioned(ompbind):
+    done = ompbind("probe", env={"VIRTUAL_ENV": "/no/such"})
+    assert "VIRTUAL_ENV=/no/such has no bin/python: the packages of" in " ".join(done.stderr.split())
+    assert done.returncode == 0
 
 
 def test_files_that_are_not_libraries_are_skipped(ompbind, tmp_path):

@@ -416,5 +416,5 @@ def test_relative_paths_in_a_removed_directory_are_an_error(ompbind, tmp_path, o
     done = ompbind("run", *option, "--", "true", before=shell, cwd=tmp_path / "removed")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         125,
-        "ompbind: error: the current directory was removed",
+        f"ompbind: error: {' '.join(option)}: the current directory was removed",
     )

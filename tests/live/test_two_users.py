@@ -125,7 +125,8 @@ def test_what_is_there_before_the_start_is_refused(ompbind, directory, kind, how
     done = ompbind("run", "--report", str(path), "--", "touch", str(directory / "started"))
     assert (done.returncode, (directory / "started").exists()) == (125, False)
     text = " ".join(done.stderr.split())
-    assert f"it belongs to user {NOBODY}, in a directory" in text or "it is a directory" in text
+    it = "this symbolic link" if how is put_link else "it"
+    assert f"{it} belongs to user {NOBODY}, in a directory" in text or "it is a directory" in text
     assert describe(path) == before
     assert precious.read_text() == "precious"
 
@@ -133,7 +134,7 @@ def test_what_is_there_before_the_start_is_refused(ompbind, directory, kind, how
 def test_a_link_of_the_other_user_to_a_descriptor_is_refused(directory):
     path = make_shared(directory, "sticky") / "run.json"
     assert call_as_nobody(put, lambda link: link.symlink_to("/proc/self/fd/1"), path)
-    with pytest.raises(RequestError, match=f"belongs to user {NOBODY}"):
+    with pytest.raises(RequestError, match=f"this symbolic link belongs to user {NOBODY}"):
         prepare_report(str(path))
 
 
@@ -261,7 +262,9 @@ def test_a_pipe_without_a_reader_is_waited_for_until_a_limit(start, directory):
     process = start("run", "--timeout", "0.1", "--grace", "0.5", "--report", str(path), "--", "sleep", "60")
     assert process.wait(20) == 124
     assert time.monotonic() - begun < 10
-    assert "no process has opened the pipe for reading in 0.5 s" in " ".join(process.stderr.read().split())
+    said = " ".join(process.stderr.read().split())
+    assert "no process has opened the pipe for reading in 0.5 s" in said
+    assert f"start the reader first, for example: cat {path} > run.json &" in said
 
 
 def test_a_pipe_whose_reader_reads_nothing_is_given_up(directory):

@@ -11,7 +11,8 @@ import pytest
         (["run", "--", "true"], {"OMPBIND_THREADS": "x"}, "OMPBIND_THREADS: 'x' is not a whole number"),
         (["run", "-t", "1_0", "--", "true"], {}, "-t/--threads: '1_0' is not a whole number of at least 1"),
         (["run", "-n", "٣", "--", "true"], {}, "-n/--ranks: '٣' is wrong: write auto or a whole number"),
-        (["plan", "-n", "9" * 5000], {}, f"-n/--ranks: '{'9' * 57}...' is too large"),
+        (["plan", "-n", "9" * 5000], {}, f"-n/--ranks: '{'9' * 57}...' is too large; the limit is"),
+        (["plan", "-n", "9999999999"], {}, "-n/--ranks: '9999999999' is too large; the limit is 999999999"),
         (["plan", "-t", "x" * 5000], {}, f"-t/--threads: '{'x' * 57}...' is not a whole number of at"),
         (
             ["run", "--", "true"],

@@ -324,9 +324,9 @@ def test_balanced_crosses_no_boundary_that_equal_shares_fit(shape):
                 assert sum(not domain.cpus.isdisjoint(placement.cpuset) for domain in domains) == 1
 
 
-APART = "CPU 8 not used: it shares a core with isolated CPUs (--mask can name them)"
-SHARED = "CPU 8 shares a core with isolated CPU 0: programs there run slower"
-NO_CHOICE = "CPUs 8-15 share a core with isolated CPUs 0-7: programs there run slower"
+APART = "CPU 8 not used: it shares a core with isolated CPUs (name it by number in --mask to use it)"
+SHARED = "CPU 8 shares a core with isolated CPU 0: programs on CPU 0 run slower"
+NO_CHOICE = "CPUs 8-15 share a core with isolated CPUs 0-7: programs on CPUs 0-7 run slower"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +337,8 @@ NO_CHOICE = "CPUs 8-15 share a core with isolated CPUs 0-7: programs there run s
         ([0], {"ranks": 1, "mask": "node:0"}, ["1-3,9-11"], APART),
         ([0], {"ranks": 1, "mask": "core:0"}, ["8"], SHARED),
         ([0], {"ranks": 1, "mask": "8"}, ["8"], SHARED),
+        ([0], {"ranks": 1, "mask": "core:1"}, ["1,9"], ""),
+        ([0], {"ranks": 1, "mask": "node:1"}, ["4-7,12-15"], ""),
         ([0], {"ranks": 1, "mask": "0,8"}, ["0,8"], ""),
         ([0, 8], {}, ["1-3", "4-7"], ""),
         (range(8), {}, ["8-11", "12-15"], NO_CHOICE),

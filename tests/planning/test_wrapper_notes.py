@@ -4,6 +4,7 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
@@ -38,6 +39,8 @@ def sets(name, value):
         ({"rebinds": True, "cpus": CpuSet((0, 1))}, {}, "replaces the affinity mask"),
         ({"rebinds": True, "cpus": CpuSet(range(4))}, {}, "replaces the affinity mask"),
         ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
+        ({"rebinds": True, "nodes": CpuSet((0, 1))}, {}, "replaces the affinity mask"),
+        ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
         ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
         ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
         ({"launches": True}, {}, "use 'WORDS ... ompbind exec -- CMD'"),
@@ -46,6 +49,8 @@ def sets(name, value):
         ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
         ({"removed": ("OMP_NUM_THREADS",)}, {"threads": 2}, "env -u OMP_NUM_THREADS removes the number"),
         (sets("OMP_NUM_THREADS", "16"), {}, "env OMP_NUM_THREADS=16 replaces the number of threads"),
+        (sets("OMP_NUM_THREADS", "16"), {}, "(use --threads 16 instead)"),
+        (sets("OMP_NUM_THREADS", "4,2"), {}, "(use --threads instead)"),
         (sets("OMP_PLACES", "cores"), {}, "env OMP_PLACES=cores will override the binding"),
         (sets("OMP_PROC_BIND", "false"), {}, "env OMP_PROC_BIND=false will override the binding"),
         (sets("GOMP_CPU_AFFINITY", "0"), {}, "env GOMP_CPU_AFFINITY=0 may move threads off the CPUs"),
@@ -67,6 +72,9 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
     ("changes", "options"),
     [
         ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}),
+        ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}),
+        ({"rebinds": True, "nodes": CpuSet((1,))}, {"ranks": 1, "mask": parse_mask("node:1")}),
+        ({"rebinds": True, "launches": True}, {"mask": parse_mask("none")}),
         ({"sets_memory": True}, {}),
         ({"removed": PAIR}, {}),
         ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}),

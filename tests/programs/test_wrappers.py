@@ -11,6 +11,7 @@ from tests.elves import make_elf
 
 CPUS = CpuSet.from_list
 FOUR = Wrapper(text="", rebinds=True, cpus=CPUS("0-3"))
+ON_NODE = Wrapper(text="", rebinds=True, nodes=CPUS("0"))
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,10 @@ FOUR = Wrapper(text="", rebinds=True, cpus=CPUS("0-3"))
         ("taskset -c 0-6:2 {app}", FOUR.replace(cpus=CPUS("0,2,4,6"))),
         ("numactl -C 0-3 {app}", FOUR),
         ("numactl --physcpubind=+0-3 {app}", FOUR.replace(cpus=None)),
-        ("numactl --cpunodebind=0 --membind=0 {app}", FOUR.replace(cpus=None, sets_memory=True)),
-        ("numactl -a -N 0 {app}", FOUR.replace(cpus=None)),
+        ("numactl --cpunodebind=0 --membind=0 {app}", ON_NODE.replace(sets_memory=True)),
+        ("numactl -N 0 {app}", ON_NODE),
+        ("numactl -a -N 0-1 {app}", FOUR.replace(cpus=None, nodes=CPUS("0-1"))),
+        ("numactl -N +0 {app}", FOUR.replace(cpus=None)),
         ("numactl --localalloc {app}", Wrapper(text="", sets_memory=True)),
         ("hwloc-bind core:0 -- {app}", FOUR.replace(cpus=None)),
         ("hwloc-bind --membind node:0 -- {app}", Wrapper(text="", sets_memory=True)),
@@ -59,6 +62,11 @@ def test_options_say_what_a_wrapper_changes(app, line, expected):
 def test_other_wrappers_and_programs_change_nothing(app, line):
     name, *words = line.format(app=app).split()
     assert not read_wrapper(name, words, os.environ)[0].changes
+
+
+def test_the_subcommand_of_perf_is_not_the_command(app):
+    """There is also a program named `stat`."""
+    assert read_wrapper("perf", ["stat", "-o", "out", app, "x"], os.environ)[1] == [app, "x"]
 
 
 def test_all_wrappers_of_a_command_are_found_in_order(app):

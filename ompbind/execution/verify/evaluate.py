@@ -56,12 +56,12 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
 def finish_verification(run: RunState, sampler: AffinitySampler) -> None:
     """Report, after all ranks have exited, for how long the run was verified, and errors of the last sample.
 
-    Of a run that was stopped, or in which a rank has failed, before the start was complete, only errors are
-    reported.
+    Once the start was complete, only confirmed errors count: a helper may have run for a moment. Of a run
+    that was stopped, or in which a rank has failed, before the start was complete, only errors are reported.
     """
     if run.shutdown.error:
         return
-    verified = _make_verified(sampler, run.options)
+    verified = (sampler.complete and sampler.verified) or _make_verified(sampler, run.options)
     if verified.errors and not sampler.error:
         _report(run, sampler, verified)
     sampler.verified = sampler.findings.add_past_errors(verified).replace(ended=True)

@@ -53,7 +53,7 @@ class Findings:
             return checked
         codes = {issue.code for issue in checked.verdict.issues}
         past = (
-            issue.replace(text=f"{issue.text} (not in the last sample)")
+            issue.replace(text=f"{issue.text} (not in the last sample)", is_over=True)
             for (rank, code), issue in self._errors.items()
             if rank == checked.rank and code not in codes
         )

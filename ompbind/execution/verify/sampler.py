@@ -14,7 +14,8 @@ a program may end threads and start others with the same masks.
 *Later*: the rest of /proc is also read for ranks that have used CPU time since it was read, to find what
 changes no mask: programs that are executed, libraries, load. The step doubles up to 30 s; it is never less
 than 1,000 times the CPU time of the last sample, so that ompbind uses less than 0.1 % of a CPU. While there
-is an issue that more samples have to confirm, doubling leads to 5 s only.
+is an issue that more samples have to confirm, doubling leads to 5 s only; in the first minute these samples
+are taken at any cost.
 """
 
 import os
@@ -169,7 +170,9 @@ class AffinitySampler:
         """Schedule the next sample after one that took `cpu_s` seconds of CPU time."""
         self.doubled_s = min(2 * self.doubled_s, LONGEST_STEP_S)
         if self.complete:
-            self.due_at = now + find_step_s(self.doubled_s, cpu_s, unconfirmed=unconfirmed)
+            is_first_minute = now < self.began_at + LONGEST_S
+            limiting_s = 0.0 if unconfirmed and is_first_minute else cpu_s
+            self.due_at = now + find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
         else:
             self.due_at = min(now + self.doubled_s, self.began_at + LONGEST_S)
 

@@ -291,7 +291,8 @@ def test_cpus_excluded_by_default_are_used_if_a_mask_names_them(isolated, nohz, 
     made = make_plan(machine, Request(ranks=1))
     assert str(made.placements[0].cpuset) == plain
     notes = [note_.text for note_ in made.notes if note_.code == "set-apart"]
-    assert notes == ([] if note is None else [f"{note} (--mask can name them)"])
+    it = "them" if note and "CPUs" in note else "it"
+    assert notes == ([] if note is None else [f"{note} (name {it} by number in --mask to use {it})"])
 
 
 @pytest.mark.parametrize(
