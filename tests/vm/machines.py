@@ -143,12 +143,12 @@ MACHINES = {
     "isolated": Vm(
         ("--topology", DUAL, "--append", "isolcpus=3 nohz_full=3,13"),
         placed={
-            "-n 1 --smt all": "0-2,4-12,14-15",
-            "-n 8 --sibling last": "1|2|5|7|9|11|12|15",
+            "-n 1 --smt all": "0-1,4-11,14-15",
+            "-n 8 --sibling last": "0|1|5|7|8|9|11|15",
             "-m 3": "3",
             "-n 2 -m 3|12-13": "3|12-13",
             "-m 13": "13",
-            "taskset -c 0-15 : -n 2 --smt all": "0-2,4-7|8-12,14-15",
+            "taskset -c 0-15 : -n 2 --smt all": "0-1,4-7|8-11,14-15",
             "taskset -c 0-15 : -m 2-3": "2-3",
         },
         refused={"taskset -c 0-1 : -m 3": "CPU 3 is not allowed"},
