@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ompbind.inspection.targets import Target
 
 INTERVAL_S = "2"  # default seconds between two samples of --watch
-STEPS_S = (0.5, 9.6)
-"""Seconds between samples that confirm oversubscription; the short first step ends most false suspicions."""
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
@@ -124,14 +122,14 @@ def _show(target: "Target | None", options: Mapping[str, Any]) -> int:
 
 def _inspect(target: "Target") -> "Inspection":
     """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds."""
-    from ompbind.inspection.read_load import add_load, is_suspicious
+    from ompbind.inspection.read_load import CONFIRM_STEPS_S, add_load, is_suspicious
     from ompbind.inspection.targets import inspect as read_target
 
     streaks, inspection = add_load({}, read_target(target))
-    for seconds in STEPS_S:
+    for seconds in CONFIRM_STEPS_S:
         if not is_suspicious(streaks):
             break
-        if seconds == STEPS_S[-1]:
+        if seconds == CONFIRM_STEPS_S[-1]:
             what = "whether more threads are runnable than there are CPUs"
             print_message(f"checking for {seconds:.0f} s {what}")
         time.sleep(seconds)

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from ompbind.inspection.oversubscription import LoadSample, Streak, add_sample, judge_load
+from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import read_throttled_s
 from ompbind.procfs.process_state import ProcessState
+
+CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
+"""Seconds between samples that confirm oversubscription; the short first step ends most false suspicions."""
 
 Streaks = Mapping[tuple[str | None, int | None, int], Streak]
 """The streak of each group, by run ID, rank and PID of the first process."""

@@ -20,6 +20,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.live)
 
 
+@pytest.fixture
+def scene(tmp_path):
+    """A scene, which is closed after the test."""
+    from tests.live.scenes import Scene  # late: it imports this module
+
+    new = Scene(tmp_path)
+    yield new
+    new.close()
+
+
 @pytest.fixture(autouse=True)
 def claims(tmp_path_factory, monkeypatch):
     """A directory of claims for each test, so that runs left by earlier tests do not count."""

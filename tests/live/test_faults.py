@@ -12,19 +12,12 @@ from typing import NamedTuple
 import pytest
 
 from tests.live.conftest import children_of, is_alive, supervisor_of, wait_until
-from tests.live.scenes import PYTHON, Scene
+from tests.live.scenes import PYTHON
 
 FOREVER = "while :; do sleep 0.05; done"
 
 
 pytestmark = pytest.mark.usefixtures("stranger")
-
-
-@pytest.fixture
-def scene(tmp_path):
-    new = Scene(tmp_path)
-    yield new
-    new.close()
 
 
 class Case(NamedTuple):

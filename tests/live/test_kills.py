@@ -25,7 +25,7 @@ from tests.live.conftest import (
     supervisor_of,
     wait_until,
 )
-from tests.live.scenes import CLEANUP_S, PYTHON, Scene
+from tests.live.scenes import CLEANUP_S, PYTHON
 from tests.long import rounds
 
 FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
@@ -35,13 +35,6 @@ BARE = "exec sleep 300"
 
 
 pytestmark = pytest.mark.usefixtures("stranger")
-
-
-@pytest.fixture
-def scene(tmp_path):
-    new = Scene(tmp_path)
-    yield new
-    new.close()
 
 
 def options(ranks):

@@ -14,17 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, required, supervisor_of, wait_until
-from tests.live.scenes import PYTHON, Scene
+from tests.live.scenes import PYTHON
 from tests.long import rounds
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create such environments")
-
-
-@pytest.fixture
-def scene(tmp_path):
-    new = Scene(tmp_path)
-    yield new
-    new.close()
 
 
 LEAVES = "setsid sleep 300 & exit 3"

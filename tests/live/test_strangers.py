@@ -10,16 +10,8 @@ import pytest
 from ompbind.execution import processes
 from ompbind.procfs.reader import read_stat
 from tests.live.conftest import OMPBIND, children_of, is_alive, required
-from tests.live.scenes import Scene
 
 pytestmark = pytest.mark.usefixtures("stranger")
-
-
-@pytest.fixture
-def scene(tmp_path):
-    new = Scene(tmp_path)
-    yield new
-    new.close()
 
 
 INNER = f"""

@@ -34,7 +34,6 @@ from ompbind.planning.rank_variables import find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
-    is_proc_of_pid_namespace,
     list_threads,
     read_affinity,
     read_environ,
@@ -146,7 +145,7 @@ class AffinitySampler:
         self.seen_s = now - self.began_at
         self.samples += 1
         only_rank = min(self._planned) if len(self._planned) == 1 else None
-        processes = read_processes() if is_proc_of_pid_namespace() else {}
+        processes = read_processes()
         pids_by_rank = find_rank_processes(processes, live, self._run_id, only_rank) if processes else {}
         counts = {rank: found for rank, pids in pids_by_rank.items() if (found := count_masks(pids))}
         changed = {rank for rank, found in counts.items() if found != self._mask_counts.get(rank)}
