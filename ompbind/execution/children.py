@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ompbind.execution.outcome import RankExit
 from ompbind.execution.poller import READABLE
 from ompbind.execution.processes import signal_rank
 from ompbind.execution.rlimits import FileLimit
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from ompbind.execution.poller import Poller
 

@@ -5,11 +5,11 @@ The supervisor only records events; the functions here decide what they mean.
 
 from collections.abc import Sequence
 from signal import Signals
-from typing import TYPE_CHECKING
 
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # annotations only: most runs load neither
     from resource import struct_rusage
 

@@ -5,7 +5,6 @@ import math
 import os
 import select
 import stat
-from typing import TYPE_CHECKING
 
 
 def open_pipe_path(number: int) -> int:
@@ -60,5 +59,6 @@ class _Poll:
         return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
 
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     Poller = select.epoll | _Poll

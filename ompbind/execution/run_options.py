@@ -1,10 +1,10 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ompbind.record import Record
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # most runs inherit their output, few are verified
     from ompbind.execution.output.options import Output
     from ompbind.inspection.expectation import ExpectedBinding

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
@@ -18,6 +17,7 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # no run needs the interface, few are verified
     from ompbind.execution.reporter import Reporter
     from ompbind.execution.verify.sampler import AffinitySampler

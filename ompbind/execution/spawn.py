@@ -12,12 +12,13 @@ ranks takes four times as long for the whole run. Without /proc the foreground p
 ranks of a killed supervisor, so there each rank is forked.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import signal
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, exec_error, set_affinity
@@ -28,6 +29,10 @@ from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 Redirections = Sequence[tuple[int, int]]
 """Pairs of an open file here and its number in the rank."""

@@ -18,7 +18,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
@@ -41,6 +40,7 @@ from ompbind.execution.spawn import start_rank
 from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # it is an interface only
     from ompbind.execution.reporter import Reporter
 

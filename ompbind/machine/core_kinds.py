@@ -10,12 +10,13 @@ the capacity of cores (Arm), else their highest frequency. For the latter two:
 Cores within a tenth are one kind, because ordinary processors let their best cores run a little faster.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import get_args
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.machine.model import CoreKind, CoreKindName
+from ompbind.machine.model import CORE_KIND_NAMES, CoreKind, CoreKindName
 from ompbind.record import Record
 
 STEP = 0.9  # a core below this share of the next stronger core is of another kind
@@ -50,7 +51,7 @@ def make_kinds(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
 def _by_type(traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     strong, weak = (
         max(core.capacity or core.frequency or 0 for core in traits if core.type == name)
-        for name in get_args(CoreKindName)
+        for name in CORE_KIND_NAMES
     )
     share = min(1.0, weak / strong) if strong and weak else 0.5
     strengths: dict[CoreKindName, int] = {"performance": STRONGEST, "efficiency": round(STRONGEST * share)}
@@ -84,3 +85,8 @@ def _by_floors(
         )
         for position, (high, low) in enumerate(bounds)
     )
+
+
+def kind_by_cpu(kinds: Iterable[CoreKind]) -> dict[int, str]:
+    """Map each CPU of `kinds` to the name of its kind of core."""
+    return {cpu: kind.name for kind in kinds for cpu in kind.cpus}

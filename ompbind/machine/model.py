@@ -11,14 +11,19 @@
   they share a core with such CPUs. They are used only if a mask names them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import combinations, islice
-from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
 
 
 class Level(StrEnum):
@@ -69,8 +74,10 @@ class Node(Record):
     nearest: tuple[int, ...] = ()
 
 
-CoreKindName = Literal["performance", "efficiency"]
+CoreKindName: TypeAlias = "Literal['performance', 'efficiency']"
 """The names of `--core-kind` for the fast and the economical cores of a hybrid processor."""
+
+CORE_KIND_NAMES: tuple[CoreKindName, ...] = ("performance", "efficiency")
 
 
 class CoreKind(Record):
@@ -116,7 +123,7 @@ class Machine(Record):
         """Return the domains of one level in logical order; empty if the machine has no such level."""
         return tuple(domain for domain in self.domains if domain.level is level)
 
-    def with_domains(self, partitions: "Mapping[Level, Partition]") -> "Machine":
+    def with_domains(self, partitions: Mapping[Level, Partition]) -> Machine:
         """Return the machine with domains of these levels and of its NUMA nodes, and with more remarks."""
         domains = make_domains(self.online, {**partitions, Level.NODE: make_node_partition(self.nodes)})
         made = self.replace(domains=domains)
@@ -253,11 +260,6 @@ def _number_domains(kept: Mapping[Level, Partition], order: Sequence[Level]) -> 
 def cpus_of_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
     """Return all online CPUs of the cores with some of these CPUs."""
     return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
-
-
-def kind_by_cpu(kinds: Iterable[CoreKind]) -> dict[int, str]:
-    """Map each CPU of `kinds` to the name of its kind of core."""
-    return {cpu: kind.name for kind in kinds for cpu in kind.cpus}
 
 
 def index_by_cpu(domains: Iterable[Domain]) -> dict[int, int]:

@@ -4,12 +4,17 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 `--omp-runtime` accept its name, its variables are removed from ranks, and `ompbind probe` searches for it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection
 from enum import StrEnum
 from itertools import combinations
-from typing import Self
 
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Self
 
 PLACE_VARIABLES = ("OMP_PLACES", "OMP_PROC_BIND")
 """The variables of the OpenMP specification that bind threads: every runtime reads them."""

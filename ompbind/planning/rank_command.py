@@ -3,7 +3,6 @@
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
-import re
 from collections.abc import Callable, Mapping
 
 from ompbind.cpuset import CpuSet
@@ -196,5 +195,10 @@ def _make_filler(placement: Placement, identity: RankIdentity, spec: RunSpec) ->
         "cpus": _render_cpus(placement),
         "run_id": spec.run_id,
     }
-    placeholder = rf"\{{({'|'.join(fields)})\}}"
-    return lambda value: re.sub(placeholder, lambda match: fields[match[1]], value)
+
+    def fill(value: str) -> str:
+        import re  # late: most runs fill nothing
+
+        return re.sub(rf"\{{({'|'.join(fields)})\}}", lambda match: fields[match[1]], value)
+
+    return fill

@@ -4,17 +4,22 @@ A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserved
 may use: they are for schedulers, I/O threads and other programs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
 
 from ompbind.errors import RequestError
-from ompbind.machine.model import CoreKindName
+from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
 
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
@@ -41,7 +46,7 @@ class Sharing(StrEnum):
 DEFAULT_STRATEGY = "balanced"
 """The strategy of a request that names none; `strategies.table` lists all strategies."""
 
-Smt = int | Literal["auto", "all"]
+Smt: TypeAlias = "int | Literal['auto', 'all']"
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 
@@ -121,7 +126,7 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "workload": (Workload, "read_workload makes one"),
     "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
 }
-_FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": ("performance", "efficiency", "all")}
+_FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
 
 
 def _check_types(request: Request) -> None:

@@ -9,7 +9,6 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.process import (
@@ -25,6 +24,7 @@ from ompbind.procfs.process import (
     status_value,
 )
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from ompbind.procfs.numa_maps import MemoryMap
 

@@ -8,7 +8,6 @@
 """
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -116,6 +115,8 @@ def _parse_interpreter(head: bytes, path: str) -> list[str]:
     if not head.startswith(b"#!"):
         return []
     line, _, rest = head.decode("utf-8", "surrogateescape").partition("\n")
+    import re  # late: most commands are no scripts
+
     trampoline = re.match(_TRAMPOLINE, rest)
     if trampoline:
         python = next(filter(None, trampoline.groups()))

@@ -9,13 +9,18 @@ Only these parts are read, a few hundred bytes, because each start of a rank rea
 the System V ABI, chapters 4 and 5. All offsets and sizes are in bytes.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
-from typing import BinaryIO
 
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 ARCHITECTURES: Mapping[int, str] = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
@@ -64,7 +69,7 @@ class Elf(Record):
             return "x32"
         return f"{name}le" if name.startswith("ppc64") and self.is_little_endian else name
 
-    def runs_with(self, other: "Elf") -> bool:
+    def runs_with(self, other: Elf) -> bool:
         """Return whether both files can be loaded into one process."""
         return (self.machine, self.bits, self.is_little_endian) == (
             other.machine,

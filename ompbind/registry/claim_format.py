@@ -11,14 +11,19 @@ Any user can write claims: a text with an invalid field, or with more than a mac
 claim.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.text import clean_name
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any
 
 HEAD = "ompbind-run 1"
 """The first line of every claim, with the version of the format."""

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from ompbind.machine.model import Level, Machine, index_by_cpu, kind_by_cpu
+from ompbind.machine.core_kinds import kind_by_cpu
+from ompbind.machine.model import Level, Machine, index_by_cpu
 
 
 def render_json(machine: Machine) -> str:

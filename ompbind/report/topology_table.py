@@ -1,6 +1,7 @@
 """A machine for people: a table with a row for each CPU."""
 
-from ompbind.machine.model import Level, Machine, kind_by_cpu
+from ompbind.machine.core_kinds import kind_by_cpu
+from ompbind.machine.model import Level, Machine
 from ompbind.report.text import PIPE, Column, Screen, dim, render_rows
 
 _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,

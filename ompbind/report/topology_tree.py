@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
-from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu, kind_by_cpu
+from ompbind.machine.core_kinds import kind_by_cpu
+from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu
 from ompbind.record import Record
 from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.report.text import PIPE, Screen, dim, render_cpus, render_paragraph, wrap_indented

@@ -6,9 +6,14 @@ relative to it. The functions here parse the formats that files of sysfs and pro
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Protocol
+else:
+    Protocol = object
 
 
 class Root(Protocol):

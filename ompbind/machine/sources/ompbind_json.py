@@ -1,13 +1,13 @@
 """The output of `ompbind topo --format json`, schema ompbind-topo/1 → the same machine."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import (
+    CORE_KIND_NAMES,
     CoreKind,
-    CoreKindName,
     Level,
     Machine,
     Node,
@@ -117,7 +117,7 @@ def _node(row: Data) -> Node:
 
 
 def _kind(row: Data) -> CoreKind:
-    if row["kind"] not in get_args(CoreKindName):
+    if row["kind"] not in CORE_KIND_NAMES:
         raise ValueError(f"{row['kind']!r} is not a kind of core")
     return CoreKind(
         name=row["kind"],

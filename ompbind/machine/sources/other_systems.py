@@ -1,7 +1,6 @@
 """Systems without sysfs, on which ompbind cannot bind: only the numbers of CPUs and cores are known."""
 
 import os
-import platform
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine, Node, Partition, make_domains
@@ -11,7 +10,7 @@ def read_counts() -> Machine:
     """Read the numbers of CPUs and cores of this system; the machine is not `bindable`."""
     import psutil  # late: 12 ms that only systems without sysfs pay
 
-    return make_counted_machine(os.cpu_count() or 1, psutil.cpu_count(logical=False), platform.system())
+    return make_counted_machine(os.cpu_count() or 1, psutil.cpu_count(logical=False), os.uname().sysname)
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
@@ -21,7 +20,7 @@ def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
     siblings: Partition = [(None, CpuSet(range(start, start + width))) for start in range(0, cpus, width)]
     return Machine(
         source="live",
-        arch=platform.machine(),
+        arch=os.uname().machine,
         online=online,
         allowed=online,
         domains=make_domains(online, {Level.CORE: siblings, Level.NODE: [(0, online)]}),

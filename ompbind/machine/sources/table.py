@@ -3,17 +3,22 @@
 The content of a file decides what it is, not its name.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, BinaryIO
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE, read_live, read_recorded
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
 
 SYNTHETIC = "synthetic:"
 """The prefix of a topology source that describes a machine instead of naming a file."""

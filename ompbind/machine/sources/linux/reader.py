@@ -11,7 +11,6 @@ from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.machine.sources.linux.core_kinds import read_kinds
 from ompbind.machine.sources.linux.numa import read_nodes
 from ompbind.machine.sources.linux.sysfs import CPU, read_domains, read_online
-from ompbind.machine.sources.other_systems import read_counts
 from ompbind.procfs.process import status_value
 
 LIVE = "live"
@@ -21,6 +20,8 @@ LIVE = "live"
 def read_live() -> Machine:
     """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
+        from ompbind.machine.sources.other_systems import read_counts  # late: not on Linux
+
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
     return _read(DirectoryRoot("/", name=LIVE), affinity, os.uname().machine)
