@@ -3,11 +3,11 @@
 ompbind raises its own limit on open files; ranks start with the original limit.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ompbind.errors import LaunchError
 
@@ -47,14 +47,15 @@ class FileLimit:
         """Return whether few numbers above `number` are left; a new file gets the lowest free number."""
         return self._now != resource.RLIM_INFINITY and number >= self._now - _SPARE
 
-    @contextmanager
-    def original_limit(self) -> Iterator[None]:
-        """Restore the original limit for a while: processes that are started meanwhile inherit it."""
+    def original_limit(self) -> FileLimit:
+        """Restore the original limit within `with`: processes that are started there inherit it."""
+        return self
+
+    def __enter__(self) -> None:
         self._set(self._before)
-        try:
-            yield
-        finally:
-            self._set(self._now)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(self._now)
 
     def _set(self, soft: int) -> None:
         if self._now != self._before:

@@ -1,5 +1,10 @@
-"""Two ways to receive signals in a loop: pending signals with `sigwait`, or bytes in a pipe."""
+"""Two ways to receive signals in a loop: pending signals with `sigwait`, or bytes in a pipe.
 
+The functions here change some 60 signals. They call the functions of `_signal`, which `signal` wraps: the
+wrappers make an enum of each number, which takes ten times as long.
+"""
+
+import _signal  # type: ignore[import-not-found]
 import os
 import signal
 from collections.abc import Iterable
@@ -12,7 +17,7 @@ _NOT_FORWARDED = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS X
 
 FORWARDED_SIGNALS = tuple(
     sorted(
-        signal.valid_signals()
+        _signal.valid_signals()
         - {signal.Signals[f"SIG{name}"] for name in _NOT_FORWARDED.split()}
         - set(TERMINATION_SIGNALS)
     )
@@ -28,7 +33,7 @@ Both processes of ompbind ignore them: a stopped process forwards no signal and 
 
 def block_signals() -> frozenset[int]:
     """Block all signals, so that a fork comes before any is handled; returns the mask before."""
-    return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
+    return frozenset(_signal.pthread_sigmask(signal.SIG_BLOCK, _signal.valid_signals()))
 
 
 def block_for_sigwait(signal_mask: frozenset[int]) -> frozenset[int]:
@@ -38,7 +43,7 @@ def block_for_sigwait(signal_mask: frozenset[int]) -> frozenset[int]:
     ignored stay ignored; `signal_mask` contains the signals that the caller had blocked.
     """
     handled = _find_handled_signals()
-    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask | handled)
+    _signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask | handled)
     return handled
 
 
@@ -47,14 +52,14 @@ def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
     handled = _find_handled_signals()
     for number in handled:
-        signal.signal(number, _do_nothing)
-    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
+        _signal.signal(number, _do_nothing)
+    _signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
 
 
 def _find_handled_signals() -> frozenset[int]:
     """Ignore `TTY_SIGNALS`, and return the signals that ompbind handles."""
     for number in TTY_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        _signal.signal(number, _signal.SIG_IGN)
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
@@ -64,14 +69,14 @@ def stop_signal_pipe(signal_mask: frozenset[int]) -> None:
     `signal_mask` contains the signals that the caller had blocked. Termination signals are unblocked anyway.
     """
     for number in (*TERMINATION_SIGNALS, *FORWARDED_SIGNALS):
-        if signal.getsignal(number) is _do_nothing:
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - {*TERMINATION_SIGNALS})
+        if _signal.getsignal(number) is _do_nothing:
+            _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - {*TERMINATION_SIGNALS})
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
     """Return the signals among `numbers` that are not ignored."""
-    return tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
+    return tuple(number for number in numbers if _signal.getsignal(number) != _signal.SIG_IGN)
 
 
 def read_signals(pipe: int) -> list[int] | None:
