@@ -1,11 +1,15 @@
 """Messages of ompbind itself on standard error, and what the terminal can show."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TextIO
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # --version and usage errors need none of these, which take 7 ms to import
+    from typing import TextIO
+
     from ompbind.planning.plan import Plan
     from ompbind.report.text import Screen
 
@@ -49,7 +53,7 @@ def read_message_width() -> int:
     return read_screen(sys.stderr).text_width
 
 
-def print_warnings(plan: "Plan") -> None:
+def print_warnings(plan: Plan) -> None:
     """Print the notes of a plan that a user should read before ranks start."""
     for note in plan.notes:
         if note.warning:
@@ -71,7 +75,7 @@ def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str
     )
 
 
-def read_screen(stream: TextIO | None = None) -> "Screen":
+def read_screen(stream: TextIO | None = None) -> Screen:
     """Read what a standard file shows: its width, colours and box characters; None is standard output.
 
     Anything but a terminal has the usual width and no colours; boxes need UTF-8.

@@ -1,7 +1,8 @@
 """`ompbind exec`: become one rank of a launcher's job; no process of ompbind remains."""
 
+from __future__ import annotations
+
 import os
-from typing import NoReturn
 
 from ompbind.cli.console import (
     print_changed_variables,
@@ -23,6 +24,10 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.planning.rank_command import RankCommand, RankIdentity, find_changed, make_command
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 from ompbind.registry.claims import Claim, lock_registry, make_run_identity
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),

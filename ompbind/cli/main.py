@@ -1,16 +1,21 @@
 """The `ompbind` command: plain command lines are read quickly, others by click; errors are printed here."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import NoReturn
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.verbs import LAUNCHING
 from ompbind.errors import OmpbindError
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,10 +1,11 @@
 """`ompbind run`: plan, start and supervise n ranks."""
 
+from __future__ import annotations
+
 import signal
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from ompbind.cli.console import (
     print_changed_variables,
@@ -35,6 +36,10 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),

@@ -4,10 +4,11 @@ A run that fails before it starts writes a report too. Otherwise the report of a
 the report of this run.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.options.running import ALL_VALUES
@@ -17,7 +18,10 @@ from ompbind.errors import LaunchError, OmpbindError, OptionError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.planning.rank_command import RunSpec
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs write a report
+    from typing import Any
+
     from ompbind.execution.report_file import ReportFile
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
@@ -39,7 +43,7 @@ def hide_secrets(spec: RunSpec, options: Mapping[str, Any]) -> RunSpec:
     return mask_secrets(spec)
 
 
-def open_report(options: Mapping[str, Any], spec: RunSpec) -> "ReportFile | None":
+def open_report(options: Mapping[str, Any], spec: RunSpec) -> ReportFile | None:
     """Check before the start that the report can be written; None without --report.
 
     If other users could take its name, an unfinished report is written there now. Raises RequestError.
@@ -55,7 +59,7 @@ def open_report(options: Mapping[str, Any], spec: RunSpec) -> "ReportFile | None
     return prepare_report(options["report"], options["log_dir"] or "")
 
 
-def finish_report(file: "ReportFile", outcome: Outcome, text: str, options: Mapping[str, Any]) -> Outcome:
+def finish_report(file: ReportFile, outcome: Outcome, text: str, options: Mapping[str, Any]) -> Outcome:
     """Write the report of a run; an error is printed, and added to the write errors of the outcome."""
     from ompbind.execution.report_file import READER_WAIT_S  # late, as above
 
@@ -64,7 +68,7 @@ def finish_report(file: "ReportFile", outcome: Outcome, text: str, options: Mapp
     return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
 
 
-def _write(file: "ReportFile", text: str, wait_s: float) -> str:
+def _write(file: ReportFile, text: str, wait_s: float) -> str:
     """Write a report; an error is printed and returned, "" for none."""
     from ompbind.execution.report_file import write_report
     from ompbind.report.text import render_error
@@ -105,7 +109,7 @@ def report_failure(values: Values, error: Exception) -> None:
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 
 
-def _has_other_content(file: "ReportFile") -> bool:
+def _has_other_content(file: ReportFile) -> bool:
     from ompbind.execution.report_file import read_head
     from ompbind.report.run_json import SCHEMA
 

@@ -1,11 +1,10 @@
 """The messages of `ompbind run` while ranks run, and its summary."""
 
-from typing import TYPE_CHECKING
-
 from ompbind.cli.console import read_message_width, render_message
 from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.planning.plan import Plan
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs are verified
     from ompbind.inspection.verdict import VerificationResult
 

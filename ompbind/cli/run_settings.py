@@ -1,9 +1,10 @@
 """What `run` makes from the values of its options: paths, output, rendezvous, and options of the run."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.options.running import STRICT
@@ -13,7 +14,10 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RunSpec
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # help and a dry run need none of these
+    from typing import Any
+
     from ompbind.execution.output.options import Output
     from ompbind.inspection.expectation import ExpectedBinding
 
@@ -59,7 +63,7 @@ def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
     return extended_spec
 
 
-def make_output(options: Mapping[str, Any]) -> "Output | None":
+def make_output(options: Mapping[str, Any]) -> Output | None:
     """Make the output options of the run; None where ranks inherit the output of ompbind."""
     directory, modes = options["log_dir"], make_modes(options)
     if modes == ("inherit",):
@@ -94,7 +98,7 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
     )
 
 
-def _make_expected(plan: Plan, spec: RunSpec) -> "dict[int, tuple[ExpectedBinding, int]]":
+def _make_expected(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
     """Make, for every rank, the expected binding of its threads and their number."""
     # late: few runs are verified
     from ompbind.inspection.expectation import ExpectedBinding, select_variables

@@ -1,8 +1,9 @@
 """What a verb is, and how one is called: its options are read and checked, then it runs."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias
 
 from ompbind.cli.console import print_message
 from ompbind.cli.options.option import CommandLine, Complete, Option
@@ -12,7 +13,11 @@ from ompbind.cli.options.variables import make_variable_givens
 from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
-WordsAfter: TypeAlias = Literal["command", "optional command", "targets", "none"]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
+WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'none']"
 """The words after the options: a command, a command that may be missing, processes and runs, or none."""
 
 

@@ -1,10 +1,15 @@
 """The record of one option, and of the places where a value can come from."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeAlias
 
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
 CPUS = "Choose CPUs"
 BINDING = "Bind threads and memory"
@@ -37,7 +42,7 @@ class Objection(Record):
     warning: bool = False
 
 
-Rule: TypeAlias = Callable[[Mapping[str, Any]], Objection | None]
+Rule: TypeAlias = "Callable[[Mapping[str, Any]], Objection | None]"
 """Returns why an option has no effect, from the values of all options; None if it has an effect."""
 
 

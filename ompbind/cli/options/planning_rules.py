@@ -3,15 +3,20 @@
 `--mask none` is the same as `--strategy all --smt all --bind none`, so these are no objection.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 from ompbind.cli.options.option import Objection, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 
-Options: TypeAlias = Mapping[str, Any]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Options: TypeAlias = "Mapping[str, Any]"
 
 
 def _is_unbound(options: Options) -> bool:

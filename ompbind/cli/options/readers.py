@@ -1,10 +1,15 @@
 """Readers of the values of options: pure functions text → value, which raise OptionError."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
 
 from ompbind.errors import OptionError
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any
 
 _DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -1,12 +1,17 @@
 """The rules of running options: when an option has no effect, because of another option."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 from ompbind.cli.options.option import Objection
 from ompbind.cli.options.rules import CONTRADICT
 
-Options: TypeAlias = Mapping[str, Any]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+Options: TypeAlias = "Mapping[str, Any]"
 
 
 def make_modes(options: Options) -> tuple[str, ...]:

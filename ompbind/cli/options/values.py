@@ -4,11 +4,16 @@ Occurrences come from files, presets, variables and the command line. Of a scala
 list all after its last reset. A value that a higher level replaces is not read, so it may be wrong.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.errors import MaskError, OmpbindError, OptionError
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import Any
 
 _DEFAULT = Source(level=Precedence.DEFAULT, name="")
 
@@ -16,7 +21,7 @@ TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
 
 
-class Values(Mapping[str, Any]):
+class Values(Mapping[str, "Any"]):
     """The values of the options of a verb by name, where they come from, and the words after the options.
 
     `verb` is the name of the verb. `sources` has one source for each item of a list, the highest last.
