@@ -17,7 +17,8 @@ from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import DISTRIBUTING_WORDS, Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.rank_command import RunSpec, parse_assignment
+from ompbind.planning.assignments import parse_assignment
+from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode, Request, Sharing, Smt
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.procfs.reader import read_environ

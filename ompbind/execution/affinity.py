@@ -1,8 +1,10 @@
-"""Turn this process into a rank: set its affinity mask, reset signals, execute the command."""
+"""Turn this process into a rank: set its affinity mask, directory and signals, execute the command."""
 
 import errno
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from ompbind.cpuset import CpuSet, named
@@ -12,6 +14,9 @@ from ompbind.programs.which import find_command
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
+
+_TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY)
+"""How a directory is opened to return to it: on Linux without permission to list its files."""
 
 _RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
 _REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
@@ -40,6 +45,8 @@ def set_affinity(cpus: CpuSet) -> None:
 
 def exec_command(command: RankCommand) -> NoReturn:
     """Bind this process and replace it with the command of a rank; raises LaunchError."""
+    if command.directory:
+        change_directory(command.directory)
     path = find_command(command.argv[0], command.env)
     if command.cpus is not None:
         set_affinity(command.cpus)
@@ -53,6 +60,34 @@ def exec_command(command: RankCommand) -> NoReturn:
         os.execve(path, command.argv, command.env)
     except OSError as error:
         raise exec_error(path, error.errno or 0) from error
+
+
+def change_directory(path: str) -> None:
+    """Change the working directory of this process; raises LaunchError."""
+    try:
+        os.chdir(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        hint = f"create it with mkdir -p {path}" if isinstance(error, FileNotFoundError) else ""
+        raise LaunchError(f"cannot change to directory {path}: {why}", hint=hint) from error
+
+
+@contextmanager
+def working_directory(path: str) -> Iterator[None]:
+    """Change the working directory for a `with` block; "" changes nothing. Raises LaunchError.
+
+    The previous directory is restored even if it was removed, or if only its owner may search it.
+    """
+    if not path:
+        yield
+        return
+    before = os.open(".", _TO_RETURN)
+    try:
+        change_directory(path)
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
 
 
 def exec_error(path: str, number: int) -> LaunchError:
