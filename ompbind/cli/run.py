@@ -6,40 +6,34 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
-from ompbind.cli.click_base import Verb, complete_files
 from ompbind.cli.console import (
     print_changed_variables,
     print_warnings,
     read_screen,
     write_stderr,
+    write_stdout,
 )
+from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_and_register, plan_or_suggest, print_registry_messages, read_other_runs
-from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
-from ompbind.cli.run_options import (
-    fill_paths,
-    make_output,
-    make_run_options,
-    running_options,
-    set_up_rendezvous,
-)
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run_report import (
     finish_report,
     hide_secrets,
     make_run_id,
     open_report,
     report_failure,
-    report_usage_error,
 )
 from ompbind.cli.run_reporter import RunReporter
-from ompbind.errors import RequestError
+from ompbind.cli.run_settings import fill_paths, make_output, make_run_options, set_up_rendezvous
+from ompbind.cli.verb import Verb
+from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
+from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
+from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
 
@@ -48,7 +42,7 @@ EXAMPLES = (
     ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
     ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
     ("A port for each server, and one core per rank left for I/O",
-     "ompbind run -n 4 --reserve 1 --env PORT=800{rank} -- python serve.py"),
+     "ompbind run -n 4 --reserve 1 --env PORT={rank+8000} -- python serve.py"),
     ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
     ("A batch job: output in files, and a report as JSON",
      "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
@@ -63,62 +57,36 @@ and 127 if it is not found.
 """
 
 
-class _Run(Verb):
-    """The verb `run`: after a usage error, its report does not stay that of an earlier run."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Parse the options; a usage error is reported and raised."""
-        words = tuple(args)  # click removes words from the list
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            report_usage_error(self, words, error)
-            raise
-
-    def check_options(self, ctx: click.Context) -> None:
-        """Apply the rules of the options; an error is reported and raised."""
-        try:
-            super().check_options(ctx)
-        except RequestError as error:
-            report_failure(ctx.params, ctx.params["cmd"], error)
-            raise
+HELP = """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
+pools are configured to use only these CPUs.
+"""
 
 
-@click.command(
-    "run",
-    cls=_Run,
-    examples=EXAMPLES,
-    details=DETAILS,
-    options_metavar="[OPTIONS] --",
-    short_help="Plan, start and supervise n ranks of a command.",
-)
-@planning_options
-@running_options
-@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
-def run(cmd: tuple[str, ...], **options: Any) -> int:
-    """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread pools
-    are configured to use only these CPUs.
-    """
-    options["run_id"] = options["run_id"] or make_run_id()
+def _start(values: Values) -> int:
+    """Start copies (ranks) of a command."""
+    values.set_value("run_id", values["run_id"] or make_run_id())
     try:
-        outcome = _run(cmd, options)
+        outcome = _run(values)
     except Exception as error:
-        report_failure(options, cmd, error)
+        report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
-def _run(cmd: tuple[str, ...], options: dict[str, Any]) -> Outcome | None:
+def _report_refused(values: Values, error: OmpbindError) -> None:
+    """Write the report of a run whose options are wrong."""
+    report_failure(values, error)
+
+
+def _run(values: Values) -> Outcome | None:
     """Run the ranks and write the report; None after a dry run."""
-    request = make_request(options, cmd)
-    if options["topology"] != LIVE and not options["dry_run"]:
+    spec = make_run_spec(values, values["run_id"])
+    request = make_request(values, make_spec_before_plan(spec))
+    if values["topology"] != LIVE and not values["dry_run"]:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    spec = make_run_spec(options, cmd, options["run_id"])
-    options = fill_paths(options, spec.run_id)
+    options = {**values, **fill_paths(values, spec.run_id)}
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
         _dry_run(request, spec, options)
@@ -128,10 +96,14 @@ def _run(cmd: tuple[str, ...], options: dict[str, Any]) -> Outcome | None:
     machine = read_machine()
     with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:
         plan, claim = plan_and_register(machine, request, registry)
-    if not options["quiet"]:
-        _print_before_start(plan, registry, spec, options)
-    began_at = time.time()
-    outcome = _supervise(plan, claim, spec, options)
+    try:
+        if not options["quiet"]:
+            _print_before_start(plan, registry, spec, options)
+        began_at = time.time()
+        outcome = _supervise(plan, claim, spec, options)
+    finally:
+        if claim:
+            claim.release()
     if file is None:
         return outcome
     from ompbind.report.run_json import render_run  # late: few runs write a report
@@ -159,18 +131,19 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: 
 
 def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = False) -> None:
     """Print the plan and the command of the ranks, on standard error if `err`."""
-    import shlex
-
     from ompbind.report.plan import render_plan
+    from ompbind.report.rank_commands import render_commands
 
     screen = read_screen(sys.stderr if err else sys.stdout)
-    command = shlex.join(hide_secrets(spec, options).argv)
-    text = f"{render_plan(plan, screen)}\n\ncommand of every rank: {command}"
+    shown = hide_secrets(spec, options)
+    filled = [name for name, value in shown.added_variables if has_placeholders(value)]
+    commands = render_commands(make_commands(plan, shown), filled, screen.text_width)
+    text = f"{render_plan(plan, screen)}\n\n{commands}"
     if options["rendezvous"]:
         from ompbind.execution.rendezvous import render_address
 
         text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
-    (write_stderr if err else click.echo)(text)
+    (write_stderr if err else write_stdout)(text)
     if not options["quiet"]:
         print_changed_variables(spec.base, find_changed(plan, spec))
 
@@ -183,19 +156,13 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     from ompbind.execution.process_pair import Cleanup, become_supervisor  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
-    def release_claim() -> None:
-        if claim:
-            claim.release()
-
     shown = options["output"] is None or options["output"].tag
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
-    try:
-        run_options = make_run_options(options, plan, spec)
-        foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release_claim))
-        commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
-        return run_ranks(commands, run_options, foreground, reporter)
-    finally:
-        release_claim()
+    commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
+    run_options = make_run_options(options, plan, spec)
+    release = claim.release if claim else lambda: None
+    foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
+    return run_ranks(commands, run_options, foreground, reporter)
 
 
 def _conclude(outcome: Outcome) -> int:
@@ -205,3 +172,15 @@ def _conclude(outcome: Outcome) -> int:
     if was_interrupted(outcome):
         exit_by_signal(signal.SIGINT)
     return exit_code(outcome)
+
+
+VERB = Verb(
+    name="run",
+    run=_start,
+    help=HELP,
+    summary="Plan, start and supervise n ranks of a command.",
+    examples=EXAMPLES,
+    details=DETAILS,
+    words="command",
+    refuse=_report_refused,
+)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from ompbind.errors import PositionError, RequestError
+from ompbind.errors import OptionError, PositionError
 from ompbind.planning.placeholders import check, make_literal
 
 _NAME_RULE = "letters, digits and underscores (no digit first)"
@@ -11,12 +11,12 @@ _NAME_RULE = "letters, digits and underscores (no digit first)"
 def parse_assignment(text: str) -> tuple[str, str]:
     """Return (NAME, VALUE) of "NAME=VALUE"; placeholders in VALUE are checked, and stay.
 
-    Raises RequestError if the name or the "=" is missing, PositionError for a wrong placeholder.
+    Raises OptionError if the name or the "=" is missing, PositionError for a wrong placeholder.
     """
     name, equals, value = text.partition("=")
     if not (equals and _is_name(name)) or "\0" in value:
-        raise RequestError(
-            f"--env {text!r} is not NAME=VALUE",
+        raise OptionError(
+            f"{text!r} is not NAME=VALUE",
             hint=f"write a name of {_NAME_RULE}, as in PORT={{rank+8000}}",
         )
     check(text)

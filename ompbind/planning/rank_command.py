@@ -177,7 +177,7 @@ def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
     return tuple(fill_word(word, fields) for word in spec.argv) if spec.fill_argv else spec.argv
 
 
-def make_spec_before_plan(spec: RunSpec, rank: int, local_rank: int) -> RunSpec:
+def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> RunSpec:
     """Return the specification with placeholders of one rank filled, as far as is known before the plan.
 
     Placeholders that depend on the plan stay.

@@ -1,23 +1,26 @@
 """Two options that have no effect together: the plan or the run differs, or a message names them."""
 
 from itertools import product
+from pathlib import Path
 
-import click
 import pytest
 
-from ompbind.cli.main import cli
-from ompbind.cli.option_rules import apply_rules
-from ompbind.cli.planning_options import make_request, make_run_spec
-from ompbind.cli.run_options import make_output, make_run_options
+from ompbind.cli.options.rules import apply_rules
+from ompbind.cli.options.table import find_options
+from ompbind.cli.options.values import Values
+from ompbind.cli.quick_reader import read_quickly
+from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.run_settings import make_output, make_run_options
+from ompbind.cli.verb import read_values
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_command, make_local_identities
+from ompbind.planning.rank_command import make_command, make_local_identities, make_spec_before_plan
 from tests.machines import Shape, make_machine
 
-COMMAND = ("/bin/true",)
+COMMAND = ("/bin/true", "{rank}")
 INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}
 
 EFFICIENT = CpuSet(cpu for cpu in range(64) if cpu % 16 >= 8)
@@ -31,6 +34,8 @@ HYBRID = make_machine(Shape(packages=2, l3s=2, cores=4, smt=4)).replace(
 """16 cores of 4 CPUs on two NUMA nodes, the second for efficiency; core 0 has CPUs 0, 16, 32 and 48."""
 
 OTHER = LiveRun(run_id="other", pid=7, uid=0, started=1, ranks=((0, CpuSet([0, 8])),), claimed=CpuSet([0, 8]))
+
+ENV_FILE = Path(__file__).with_name("variables.env")
 
 VALUES = {
     "ranks": ["-n2"],
@@ -52,11 +57,16 @@ VALUES = {
     "memory": ["--memory=bind"],
     "strict": ["--strict"],
     "expect": ["--expect=tcmalloc"],
-    "assignments": ["--env=MODE=fast"],
+    "env": ["--env=MODE=fast"],
+    "env_file": [f"--env-file={ENV_FILE}"],
     "keep_env": ["--keep-env"],
     "freeze_threads": ["--freeze-threads"],
     "run_id": ["--run-id=mine"],
     "compat": ["--compat=vllm"],
+    "fill": ["--fill"],
+    "chdir": ["--chdir=/"],
+    "wrap": ["--wrap=nice"],
+    "wrap_ranks": ["--wrap-ranks=0"],
     "stdin": ["--stdin=none"],
     "output": ["--output=tag", "--output=files --log-dir=logs"],
     "log_dir": ["--log-dir=logs"],
@@ -83,13 +93,14 @@ NEEDED = {
     "strict": ["--expect=tcmalloc"],
     "allow_partial": ["-m0,12-13,16,32,500"],
     "force": ["--log-dir=logs"],
+    "wrap_ranks": ["-n2", "--wrap=nice"],
     "timestamps": ["--output=tag"],
     "pty": ["--output=tag"],
     "report_env": ["--report=run.json"],
 }
 """Options without which an option has no effect, and with which it has one."""
 
-OTHERS = {"rendezvous": "opens a port", "topology": "is for a dry run alone", "preloads": "reads files"}
+OTHERS = {"rendezvous": "opens a port", "topology": "is for a dry run alone", "preload": "reads files"}
 """Options that this test leaves out: they have an effect with every other option."""
 
 SAME = {
@@ -111,12 +122,11 @@ def environment(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def plan_result(ctx, runs):
+def plan_result(values, runs):
     """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
     try:
-        with ctx:
-            request = make_request(ctx.params, COMMAND)
-        spec = make_run_spec(ctx.params, COMMAND, "run")
+        spec = make_run_spec(values, "run")
+        request = make_request(values, make_spec_before_plan(spec))
         plan = make_plan(HYBRID, request, runs)
     except OmpbindError as error:
         return None, None, error.message
@@ -126,9 +136,9 @@ def plan_result(ctx, runs):
     return (commands, orders, plan.reserved), (plan, spec), warnings
 
 
-def run_result(ctx, planned):
+def run_result(values, planned):
     """Return how the run would behave, as far as its options decide it."""
-    options = {**ctx.params, "output": make_output(ctx.params)}
+    options = {**values, "output": make_output(values)}
     if options["dry_run"]:
         return options["dry_run"], options["quiet"], options["report_env"]
     fields = make_run_options(options, *planned).replace(expected=None, run_id="").as_dict()
@@ -142,25 +152,26 @@ def result(words):
     """
     if tuple(words) not in RESULTS:
         try:
-            ctx = VERB.make_context("run", [*words, "--", *COMMAND])
-            found = apply_rules(ctx, VERB.rules)
+            line = read_quickly([*words, "--", *COMMAND], OPTIONS)
+            values = Values("run", OPTIONS, line.words)
+            read_values(values, line)
+            found = apply_rules(values)
         except OmpbindError as error:
             RESULTS[tuple(words)] = None, error.message
         else:
-            beside, planned, refused = plan_result(ctx, (OTHER,))
-            alone, planned, warnings = (beside, planned, "") if planned else plan_result(ctx, ())
-            done = (beside, alone, run_result(ctx, planned)) if planned else None
+            beside, planned, refused = plan_result(values, (OTHER,))
+            alone, planned, warnings = (beside, planned, "") if planned else plan_result(values, ())
+            done = (beside, alone, run_result(values, planned)) if planned else None
             RESULTS[tuple(words)] = done, f"{refused} {warnings} {found}"
     return RESULTS[tuple(words)]
 
 
 RESULTS = {}
-VERB = cli.get_command(click.Context(cli), "run")
+OPTIONS = find_options("run")
 
 
 def test_every_option_of_run_is_in_the_table():
-    names = {param.name for param in VERB.params if isinstance(param, click.Option)} - {"help_all"}
-    assert names == VALUES.keys() | OTHERS.keys()
+    assert {option.name for option in OPTIONS} == VALUES.keys() | OTHERS.keys()
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -213,7 +224,7 @@ def test_no_option_of_a_pair_is_silently_without_effect(name):
         ("--allow-partial", {}, 0, "warning: --allow-partial has no effect without --mask"),
         ("-m 0 --smt all", {}, 0, "warning: --smt all has no effect with --mask 0: ranks get all CPUs that"),
         ("--dry-run --report a.json --timeout 5", {}, 0,
-         "warning: --timeout and --report a.json have no effect with --dry-run"),
+         "warning: --timeout 5 and --report a.json have no effect with --dry-run"),
         ("--dry-run --verify=strict", {}, 0, "warning: --verify=strict has no effect with --dry-run"),
         ("--dry-run -q --report a.json", {}, 0, ""),
         ("-m 0", {"OMPBIND_STRATEGY": "spread"}, 0, ""),

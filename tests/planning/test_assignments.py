@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.errors import PositionError, RequestError
+from ompbind.errors import OptionError, PositionError
 from ompbind.planning.assignments import parse_assignment, parse_env_file
 from ompbind.planning.placeholders import fill
 
@@ -23,7 +23,7 @@ def test_assignments(text, pair):
 
 @pytest.mark.parametrize("text", ["A", "=1", "", "A=\0", "1A=1", "a.b=1"])
 def test_text_that_is_not_an_assignment_is_refused(text):
-    with pytest.raises(RequestError):
+    with pytest.raises(OptionError):
         parse_assignment(text)
 
 
