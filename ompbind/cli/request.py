@@ -122,7 +122,7 @@ def _read_text(path: str) -> str:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RequestError(
-            f"cannot read {path}: {error.strerror}", hint="name a file with --env-file"
+            f"cannot read {path}: {error.strerror}", hint="give the path of a file with lines NAME=VALUE"
         ) from error
     if len(data) > _MOST_BYTES:
         raise RequestError(

@@ -100,7 +100,7 @@ def _compute(part: Placeholder, text: str, fields: Fields) -> str:
     number = value * part.factor + part.offset
     if number < 0:
         shown = text[slice(*part.span)]
-        hint = "add a number that makes it 0 or more for each rank"
+        hint = "ranks are counted from 0: add a number so that each result is 0 or more"
         message = f"rank {fields['rank']}: {shown} is {number}, but must not be negative"
         raise PositionError(message, text=text, span=part.span, hint=hint)
     return str(number)

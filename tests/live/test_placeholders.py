@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.live.conftest import OMPBIND, required, two_cpus
+from tests.live.test_exec import OPEN_MPI
 from tests.live.test_terminal import Terminal
 
 TWO = ("run", "-n", "2", "--share")
@@ -128,6 +129,9 @@ def test_exec_fills_wraps_and_changes_the_directory(ompbind, tmp_path):
     script = "echo {rank} $A $B; pwd -P"
     done = ompbind("exec", *options, "--", "sh", "-c", script, cwd=tmp_path)
     assert done.stdout == f"0 1 1\n{tmp_path}/d0\n"
+    job = ompbind("exec", "--fill", "--wrap", "echo", "--wrap-ranks", "3", "--", "{rank}/{size} {local_rank}",
+                  env=OPEN_MPI)  # fmt: skip
+    assert job.stdout == "3/4 1\n"
     missing = ompbind("exec", "--chdir", "d1", "--", "true", cwd=tmp_path)
     assert (missing.returncode, message(missing)) == (
         125,
@@ -197,6 +201,17 @@ def test_detection_reads_the_filled_command_behind_any_wrapper_in_its_directory(
     assert record["plan"]["workload"]["python"] == str(tmp_path / "work/python3.0")
     assert record["command"] == ["./python3.{rank}", "-c", ""]
     assert record["ranks"][0]["command"] == [f"{tmp_path}/wrapper", "profile", "./python3.0", "-c", ""]
+
+
+def test_exec_reads_the_command_of_its_own_rank(ompbind, tmp_path):
+    first, second = two_cpus()
+    (tmp_path / "2").mkdir()
+    os.symlink(required("taskset"), tmp_path / "2/taskset")
+    env = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    command = ("./{rank}/taskset", "-c", str(second), "true")
+    done = ompbind("exec", "-m", f"{first}|{second}", "--fill", "--", *command, cwd=tmp_path, env=env)
+    assert done.returncode == 0
+    assert f"warning: taskset -c {second} replaces the affinity mask of each rank" in message(done)
 
 
 @pytest.mark.parametrize("shown", ["--dry-run", "-v"])
