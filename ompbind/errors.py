@@ -26,19 +26,25 @@ class OptionError(OmpbindError):
     """The command line cannot be read: an option is unknown or has a wrong value."""
 
 
-class MaskError(OmpbindError):
-    """A mask that cannot be used, with the position of the error in its text.
+class PositionError(OmpbindError):
+    """A text that cannot be used, with the position of the error in it.
 
-    `span` is the range of the wrong characters in `text`: the first, and one past the last. `suggestion` is
-    the text of the most similar mask that is valid, "" if none is known.
+    `span` is the range of the wrong characters in `text`: the first, and one past the last.
     """
-
-    suggestion = ""
 
     def __init__(self, message: str, *, text: str, span: tuple[int, int], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.text = text
         self.span = span
+
+
+class MaskError(PositionError):
+    """A mask that cannot be used.
+
+    `suggestion` is the text of the most similar mask that is valid, "" if none is known.
+    """
+
+    suggestion = ""
 
 
 class MachineError(OmpbindError):

@@ -21,7 +21,14 @@ from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.rank_command import RankCommand, RankIdentity, find_changed, make_command
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import (
+    RankIdentity,
+    RunSpec,
+    find_changed,
+    make_command,
+    make_spec_before_plan,
+)
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 from ompbind.registry.claims import Claim, lock_registry, make_run_identity
 
@@ -60,12 +67,13 @@ def _become_rank(options: Values) -> NoReturn:
         )
     machine = read_machine()
     rank = find_launcher(os.environ, os.getppid())
-    request = make_request(options)
+    spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
+    numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
+    request = make_request(options, make_spec_before_plan(spec, *numbers))
     if rank:
         identity, request = _join_job(rank, machine, request, options)
     else:
         identity = _make_single_identity(options)
-    spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
     run_identity = make_run_identity(spec.run_id)
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
@@ -75,18 +83,19 @@ def _become_rank(options: Values) -> NoReturn:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
         print_registry_messages(registry)
-    _become(make_command(plan, identity, spec), claim)
+    _become(plan, identity, spec, claim)
 
 
-def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
-    """Become the command, which keeps the claim; release the claim if the command cannot be executed."""
-    if claim is None:
-        exec_command(command)
-    claim.keep_across_exec()
+def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | None) -> NoReturn:
+    """Become the command of a rank, which keeps the claim; release the claim if that is not possible."""
     try:
+        command = make_command(plan, identity, spec)
+        if claim:
+            claim.keep_across_exec()
         exec_command(command)
     finally:
-        claim.release()
+        if claim:
+            claim.release()
 
 
 def _make_single_identity(options: Values) -> RankIdentity:

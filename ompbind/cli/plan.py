@@ -8,7 +8,7 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import make_local_identities, make_variables
+from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
 from ompbind.report.export.table import FORMATS
 
@@ -47,10 +47,11 @@ def _show(options: Values) -> int:
     if rank is not None and chosen.ranks == "all":
         several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
         raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
-    request = make_request(options)
+    spec = make_run_spec(options, RUN_ID)
+    request = make_request(options, spec)
     machine = read_machine(options["topology"])
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
-    variables = _variables(planned, options) if chosen.takes == "variables" else []
+    variables = _variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         chosen_rank = _choose_rank(planned, rank)
         planned = planned.replace(placements=(planned.placements[chosen_rank],))
@@ -69,8 +70,7 @@ def _show(options: Values) -> int:
     return 0
 
 
-def _variables(planned: Plan, options: Values) -> list[Variables]:
-    spec = make_run_spec(options, RUN_ID)
+def _variables(planned: Plan, spec: RunSpec) -> list[Variables]:
     return [make_variables(planned, identity, spec) for identity in make_local_identities(planned)]
 
 
@@ -80,7 +80,8 @@ def _compare(format_: str, has_explain_or_rank: bool, options: Values) -> int:
 
     if has_explain_or_rank or format_ not in ("table", "json"):
         raise OptionError("--compare requires --format table or json, and excludes --explain and --rank")
-    request = make_request(options)
+    spec = make_run_spec(options, RUN_ID)
+    request = make_request(options, spec)
     machine = read_machine(options["topology"])
     occupied = read_other_runs(machine, request)
     if request.names_each_rank or request.is_unbound:
@@ -99,7 +100,7 @@ def _compare(format_: str, has_explain_or_rank: bool, options: Values) -> int:
     if format_ == "table":
         write_stdout(render_comparison(plans, refused, read_screen()))
     else:
-        both = {name: (planned, _variables(planned, options)) for name, planned in plans.items()}
+        both = {name: (planned, _variables(planned, spec)) for name, planned in plans.items()}
         write_stdout(render_comparison_json(both, refused))
     return 0
 

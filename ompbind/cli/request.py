@@ -1,52 +1,58 @@
 """The request for a plan, and what all ranks have in common, made from the values of options."""
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.cli.options.table import find_variables
 from ompbind.cli.options.values import Values
-from ompbind.errors import RequestError
+from ompbind.errors import LaunchError, RequestError
+from ompbind.execution.affinity import WorkingDirectory
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_environ
-from ompbind.programs.command_analysis import preload_entries, read_workload
+from ompbind.programs.command_analysis import preload_entries, read_wrapped_workload
 from ompbind.programs.workload import Workload
 
+_MOST_BYTES = 1 << 20
+"""Bytes of a file of variables at most; the kernel allows a rank about as many."""
 
-def make_request(values: Values) -> Request:
+
+def make_request(values: Values, spec: RunSpec) -> Request:
     """Make the request from the values of options: each field from the option of its name.
 
+    `spec` is what the first rank, or under a launcher this rank, runs as far as is known before the plan.
     Raises RequestError for options that contradict each other.
     """
     request = Request(
         **{name: values[name] for name in Request.fields if name in values},
         sharing=_sharing(values),
-        workload=_make_workload(values),
-        user_variables=_user_variables(values),
+        workload=_make_workload(values, spec),
+        user_variables=_user_variables(values, spec),
     )
     return _with_compat(request, values) if values["compat"] else request
 
 
-def _user_variables(values: Values) -> tuple[tuple[str, str], ...]:
+def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:
     """Return the binding variables that --env sets and that --keep-env keeps: (name, value) pairs.
 
     An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
     """
-    assigned = dict(values["env"])
+    assigned = dict(spec.added_variables)
     if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
         del assigned["OMP_PROC_BIND"]
     own = {**(os.environ if values["keep_env"] else {}), **assigned}
     return tuple((name, own[name]) for name in OVERRIDING_VARIABLES if name in own)
 
 
-def _make_workload(values: Values) -> Workload | None:
-    """Read what a command would run and preload; None without a command and without preloads."""
-    argv, preloads, expected = values.words, values["preload"], values["expect"]
-    env = {**os.environ, **dict(values["env"])}
-    if not (argv or preloads or expected or env.get("LD_PRELOAD")):
+def _make_workload(values: Values, spec: RunSpec) -> Workload | None:
+    """Read what a rank would run and preload; None without a command and without preloads."""
+    preloads, expected = values["preload"], values["expect"]
+    env = {**os.environ, **dict(spec.added_variables)}
+    if not (spec.argv or preloads or expected or env.get("LD_PRELOAD")):
         return None
-    workload = read_workload(argv, env)
+    workload = _read_workload(spec, env)
     if not (preloads or expected):
         return workload
     from ompbind.programs.preload import (  # late: most commands preload nothing
@@ -56,9 +62,18 @@ def _make_workload(values: Values) -> Workload | None:
 
     preload = find_preloads(preloads, workload, env) if preloads else ()
     if preload:
-        workload = read_workload(argv, {**env, "LD_PRELOAD": ":".join(preload)})
+        workload = _read_workload(spec, {**env, "LD_PRELOAD": ":".join(preload)})
     missing = find_missing_preloads(expected, workload, preload or preload_entries(env))
     return workload.replace(preload=preload, preload_warnings=(*workload.preload_warnings, *missing))
+
+
+def _read_workload(spec: RunSpec, env: Mapping[str, str]) -> Workload:
+    """Read what a rank would run, from its directory; if that is missing, the start reports it."""
+    try:
+        with WorkingDirectory(spec.chdir):
+            return read_wrapped_workload(spec.wrap, spec.argv, env)
+    except LaunchError:
+        return read_wrapped_workload(spec.wrap, spec.argv, env)
 
 
 def _with_compat(request: Request, values: Values) -> Request:
@@ -82,10 +97,42 @@ def make_run_spec(values: Values, run_id: str) -> RunSpec:
         run_id=values["run_id"] or run_id,
         base=_caller_environment(),
         removed_variables=find_variables() + hidden,
-        added_variables=added + values["env"],
+        fill_argv=values.get("fill", False),
+        wrap=values.get("wrap") or (),
+        wrap_ranks=values.get("wrap_ranks"),
+        chdir=values.get("chdir") or "",
+        added_variables=(*added, *_read_env_files(values["env_file"]), *values["env"]),
         keep_env=values["keep_env"],
         freeze_directory=_find_shims() if values["freeze_threads"] else "",
     )
+
+
+def _read_env_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the (NAME, value) pairs of files of variables, in order; raises RequestError or PositionError."""
+    for path in paths:
+        from ompbind.planning.assignments import parse_env_file
+
+        yield from parse_env_file(_read_text(path), path, os.environ)
+
+
+def _read_text(path: str) -> str:
+    """Return the text of a small file."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise RequestError(
+            f"cannot read {path}: {error.strerror}", hint="give the path of a file with lines NAME=VALUE"
+        ) from error
+    if len(data) > _MOST_BYTES:
+        raise RequestError(
+            f"{path} is larger than 1 MiB", hint="write a variable in each line, as NAME=VALUE"
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RequestError(f"{path}, line {line}: the text is not UTF-8", hint="save it as UTF-8") from error
 
 
 def _find_shims() -> str:

@@ -32,8 +32,9 @@ from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
+from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
+from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.planning.request import Request
 from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
 
@@ -46,7 +47,7 @@ EXAMPLES = (
     ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
     ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
     ("A port for each server, and one core per rank left for I/O",
-     "ompbind run -n 4 --reserve 1 --env PORT=800{rank} -- python serve.py"),
+     "ompbind run -n 4 --reserve 1 --env PORT={rank+8000} -- python serve.py"),
     ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
     ("A batch job: output in files, and a report as JSON",
      "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
@@ -84,12 +85,12 @@ def _report_refused(values: Values, error: OmpbindError) -> None:
 
 def _run(values: Values) -> Outcome | None:
     """Run the ranks and write the report; None after a dry run."""
-    request = make_request(values)
+    spec = make_run_spec(values, values["run_id"])
+    request = make_request(values, make_spec_before_plan(spec))
     if values["topology"] != LIVE and not values["dry_run"]:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    spec = make_run_spec(values, values["run_id"])
     options = {**values, **fill_paths(values, spec.run_id)}
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
@@ -100,10 +101,14 @@ def _run(values: Values) -> Outcome | None:
     machine = read_machine()
     with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:
         plan, claim = plan_and_register(machine, request, registry)
-    if not options["quiet"]:
-        _print_before_start(plan, registry, spec, options)
-    began_at = time.time()
-    outcome = _supervise(plan, claim, spec, options)
+    try:
+        if not options["quiet"]:
+            _print_before_start(plan, registry, spec, options)
+        began_at = time.time()
+        outcome = _supervise(plan, claim, spec, options)
+    finally:
+        if claim:
+            claim.release()
     if file is None:
         return outcome
     from ompbind.report.run_json import render_run  # late: few runs write a report
@@ -131,13 +136,14 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: 
 
 def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = False) -> None:
     """Print the plan and the command of the ranks, on standard error if `err`."""
-    import shlex
-
     from ompbind.report.plan import render_plan
+    from ompbind.report.rank_commands import render_commands
 
     screen = read_screen(sys.stderr if err else sys.stdout)
-    command = shlex.join(hide_secrets(spec, options).argv)
-    text = f"{render_plan(plan, screen)}\n\ncommand of every rank: {command}"
+    shown = hide_secrets(spec, options)
+    filled = [name for name, value in shown.added_variables if has_placeholders(value)]
+    commands = render_commands(make_commands(plan, shown), filled, screen.text_width)
+    text = f"{render_plan(plan, screen)}\n\n{commands}"
     if options["rendezvous"]:
         from ompbind.execution.rendezvous import render_address
 
@@ -155,19 +161,13 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     from ompbind.execution.process_pair import Cleanup, become_supervisor  # late: a dry run needs none of it
     from ompbind.execution.supervisor import run_ranks
 
-    def release_claim() -> None:
-        if claim:
-            claim.release()
-
     shown = options["output"] is None or options["output"].tag
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
-    try:
-        run_options = make_run_options(options, plan, spec)
-        foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release_claim))
-        commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
-        return run_ranks(commands, run_options, foreground, reporter)
-    finally:
-        release_claim()
+    commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
+    run_options = make_run_options(options, plan, spec)
+    release = claim.release if claim else lambda: None
+    foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
+    return run_ranks(commands, run_options, foreground, reporter)
 
 
 def _conclude(outcome: Outcome) -> int:

@@ -11,6 +11,7 @@ from ompbind.cli.options.running import STRICT
 from ompbind.cli.options.running_rules import make_modes
 from ompbind.errors import LaunchError
 from ompbind.execution.run_options import RunOptions
+from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RunSpec
 
@@ -31,7 +32,7 @@ def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, str]:
     for name, path in named.items():
         if not os.path.isabs(path):
             _check_directory(f"--{name.replace('_', '-')} {path}")
-    return {name: path.replace("{run_id}", run_id) for name, path in named.items()}
+    return {name: fill(path, {"run_id": run_id}) for name, path in named.items()}
 
 
 def _check_directory(option: str) -> None:
@@ -102,7 +103,7 @@ def _make_expected(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding
     """Make, for every rank, the expected binding of its threads and their number."""
     # late: few runs are verified
     from ompbind.inspection.expectation import ExpectedBinding, select_variables
-    from ompbind.planning.rank_command import make_command, make_local_identities
+    from ompbind.planning.rank_command import make_commands
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
@@ -119,7 +120,7 @@ def _make_expected(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding
             variables=select_variables(env),
         )
 
-    envs = (make_command(plan, identity, spec).env for identity in make_local_identities(plan))
+    envs = (command.env for command in make_commands(plan, spec))
     return {
         placement.rank: (expect(placement, env), placement.threads)
         for placement, env in zip(plan.placements, envs, strict=True)

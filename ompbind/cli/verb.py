@@ -67,7 +67,7 @@ def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
 def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> None:
     """Read the values of all options from the command line and the environment.
 
-    Raises OptionError or MaskError for a value that cannot be read; with `lenient` it counts as not given.
+    Raises OptionError or PositionError for a wrong value; with `lenient` it counts as not given.
     """
     variables = make_variable_givens(values.options.values(), os.environ)
     resolve_values(values, (*variables, *line.givens), lenient=lenient)

@@ -1,4 +1,4 @@
-"""Turn this process into a rank: set its affinity mask, reset signals, execute the command."""
+"""Turn this process into a rank: set its affinity mask, directory and signals, execute the command."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
+
+_TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY)
+"""How a directory is opened to return to it: on Linux without permission to list its files."""
 
 _RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
 _REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
@@ -45,6 +48,8 @@ def set_affinity(cpus: CpuSet) -> None:
 
 def exec_command(command: RankCommand) -> NoReturn:
     """Bind this process and replace it with the command of a rank; raises LaunchError."""
+    if command.directory:
+        change_directory(command.directory)
     path = find_command(command.argv[0], command.env)
     if command.cpus is not None:
         set_affinity(command.cpus)
@@ -58,6 +63,41 @@ def exec_command(command: RankCommand) -> NoReturn:
         os.execve(path, command.argv, command.env)
     except OSError as error:
         raise exec_error(path, error.errno or 0) from error
+
+
+def change_directory(path: str) -> None:
+    """Change the working directory of this process; raises LaunchError."""
+    try:
+        os.chdir(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        hint = f"create it with mkdir -p {path}" if isinstance(error, FileNotFoundError) else ""
+        raise LaunchError(f"cannot change to directory {path}: {why}", hint=hint) from error
+
+
+class WorkingDirectory:
+    """Change the working directory for a `with` block; "" changes nothing. Raises LaunchError.
+
+    The previous directory is restored even if it was removed, or if only its owner may search it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._before = -1
+
+    def __enter__(self) -> None:
+        if self._path:
+            self._before = os.open(".", _TO_RETURN)
+            try:
+                change_directory(self._path)
+            except LaunchError:
+                os.close(self._before)
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._path:
+            os.fchdir(self._before)
+            os.close(self._before)
 
 
 def exec_error(path: str, number: int) -> LaunchError:

@@ -1,9 +1,10 @@
 """Start one rank: set in this process what the rank is to inherit, then spawn it.
 
-A process inherits the affinity mask and the memory policy of the thread that starts it. So the supervisor
+A process inherits the affinity mask, the memory policy and the working directory of the thread that starts
+it. So the supervisor
 
 1. sets its own affinity mask to the CPUs of the rank, and reads it back
-2. sets the memory policy of the rank, until the rank has started
+2. changes to the working directory of the rank, and sets its memory policy, until the rank has started
 3. calls `posix_spawn`, which copies no memory, as fork does, and returns when the command runs or has failed
 
 A rank that has the terminal from its start is forked instead, because `posix_spawn` cannot pass the terminal.
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ompbind.errors import LaunchError
-from ompbind.execution.affinity import IGNORED_BY_PYTHON, exec_error, set_affinity
+from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.processes import exit_with_parent
@@ -29,6 +30,7 @@ from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
+from ompbind.programs.which import find_command
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -36,6 +38,18 @@ if TYPE_CHECKING:
 
 Redirections = Sequence[tuple[int, int]]
 """Pairs of an open file here and its number in the rank."""
+
+
+def find_executable(command: RankCommand) -> str:
+    """Return the path of the file that a rank executes, as its working directory sees it.
+
+    Raises LaunchError if the directory or the file is missing, or cannot be used.
+    """
+    try:
+        with WorkingDirectory(command.directory):
+            return find_command(command.argv[0], command.env)
+    except LaunchError as error:
+        raise (_add_rank(command.rank, error) if command.directory else error) from error
 
 
 def start_rank(
@@ -57,18 +71,19 @@ def start_rank(
     try:
         if command.cpus is not None:
             set_affinity(command.cpus)
-        if command.memory is None:
-            return start(command, path, foreground, redirections)
-        from ompbind.execution.mempolicy import temporary_policy  # late: few runs have memory policies
+        with WorkingDirectory(command.directory):
+            if command.memory is None:
+                return start(command, path, foreground, redirections)
+            from ompbind.execution.mempolicy import temporary_policy  # late: few runs have memory policies
 
-        with temporary_policy(command.memory):
-            return start(command, path, foreground, redirections)
+            with temporary_policy(command.memory):
+                return start(command, path, foreground, redirections)
     except LaunchError as error:
         raise _add_rank(command.rank, error) from error
     except OSError as error:
         number = error.errno or 0
         limited = LaunchError(f"cannot start: {os.strerror(number)}", hint=LIMIT_HINTS.get(number, ""))
-        launch_error = limited if limited.hint else exec_error(path, number)
+        launch_error = limited if limited.hint else exec_error(os.path.join(command.directory, path), number)
         raise _add_rank(command.rank, launch_error) from error
 
 

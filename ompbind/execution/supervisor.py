@@ -36,9 +36,8 @@ from ompbind.execution.signal_pipe import (
     start_signal_pipe,
     stop_signal_pipe,
 )
-from ompbind.execution.spawn import start_rank
+from ompbind.execution.spawn import find_executable, start_rank
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.which import find_command
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # it is an interface only
@@ -60,7 +59,7 @@ def run_ranks(
     """
     try:
         ordered = _order_starts(commands)
-        starts = {command.rank: (command, find_command(command.argv[0], command.env)) for command in ordered}
+        starts = {command.rank: (command, find_executable(command)) for command in ordered}
         return _supervise_ranks(RunState(tuple(starts), options, foreground, reporter), starts)
     except LaunchError as error:
         return Outcome(exits=(), error=error)

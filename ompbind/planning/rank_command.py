@@ -3,13 +3,14 @@
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ompbind.cpuset import CpuSet
-from ompbind.errors import OptionError
+from ompbind.cpuset import CpuSet, named
+from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
+from ompbind.planning.placeholders import Fields, fill, fill_word
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     OMPBIND_CPUS,
@@ -43,14 +44,22 @@ class RankIdentity(Record):
 class RunSpec(Record):
     """What all ranks of a run share: the command, the caller's environment, and the user's variables.
 
-    `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --rendezvous
-    and --compat; values may have fields such as {rank}. Ranks do not inherit `removed_variables`: variables
-    that gave options to ompbind, or that would confuse the program. With `keep_env`, all other inherited
-    variables stay as they are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize
-    keeps thread counts as they are.
+    `argv` is the command; its placeholders are filled with `fill_argv`. A rank runs as the words of `wrap`
+    and then the command; only `wrap_ranks` if these are given (global ranks). It starts in the directory
+    `chdir`, "" for the caller's. The texts of `wrap`, `chdir` and `added_variables` have placeholders.
+
+    `base` is the environment of the caller. `added_variables` are (NAME, value) pairs of --env, --env-file,
+    --rendezvous and --compat. Ranks do not inherit `removed_variables`: variables that gave options to
+    ompbind, or that would confuse the program. With `keep_env`, all other inherited variables stay as they
+    are. `freeze_directory` is put first in PYTHONPATH, "" for none: its sitecustomize keeps thread counts as
+    they are.
     """
 
     argv: tuple[str, ...]
+    fill_argv: bool = False
+    wrap: tuple[str, ...] = ()
+    wrap_ranks: CpuSet | None = None
+    chdir: str = ""
     run_id: str
     base: Mapping[str, str]
     added_variables: tuple[tuple[str, str], ...] = ()
@@ -62,13 +71,15 @@ class RunSpec(Record):
 class RankCommand(Record):
     """All that is needed to start one rank.
 
-    `env` is its whole environment. `cpus` is the affinity mask, None where the system cannot set one.
-    `memory` is the memory policy, None if it is inherited.
+    `argv` is the whole command, with the words of a wrapper. `env` is its whole environment. `directory` is
+    the working directory, "" for the caller's. `cpus` is the affinity mask, None where the system cannot set
+    one. `memory` is the memory policy, None if it is inherited.
     """
 
     rank: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    directory: str = ""
     cpus: CpuSet | None
     memory: MemoryPolicy | None = None
 
@@ -88,7 +99,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
     With --keep-env, variables that the caller's environment already has are left out.
     """
     placement = plan.placements[identity.placement_index]
-    fill = _make_filler(placement, identity, spec)
+    fields = make_fields(placement, identity, spec.run_id)
     threads = make_thread_variables(placement, plan.request)
     if spec.keep_env:
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
@@ -97,12 +108,13 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
         **threads,
         **_make_identity_variables(placement, identity, spec),
-        **{name: fill(value) for name, value in spec.added_variables},
+        **{name: fill(value, fields) for name, value in spec.added_variables},
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
-        variables["LD_PRELOAD"] = fill(preload) if "LD_PRELOAD" in dict(spec.added_variables) else preload
+        is_filled = "LD_PRELOAD" in dict(spec.added_variables)
+        variables["LD_PRELOAD"] = fill(preload, fields) if is_filled else preload
     if spec.freeze_directory:  # put before the user's own directories, which all stay
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
@@ -120,8 +132,17 @@ def make_thread_variables(placement: Placement, request: Request) -> dict[str, s
     return make_openmp_variables(placement.cpus, placement.places, placement.threads, binding)
 
 
+def make_commands(plan: Plan, spec: RunSpec) -> list[RankCommand]:
+    """Return the commands of all ranks of a run that has ranks on this machine only."""
+    return [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
+
+
 def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankCommand:
-    """Return the command of one rank, with its own copy of the environment."""
+    """Return the command of one rank, with its own copy of the environment.
+
+    Raises PositionError for a placeholder with a negative value, RequestError for `wrap_ranks` that do not
+    exist.
+    """
     env = dict(spec.base)
     for name, value in make_variables(plan, identity, spec).items():
         if value is None:
@@ -129,8 +150,45 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
         else:
             env[name] = value
     placement = plan.placements[identity.placement_index]
-    cpus = placement.cpuset if plan.machine.bindable else None
-    return RankCommand(rank=identity.rank, argv=spec.argv, env=env, cpus=cpus, memory=placement.memory)
+    fields = make_fields(placement, identity, spec.run_id)
+    return RankCommand(
+        rank=identity.rank,
+        argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
+        env=env,
+        directory=fill(spec.chdir, fields),
+        cpus=placement.cpuset if plan.machine.bindable else None,
+        memory=placement.memory,
+    )
+
+
+def _make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple[str, ...]:
+    """Return the words before the command of a rank; () for a rank that is not wrapped."""
+    missing = [rank for rank in spec.wrap_ranks or () if rank >= identity.size]
+    if missing:
+        raise RequestError(
+            f"--wrap-ranks {spec.wrap_ranks}: there is no rank {missing[0]}",
+            hint=f"this run has {named('rank', range(identity.size))}",
+        )
+    is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
+    return tuple(fill(word, fields) for word in spec.wrap) if is_wrapped else ()
+
+
+def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
+    return tuple(fill_word(word, fields) for word in spec.argv) if spec.fill_argv else spec.argv
+
+
+def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> RunSpec:
+    """Return the specification with placeholders of one rank filled, as far as is known before the plan.
+
+    Placeholders that depend on the plan stay.
+    """
+    fields: Fields = {"rank": rank, "local_rank": local_rank, "run_id": spec.run_id}
+    return spec.replace(
+        argv=_fill_argv(spec, fields),
+        fill_argv=False,
+        wrap=tuple(fill_word(word, fields) for word in spec.wrap),
+        chdir=fill_word(spec.chdir, fields),
+    )
 
 
 def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
@@ -141,17 +199,6 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     if spec.keep_env or OMPBIND_RANK in spec.base:
         return {}
     return find_overridden_variables(spec.base, make_thread_variables(plan.placements[0], plan.request))
-
-
-def parse_assignment(text: str) -> tuple[str, str]:
-    """Return (NAME, VALUE) of "NAME=VALUE"; raises OptionError if the name or the "=" is missing."""
-    name, equals, value = text.partition("=")
-    if not (equals and name.isascii() and name.isidentifier()) or "\0" in value:
-        raise OptionError(
-            f"{text!r} is not NAME=VALUE",
-            hint="write a name of letters, digits and underscores (no digit first), as in PORT=800{rank}",
-        )
-    return name, value
 
 
 def _make_identity_variables(
@@ -186,19 +233,12 @@ def _render_cpus(placement: Placement) -> str:
     return ",".join(map(str, placement.cpus))
 
 
-def _make_filler(placement: Placement, identity: RankIdentity, spec: RunSpec) -> Callable[[str], str]:
-    """Return a function that replaces {rank}, {cpus} and so on in a value; other braces stay as they are."""
-    fields = {
-        "rank": str(identity.rank),
-        "local_rank": str(identity.local_rank),
-        "size": str(identity.size),
+def make_fields(placement: Placement, identity: RankIdentity, run_id: str) -> dict[str, int | str]:
+    """Return the values of all placeholders for one rank."""
+    return {
+        "rank": identity.rank,
+        "local_rank": identity.local_rank,
+        "size": identity.size,
         "cpus": _render_cpus(placement),
-        "run_id": spec.run_id,
+        "run_id": run_id,
     }
-
-    def fill(value: str) -> str:
-        import re  # late: most runs fill nothing
-
-        return re.sub(rf"\{{({'|'.join(fields)})\}}", lambda match: fields[match[1]], value)
-
-    return fill

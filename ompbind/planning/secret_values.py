@@ -16,10 +16,12 @@ def is_secret(name: str) -> bool:
 def mask_secrets(spec: RunSpec) -> RunSpec:
     """Return what ranks have in common with "***" for secret values, for reports and messages.
 
-    Masked are the variables of the user, and words NAME=VALUE of the command, as in `env NAME=VALUE ./app`.
+    Masked are the variables of the user, and words NAME=VALUE of the command and of its wrapper, as in
+    `env NAME=VALUE ./app`.
     """
     return spec.replace(
         argv=tuple(map(_mask_word, spec.argv)),
+        wrap=tuple(map(_mask_word, spec.wrap)),
         added_variables=tuple(
             (name, MASKED if is_secret(name) else value) for name, value in spec.added_variables
         ),

@@ -65,6 +65,18 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     )
 
 
+def read_wrapped_workload(wrap: Sequence[str], argv: Sequence[str], env: Mapping[str, str]) -> Workload:
+    """Read what a command would run behind the words of a wrapper, which need not be a known wrapper."""
+    wrappers, words = [], list(wrap)
+    while words and (path := find_file(words[0], env)):
+        wrapper, words = read_wrapper(path, words[1:], env)
+        if wrapper.changes:
+            wrappers.append(wrapper)
+            env = wrapper.make_env(env)
+    work = read_workload(argv, env)
+    return work.replace(wrappers=(*wrappers, *work.wrappers))
+
+
 def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, Elf | None, Mapping[str, str]]:
     """Follow scripts and wrappers to the program that runs in the end; `program` is "" if it is not found.
 

@@ -5,7 +5,13 @@ import json
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, signal_name
 from ompbind.planning.plan import Plan
-from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
+from ompbind.planning.rank_command import (
+    RankCommand,
+    RunSpec,
+    make_commands,
+    make_local_identities,
+    make_variables,
+)
 from ompbind.report.plan_json import plan_record
 from ompbind.report.verification import verified_record
 
@@ -19,13 +25,20 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
     of the epoch.
     """
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
+    started_as = {command.rank: command for command in make_commands(plan, spec)} if plan else {}
     record = {
         "schema": SCHEMA,
         "run_id": spec.run_id,
         "command": list(spec.argv),
         "started": started,
         "plan": _plan_record(plan, spec) if plan else None,
-        "ranks": [_rank_record(rank_exit, outcome) for rank_exit in exits],
+        "ranks": [
+            {
+                **_rank_record(rank_exit, outcome),
+                **_command_record(started_as.get(rank_exit.rank), spec),
+            }
+            for rank_exit in exits
+        ],
         "exit_code": exit_code(outcome),
         "timed_out": outcome.timed_out,
         "oom_kills": outcome.oom_kills,
@@ -40,6 +53,14 @@ def _plan_record(plan: Plan, spec: RunSpec) -> dict[str, object]:
     return plan_record(
         plan, [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
     )
+
+
+def _command_record(command: RankCommand | None, spec: RunSpec) -> dict[str, object]:
+    """Return the command of a rank if it differs from the command of the run, and its directory."""
+    if command is None:
+        return {"command": None, "directory": None}
+    has_own = command.argv != spec.argv
+    return {"command": list(command.argv) if has_own else None, "directory": command.directory or None}
 
 
 def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:

@@ -1,12 +1,15 @@
 """Parts of starting and stopping that need no process: escalation, finding commands, errors of exec."""
 
+import os
 import signal
 
 import pytest
 
-from ompbind.errors import CommandNotExecutableError, CommandNotFoundError
-from ompbind.execution.affinity import exec_error
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.execution.affinity import WorkingDirectory, exec_error
 from ompbind.execution.shutdown import Escalation
+from ompbind.execution.spawn import find_executable
+from ompbind.planning.rank_command import RankCommand
 from ompbind.programs.which import find_command
 
 
@@ -81,3 +84,42 @@ def test_exec_errors_say_what_is_wrong(number, code, message):
     assert error.launch_code == code
     assert message in error.message
     assert exec_error("/nowhere", 2).message == "command not found: /nowhere"
+
+
+def make_rank(directory, *argv):
+    return RankCommand(rank=1, argv=argv, env={"PATH": "bin"}, cpus=None, directory=str(directory))
+
+
+def test_executables_are_found_from_the_directory_of_the_rank(directory):
+    (directory / "bin").mkdir()
+    (directory / "bin/tool").symlink_to("../good")
+    before = os.getcwd()
+    assert find_executable(make_rank(directory, "./good")) == "./good"
+    assert find_executable(make_rank(directory, "tool")) == "bin/tool"
+    assert os.getcwd() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "error", "message"),
+    [
+        ("none", "x", LaunchError, "rank 1: cannot change to directory {path}: No such file or directory"),
+        ("good", "x", LaunchError, "rank 1: cannot change to directory {path}: Not a directory"),
+        ("\0", "x", LaunchError, "rank 1: cannot change to directory {path}: embedded null byte"),
+        ("sub", "./good", CommandNotFoundError, "rank 1: command not found: ./good"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_an_error_of_the_rank(directory, name, argv, error, message):
+    path = directory / name
+    with pytest.raises(error) as caught:
+        find_executable(make_rank(path, argv))
+    assert caught.value.message == message.format(path=path)
+
+
+def test_the_directory_is_restored_even_if_it_was_removed(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with WorkingDirectory(str(tmp_path)):
+        assert os.getcwd() == str(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        os.getcwd()

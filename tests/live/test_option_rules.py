@@ -1,6 +1,7 @@
 """Two options that have no effect together: the plan or the run differs, or a message names them."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,10 @@ from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
-from ompbind.planning.rank_command import make_command, make_local_identities
+from ompbind.planning.rank_command import make_command, make_local_identities, make_spec_before_plan
 from tests.machines import Shape, make_machine
 
-COMMAND = ("/bin/true",)
+COMMAND = ("/bin/true", "{rank}")
 INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}
 
 EFFICIENT = CpuSet(cpu for cpu in range(64) if cpu % 16 >= 8)
@@ -33,6 +34,8 @@ HYBRID = make_machine(Shape(packages=2, l3s=2, cores=4, smt=4)).replace(
 """16 cores of 4 CPUs on two NUMA nodes, the second for efficiency; core 0 has CPUs 0, 16, 32 and 48."""
 
 OTHER = LiveRun(run_id="other", pid=7, uid=0, started=1, ranks=((0, CpuSet([0, 8])),), claimed=CpuSet([0, 8]))
+
+ENV_FILE = Path(__file__).with_name("variables.env")
 
 VALUES = {
     "ranks": ["-n2"],
@@ -55,10 +58,15 @@ VALUES = {
     "strict": ["--strict"],
     "expect": ["--expect=tcmalloc"],
     "env": ["--env=MODE=fast"],
+    "env_file": [f"--env-file={ENV_FILE}"],
     "keep_env": ["--keep-env"],
     "freeze_threads": ["--freeze-threads"],
     "run_id": ["--run-id=mine"],
     "compat": ["--compat=vllm"],
+    "fill": ["--fill"],
+    "chdir": ["--chdir=/"],
+    "wrap": ["--wrap=nice"],
+    "wrap_ranks": ["--wrap-ranks=0"],
     "stdin": ["--stdin=none"],
     "output": ["--output=tag", "--output=files --log-dir=logs"],
     "log_dir": ["--log-dir=logs"],
@@ -85,6 +93,7 @@ NEEDED = {
     "strict": ["--expect=tcmalloc"],
     "allow_partial": ["-m0,12-13,16,32,500"],
     "force": ["--log-dir=logs"],
+    "wrap_ranks": ["-n2", "--wrap=nice"],
     "timestamps": ["--output=tag"],
     "pty": ["--output=tag"],
     "report_env": ["--report=run.json"],
@@ -116,8 +125,8 @@ def environment(monkeypatch):
 def plan_result(values, runs):
     """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
     try:
-        request = make_request(values)
         spec = make_run_spec(values, "run")
+        request = make_request(values, make_spec_before_plan(spec))
         plan = make_plan(HYBRID, request, runs)
     except OmpbindError as error:
         return None, None, error.message

@@ -130,7 +130,7 @@ def test_variables_are_set_filled_and_cleared(ompbind):
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     inherited = {"GOMP_CPU_AFFINITY": "0-99", "OMP_NUM_THREADS": "64"}
     done = ompbind(
-        "run", "-t", "3", "--env", "PORT=800{rank}", "--env", "WHERE={cpus}/{size}", "--run-id", "my run",
+        "run", "-t", "3", "--env", "PORT={rank+8000}", "--env", "WHERE={cpus}/{size}", "--run-id", "my run",
         "--", sys.executable, "-c", code, env=inherited,
     )  # fmt: skip
     env = json.loads(done.stdout)

@@ -53,7 +53,7 @@ def test_every_thread_of_a_server_has_the_cpus_of_its_rank(start, mask):
     share = {None: f"{first}|{second}", "both": f"{first},{second}|{first},{second}"}[mask]
     expected = {None: [str(first), str(second)], "both": [f"{first}-{second}"] * 2}[mask]
     low = free_ports()
-    options = ["-n", "2", "-m", share, "--share", "--env", f"PORT={low // 10}{{rank}}"]
+    options = ["-n", "2", "-m", share, "--share", "--env", f"PORT={{rank+{low}}}"]
     process = start("run", *options, "--", sys.executable, SERVER)
     open_ = [(rank, connect(low + rank, process)) for rank in (0, 1) for _ in range(4)]
     assert {(str(rank), *ask(connection)[:1]) for rank, connection in open_} == {("0", "0"), ("1", "1")}

@@ -20,7 +20,7 @@ import pytest
             "OMPBIND_SHARE: 'maybe' is not 1 (yes) or 0",
         ),
         (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
-        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --mask or"),
+        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks or"),
         (["run", "--dry-run=yes", "--", "true"], {}, "option '--dry-run' does not take a value"),
         (["ps", "all"], {}, "unexpected extra argument (all)"),
         (["runs"], {}, "no such command 'runs' hint: see 'ompbind --help'"),

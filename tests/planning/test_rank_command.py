@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 
 import ompbind
+from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import (
+    RankIdentity,
     RunSpec,
     find_changed,
     make_command,
     make_local_identities,
-    parse_assignment,
+    make_spec_before_plan,
 )
 from ompbind.planning.rank_variables import find_rank
 from ompbind.planning.request import Request
@@ -27,7 +29,7 @@ DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 def commands(base=None, **spec):
     request = Request(ranks=2, reserve=1)
     plan = make_plan(DUAL, request)
-    made = RunSpec(argv=("app", "-x"), run_id="r1", base=base or {}, **spec)
+    made = RunSpec(**{"argv": ("app", "-x"), "run_id": "r1", "base": base or {}, **spec})
     return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
 
 
@@ -129,13 +131,57 @@ def test_freezing_puts_its_directory_first_in_pythonpath(base, added_variables, 
 
 def test_placeholders_are_replaced_and_other_braces_stay():
     added_variables = (
-        ("PORT", "800{rank}"),
+        ("PORT", "{rank+8000}"),
         ("J", '{"a": {size}}'),
         ("C", "{cpus} {run_id} {local_rank}"),
         ("RANK", "x"),
     )
     env = commands(added_variables=added_variables)[1].env
     assert (env["PORT"], env["J"], env["C"], env["RANK"]) == ("8001", '{"a": 2}', "4-6 r1 1", "x")
+
+
+WRAPPED = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size}", "{foo}")}
+
+
+def test_a_rank_runs_the_words_of_the_wrapper_and_then_the_command():
+    first, second = commands(**WRAPPED)
+    assert first.argv == ("perf", "stat", "-o", "perf.0", "app", "{size}", "{foo}")
+    assert second.argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
+
+
+def test_the_command_is_filled_on_request_only():
+    assert commands(argv=("a", "{rank}"))[1].argv == ("a", "{rank}")
+    assert commands(**WRAPPED, fill_argv=True)[1].argv[-3:] == ("app", "2", "{foo}")
+
+
+def test_some_ranks_are_wrapped():
+    assert [len(command.argv) for command in commands(**WRAPPED, wrap_ranks=CpuSet([1]))] == [3, 7]
+
+
+def test_wrapping_a_rank_that_does_not_exist_is_refused():
+    with pytest.raises(RequestError, match="--wrap-ranks 1-2: there is no rank 2") as caught:
+        commands(**WRAPPED, wrap_ranks=CpuSet([1, 2]))
+    assert caught.value.hint == "this run has ranks 0-1"
+
+
+def test_the_directory_is_filled():
+    assert [command.directory for command in commands(chdir="work/{rank+1}")] == ["work/1", "work/2"]
+    assert commands()[0].directory == ""
+
+
+def test_global_and_local_ranks_are_different_placeholders():
+    plan = make_plan(DUAL, Request(ranks=2))
+    identity = RankIdentity(placement_index=1, rank=5, size=8, local_rank=1, local_size=2)
+    spec = RunSpec(argv=("a", "{rank}", "{local_rank}", "{size}"), fill_argv=True, run_id="r", base={},
+                   wrap=("w",), wrap_ranks=CpuSet([5]))  # fmt: skip
+    assert make_command(plan, identity, spec).argv == ("w", "a", "5", "1", "8")
+
+
+def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
+    spec = RunSpec(argv=("a-{rank}", "{size}{cpus}"), fill_argv=True, wrap=("w-{local_rank}",),
+                   chdir="{run_id}", run_id="r", base={})  # fmt: skip
+    known = make_spec_before_plan(spec, rank=5, local_rank=1)
+    assert (known.argv, known.wrap, known.chdir) == (("a-5", "{size}{cpus}"), ("w-1",), "r")
 
 
 def test_the_order_of_cpus_is_published_if_it_is_not_rising():
@@ -161,17 +207,6 @@ def test_variables_of_an_outer_run_are_not_reported_as_changed():
     assert find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
     assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep_env=True))
-
-
-@pytest.mark.parametrize(("text", "pair"), [("A=1", ("A", "1")), ("A=", ("A", "")), ("A=b=c", ("A", "b=c"))])
-def test_assignments(text, pair):
-    assert parse_assignment(text) == pair
-
-
-@pytest.mark.parametrize("text", ["A", "=1", "", "A=\0"])
-def test_text_that_is_not_an_assignment_is_refused(text):
-    with pytest.raises(RequestError):
-        parse_assignment(text)
 
 
 def make_exit(rank, code=None, signal=None):

@@ -27,5 +27,6 @@ def test_values_of_variables_and_words_of_the_command_are_masked():
     masked = mask_secrets(spec)
     words = ("env", "HF_TOKEN=***", "PORT=1", "--API_KEY=x", "HF_TOKEN", "a b_KEY=c", "HF_TOKEN=***")
     assert masked.argv == words
+    assert mask_secrets(spec.replace(wrap=spec.argv)).wrap == words
     assert masked.added_variables == (("API_KEY", "***"), ("PORT", "80"))
     assert masked.replace(argv=spec.argv, added_variables=spec.added_variables) == spec

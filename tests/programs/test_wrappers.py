@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.programs.command_analysis import read_workload
+from ompbind.programs.command_analysis import read_workload, read_wrapped_workload
 from ompbind.programs.wrappers import Wrapper, read_wrapper
 from tests.elves import make_elf
 
@@ -96,3 +96,29 @@ def app(tmp_path):
     path.write_bytes(make_elf(["libc.so.6"]))
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "texts"),
+    [
+        ("", []),
+        ("{app} profile -o x", []),
+        ("nonesuch -x", []),
+        ("taskset -c 0-3", ["taskset -c 0-3"]),
+        ("env A=1 taskset -c 0", ["env A=1", "taskset -c 0"]),
+        ("numactl -N 0", ["numactl -N 0"]),
+    ],
+)
+def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
+    wrap = wrap.format(app=app).split()
+    env = {**os.environ, "PATH": f"{os.path.dirname(app)}:{os.environ['PATH']}"}
+    for name in ("taskset", "numactl"):  # these need not be installed
+        os.symlink(app, os.path.join(os.path.dirname(app), name))
+    workload = read_wrapped_workload(wrap, ["env", "B=1", app], env)
+    assert workload.program == app
+    assert [wrapper.text for wrapper in workload.wrappers] == [*texts, "env B=1"]
+
+
+def test_a_wrapper_sets_variables_of_the_command(app):
+    workload = read_wrapped_workload(["env", "LD_PRELOAD=/nowhere/x.so"], [app], os.environ)
+    assert workload.preload_warnings

@@ -50,8 +50,8 @@ class Option(Record):
     """One option of the command line.
 
     - `names`: its short and long names, as `("-n", "--ranks")`; the last one is the long name
-    - `read`: makes the value from text; raises OptionError or MaskError. The reader of a repeatable option
-      returns a tuple, and its value has the items of all tuples
+    - `read`: makes the value from text; raises OptionError or PositionError. The reader of a repeatable
+      option returns a tuple, and its value has the items of all tuples
     - `flag`: it takes no value; its value is True or False
     - `bare`: the text of its value if it is given without one; None if it needs a value
     - `default`: the text of its default; None for no value (None, False or ())

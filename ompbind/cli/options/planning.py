@@ -4,13 +4,21 @@ from collections.abc import Sequence
 
 from ompbind.cli.options import planning_rules as rules
 from ompbind.cli.options.option import BINDING, CPUS, FILES, RANKS, Option
-from ompbind.cli.options.readers import at_least, count_or, member, one_of, read_names, read_ranks
+from ompbind.cli.options.readers import (
+    at_least,
+    count_or,
+    member,
+    one_of,
+    read_file_names,
+    read_names,
+    read_ranks,
+)
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.rank_command import parse_assignment
+from ompbind.planning.assignments import parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.programs.library_catalog import PRELOADABLE
@@ -92,7 +100,10 @@ PLANNING_OPTIONS = (
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     Option(names=("--env",), section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
            repeatable=True, metavar="NAME=VALUE", everyday=True,
-           help="Set a variable; VALUE may use {rank}, {local_rank}, {size}, {cpus}, {run_id}"),
+           help="Set a variable; VALUE may use {rank}, {rank+8000}, {size}, {cpus} and so on"),
+    Option(names=("--env-file",), section=RANKS, verbs=PLANNING, read=read_file_names, repeatable=True,
+           metavar="FILE", complete=FILES,
+           help="Set the variables in FILE: lines NAME=VALUE, as for docker; --env overrides them"),
     Option(names=("--keep-env",), section=RANKS, verbs=PLANNING, flag=True,
            help="Keep inherited OpenMP and thread variables as they are"),
     Option(names=("--freeze-threads",), section=RANKS, verbs=PLANNING, flag=True,

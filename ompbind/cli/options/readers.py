@@ -1,11 +1,13 @@
-"""Readers of the values of options: pure functions text → value, which raise OptionError."""
+"""Readers of the values of options: pure functions text → value, which raise OptionError or PositionError."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 
-from ompbind.errors import OptionError
+from ompbind.cpuset import CpuSet
+from ompbind.errors import OptionError, PositionError
+from ompbind.planning.placeholders import check
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -83,6 +85,76 @@ def read_names(text: str) -> tuple[str, ...]:
     if not names:
         raise OptionError("the name of a library is missing")
     return names
+
+
+def read_path(text: str) -> str:
+    """Read a path in which {run_id} is filled later."""
+    check(text, ["run_id"])
+    return text
+
+
+def read_directory(text: str) -> str:
+    """Read the name of a directory; placeholders stay."""
+    _check_given(text, "the name of a directory")
+    check(text)
+    return text
+
+
+def read_file_names(text: str) -> tuple[str, ...]:
+    """Read the name of a file of a repeatable option."""
+    _check_given(text, "the name of a file")
+    return (text,)
+
+
+def read_wrapper_words(text: str) -> tuple[str, ...]:
+    """Read the words of a command line as a shell splits them; placeholders stay."""
+    import shlex  # late: few ranks have a wrapper
+
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError:
+        at = _find_unclosed(text)
+        message = "nothing follows the backslash" if text[at] == "\\" else "a quote is not closed"
+        hint = "the text is split as by a shell: close each quote, and double a backslash"
+        raise PositionError(message, text=text, span=(at, len(text)), hint=hint) from None
+    _check_given(" ".join(words), "the program")
+    for word in words:
+        check(word)
+    return words
+
+
+def read_rank_list(text: str) -> CpuSet:
+    """Read numbers of ranks in the form of kernel lists, as "0,3-5"."""
+    try:
+        ranks = CpuSet.from_list(text)
+    except ValueError:
+        raise OptionError(f"{_quote(text)} is not a list of ranks such as 0,3-5") from None
+    _check_given(text if ranks else "", "the number of a rank")
+    return ranks
+
+
+def _check_given(text: str, what: str) -> None:
+    """Raise OptionError for a text that is empty, or that no program can be given."""
+    if not text:
+        raise OptionError(f"{what} is missing")
+    if "\0" in text:
+        raise OptionError(f"{what} cannot contain a null character")
+
+
+def _find_unclosed(text: str) -> int:
+    """Return the index of the quote that is not closed, or of the backslash at the end."""
+    quote, at, is_escaped = "", 0, False
+    for i, character in enumerate(text):
+        if is_escaped:
+            is_escaped = False
+        elif character == "\\" and quote != "'":
+            is_escaped = True
+            at = at if quote else i
+        elif not quote and character in "'\"":
+            quote, at = character, i
+        elif character == quote:
+            quote = ""
+    return at
 
 
 def _read_number(text: str, minimum: int) -> int | None:

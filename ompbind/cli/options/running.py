@@ -2,7 +2,14 @@
 
 from ompbind.cli.options import running_rules as rules
 from ompbind.cli.options.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
-from ompbind.cli.options.readers import one_of, read_seconds
+from ompbind.cli.options.readers import (
+    one_of,
+    read_directory,
+    read_path,
+    read_rank_list,
+    read_seconds,
+    read_wrapper_words,
+)
 from ompbind.errors import OptionError
 
 MODES = ("inherit", "tag", "files")
@@ -34,10 +41,10 @@ def _read_verify(text: str) -> str:
     raise OptionError(f"{text!r} is not {STRICT}: {forms}")
 
 
-def _read_directory(text: str) -> str:
+def _read_log_directory(text: str) -> str:
     if not text:
         raise OptionError("the name of a directory is missing")
-    return text
+    return read_path(text)
 
 
 RUNNING_OPTIONS = (
@@ -48,12 +55,20 @@ RUNNING_OPTIONS = (
            help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
                 " only rank",
            rule=rules.check_dry_run),
+    Option(names=("--fill",), section=RANKS, verbs=RUN_AND_EXEC, flag=True,
+           help="Fill {rank} and other placeholders in the command too"),
+    Option(names=("--chdir",), section=RANKS, verbs=RUN_AND_EXEC, read=read_directory, metavar="DIR",
+           complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
+    Option(names=("--wrap",), section=RANKS, verbs=RUN_AND_EXEC, read=read_wrapper_words, metavar="CMD",
+           help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
+    Option(names=("--wrap-ranks",), section=RANKS, verbs=RUN_AND_EXEC, read=read_rank_list, metavar="LIST",
+           help="With --wrap, wrap only these ranks: 0,3-5", rule=rules.check_wrap_ranks),
     Option(names=("--output",), section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
            metavar="MODES", everyday=True,
            help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'",
            default_help="inherit",
            rule=rules.check_output),
-    Option(names=("--log-dir",), section=OUTPUT, verbs=RUN, read=_read_directory, complete=DIRECTORIES,
+    Option(names=("--log-dir",), section=OUTPUT, verbs=RUN, read=_read_log_directory, complete=DIRECTORIES,
            metavar="DIR", everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}",
            rule=rules.check_log_dir),
     Option(names=("--force",), section=OUTPUT, verbs=RUN, flag=True,
@@ -83,8 +98,8 @@ RUNNING_OPTIONS = (
            help="Check threads for the whole run: masks, places, load; =strict: stop with exit code 125 on an"
                 " error",
            rule=rules.check_dry_run),
-    Option(names=("--report",), section=STOPPING, verbs=RUN, complete=FILES, metavar="FILE", everyday=True,
-           help="Write plan, exit codes and resource usage as JSON", rule=rules.check_dry_run),
+    Option(names=("--report",), section=STOPPING, verbs=RUN, read=read_path, complete=FILES, metavar="FILE",
+           everyday=True, help="Write plan, exit codes and resource usage as JSON", rule=rules.check_dry_run),
     Option(names=("--report-env",), section=STOPPING, verbs=RUN, read=one_of(("masked", ALL_VALUES)),
            words=("masked", ALL_VALUES), default="masked", metavar="WHICH",
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"

@@ -24,6 +24,13 @@ def check_dry_run(options: Options) -> Objection | None:
     return Objection(other="dry_run", warning=True) if options["dry_run"] else None
 
 
+def check_wrap_ranks(options: Options) -> Objection | None:
+    """Object to a choice of wrapped ranks without a wrapper."""
+    if options["wrap"]:
+        return None
+    return Objection(other="wrap", text="has no effect without --wrap", hint="name a wrapper with --wrap CMD")
+
+
 def check_output(options: Options) -> Objection | None:
     """Object to log files without a directory for them."""
     if "files" in make_modes(options) and options["log_dir"] is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
-from ompbind.errors import MaskError, OmpbindError, OptionError
+from ompbind.errors import MaskError, OmpbindError, OptionError, PositionError
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Values(Mapping[str, "Any"]):
 def resolve_values(values: Values, givens: Iterable[Given], *, lenient: bool = False) -> None:
     """Read the values of options from their occurrences, the lowest level first.
 
-    Raises OptionError or MaskError for a value that cannot be read; with `lenient` it counts as not given.
+    Raises OptionError or PositionError for a wrong value; with `lenient` it counts as not given.
     """
     found: dict[str, list[Given]] = {}
     for given in givens:
@@ -128,17 +128,16 @@ def _read(given: Given, verb: str) -> Any:
     """Read the value of an occurrence; an error names where the value comes from."""
     if given.option.flag:
         return given.value
+    is_on_command_line = given.source.level == Precedence.COMMAND_LINE
+    where = "/".join(given.option.names) if is_on_command_line else given.source.name
     try:
         return given.option.read(str(given.value))
-    except MaskError as error:
-        if given.source.level == Precedence.COMMAND_LINE:
+    except PositionError as error:
+        if isinstance(error, MaskError) and is_on_command_line:
             raise  # the position in the mask shows which text is meant
-        error.message = f"{given.source.name}: {error.message}"
+        error.message = f"{where}: {error.message}"
         raise
     except OptionError as error:
-        where = given.source.name
-        if given.source.level == Precedence.COMMAND_LINE:
-            where = "/".join(given.option.names)
         hint = error.hint or f"see 'ompbind {verb} --help'"
         raise OptionError(f"{where}: {error.message}", hint=hint) from None
 

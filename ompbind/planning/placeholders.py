@@ -1,0 +1,198 @@
+"""Placeholders in texts of the user: `{rank}`, `{rank+8000}`, `{size*2-1}`.
+
+    {NAME}   {NAME*INT}   {NAME+INT}   {NAME-INT}   {NAME*INT+INT}   {NAME*INT-INT}
+
+- Braces without a name directly behind them are text: `{"a":1}`, `{ rank }`, `{0..3}`.
+- Braces directly behind a `$` are text: `${rank}` belongs to a shell.
+- `{{rank}}` is the text `{rank}`: a second pair of braces around a placeholder is removed.
+- Braces that begin with the name of a placeholder and go on otherwise, as `{rank:02}`, are an error.
+- A name without a value is an error in options. In the words of a command it is text.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+
+from ompbind.errors import PositionError
+from ompbind.record import Record
+
+NUMBERS = ("rank", "local_rank", "size")
+TEXTS = ("cpus", "run_id")
+NAMES = (*NUMBERS, *TEXTS)
+"""All placeholders; NUMBERS allow arithmetic."""
+
+Fields = Mapping[str, int | str]
+"""The values of placeholders for one rank, by name."""
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+_NAME_CHARACTERS = _LETTERS + "0123456789"
+_DIGITS = 18  # digits of a number at most: each result then has at most 40
+
+
+class Placeholder(Record):
+    """A placeholder in a text: its value is the value of `name`, times `factor`, plus `offset`."""
+
+    name: str
+    factor: int = 1
+    offset: int = 0
+    span: tuple[int, int]
+
+
+class _Form(Record):
+    """Braces that begin with a name: `start` and `stop` in the text, and what follows the name.
+
+    `doubled`: there are two pairs of braces.
+    """
+
+    start: int
+    stop: int
+    name: str
+    rest: str
+    doubled: bool
+
+
+def fill(text: str, fields: Fields) -> str:
+    """Return the text of an option with its placeholders filled in.
+
+    Raises PositionError for a placeholder that is unknown or wrong, or whose value is negative.
+    """
+    return _fill(text, fields, is_command=False) if "{" in text else text
+
+
+def fill_word(word: str, fields: Fields) -> str:
+    """Return a word of a command with its placeholders filled in; names that `fields` lacks stay.
+
+    Raises PositionError for a placeholder that is wrong, or whose value is negative.
+    """
+    return _fill(word, fields, is_command=True) if "{" in word else word
+
+
+def check(text: str, names: Collection[str] = NAMES) -> None:
+    """Raise PositionError for a placeholder in the text of an option that is not one of `names`, or wrong."""
+    if "{" in text:
+        _parse(text, tuple(names), is_command=False)
+
+
+def has_placeholders(text: str) -> bool:
+    """Return whether something is filled in the text of an option; raises PositionError as `check`."""
+    return "{" in text and not all(isinstance(part, str) for part in _parse(text, NAMES, is_command=False))
+
+
+def make_literal(text: str) -> str:
+    """Return a text that `fill` turns into this text: the braces of placeholders are doubled."""
+    parts, at = [], 0
+    for form in _find_forms(text) if "{" in text else ():
+        if form.name in NAMES or _parse_arithmetic(form.rest):
+            parts += [text[at : form.start], "{", text[form.start : form.stop], "}"]
+            at = form.stop
+    return "".join([*parts, text[at:]])
+
+
+def _fill(text: str, fields: Fields, *, is_command: bool) -> str:
+    parts = _parse(text, tuple(fields), is_command=is_command)
+    return "".join(part if isinstance(part, str) else _compute(part, text, fields) for part in parts)
+
+
+def _compute(part: Placeholder, text: str, fields: Fields) -> str:
+    """Return the value of a placeholder; raises PositionError, which names the rank, for a negative value."""
+    value = fields[part.name]
+    if isinstance(value, str):
+        return value
+    number = value * part.factor + part.offset
+    if number < 0:
+        shown = text[slice(*part.span)]
+        hint = "ranks are counted from 0: add a number so that each result is 0 or more"
+        message = f"rank {fields['rank']}: {shown} is {number}, but must not be negative"
+        raise PositionError(message, text=text, span=part.span, hint=hint)
+    return str(number)
+
+
+@lru_cache(maxsize=256)  # a text is parsed once for all ranks
+def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str | Placeholder, ...]:
+    """Return the parts of a text; raises PositionError for a placeholder that cannot be used."""
+    parts: list[str | Placeholder] = []
+    at = 0
+    for form in _find_forms(text):
+        arithmetic = _parse_arithmetic(form.rest)
+        if form.name not in (names if is_command else NAMES) and (is_command or not arithmetic):
+            continue
+        parts.append(text[at : form.start])
+        at = form.stop
+        if form.doubled:
+            parts.append(text[form.start + 1 : form.stop - 1])
+        elif arithmetic is None or form.name not in names or (form.name in TEXTS and form.rest):
+            raise _make_error(form, text, names)
+        else:
+            span = (form.start, form.stop)
+            parts.append(Placeholder(name=form.name, factor=arithmetic[0], offset=arithmetic[1], span=span))
+    return tuple(part for part in (*parts, text[at:]) if part)
+
+
+def _find_forms(text: str) -> Iterator[_Form]:
+    """Yield all braces that begin with a name, from left to right."""
+    stop = 0
+    while (start := text.find("{", stop)) >= 0:
+        stop = start + 1
+        if start and text[start - 1] == "$":
+            while text.startswith("{", stop):
+                stop += 1
+            continue
+        doubled = text.startswith("{", stop)
+        first = stop + doubled
+        behind = _find_end_of_name(text, first)
+        end = _find_closing(text, behind)
+        if behind > first and end >= 0 and (not doubled or text.startswith("}}", end)):
+            stop = end + 1 + doubled
+            yield _Form(
+                start=start, stop=stop, name=text[first:behind], rest=text[behind:end], doubled=doubled
+            )
+
+
+def _find_end_of_name(text: str, at: int) -> int:
+    """Return the index behind the name that begins at an index; the index itself if no name does."""
+    if text[at : at + 1] not in _LETTERS:
+        return at
+    while at < len(text) and text[at] in _NAME_CHARACTERS:
+        at += 1
+    return at
+
+
+def _find_closing(text: str, at: int) -> int:
+    """Return the index of the next "}" from an index on, -1 if there is none before the next "{"."""
+    opening = text.find("{", at)
+    return text.find("}", at, opening if opening >= 0 else len(text))
+
+
+def _parse_arithmetic(rest: str) -> tuple[int, int] | None:
+    """Return factor and offset of the text behind a name; None if this text is wrong."""
+    operator = "+" if "+" in rest else "-"
+    product, has_offset, offset = rest.partition(operator)
+    numbers = [product[1:]] * bool(product) + [offset] * bool(has_offset)
+    if product[:1] not in ("", "*") or not all(map(_is_number, numbers)):
+        return None
+    return int(product[1:] or 1), int(f"{operator}{offset}" if offset else 0)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS
+
+
+def _make_error(form: _Form, text: str, names: Collection[str]) -> PositionError:
+    """Return what is wrong with a placeholder, and what to write instead."""
+    shown = text[form.start : form.stop]
+    known = ", ".join(f"{{{name}}}" for name in names)
+    literal = f"for the text {shown}, write {{{shown}}}"
+    if form.name not in NAMES:
+        from difflib import get_close_matches  # late: only an error needs it
+
+        near = next(iter(get_close_matches(form.name, names, 1)), "")
+        message = f"unknown placeholder {shown}"
+        hint = f"did you mean {{{near}}}? {literal}" if near else f"use {known}; {literal}"
+    elif form.name not in names:
+        message, hint = f"{shown} has no value here", f"use {known}; {literal}"
+    elif form.name in TEXTS:
+        message = f"{{{form.name}}} is not a number, so nothing can be added or multiplied"
+        hint = f"write {{{form.name}}}; numbers are {', '.join(NUMBERS)}"
+    else:
+        message = f"{shown} cannot be computed: a whole number follows *, + or -, without spaces"
+        hint = f"for example {{{form.name}*2+8000}}; {literal}"
+    return PositionError(message, text=text, span=(form.start, form.stop), hint=hint)

@@ -1,0 +1,245 @@
+"""Placeholders, files of variables, the directory and the wrapper of real ranks, with `run` and `exec`."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from tests.live.conftest import OMPBIND, required, two_cpus
+from tests.live.test_exec import OPEN_MPI
+from tests.live.test_terminal import Terminal
+
+TWO = ("run", "-n", "2", "--share")
+WORKING_DIRECTORY = ("readlink", "/proc/self/cwd")
+
+
+def message(done):
+    return " ".join(done.stderr.split())
+
+
+def lines(done):
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_each_rank_has_its_own_port(ompbind):
+    done = ompbind(
+        *TWO, "--env", "PORT={rank+8009}", "--env", 'CFG={"a":1}', "--", "sh", "-c", "echo $PORT $CFG"
+    )
+    assert lines(done) == ['8009 {"a":1}', '8010 {"a":1}']
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text", "marks"),
+    [
+        ("--env", "PORT={foo}", "PORT={foo}", "     ^^^^^"),
+        ("--chdir", "work/{rank:02}", "work/{rank:02}", "     ^^^^^^^^^"),
+        ("--wrap", "perf stat -o {rnk}", "{rnk}", "^^^^^"),
+        ("--wrap", "sh -c 'exec", "sh -c 'exec", "      ^^^^^"),
+        ("--report", "r{rank}.json", "r{rank}.json", " ^^^^^^"),
+        ("--log-dir", "{id}", "{id}", "^^^^"),
+        ("--env", "P={rank-1}", "{rank-1}", "^^^^^^^^"),
+    ],
+)
+def test_wrong_placeholders_are_errors_before_anything_starts(ompbind, tmp_path, option, value, text, marks):
+    done = ompbind(*TWO, option, value, "--", "touch", str(tmp_path / "started"), cwd=tmp_path)
+    assert done.returncode == 125
+    assert f"    {text}\n    {marks}\n" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_variables_come_before_env(ompbind, tmp_path):
+    (tmp_path / "{rank}").write_text('# ports\nA={rank+1}\nB="b"\n\nHERE\nMISSING\nC=file\n')
+    (tmp_path / "second").write_text("A={rank+2}\n")
+    files = ("--env-file", "{rank}", "--env-file", "second", "--env", "C=env")
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    done = ompbind(
+        "run", *files, "--", sys.executable, "-c", code, cwd=tmp_path, env={"HERE": "{rank} {foo}"}
+    )
+    env = json.loads(done.stdout)
+    assert {name: env[name] for name in ("A", "B", "C", "HERE")} == {
+        "A": "2", "B": '"b"', "C": "env", "HERE": "{rank} {foo}",
+    }  # fmt: skip
+    assert "MISSING" not in env
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"A=1\nexport B=1\n", "f, line 2: 'export B' is not the name of a variable"),
+        (b"A={foo}", "f, line 1: unknown placeholder {foo}"),
+        (b"A=1\nB=\xff\n", "f, line 2: the text is not UTF-8"),
+        (b"A=1\n" * 300_000, "f is larger than 1 MiB"),
+        (None, "f: No such file or directory"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_errors_in_files_of_variables_name_file_and_line(ompbind, tmp_path, verb, content, text):
+    if content:
+        (tmp_path / "f").write_bytes(content)
+    done = ompbind(verb, "--env-file", "f", "--", "echo", "started", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert text in message(done)
+
+
+def test_the_command_is_filled_only_with_fill(ompbind):
+    words = ("{rank+1}/{size}", "{foo}", "{{rank}}", "${rank}", "{run_id}")
+    done = ompbind(*TWO, "--run-id", "r", "--fill", "--", "echo", *words)
+    assert lines(done) == ["1/2 {foo} {rank} ${rank} r", "2/2 {foo} {rank} ${rank} r"]
+    assert lines(ompbind("run", "--", "echo", *words)) == [" ".join(words)]
+
+
+def test_each_rank_starts_in_its_own_directory(ompbind, tmp_path):
+    for rank in range(2):
+        (tmp_path / f"work/{rank}").mkdir(parents=True)
+        (tmp_path / f"work/{rank}/app").write_text("#!/bin/sh\npwd -P > $OUT\n")
+        (tmp_path / f"work/{rank}/app").chmod(0o755)
+    options = ("--chdir", "work/{rank}", "--log-dir", "logs", "--report", "run.json", "--env", "OUT=here")
+    done = ompbind(*TWO, *options, "--", "./app", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for rank in range(2):
+        assert (tmp_path / f"work/{rank}/here").read_text() == f"{tmp_path}/work/{rank}\n"
+        assert (tmp_path / f"logs/{rank}.out").exists()
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert [rank["directory"] for rank in record["ranks"]] == ["work/0", "work/1"]
+
+
+def test_a_missing_directory_of_any_rank_is_an_error_before_the_start(ompbind, tmp_path):
+    (tmp_path / "0").mkdir()
+    done = ompbind(*TWO, "--chdir", "{rank}", "--", "touch", "started", cwd=tmp_path)
+    assert done.returncode == 125
+    assert message(done) == (
+        "ompbind: error: rank 1: cannot change to directory 1: No such file or directory"
+        " hint: create it with mkdir -p 1"
+    )
+    assert not (tmp_path / "0/started").exists()
+
+
+def test_a_rank_with_a_terminal_starts_in_its_directory(tmp_path):
+    terminal = Terminal(OMPBIND, "run", "--chdir", str(tmp_path), "--", *WORKING_DIRECTORY)
+    terminal.read_until(str(tmp_path).encode())
+    assert os.waitstatus_to_exitcode(terminal.wait()) == 0
+
+
+def test_exec_fills_wraps_and_changes_the_directory(ompbind, tmp_path):
+    (tmp_path / "d0").mkdir()
+    (tmp_path / "env").write_text("A={rank+1}")
+    options = ("--env-file", "env", "--chdir", "d{local_rank}", "--fill", "--wrap", "env B={size}")
+    script = "echo {rank} $A $B; pwd -P"
+    done = ompbind("exec", *options, "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.stdout == f"0 1 1\n{tmp_path}/d0\n"
+    job = ompbind("exec", "--fill", "--wrap", "echo", "--wrap-ranks", "3", "--", "{rank}/{size} {local_rank}",
+                  env=OPEN_MPI)  # fmt: skip
+    assert job.stdout == "3/4 1\n"
+    missing = ompbind("exec", "--chdir", "d1", "--", "true", cwd=tmp_path)
+    assert (missing.returncode, message(missing)) == (
+        125,
+        "ompbind: error: cannot change to directory d1: No such file or directory"
+        " hint: create it with mkdir -p d1",
+    )
+
+
+SHOW = 'echo $RANK wraps with $LD_PRELOAD on $(grep Cpus_allowed_list /proc/self/status); exec "$@"'
+"""What a wrapper of the tests runs: it shows its variables and its mask, and becomes the command."""
+
+
+def test_a_wrapper_has_the_cpus_and_variables_of_its_rank(ompbind, library):
+    first, second = two_cpus()
+    options = ("--preload", library, "-m", f"{first}|{second}", "--wrap", f"sh -c '{SHOW}' wrapper-{{rank}}")
+    done = ompbind("run", "-n", "2", *options, "--", "sh", "-c", "echo $RANK runs $LD_PRELOAD")
+    assert lines(done) == [
+        f"0 runs {library}",
+        f"0 wraps with {library} on Cpus_allowed_list: {first}",
+        f"1 runs {library}",
+        f"1 wraps with {library} on Cpus_allowed_list: {second}",
+    ]
+
+
+def test_some_ranks_are_wrapped(ompbind):
+    done = ompbind(*TWO, "--wrap", "echo wrapped", "--wrap-ranks", "1", "--", "echo", "a  b")
+    assert lines(done) == ["a  b", "wrapped echo a  b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--wrap", "nonesuch -x"], 127, "command not found: nonesuch"),
+        (["--wrap", ""], 125, "--wrap: the program is missing"),
+        (["--wrap", "sh -c 'exec"], 125, "--wrap: a quote is not closed"),
+        (["--wrap-ranks", "0"], 125, "--wrap-ranks 0 has no effect without --wrap"),
+        (["--wrap", "env", "--wrap-ranks", "0,2"], 125, "--wrap-ranks 0,2: there is no rank 2"),
+        (["--wrap", "env", "--wrap-ranks", "a"], 125, "'a' is not a list of ranks"),
+    ],
+)
+def test_errors_of_wrappers(ompbind, options, code, text):
+    done = ompbind(*TWO, *options, "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert text in message(done)
+
+
+def test_a_wrapper_that_binds_is_a_warning_or_with_strict_an_error(ompbind):
+    first, second = two_cpus()
+    taskset = required("taskset")
+    options = ("run", "-m", str(first), "--wrap", f"{taskset} -c {second}")
+    command = ("--", "grep", "Cpus_allowed_list", "/proc/self/status")
+    done = ompbind(*options, *command)
+    assert done.stdout.split()[1] == str(second)
+    assert f"warning: taskset -c {second} replaces the affinity mask of each rank" in message(done)
+    assert ompbind(*options, "--strict", *command).returncode == 125
+
+
+def test_detection_reads_the_filled_command_behind_any_wrapper_in_its_directory(ompbind, tmp_path):
+    (tmp_path / "work").mkdir()
+    os.symlink(sys.executable, tmp_path / "work/python3.0")
+    (tmp_path / "wrapper").write_text('#!/bin/sh\nshift; exec "$@"\n')
+    (tmp_path / "wrapper").chmod(0o755)
+    wrap = f"{tmp_path}/wrapper profile"
+    options = ("--wrap", wrap, "--chdir", "work", "--fill", "--report", "-")
+    done = ompbind("run", *options, "--", "./python3.{rank}", "-c", "", cwd=tmp_path)
+    record = json.loads(done.stdout)
+    assert record["plan"]["workload"]["python"] == str(tmp_path / "work/python3.0")
+    assert record["command"] == ["./python3.{rank}", "-c", ""]
+    assert record["ranks"][0]["command"] == [f"{tmp_path}/wrapper", "profile", "./python3.0", "-c", ""]
+
+
+def test_exec_reads_the_command_of_its_own_rank(ompbind, tmp_path):
+    first, second = two_cpus()
+    (tmp_path / "2").mkdir()
+    os.symlink(required("taskset"), tmp_path / "2/taskset")
+    env = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    command = ("./{rank}/taskset", "-c", str(second), "true")
+    done = ompbind("exec", "-m", f"{first}|{second}", "--fill", "--", *command, cwd=tmp_path, env=env)
+    assert done.returncode == 0
+    assert f"warning: taskset -c {second} replaces the affinity mask of each rank" in message(done)
+
+
+@pytest.mark.parametrize("shown", ["--dry-run", "-v"])
+def test_the_plan_shows_what_was_filled(ompbind, tmp_path, shown):
+    for rank in range(2):
+        (tmp_path / f"d{rank}").mkdir()
+    options = ("--env", "PORT={rank+8000}", "--env", "API_KEY=k{rank}", "--chdir", "d{rank}", "--wrap", "env")
+    done = ompbind(*TWO, shown, *options, "--", "true", cwd=tmp_path)
+    assert done.returncode == 0
+    text = done.stdout + done.stderr
+    assert (
+        "command of every rank: env true\n\nrank  PORT  directory\n   0  8000  d0\n   1  8001  d1\n" in text
+    )
+
+
+def test_run_id_is_filled_in_paths(ompbind, tmp_path):
+    done = ompbind(
+        "run",
+        "--run-id",
+        "x",
+        "--log-dir",
+        "l{run_id}",
+        "--report",
+        "{{run_id}}.json",
+        "--",
+        "true",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "lx/0.out").exists()
+    assert (tmp_path / "{run_id}.json").exists()
