@@ -13,6 +13,7 @@ from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
+    OMPBIND_ATTEMPT,
     OMPBIND_CPUS,
     OMPBIND_RANK,
     OMPBIND_RESERVED_CPUS,
@@ -134,6 +135,11 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
     return RankCommand(rank=identity.rank, argv=spec.argv, env=env, cpus=cpus, memory=placement.memory)
 
 
+def make_attempt(command: RankCommand, attempt: int) -> RankCommand:
+    """Return the command of a rank for one of its attempts, which are counted from 1."""
+    return command.replace(env={**command.env, OMPBIND_ATTEMPT: str(attempt)})
+
+
 def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     """Return the caller's variables that ompbind changes (new value) or removes (None) for ranks.
 
@@ -165,6 +171,7 @@ def _make_identity_variables(
         "LOCAL_WORLD_SIZE": str(identity.local_size),
         OMPBIND_RUN_ID: spec.run_id,
         OMPBIND_RANK: str(identity.rank),
+        OMPBIND_ATTEMPT: "1",
         OMPBIND_CPUS: _render_cpus(placement),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
         OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",

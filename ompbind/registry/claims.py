@@ -44,7 +44,7 @@ from ompbind.registry.claim_files import (
     render_ignored,
     try_lock,
 )
-from ompbind.registry.claim_format import make_live_run, make_text
+from ompbind.registry.claim_format import find_restarts, make_live_run, make_text, render_restarts
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -62,11 +62,12 @@ _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 
 
 class Claim:
-    """A registered claim: the open, locked file, and its path."""
+    """A registered claim: the open, locked file, its path, and where in it the number of restarts is."""
 
-    def __init__(self, file: int, path: str) -> None:
+    def __init__(self, file: int, path: str, restarts_at: int) -> None:
         self._file = file
         self._path = path
+        self._restarts_at = restarts_at
 
     @property
     def name(self) -> str:
@@ -76,6 +77,13 @@ class Claim:
     def keep_across_exec(self) -> None:
         """Keep the claim across exec, so that the command holds it for as long as it lives."""
         os.set_inheritable(self._file, True)
+
+    def publish_restarts(self, count: int) -> None:
+        """Publish how often ranks of the run were restarted; does nothing on an error, as on a full disk."""
+        try:
+            os.pwrite(self._file, render_restarts(count).encode(), self._restarts_at)
+        except OSError:
+            pass
 
     def release(self) -> None:
         """Remove the claim."""
@@ -292,9 +300,11 @@ def _register(run: LiveRun, handle: int, directory: str) -> Claim:
     stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
     file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
-        _write_locked(file, make_text(run).encode())
+        text = make_text(run)
+        _write_locked(file, text.encode())
         os.rename(stem + NEW_SUFFIX, stem + CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(_move_descriptor(file), os.path.join(directory, stem + CLAIM_SUFFIX))
+        path = os.path.join(directory, stem + CLAIM_SUFFIX)
+        return Claim(_move_descriptor(file), path, find_restarts(text))
     except OSError:
         remove_claim(stem + NEW_SUFFIX, handle)
         raise
