@@ -158,6 +158,8 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
     try:
         run_options = make_run_options(options, plan, spec)
+        if claim and run_options.restart:
+            run_options = run_options.replace(publish_restarts=claim.publish_restarts)
         foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release_claim))
         commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
         return run_ranks(commands, run_options, foreground, reporter)

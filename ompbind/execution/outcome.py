@@ -56,8 +56,8 @@ class RankExit(Record):
 
     `stopped` is true if ompbind was already stopping the run. `last_lines` are the last lines of its standard
     error, empty unless that went through ompbind or to a file. `attempt` counts the starts of the rank from
-    1; this one began at `started`, in seconds of the epoch. `earlier` are the attempts before it, the last
-    ones if there were many.
+    1; this attempt began at `started`, in seconds of the epoch. `earlier` are the attempts before it, at most
+    the latest 100.
     """
 
     rank: int

@@ -26,7 +26,7 @@ def restart_due_ranks(run: RunState) -> None:
     due = run.restarts.take_due(time.monotonic())
     if not due or run.is_paused:
         return
-    run.stop_orphans()  # also those that the check after the exit has missed
+    run.stop_orphans()  # the check after the exit may have missed some
     for rank in due:
         last = run.children.find_exit(rank)
         has_output = run.output.multiplexer is not None and not run.output.multiplexer.end_streams(rank)
@@ -50,7 +50,7 @@ def _restart(run: RunState, last: RankExit) -> None:
 
 
 def leave_rank_cpus(run: RunState) -> None:
-    """Return to the CPUs that ompbind was started with, from those of the rank that was started last."""
+    """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
     if run.cpus is not None:
         try:
             os.sched_setaffinity(0, run.cpus)
