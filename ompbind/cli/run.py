@@ -165,6 +165,8 @@ def _supervise(plan: Plan, claim: Claim | None, spec: RunSpec, options: Mapping[
     reporter = RunReporter(plan, quiet=options["quiet"], verbose=options["verbose"], stderr_shown=shown)
     commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
     run_options = make_run_options(options, plan, spec)
+    if claim and run_options.restart:
+        run_options = run_options.replace(publish_restarts=claim.publish_restarts)
     release = claim.release if claim else lambda: None
     foreground = become_supervisor(Cleanup(grace_s=run_options.grace_s, release=release))
     return run_ranks(commands, run_options, foreground, reporter)

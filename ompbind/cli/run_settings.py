@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 
 from ompbind.cli.console import print_message, supports_colours
-from ompbind.cli.options.running import STRICT
-from ompbind.cli.options.running_rules import make_modes
-from ompbind.errors import LaunchError
+from ompbind.cli.options.running import CONTINUE, STRICT
+from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, make_modes, reads_terminal
+from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import RunOptions
 from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Placement, Plan
@@ -84,14 +84,20 @@ def make_output(options: Mapping[str, Any]) -> Output | None:
 def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> RunOptions:
     """Make the options of the supervisor; `options["output"]` is the result of `make_output`.
 
-    Raises LaunchError where --verify is given and this system shows no threads.
+    Raises LaunchError where --verify is given and this system shows no threads, and RequestError where the
+    plan has a single rank that has the terminal and would be restarted.
     """
+    on_failure = options["on_failure"]
+    restart = None if isinstance(on_failure, str) else on_failure
+    if restart and reads_terminal(options, len(plan.placements)):  # with -n auto no rule could know it
+        raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
     return RunOptions(
         run_id=spec.run_id,
         output=options["output"],
         grace_s=options["grace"],
         timeout_s=options["timeout"] or None,
-        stop_on_failure=options["on_failure"] == "stop",
+        stop_on_failure=on_failure != CONTINUE,
+        restart=restart,
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],
         expected=None if options["verify"] is None else _make_expected(plan, spec),

@@ -14,20 +14,25 @@ if TYPE_CHECKING:
 
 
 class Child:
-    """A running rank: its number, its start time, and its pidfd; -1 if only SIGCHLD reports its exit."""
+    """A running rank: its number, which attempt this is (from 1), and its start time.
 
-    def __init__(self, rank: int, started_at: float, pidfd: int) -> None:
+    `pidfd` is -1 if only SIGCHLD reports its exit. `signals` are the signals that were sent to it.
+    """
+
+    def __init__(self, rank: int, attempt: int, started_at: float) -> None:
         self.rank = rank
+        self.attempt = attempt
         self.started_at = started_at
-        self.pidfd = pidfd
+        self.pidfd = -1
+        self.signals: set[int] = set()
 
 
 class Children:
     """All ranks of one run.
 
     `waiting` are ranks to be started, the next one last. `live` are running ranks by pid, which is also the
-    number of their process group. `exits` are in the order in which ranks exited. `is_single` is true for
-    a run of one rank, which can have the terminal.
+    number of their process group. `exits` are the last exits of ranks that do not run, in the order in which
+    they came. `is_single` is true for a run of one rank, which can have the terminal.
     """
 
     def __init__(self, ranks: Sequence[int], poller: "Poller", limit: FileLimit) -> None:
@@ -45,8 +50,13 @@ class Children:
         return {pid: child.rank for pid, child in self.live.items()}
 
     @property
+    def owners(self) -> dict[int, tuple[int, int]]:
+        """The number and the attempt of each running rank, by pid."""
+        return {pid: (child.rank, child.attempt) for pid, child in self.live.items()}
+
+    @property
     def has_unfinished(self) -> bool:
-        """Return whether ranks run or wait to be started."""
+        """Return whether ranks run or wait for their first start."""
         return bool(self.live or self.waiting)
 
     @property
@@ -63,9 +73,12 @@ class Children:
         cancelled, self.waiting = self.waiting, []
         return cancelled
 
-    def add(self, pid: int, rank: int, started_at: float) -> None:
-        """Note that a rank runs, and poll for its exit."""
-        self.live[pid] = Child(rank, started_at, self._open_pidfd(pid))
+    def add(self, pid: int, child: Child) -> None:
+        """Note that a rank runs, and poll for its exit; its earlier exit no longer counts."""
+        child.pidfd = self._open_pidfd(pid)
+        self.live[pid] = child
+        if child.attempt > 1:
+            self.exits.remove(self.find_exit(child.rank))
 
     def find_by_pidfd(self, pidfd: int) -> int | None:
         """Return the pid of the rank that a pidfd refers to; None for other files."""
@@ -81,15 +94,20 @@ class Children:
             os.close(child.pidfd)
             child.pidfd = -1
 
-    def note_exit(self, rank_exit: RankExit) -> None:
-        """Note that a rank has exited."""
+    def note_exit(self, rank_exit: RankExit) -> Child:
+        """Note that a rank has exited; returns what was known of it."""
         self.close_pidfd(rank_exit.pid)
-        del self.live[rank_exit.pid]
         self.exits.append(rank_exit)
+        return self.live.pop(rank_exit.pid)
+
+    def find_exit(self, rank: int) -> RankExit:
+        """Return the last exit of a rank that does not run."""
+        return next(rank_exit for rank_exit in self.exits if rank_exit.rank == rank)
 
     def signal(self, number: int) -> None:
         """Signal every running rank, and its process group."""
-        for pid in self.live:
+        for pid, child in self.live.items():
+            child.signals.add(number)
             signal_rank(pid, number)
 
     def _open_pidfd(self, pid: int) -> int:

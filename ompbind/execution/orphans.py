@@ -1,18 +1,20 @@
 """Orphans: processes that ranks leave behind. They get SIGTERM, and SIGKILL after the grace period.
 
 The supervisor is a subreaper, so a descendant of a rank that loses its parent becomes a child of the
-supervisor. `OrphanTracker` attributes each such child to a rank:
+supervisor. `OrphanTracker` attributes each such child to an attempt (one start) of a rank:
 
     supervisor
       ├─ rank 0                      running: it and its descendants are no orphans
       ├─ process A                   in the process group of rank 1, which has exited → rank 1
-      ├─ daemon B, own group         OMPBIND_RUN_ID and OMPBIND_RANK=1 in its environment → rank 1
+      ├─ daemon B, own group         OMPBIND_RUN_ID, OMPBIND_RANK=1, OMPBIND_ATTEMPT=1 in its environment
+      │                              → rank 1
       │    └─ process C              a descendant of an orphan → as B
       └─ daemon D, own group         no such variables: cannot be attributed
 
 A, B and C are stopped when rank 1 exits, while other ranks run. D may belong to a running rank, so it is
-stopped after the last rank has exited. With --keep-descendants only process groups are stopped: not B, C, D.
-When all ranks are killed, all descendants of the supervisor are killed at once, without attribution.
+stopped when no rank runs: after the last rank has exited, or while a single rank waits for its restart. With
+--keep-descendants only process groups are stopped: not B, C, D. When all ranks are killed, all descendants of
+the supervisor are killed at once, without attribution.
 """
 
 import os
@@ -32,7 +34,7 @@ from ompbind.execution.processes import (
     signal_listed,
     signal_process,
 )
-from ompbind.planning.rank_variables import find_rank
+from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_environ, read_processes
 
@@ -46,8 +48,11 @@ _SEARCH_S = 0.05  # seconds to search for processes that fork and exit faster th
 _EXEC_WAIT_S = 0.02
 """Seconds to wait for the environment of a process, which is empty for a moment during `execve`."""
 
-_UNATTRIBUTED = -1
-"""Stands for the rank of processes that cannot be attributed to a rank."""
+Owner = tuple[int, int]
+"""A rank and its attempt, counted from 1: to which of its starts a process belongs."""
+
+_UNATTRIBUTED: Owner = (-1, 0)
+"""Stands for the owner of processes that cannot be attributed to a rank."""
 
 
 class OrphanTracker:
@@ -61,9 +66,9 @@ class OrphanTracker:
         self.grace_s = grace_s
         self.groups_only = groups_only
         self.is_subreaper = False
-        self.groups: dict[int, int] = {}  # process groups of exited ranks that were not empty → rank
-        self.kill_at: dict[int, float] = {}  # rank → when its orphans get SIGKILL, or first got it
-        self.ranks_sent_sigkill: Set[int] = frozenset()  # ranks whose orphans got SIGKILL at the last check
+        self.groups: dict[int, Owner] = {}  # process groups of exited ranks that were not empty
+        self.kill_at: dict[Owner, float] = {}  # when the orphans of an owner get SIGKILL, or first got it
+        self.owners_sent_sigkill: Set[Owner] = frozenset()  # whose orphans got SIGKILL at the last check
         self.pids_sent_sigterm: Collection[int] = ()  # processes that have had SIGTERM
         self.unkillable: set[int] = set()
         self.without_environment: set[int] = set()
@@ -79,10 +84,14 @@ class OrphanTracker:
         """Have the kernel make this process the parent of all orphans of ranks."""
         self.is_subreaper = become_subreaper()
 
-    def note_exit(self, pid: int, rank: int) -> None:
+    def has_left(self, owner: Owner) -> bool:
+        """Return whether the last check has found orphans that are, or may be, of a rank that has exited."""
+        return owner in self.kill_at or _UNATTRIBUTED in self.kill_at
+
+    def note_exit(self, pid: int, owner: Owner) -> None:
         """Note that a rank has exited."""
         if signal_group(pid, 0):
-            self.groups[pid] = rank
+            self.groups[pid] = owner
 
     def next_check_at(self, now: float) -> float | None:
         """Return when `stop` is due even if no child exits; None if no orphan is left."""
@@ -91,7 +100,7 @@ class OrphanTracker:
         at = min(at if at > now else at + _UNKILLABLE_AFTER_S for at in self.kill_at.values())
         return at if self.is_subreaper else min(at, now + _POLL_S)
 
-    def stop(self, live: Mapping[int, int], *, kill: bool = False) -> str:
+    def stop(self, live: Mapping[int, Owner], *, kill: bool = False) -> str:
         """Find orphans; send SIGTERM to new ones, SIGKILL after the grace period.
 
         `live` are the running ranks, by pid. If `kill`, all of them were killed, and all descendants get
@@ -110,9 +119,10 @@ class OrphanTracker:
                 self._signal(pid, signal.SIGTERM)
                 self._signal(pid, signal.SIGCONT)
         self.pids_sent_sigterm = orphans.keys()
-        surviving = {pid for pid, rank in orphans.items() if self.kill_at[rank] + _UNKILLABLE_AFTER_S <= now}
+        latest = now - _UNKILLABLE_AFTER_S
+        surviving = {pid for pid, owner in orphans.items() if self.kill_at[owner] <= latest}
         self.unkillable |= surviving
-        self.kill_at = {rank: at for rank, at in self.kill_at.items() if at + _UNKILLABLE_AFTER_S > now}
+        self.kill_at = {owner: at for owner, at in self.kill_at.items() if at > latest}
         return render_left(surviving)
 
     def kill_rest(self) -> str:
@@ -129,18 +139,18 @@ class OrphanTracker:
         else:
             signal_process(pid, number)
 
-    def _update_deadlines(self, ranks: Set[int], now: float, latest: float) -> None:
-        """Set `kill_at` for the ranks of all orphans: as before, but not after `latest`."""
+    def _update_deadlines(self, owners: Set[Owner], now: float, latest: float) -> None:
+        """Set `kill_at` for the owners of all orphans: as before, but not after `latest`."""
         # The environment of an exiting orphan is empty, so its child may be attributed to another rank. The
         # deadline stays the same; otherwise a chain of short-lived processes would never be killed.
-        inherited = min([latest, *(at for rank, at in self.kill_at.items() if rank not in ranks)])
-        self.kill_at = {rank: min(self.kill_at.get(rank, inherited), latest) for rank in ranks}
-        ranks_sent_sigkill = {rank for rank, at in self.kill_at.items() if at <= now}
+        inherited = min([latest, *(at for owner, at in self.kill_at.items() if owner not in owners)])
+        self.kill_at = {owner: min(self.kill_at.get(owner, inherited), latest) for owner in owners}
+        owners_sent_sigkill = {owner for owner, at in self.kill_at.items() if at <= now}
         # SIGKILL is sent now, however long ago it was due: this process may have been stopped meanwhile.
-        self.kill_at |= dict.fromkeys(ranks_sent_sigkill - self.ranks_sent_sigkill, now)
-        self.ranks_sent_sigkill = ranks_sent_sigkill
+        self.kill_at |= dict.fromkeys(owners_sent_sigkill - self.owners_sent_sigkill, now)
+        self.owners_sent_sigkill = owners_sent_sigkill
 
-    def _may_exist(self, live: Mapping[int, int]) -> bool:
+    def _may_exist(self, live: Mapping[int, Owner]) -> bool:
         """Return whether orphans may exist, without reading all processes in the usual case of none."""
         if not self.is_subreaper:
             return bool(self.groups)
@@ -155,31 +165,31 @@ class OrphanTracker:
             return self._has_unexpected_child(live)
         return bool(self.groups or self._find_orphan_children(live, frozenset()))
 
-    def _has_unexpected_child(self, live: Mapping[int, int]) -> bool:
+    def _has_unexpected_child(self, live: Mapping[int, Owner]) -> bool:
         """Return whether there is a child, listed in /proc or not, although none should be left."""
         return self.is_subreaper and not (live or self.unkillable or self.groups_only) and has_children()
 
-    def _find_orphans(self, live: Mapping[int, int]) -> dict[int, int]:
-        """Return all orphans to be stopped, pid → rank; without /proc negative process groups → rank."""
+    def _find_orphans(self, live: Mapping[int, Owner]) -> dict[int, Owner]:
+        """Return the owners of all orphans to be stopped, by pid; without /proc by negative process group."""
         self._listed = read_descendants() if self.is_subreaper else read_processes()
-        self.groups = {group: rank for group, rank in self.groups.items() if signal_group(group, 0)}
+        self.groups = {group: owner for group, owner in self.groups.items() if signal_group(group, 0)}
         if not is_proc_of_pid_namespace():
-            return {-group: rank for group, rank in self.groups.items() if self._is_ours(group)}
+            return {-group: owner for group, owner in self.groups.items() if self._is_ours(group)}
         if self.all_killed:
             orphans = dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
         else:
             orphans = self._attribute_listed(live)
         return self._find_orphan_children(live, orphans.keys()) | orphans
 
-    def _attribute_listed(self, live: Mapping[int, int]) -> dict[int, int]:
-        """Return the orphans among the listed processes, pid → rank, with all their descendants."""
+    def _attribute_listed(self, live: Mapping[int, Owner]) -> dict[int, Owner]:
+        """Return the owners of the orphans among the listed processes, with all their descendants."""
         supervisor = os.getpid()
-        orphans: dict[int, int] = {}
+        orphans: dict[int, Owner] = {}
         for pid, process in self._listed.items():
             is_candidate = process.parent == supervisor or process.group in self.groups
-            rank = self._attribute(pid, process.group, live) if is_candidate else None
-            if rank is not None:
-                orphans.update(dict.fromkeys(self._with_descendants(pid), rank))
+            owner = self._attribute(pid, process.group, live) if is_candidate else None
+            if owner is not None:
+                orphans.update(dict.fromkeys(self._with_descendants(pid), owner))
         return orphans
 
     def _is_ours(self, group: int) -> bool:
@@ -189,8 +199,8 @@ class OrphanTracker:
         """
         return has_children(group) or not self.is_subreaper
 
-    def _attribute(self, pid: int, group: int, live: Mapping[int, int]) -> int | None:
-        """Return the exited rank that a process is attributed to; None if it is not to be stopped."""
+    def _attribute(self, pid: int, group: int, live: Mapping[int, Owner]) -> Owner | None:
+        """Return the exited attempt that a process is attributed to; None if it is not to be stopped."""
         if pid in live or pid in self.unkillable:
             return None
         if self.all_killed:
@@ -199,13 +209,13 @@ class OrphanTracker:
             return self.groups[group]
         if self.groups_only:
             return None
-        rank = self._read_rank(pid, wait=bool(live))  # without a running rank, any process is an orphan
-        if rank == _UNATTRIBUTED and (live or _has_exited(pid)):  # a zombie has no environment
+        owner = self._read_owner(pid, wait=bool(live))  # without a running rank, any process is an orphan
+        if owner == _UNATTRIBUTED and (live or _has_exited(pid)):  # a zombie has no environment
             return None
-        return None if rank in live.values() else rank
+        return None if owner in live.values() else owner
 
-    def _find_orphan_children(self, live: Mapping[int, int], known: Set[int]) -> dict[int, int]:
-        """Return the orphans among the children of this process, pid → rank, that are not in `known`.
+    def _find_orphan_children(self, live: Mapping[int, Owner], known: Set[int]) -> dict[int, Owner]:
+        """Return the owners of the orphans among the children of this process that are not in `known`.
 
         Processes were read earlier, and an orphan may have forked and exited since. So search again until an
         orphan is found or no child is listed.
@@ -214,23 +224,23 @@ class OrphanTracker:
         while time.monotonic() < until:
             new = (read_children() or set()) - live.keys() - self.unkillable - known
             orphans = {pid: self._attribute(pid, read_group(pid), live) for pid in new}
-            found = {pid: rank for pid, rank in orphans.items() if not _has_exited(pid)}
+            found = {pid: owner for pid, owner in orphans.items() if not _has_exited(pid)}
             if found or not (new or (not known and self._has_unexpected_child(live))):
-                return {pid: rank for pid, rank in found.items() if rank is not None}
+                return {pid: owner for pid, owner in found.items() if owner is not None}
         return {}
 
     def _with_descendants(self, pid: int) -> Collection[int]:
         return {pid} if self.groups_only else find_descendants(self._listed, (pid,)) - self.unkillable
 
-    def _read_rank(self, pid: int, *, wait: bool) -> int:
-        """Return the rank in the environment of a process of this run, else `_UNATTRIBUTED`."""
+    def _read_owner(self, pid: int, *, wait: bool) -> Owner:
+        """Return the rank and the attempt in the environment of a process of this run."""
         give_up_at = time.monotonic() + _EXEC_WAIT_S
         while (variables := read_environ(pid)) is None and wait and pid not in self.without_environment:
             time.sleep(_EXEC_WAIT_S / 20)
             if time.monotonic() > give_up_at:
                 self.without_environment.add(pid)
         rank = find_rank(variables or {}, self.run_id)
-        return _UNATTRIBUTED if rank is None else rank
+        return _UNATTRIBUTED if rank is None else (rank, find_attempt(variables or {}))
 
 
 def _has_exited(child: int) -> bool:

@@ -55,7 +55,9 @@ class RankExit(Record):
     """How one rank exited: with an exit code, or killed by a signal (then `code` is None).
 
     `stopped` is true if ompbind was already stopping the run. `last_lines` are the last lines of its standard
-    error, empty unless that went through ompbind or to a file.
+    error, empty unless that went through ompbind or to a file. `attempt` counts the starts of the rank from
+    1; this attempt began at `started`, in seconds of the epoch. `earlier` are the attempts before it, at most
+    the latest 100.
     """
 
     rank: int
@@ -65,6 +67,9 @@ class RankExit(Record):
     usage: Usage = Usage()
     stopped: bool = False
     last_lines: tuple[str, ...] = ()
+    attempt: int = 1
+    started: float = 0.0
+    earlier: tuple["RankExit", ...] = ()
 
     @property
     def status(self) -> int:

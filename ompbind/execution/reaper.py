@@ -81,34 +81,61 @@ _EMPTY_INPUT = (
 def _make_rank_exit(run: RunState, pid: int, status: int, used: struct_rusage) -> RankExit:
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     child = run.children.live[pid]
+    wall_s = time.monotonic() - child.started_at
     return RankExit(
         rank=child.rank,
         pid=pid,
         code=code,
         signal=None if code is not None else os.WTERMSIG(status),
-        usage=make_usage(used, time.monotonic() - child.started_at, run.accounting.inherited_rss_bytes),
+        usage=make_usage(used, wall_s, run.accounting.inherited_rss_bytes),
         stopped=run.shutdown.begun,
+        attempt=child.attempt,
+        started=time.time() - wall_s,
     )
 
 
 def _handle_exit(run: RunState, rank_exit: RankExit) -> None:
-    """Handle the exit of a rank: take the terminal back, report a failure, then stop the other ranks."""
-    run.children.note_exit(rank_exit)
+    """Handle the exit of a rank: take the terminal back, report a failure, restart it or stop the others."""
+    child = run.children.note_exit(rank_exit)
     if run.empty_input.take_read():
         run.output.message(_EMPTY_INPUT)
-    had_terminal = run.terminal.take_back(rank_exit.pid)
-    if had_terminal and rank_exit.signal == signal.SIGINT:
+    was_interrupted = run.terminal.take_back(rank_exit.pid) and rank_exit.signal == signal.SIGINT
+    if was_interrupted:
         # Ctrl-C is for the whole job, as a loop in a script
         signal_parent(run.foreground.pid, signal.SIGINT, group=run.foreground.group)
-    run.orphans.note_exit(rank_exit.pid, rank_exit.rank)
+    run.orphans.note_exit(rank_exit.pid, (rank_exit.rank, rank_exit.attempt))
     if rank_exit.status == 0 or run.shutdown.error or run.shutdown.foreground_exited:
         return
     if rank_exit.signal == signal.SIGPIPE:
         run.output.note_broken_pipe()
-    has_several_ranks = len(run.children.exits) > 1 or run.children.has_unfinished
+    requested = was_interrupted or rank_exit.status - 128 in child.signals
+    next_step = _schedule_restart(run, rank_exit, requested=requested)
+    has_several_ranks = len(run.children.exits) > 1 or run.has_unfinished
     # "stopping rank … with SIGTERM" was reported before, so an exit by that signal is no news.
     is_expected = rank_exit.stopped and rank_exit.signal in (*TERMINATION_SIGNALS, signal.SIGKILL)
-    if has_several_ranks and not (run.output.reader_closed or is_expected):
-        run.output.message(render_exit(rank_exit))
-    if run.options.stop_on_failure and run.children.has_unfinished and not run.shutdown.begun:
+    if (has_several_ranks or next_step) and not (run.output.reader_closed or is_expected):
+        run.output.message(render_exit(rank_exit) + next_step)
+    if rank_exit.rank in run.restarts.waiting:
+        _report_input(run, rank_exit)
+    elif run.options.stop_on_failure and run.has_unfinished and not run.shutdown.begun:
         run.stop(signal.SIGTERM)
+
+
+def _schedule_restart(run: RunState, rank_exit: RankExit, *, requested: bool) -> str:
+    """Let a failed rank wait for its restart, if it may; returns the end of the message on its exit."""
+    policy = run.options.restart
+    if policy is None or rank_exit.stopped or run.output.reader_closed:
+        return ""
+    from ompbind.execution.restart_policy import find_refusal  # late: few runs restart ranks
+
+    refusal = find_refusal(policy, rank_exit, requested=requested)
+    if refusal:
+        return f"; {refusal}"
+    wait_s = run.restarts.schedule(policy, rank_exit, time.monotonic())
+    return f"; it starts again in {wait_s:g} s, attempt {rank_exit.attempt + 1}"
+
+
+def _report_input(run: RunState, rank_exit: RankExit) -> None:
+    """Say once that further attempts of the rank that had standard input do not get it."""
+    if rank_exit.attempt == 1 and rank_exit.rank == run.input_rank and run.has_input:
+        run.output.message(f"only the first attempt of rank {rank_exit.rank} gets standard input")

@@ -1,12 +1,13 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # most runs inherit their output, few are verified
+if TYPE_CHECKING:  # most runs inherit their output, few are verified or restart ranks
     from ompbind.execution.output.options import Output
+    from ompbind.execution.restart_policy import RestartPolicy
     from ompbind.inspection.expectation import ExpectedBinding
 
 
@@ -15,6 +16,9 @@ class RunOptions(Record):
 
     - `run_id`: the value of OMPBIND_RUN_ID in ranks
     - `output`: None if ranks inherit standard output and error
+    - `stop_on_failure`: a rank that fails, and does not start again, stops the run
+    - `restart`: for --on-failure restart, when failed ranks start again; None for never
+    - `publish_restarts`: called with the number of restarts so far, after each of them
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
     - `keep_descendants`: processes that have left the process group of their rank are not stopped
     - `expected`: for --verify, the expected binding of each rank with its number of threads
@@ -26,6 +30,8 @@ class RunOptions(Record):
     grace_s: float = 10.0
     timeout_s: float | None = None
     stop_on_failure: bool = True
+    restart: "RestartPolicy | None" = None
+    publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True
     keep_descendants: bool = False
     expected: "Mapping[int, tuple[ExpectedBinding, int]] | None" = None

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
@@ -12,10 +12,12 @@ from ompbind.execution.job_control import EmptyInput, Terminal
 from ompbind.execution.orphans import OrphanTracker
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
+from ompbind.execution.restarts import Restarts
 from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
+from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # no run needs the interface, few are verified
@@ -23,26 +25,39 @@ if TYPE_CHECKING:  # no run needs the interface, few are verified
     from ompbind.execution.verify.sampler import AffinitySampler
 
 
+StartCommands = Mapping[int, tuple[RankCommand, str]]
+"""For each rank number the command and the path of its executable; in the order of start."""
+
+
 class RunState:
     """The parts of one run; no part is replaced while the run lasts.
 
-    `ranks` are in the order of their start. `cpus` is the affinity mask that ompbind was started with, None
-    on systems without affinity masks. `empty_input` is for ranks that do not get standard input.
+    `cpus` is the affinity mask that ompbind was started with, None on systems without affinity masks.
+    `empty_input` is for ranks that do not get standard input. `input_rank` is the rank that gets it, in its
+    first attempt, None for no rank; `has_input` is whether that is more than /dev/null. `is_paused` is true
+    between Ctrl-Z and the signal that continues the job.
     """
 
     def __init__(
-        self, ranks: Sequence[int], options: RunOptions, foreground: Foreground, reporter: "Reporter"
+        self, starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: "Reporter"
     ) -> None:
+        ranks = tuple(starts)
+        self.starts = starts
+        self.is_paused = False
         self.options = options
         self.foreground = foreground
         self.reporter = reporter
         self.terminal = Terminal(foreground.group)
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         self.limit = FileLimit(len(ranks) * options.files_per_rank)
-        self.empty_input = EmptyInput(traced=options.stdin_first and len(ranks) > 1 and os.isatty(0))
+        shares_terminal = options.stdin_first and len(ranks) > 1 and os.isatty(0)
+        self.empty_input = EmptyInput(traced=shares_terminal)
+        self.input_rank = ranks[0] if options.stdin_first and not shares_terminal else None
+        self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input.file)
         self.poller = make_poller()
 
         self.children = Children(ranks, self.poller, self.limit)
+        self.restarts = Restarts()
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
         self.accounting = Accounting()
@@ -50,9 +65,24 @@ class RunState:
         self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 
     @property
+    def has_unfinished(self) -> bool:
+        """Return whether ranks run, or wait for their first start or for a restart."""
+        return self.children.has_unfinished or bool(self.restarts.waiting)
+
+    @property
     def can_report(self) -> bool:
         """Return whether messages about ranks still have a reader."""
         return not (self.output.reader_closed or self.shutdown.foreground_exited)
+
+    def report(self, message: str) -> None:
+        """Write a message, unless it is empty."""
+        if message:
+            self.output.message(message)
+
+    def stop_orphans(self) -> None:
+        """Find orphans and signal them; all descendants if all ranks were killed."""
+        all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
+        self.report(self.orphans.stop(self.children.owners, kill=all_killed))
 
     def stop(self, first: signal.Signals) -> None:
         """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
@@ -61,6 +91,9 @@ class RunState:
             self.shutdown.note_start_interrupted(first)
             if not self.shutdown.error:
                 self.output.message(f"not starting {named('rank', cancelled)}")
+        failed = self.restarts.cancel()
+        if failed and not self.shutdown.error:
+            self.output.message(f"not starting {named('rank', failed)} again")
         self.send(self.shutdown.escalation.request(first, time.monotonic()))
 
     def send(self, number: signal.Signals | None) -> None:

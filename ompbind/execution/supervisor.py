@@ -2,11 +2,12 @@
 
     open the signal pipe
     for each rank:  start it, handle events without waiting
-    while a rank runs or an orphan is left:
+    while a rank runs or waits for its restart, or an orphan is left:
         sleep until a file is readable (signal pipe, pidfd of a rank, output) or a deadline passes
         handle events:  reap ranks, forward output and signals
         check deadlines:  --timeout, the next signal of the escalation, the next sample of --verify
         signal orphans of ranks that have exited
+        start failed ranks again, with --on-failure restart
     write the rest of the output and the summary
 
 A second termination signal sends the next signal of the escalation without waiting.
@@ -16,7 +17,7 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from ompbind.cpuset import CpuSet
@@ -28,7 +29,7 @@ from ompbind.execution.processes import kill_descendants, signal_parent, signal_
 from ompbind.execution.reaper import reap, reap_exited
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.run_state import RunState
+from ompbind.execution.run_state import RunState, StartCommands
 from ompbind.execution.signal_pipe import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
@@ -36,7 +37,8 @@ from ompbind.execution.signal_pipe import (
     start_signal_pipe,
     stop_signal_pipe,
 )
-from ompbind.execution.spawn import find_executable, start_rank
+from ompbind.execution.spawn import find_executable
+from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
 from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -45,9 +47,6 @@ if TYPE_CHECKING:  # it is an interface only
 
 LONGEST_SLEEP_S = 86400.0
 """Seconds that a call of `epoll` waits at most, as its argument is limited."""
-
-StartCommands = Mapping[int, tuple[RankCommand, str]]
-"""For each rank number the command and the path of its executable; in the order of start."""
 
 
 def run_ranks(
@@ -59,8 +58,8 @@ def run_ranks(
     """
     try:
         ordered = _order_starts(commands)
-        starts = {command.rank: (command, find_executable(command)) for command in ordered}
-        return _supervise_ranks(RunState(tuple(starts), options, foreground, reporter), starts)
+        starts: StartCommands = {command.rank: (command, find_executable(command)) for command in ordered}
+        return _supervise_ranks(RunState(starts, options, foreground, reporter))
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
@@ -77,14 +76,15 @@ def _order_starts(commands: Sequence[RankCommand]) -> list[RankCommand]:
     return sorted(commands, key=lambda command: next(turns[command.cpus]))
 
 
-def _supervise_ranks(run: RunState, starts: StartCommands) -> Outcome:
+def _supervise_ranks(run: RunState) -> Outcome:
     """Start all ranks and run the loop until no rank and no orphan is left."""
     try:
         _open_signal_pipe(run)
-        _start_ranks(run, starts)
-        while run.children.live or run.orphans.any_left:
+        _start_ranks(run)
+        while run.has_unfinished or run.orphans.any_left:
             _handle_events(run, _find_sleep_s(run))
-        _report_left(run, run.orphans.kill_rest())
+            restart_due_ranks(run)
+        run.report(run.orphans.kill_rest())
         return _finish(run)
     except BaseException:
         _kill_ranks(run)  # after any error, they would have no supervisor
@@ -101,66 +101,25 @@ def _open_signal_pipe(run: RunState) -> None:
     start_signal_pipe(write_end, run.foreground.signal_mask)
 
 
-def _start_ranks(run: RunState, starts: StartCommands) -> None:
-    """Start every rank, and handle events of running ranks in between; a failed start stops the run."""
+def _start_ranks(run: RunState) -> None:
+    """Start every rank, and handle events of running ranks in between."""
     run.orphans.become_parent()  # before any rank can exit
     if run.options.output:
         run.output.open()
     run.limit.check_free_files()
     while run.children.waiting:
-        command, path = starts[run.children.take_next()]
-        try:
-            _start_rank(run, command, path)
-        except LaunchError as error:
-            run.shutdown.note_error(error)
-            run.stop(signal.SIGTERM)
+        start_rank_or_stop(run, run.children.take_next())
         _handle_events(run, 0)
     _finish_starting(run)
-
-
-def _start_rank(run: RunState, command: RankCommand, path: str) -> None:
-    multiplexer = run.output.multiplexer
-    out, err = multiplexer.open_streams(command.rank) if multiplexer else (-1, -1)
-    files = (-1 if _reads_stdin(run) else run.empty_input.file, out, err)
-    terminal = run.terminal if _gets_terminal(run) else None
-    started_at = time.monotonic()
-    try:
-        with run.limit.original_limit():
-            pid = start_rank(command, path, run.foreground, files=files, terminal=terminal)
-    finally:
-        if multiplexer:
-            multiplexer.close_streams(out, err)
-    run.accounting.note_start()
-    run.children.add(pid, command.rank, started_at)
-
-
-def _reads_stdin(run: RunState) -> bool:
-    """Return whether the rank to be started gets standard input: the first one, a terminal only if single."""
-    is_first = not (run.children.live or run.children.exits)
-    return run.options.stdin_first and is_first and (run.children.is_single or not os.isatty(0))
-
-
-def _gets_terminal(run: RunState) -> bool:
-    """Return whether the only rank gets the terminal from its start.
-
-    It does if it reads the terminal and writes to no pipe, so that no other process of the job needs it. It
-    also does if it could not request the terminal later, as within `$(...)` of an interactive shell.
-    """
-    if not (run.children.is_single and run.options.stdin_first and run.terminal.is_ours()):
-        return False
-    inherits = run.options.output is None and not run.output.goes_to_pipe
-    return not run.foreground.can_request_terminal or (os.isatty(0) and inherits)
 
 
 def _finish_starting(run: RunState) -> None:
     """After all ranks were started: leave the CPUs of the last rank, and close the files that ranks use."""
     run.accounting.start_oom_count()
-    if run.cpus is not None:
-        try:
-            os.sched_setaffinity(0, run.cpus)
-        except OSError:
-            pass  # all of them went offline: the supervisor stays on the CPUs of the last rank
-    redirect_to_null(*((0,) if run.options.is_tagged else (0, 1)))
+    leave_rank_cpus(run)
+    inherits = run.options.output is None and run.options.restart is not None  # as will later attempts
+    keeps_output = run.options.is_tagged or inherits
+    redirect_to_null(*((0,) if keeps_output else (0, 1)))
     if run.sampler:
         run.sampler.begin(time.monotonic())
 
@@ -183,22 +142,15 @@ def _handle_events(run: RunState, timeout_s: float | None) -> None:
         while reap(run, -1):
             exits += 1
     _check_deadlines(run)
-    all_killed = run.shutdown.kill_sent or run.shutdown.foreground_exited
     if exits or run.orphans.any_left or run.shutdown.foreground_exited:
-        _report_left(run, run.orphans.stop(run.children.ranks, kill=all_killed))
-
-
-def _report_left(run: RunState, message: str) -> None:
-    """Report processes that cannot be killed, if any."""
-    if message:
-        run.output.message(message)
+        run.stop_orphans()
 
 
 def _find_sleep_s(run: RunState) -> float | None:
     """Return the seconds until the next deadline; None if there is no deadline."""
     now = time.monotonic()
     sample_at = run.sampler.due_at if run.sampler else None
-    times = (*run.shutdown.deadlines, run.orphans.next_check_at(now), sample_at)
+    times = (*run.shutdown.deadlines, run.orphans.next_check_at(now), sample_at, run.restarts.next_at)
     until = min((at for at in times if at is not None), default=None)
     return None if until is None else min(max(0.0, until - now), LONGEST_SLEEP_S)
 
@@ -222,6 +174,7 @@ def _read_signals(run: RunState, pipe: int) -> list[int]:
     run.poller.unregister(pipe)  # a pipe at end of file is always readable
     run.shutdown.note_foreground_exit()
     run.children.cancel_waiting()
+    run.restarts.cancel()
     _kill_ranks(run)
     return []
 
@@ -235,12 +188,14 @@ def _kill_ranks(run: RunState) -> None:
 def _handle_signal(run: RunState, number: int) -> None:
     """Stop the run at a termination signal; forward other signals; at SIGTSTP stop ompbind too."""
     if number in TERMINATION_SIGNALS:
-        idle = not (run.children.has_unfinished or run.orphans.any_left)
+        idle = not (run.has_unfinished or run.orphans.any_left)
         run.shutdown.note_request(time.monotonic(), idle=idle)
         run.stop(signal.Signals(number))
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # no process could continue the job; the kernel does not stop it either without ompbind
     elif number in FORWARDED_SIGNALS:
+        if number in (signal.SIGTSTP, signal.SIGCONT):
+            run.is_paused = number == signal.SIGTSTP
         if number == signal.SIGWINCH and run.output.multiplexer:
             run.output.multiplexer.set_size()
         run.children.signal(number)
@@ -276,7 +231,7 @@ def _finish(run: RunState) -> Outcome:
             rank_exit.replace(last_lines=multiplexer.read_last_lines(rank_exit.rank))
             if multiplexer and rank_exit.failed
             else rank_exit
-            for rank_exit in run.children.exits
+            for rank_exit in run.restarts.add_earlier(run.children.exits)
         ),
         timed_out=run.shutdown.timed_out,
         start_interrupted_by=run.shutdown.start_interrupted_by,

@@ -24,7 +24,7 @@ from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
 from ompbind.planning.occupancy import LiveRun
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_rank
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_attempt, find_rank
 from ompbind.procfs.numa_maps import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
@@ -36,7 +36,8 @@ class RankProcesses(Record):
     """A group: the processes of one rank, parents before children, or one process without a rank.
 
     `run_id` and `rank` are None if unknown or if there is none; `expected` is None without a known plan.
-    `memory` has the memory map of processes, by PID, as far as it was read.
+    `attempt` counts the starts of the rank, from 1. `memory` has the memory map of processes, by PID, as far
+    as it was read.
     """
 
     run_id: str | None
@@ -45,6 +46,7 @@ class RankProcesses(Record):
     expected: ExpectedBinding | None
     verdict: Verdict
     memory: tuple[tuple[int, MemoryMap], ...] = ()
+    attempt: int = 1
 
     @property
     def first(self) -> ProcessState:
@@ -147,7 +149,14 @@ def _make_group(
     if expected and rank is None:
         rank = expected.rank
     verdict = judge(processes, assumed)
-    return RankProcesses(run_id=run_id, rank=rank, processes=processes, expected=expected, verdict=verdict)
+    return RankProcesses(
+        run_id=run_id,
+        rank=rank,
+        processes=processes,
+        expected=expected,
+        verdict=verdict,
+        attempt=find_attempt(first.env),
+    )
 
 
 def _use_bind_of_run(

@@ -13,6 +13,7 @@ from ompbind.openmp.variables import find_overridden_variables, make_openmp_vari
 from ompbind.planning.placeholders import Fields, fill, fill_word
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
+    OMPBIND_ATTEMPT,
     OMPBIND_CPUS,
     OMPBIND_RANK,
     OMPBIND_RESERVED_CPUS,
@@ -191,6 +192,11 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> 
     )
 
 
+def make_attempt(command: RankCommand, attempt: int) -> RankCommand:
+    """Return the command of a rank for one of its attempts, which are counted from 1."""
+    return command.replace(env={**command.env, OMPBIND_ATTEMPT: str(attempt)})
+
+
 def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     """Return the caller's variables that ompbind changes (new value) or removes (None) for ranks.
 
@@ -211,6 +217,7 @@ def _make_identity_variables(
         "LOCAL_WORLD_SIZE": str(identity.local_size),
         OMPBIND_RUN_ID: spec.run_id,
         OMPBIND_RANK: str(identity.rank),
+        OMPBIND_ATTEMPT: "1",
         OMPBIND_CPUS: _render_cpus(placement),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
         OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",

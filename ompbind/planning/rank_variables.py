@@ -9,6 +9,9 @@ OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
 OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
 """The run, the rank, its CPUs in thread order, its reserved CPUs, and a name for its log files."""
 
+OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"
+"""How often the rank was started so far, this start included."""
+
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind sets (value) or removes (None)."""
 
@@ -21,3 +24,9 @@ def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
     rank = env.get(OMPBIND_RANK, "")
     is_of_run = run_id is None or env.get(OMPBIND_RUN_ID) == run_id
     return int(rank) if is_of_run and rank.isdecimal() else None
+
+
+def find_attempt(env: Mapping[str, str]) -> int:
+    """Return which start of its rank an environment belongs to, counted from 1; 1 if that is unknown."""
+    attempt = env.get(OMPBIND_ATTEMPT, "")
+    return int(attempt) if attempt.isdecimal() else 1

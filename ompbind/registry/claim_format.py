@@ -4,9 +4,12 @@
     run serve
     pid 4711
     held 0-7
+    restarts 000000000000
     rank 0 0-3
     rank 1 4-7
 
+The number of restarts changes while the run lives. It always has the same digits, so that it is written in
+place: a reader finds a valid claim at any moment.
 Any user can write claims: a text with an invalid field, or with more than a machine can need, counts as no
 claim.
 """
@@ -35,6 +38,7 @@ RANKS_LIMIT = MAX_CPUS
 """The most ranks that are listed: one for each CPU of the largest machine."""
 
 _RANK_LINE = "\nrank "
+_RESTARTS, _RESTART_DIGITS = "restarts ", 12
 _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
 
 
@@ -64,6 +68,7 @@ def make_text(run: LiveRun) -> str:
     Lines for single ranks are left out if there are too many (thousands of ranks).
     """
     head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
+    head.append(_RESTARTS + render_restarts(run.restarts))
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
     fits = len(ranks) <= RANKS_LIMIT and len(text.encode()) <= TEXT_LIMIT
@@ -85,9 +90,20 @@ def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | Non
     try:
         fields = {name: parse(values[key]) for key, (name, parse) in _FIELDS.items() if key in values}
         ranks = tuple(_parse_rank(value) for key, value in pairs if key == "rank")
-        return LiveRun(uid=uid, ranks=ranks, **fields)
+        restarts = _parse_number(values.get(_RESTARTS.strip(), "0"))
+        return LiveRun(uid=uid, ranks=ranks, restarts=restarts, **fields)
     except (TypeError, ValueError):  # a field is missing or invalid
         return None
+
+
+def render_restarts(count: int) -> str:
+    """Return a number of restarts with all its digits, as it is written in place."""
+    return f"{min(count, 10**_RESTART_DIGITS - 1):0{_RESTART_DIGITS}d}"
+
+
+def find_restarts(text: str) -> int:
+    """Return the offset, in bytes, of the number of restarts in the text of a claim."""
+    return text.encode().index(f"\n{_RESTARTS}".encode()) + 1 + len(_RESTARTS)
 
 
 def _parse_rank(text: str) -> tuple[int, CpuSet]:

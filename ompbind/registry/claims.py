@@ -45,6 +45,7 @@ from ompbind.registry.claim_files import (
     try_lock,
 )
 from ompbind.registry.claim_format import make_live_run, make_text
+from ompbind.registry.claim_writing import move_descriptor, write_locked, write_restarts
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -53,9 +54,6 @@ DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
 
 LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock on the directory; planning takes milliseconds
-
-_DESCRIPTORS = (700, 240, 60, 20)
-"""Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
@@ -76,6 +74,10 @@ class Claim:
     def keep_across_exec(self) -> None:
         """Keep the claim across exec, so that the command holds it for as long as it lives."""
         os.set_inheritable(self._file, True)
+
+    def publish_restarts(self, count: int) -> None:
+        """Publish how often ranks of the run were restarted so far."""
+        write_restarts(self._file, count)
 
     def release(self) -> None:
         """Remove the claim."""
@@ -292,29 +294,11 @@ def _register(run: LiveRun, handle: int, directory: str) -> Claim:
     stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
     file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
-        _write_locked(file, make_text(run).encode())
+        write_locked(file, make_text(run).encode())
         os.rename(stem + NEW_SUFFIX, stem + CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(_move_descriptor(file), os.path.join(directory, stem + CLAIM_SUFFIX))
+        return Claim(move_descriptor(file), os.path.join(directory, stem + CLAIM_SUFFIX))
     except OSError:
         remove_claim(stem + NEW_SUFFIX, handle)
         raise
     finally:
         os.close(file)
-
-
-def _write_locked(file: int, data: bytes) -> None:
-    """Lock a new file before other users can open it, write it, and make it readable for all users."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    while data:
-        data = data[os.write(file, data) :]
-    os.fchmod(file, 0o644)
-
-
-def _move_descriptor(file: int) -> int:
-    """Return a duplicate of a descriptor with a high number, which scripts do not use; closed on exec."""
-    for lowest in _DESCRIPTORS:
-        try:
-            return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
-        except OSError:
-            pass  # above the limit of open files
-    return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)

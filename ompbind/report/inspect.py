@@ -109,7 +109,9 @@ def make_title(group: RankProcesses) -> str:
     plan = group.expected
     number = min(len(plan.places), len(plan.cpus))  # if places are unknown, all possible ones are listed
     places = f", {count(number, 'place')}" if number > 1 else ""
-    return f"rank {group.rank} of run {group.run_id}: {named('CPU', plan.cpus)}, --bind {plan.bind}{places}"
+    attempt = f", attempt {group.attempt}" if group.attempt > 1 else ""
+    cpus = named("CPU", plan.cpus)
+    return f"rank {group.rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
 
 
 def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
@@ -205,6 +207,7 @@ def _make_group_record(group: RankProcesses) -> dict[str, object]:
     return {
         "run_id": group.run_id,
         "rank": group.rank,
+        "attempt": None if group.rank is None else group.attempt,
         "planned": plan
         and {"cpus": str(plan.cpus), "places": list(map(str, plan.places)), "bind": str(plan.bind)},
         "verdict": {

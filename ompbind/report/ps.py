@@ -19,12 +19,14 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     if not infos:
         return NONE_LIVE
     runs = [info.run for info in infos]
+    restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
     columns = [
         Column(title="run", cells=[run.run_id for run in runs], grows=True),
         Column(title="user", cells=[info.user for info in infos]),
         Column(title="pid", cells=[str(run.pid) for run in runs], right=True),
         Column(title="age", cells=[render_age(now - run.started) for run in runs], right=True),
         Column(title="ranks", cells=[str(len(run.ranks) or "many") for run in runs], right=True),
+        *([restarts] if any(run.restarts for run in runs) else []),
         Column(title="CPUs", cells=[_cpus(info) for info in infos], grows=True),
         Column(title="command", cells=[_command(info.command) for info in infos], grows=True),
     ]
@@ -68,6 +70,7 @@ def _record(info: RunInfo) -> dict[str, object]:
         "user": info.user,
         "started": run.started,
         "ranks": [{"rank": rank, "cpus": str(cpus)} for rank, cpus in run.ranks],
+        "restarts": run.restarts,
         "held": str(run.claimed),
         "command": None if info.command is None else list(info.command),
     }

@@ -74,4 +74,16 @@ def _rank_record(rank_exit: RankExit, outcome: Outcome) -> dict[str, object]:
         **rank_exit.usage.as_dict(),
         "hint": find_hint(rank_exit, outcome) or None,
         "last_words": list(rank_exit.last_lines),
+        "attempts": [_attempt_record(attempt) for attempt in (*rank_exit.earlier, rank_exit)],
+    }
+
+
+def _attempt_record(rank_exit: RankExit) -> dict[str, object]:
+    return {
+        "attempt": rank_exit.attempt,
+        "pid": rank_exit.pid,
+        "exit_code": rank_exit.code,
+        "signal": rank_exit.signal,
+        "started": rank_exit.started,
+        "wall_s": rank_exit.usage.wall_s,
     }

@@ -117,6 +117,7 @@ def _last_lines(words: Sequence[str], width: int) -> Iterator[str]:
 def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     """Render a table of what every rank used; several ranks have a last row with sums.
 
+    Of a rank that was restarted, it shows the last attempt, and a column counts the attempts.
     Times are in seconds. `%CPU` is the CPU time in percent of the time that all CPUs of the rank had.
     `memory` is the peak of a single process of the rank. `waits` counts voluntary context switches (a thread
     had nothing to do), `forced` involuntary ones (another thread got the CPU). "-" is an unknown value.
@@ -126,14 +127,19 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     rows = [_row(rank_exit, cpus.get(rank_exit.rank, 0)) for rank_exit in exits]
     if len(exits) > 1:
         rows.append(_sums(outcome, cpus))
+    was_restarted = any(rank_exit.attempt > 1 for rank_exit in exits)
     columns = (
         Column(title=title, cells=[row[i] for row in rows], right=title != "status")
         for i, title in enumerate(_TITLES)
+        if title != _ATTEMPTS or was_restarted
     )
     return render_table(list(columns), width)
 
 
-_TITLES = ("rank", "pid", "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits", "forced")
+_ATTEMPTS = "attempts"
+_TITLES = (
+    "rank", "pid", _ATTEMPTS, "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits", "forced",
+)  # fmt: skip
 
 
 def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:
@@ -141,6 +147,7 @@ def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:
     return (
         str(rank_exit.rank),
         str(rank_exit.pid),
+        str(rank_exit.attempt),
         str(rank_exit.code) if rank_exit.signal is None else signal_name(rank_exit.signal),
         *map(_seconds, (used.wall_s, used.user_s, used.system_s)),
         _share(used.user_s + used.system_s, available_s=used.wall_s * cpus),
@@ -158,6 +165,7 @@ def _sums(outcome: Outcome, cpus: dict[int, int]) -> tuple[str, ...]:
     return (
         "all",
         "",
+        str(sum(rank_exit.attempt for rank_exit in outcome.exits)),
         str(exit_code(outcome)),
         *map(_seconds, (max(usage.wall_s for usage in used), user_s, system_s)),
         _share(user_s + system_s, available_s),

@@ -15,11 +15,12 @@ from ompbind.planning.rank_command import (
     RankIdentity,
     RunSpec,
     find_changed,
+    make_attempt,
     make_command,
     make_local_identities,
     make_spec_before_plan,
 )
-from ompbind.planning.rank_variables import find_rank
+from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
 
@@ -46,10 +47,23 @@ def test_every_rank_gets_its_numbers():
     assert env["OMPBIND_CPUS"] == "4-6"
     assert env["OMPBIND_RESERVED_CPUS"] == "7,15"
     assert env["OMPBIND_WORKER_NAME"] == "r1-rank-1"
+    assert env["OMPBIND_ATTEMPT"] == "1"
+
+
+def test_a_further_attempt_differs_in_one_variable():
+    first = commands()[0]
+    third = make_attempt(first, 3)
+    assert third.env == {**first.env, "OMPBIND_ATTEMPT": "3"}
+    assert third.replace(env=first.env) == first
+
+
+@pytest.mark.parametrize(("value", "attempt"), [("3", 3), ("", 1), ("-2", 1), ("x", 1), (None, 1)])
+def test_find_attempt(value, attempt):
+    assert find_attempt({} if value is None else {"OMPBIND_ATTEMPT": value}) == attempt
 
 
 PACKAGE = Path(ompbind.__file__).parent
-NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|CPUS|RESERVED_CPUS|WORKER_NAME))["']""")
+NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|ATTEMPT|CPUS|RESERVED_CPUS|WORKER_NAME))["']""")
 
 
 def test_the_names_of_these_variables_are_defined_once():

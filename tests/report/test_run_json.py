@@ -33,7 +33,17 @@ def test_a_report_has_everything():
     used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
                  involuntary_switches=4)  # fmt: skip
     text = rendered(
-        RankExit(rank=1, pid=11, code=None, signal=11, usage=used, last_lines=("gone",)),
+        RankExit(
+            rank=1,
+            pid=11,
+            code=None,
+            signal=11,
+            usage=used,
+            last_lines=("gone",),
+            attempt=2,
+            started=2.0,
+            earlier=(RankExit(rank=1, pid=9, code=3, started=1.5),),
+        ),
         RankExit(rank=0, pid=10, code=0, stopped=True),
     )
     record = json.loads(text)
@@ -49,6 +59,9 @@ def test_a_report_has_everything():
         "wall_s": 0.0, "user_s": 0.0, "system_s": 0.0, "max_rss_bytes": None, "voluntary_switches": 0,
         "involuntary_switches": 0, "hint": None, "last_words": [],
         "command": None, "directory": None,
+        "attempts": [
+            {"attempt": 1, "pid": 10, "exit_code": 0, "signal": None, "started": 0.0, "wall_s": 0.0}
+        ],
     }  # fmt: skip
     assert second.pop("hint").startswith("with OpenMP")
     assert second == {
@@ -56,6 +69,10 @@ def test_a_report_has_everything():
         "wall_s": 2.5, "user_s": 1.0, "system_s": 0.5, "max_rss_bytes": 1 << 20, "voluntary_switches": 3,
         "involuntary_switches": 4, "last_words": ["gone"],
         "command": None, "directory": None,
+        "attempts": [
+            {"attempt": 1, "pid": 9, "exit_code": 3, "signal": None, "started": 1.5, "wall_s": 0.0},
+            {"attempt": 2, "pid": 11, "exit_code": None, "signal": 11, "started": 2.0, "wall_s": 2.5},
+        ],
     }  # fmt: skip
 
 
@@ -117,7 +134,8 @@ def documented_fields():
 def test_the_page_on_formats_has_every_field_and_no_other():
     record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad())))
     fields = set(record) - {"ranks", "schema"}
-    fields |= {f"ranks[].{name}" for name in record["ranks"][0]}
+    fields |= {f"ranks[].{name}" for name in record["ranks"][0] if name != "attempts"}
+    fields |= {f"ranks[].attempts[].{name}" for name in record["ranks"][0]["attempts"][0]}
     (rank,) = record["verified"].pop("ranks")
     fields |= {f"verified.{name}" for name in record["verified"]}
     fields |= {f"verified.ranks[].{name}" for name in rank}

@@ -3,6 +3,7 @@
 from ompbind.cli.options import running_rules as rules
 from ompbind.cli.options.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
 from ompbind.cli.options.readers import (
+    at_least,
     one_of,
     read_directory,
     read_path,
@@ -12,12 +13,19 @@ from ompbind.cli.options.readers import (
 )
 from ompbind.errors import OptionError
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from ompbind.execution.restart_policy import RestartPolicy
+
 MODES = ("inherit", "tag", "files")
 
 ALL_VALUES = "all"
 """The value of --report-env with which secret values are shown too."""
 
 STRICT = "strict"
+
+CONTINUE, _RESTART = "continue", "restart"
+"""Values of --on-failure."""
 
 RUN = ("run",)
 RUN_AND_EXEC = ("run", "exec")
@@ -39,6 +47,16 @@ def _read_verify(text: str) -> str:
         return text
     forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
     raise OptionError(f"{text!r} is not {STRICT}: {forms}")
+
+
+def _read_on_failure(text: str) -> "str | RestartPolicy":
+    """Read what happens when a rank fails: a word, or when it starts again."""
+    word, colon, limit = text.partition(":")
+    if word != _RESTART:
+        return one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
+    from ompbind.execution.restart_policy import RestartPolicy  # late: few runs restart ranks
+
+    return RestartPolicy(limit=at_least(1)(limit) if colon else None)
 
 
 def _read_log_directory(text: str) -> str:
@@ -81,9 +99,10 @@ RUNNING_OPTIONS = (
     Option(names=("-q", "--quiet"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, help="Print only errors"),
     Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN, flag=True, everyday=True,
            help="Show the plan first, resource usage at the end", rule=rules.check_verbose),
-    Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=one_of(("stop", "continue")),
-           words=("stop", "continue"), default="stop", metavar="ACTION", everyday=True,
-           help="Other ranks when one fails: {words}", rule=rules.check_dry_run),
+    Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=_read_on_failure,
+           words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
+           help="If a rank fails: {words}[:N]",
+           rule=rules.check_on_failure),
     Option(names=("--timeout",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
            everyday=True, help="Stop after TIME (90, 5m, 1.5h; 0: never), exit code 124",
            rule=rules.check_dry_run),

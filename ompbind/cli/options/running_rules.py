@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from ompbind.cli.options.option import Objection
@@ -29,6 +30,27 @@ def check_wrap_ranks(options: Options) -> Objection | None:
     if options["wrap"]:
         return None
     return Objection(other="wrap", text="has no effect without --wrap", hint="name a wrapper with --wrap CMD")
+
+
+TERMINAL = "does not restart a single rank that has the terminal"
+TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
+
+
+def check_on_failure(options: Options) -> Objection | None:
+    """Object to restarts of a rank that has the terminal, or that other ranks have met."""
+    if isinstance(options["on_failure"], str):
+        return check_dry_run(options)
+    if options["rendezvous"]:
+        hint = "'torchrun --max-restarts N' starts all ranks again together"
+        return Objection(other="rendezvous", text="cannot be used with {other}", hint=hint)
+    if reads_terminal(options, options["ranks"]):
+        return Objection(other="stdin", text=TERMINAL, hint=TERMINAL_HINT)
+    return check_dry_run(options)
+
+
+def reads_terminal(options: Options, ranks: int | None) -> bool:
+    """Return whether the ranks are a single rank that gets the terminal; None for an unknown number."""
+    return ranks == 1 and options["stdin"] == "first" and os.isatty(0)
 
 
 def check_output(options: Options) -> Objection | None:

@@ -15,6 +15,7 @@ import os
 import select
 import time
 from collections import deque
+from collections.abc import Collection
 
 from ompbind.execution.output.line_prefix import LinePrefixer, LinePrefixes, add_timestamp
 from ompbind.execution.output.log_files import write_all
@@ -34,8 +35,8 @@ class RankStream:
 
     `prefixer` and `prefixes` mark its lines. `log` is the descriptor of its log file, which is at `path`;
     -1 for no log file. `tail` are the last bytes of the stream, None if they are not needed. `drain_bytes`
-    limits what is read after all ranks have exited. `write_reported` is set once a write to a pseudo-terminal
-    without a reader was reported.
+    limits what is read once its rank has exited (`ending`). `write_reported` is set once a write to a
+    pseudo-terminal without a reader was reported.
     """
 
     def __init__(self, rank: int, read_end: int, prefixer: LinePrefixer, prefixes: LinePrefixes) -> None:
@@ -48,6 +49,7 @@ class RankStream:
         self.path = ""
         self.tail: bytes | None = None
         self.drain_bytes = _DRAIN_BYTES
+        self.ending = False
         self.write_reported = False
         self.closed = False
 
@@ -118,10 +120,16 @@ class Forwarder:
             self._close_for_broken_writer()
         return accepts_more
 
-    def finish(self) -> None:
-        """Read what is left and close each stream when it is empty, even if a process has its write end."""
-        self._draining = True
-        self._ready = deque(self.streams)
+    def end_streams(self, ranks: Collection[int] | None = None) -> None:
+        """Read what is left of some ranks, None for all; close each stream when it is empty.
+
+        It is closed even if a process still has its write end.
+        """
+        ended = [stream for stream in self.streams.values() if ranks is None or stream.rank in ranks]
+        for stream in ended:
+            stream.ending = True
+        self._draining = self._draining or ranks is None
+        self._ready = deque(dict.fromkeys((*self._ready, *(stream.read_end for stream in ended))))
 
     def _read_round(self) -> bool:
         """Read a block of each ready stream; return whether the writer accepts more."""
@@ -138,7 +146,7 @@ class Forwarder:
         try:
             block = os.read(stream.read_end, _BLOCK_BYTES)
         except BlockingIOError:
-            if self._draining:
+            if stream.ending:
                 self._finish_stream(stream, timestamp)
             return
         except OSError:
@@ -147,7 +155,7 @@ class Forwarder:
             self._finish_stream(stream, timestamp)
             return
         self._forward_block(stream, block, timestamp)
-        if self._draining:
+        if stream.ending:
             stream.drain_bytes -= len(block)
             if stream.drain_bytes > 0:
                 self._ready.append(stream.read_end)

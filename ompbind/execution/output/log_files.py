@@ -49,25 +49,23 @@ class LogDirectory:
         if found and not force:
             raise _make_exists_error([os.path.join(path, name) for name in found])
         for name, entry in found.items():
-            if not stat.S_ISREG(entry.st_mode):
-                raise LaunchError(f"{os.path.join(path, name)} is not a regular file", hint=_NOT_REGULAR)
-            risk = find_entry_risk(self._directory, entry)
-            if risk:
-                raise LaunchError(f"{os.path.join(path, name)} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
+            self._check_old(name, entry)
 
     def make_path(self, rank: int, kind: str) -> str:
         """Return the path of a log file; `kind` is "out" or "err"."""
         return os.path.join(self._path, f"{rank}.{kind}")
 
-    def open(self, rank: int, kind: str) -> int:
-        """Open a log file for appending and return its descriptor; with `force` truncate an existing file.
+    def open(self, rank: int, kind: str, heading: str = "") -> int:
+        """Open a log file for appending and return its descriptor.
 
-        Raises LaunchError.
+        With a `heading`, which is written first, an existing file keeps its content. Otherwise it is
+        truncated with `force`. Raises LaunchError.
         """
         name = f"{rank}.{kind}"
         try:
-            old = read_entry(self._directory, name) if self._force else None
+            old = read_entry(self._directory, name) if self._force or heading else None
             file = self._open_old(name, old) if old else create_file(self._directory, name, os.O_APPEND)
+            _begin_log(file, heading)
         except OSError as error:
             wrong = f"rank {rank}: cannot open {self.make_path(rank, kind)}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
@@ -75,16 +73,23 @@ class LogDirectory:
         return file
 
     def _open_old(self, name: str, old: os.stat_result) -> int:
-        """Open and truncate a file if it is a regular file; a pipe would block until it has a reader."""
-        if not stat.S_ISREG(old.st_mode):
-            raise LaunchError(f"{os.path.join(self._path, name)} is not a regular file", hint=_NOT_REGULAR)
+        """Open a file if it is a safe regular file; a pipe would block until it has a reader."""
+        self._check_old(name, old)
         file = open_existing(self._directory, name, old, os.O_APPEND)
         os.set_blocking(file, True)
-        os.ftruncate(file, 0)
         return file
 
+    def _check_old(self, name: str, old: os.stat_result) -> None:
+        """Raise LaunchError unless an existing file is a regular file, and safe."""
+        path = os.path.join(self._path, name)
+        if not stat.S_ISREG(old.st_mode):
+            raise LaunchError(f"{path} is not a regular file", hint=_NOT_REGULAR)
+        risk = find_entry_risk(self._directory, old)
+        if risk:
+            raise LaunchError(f"{path} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
+
     def read_tail(self, rank: int, size: int) -> tuple[bytes, bool]:
-        """Return the last bytes of the standard error of a rank, and whether they are the whole file.
+        """Return the last bytes that the last attempt of a rank wrote to standard error, and whether all.
 
         b"" if the file cannot be read, or is not the file that was opened.
         """
@@ -95,10 +100,11 @@ class LogDirectory:
         except OSError:
             return b"", True
         try:
-            status = os.fstat(file)
-            start = max(0, status.st_size - size)
-            data = os.pread(file, size, start) if is_same(self._opened.get(name), status) else b""
-            return data, not (data and start)
+            status, opened = os.fstat(file), self._opened.get(name)
+            began = opened.st_size if opened and opened.st_size <= status.st_size else 0
+            start = max(began, status.st_size - size)
+            data = os.pread(file, size, start) if is_same(opened, status) else b""
+            return data, not (data and start > began)
         except OSError:
             return b"", True
         finally:
@@ -123,6 +129,18 @@ def _make_exists_error(paths: Sequence[str]) -> LaunchError:
     more = f" and {count(len(paths) - 1, 'more log file')} already exist"
     text = f"{paths[0]}{more if len(paths) > 1 else ' already exists'}"
     return LaunchError(text, hint="use --force to overwrite, or choose another --log-dir")
+
+
+def _begin_log(file: int, heading: str) -> None:
+    """Write the heading of a further attempt, or truncate the file for the first; after an error close it."""
+    try:
+        if heading:
+            write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
+        else:
+            os.ftruncate(file, 0)
+    except OSError:
+        os.close(file)
+        raise
 
 
 def write_all(fd: int, block: bytes) -> None:

@@ -13,7 +13,7 @@ of streams. While no rank writes, ompbind does not wake up.
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ompbind.errors import LaunchError
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, OutputEvents, RankStream
@@ -69,14 +69,17 @@ class OutputMultiplexer:
             self._forwarder(_OUT)
             self._forwarder(_ERR)
 
-    def open_streams(self, rank: int) -> tuple[int, int]:
-        """Open standard output and error of a rank; -1 where it inherits them. Raises LaunchError."""
+    def open_streams(self, rank: int, heading: str = "") -> tuple[int, int]:
+        """Open standard output and error of a rank; -1 where it inherits them. Raises LaunchError.
+
+        The `heading` is written to its log files before the output of a further attempt.
+        """
         if not (self._output.tag or self._logs):
             return -1, -1
         out = -1
         try:
-            out = self._open_stream(rank, _OUT)
-            return out, self._open_stream(rank, _ERR)
+            out = self._open_stream(rank, _OUT, heading)
+            return out, self._open_stream(rank, _ERR, heading)
         except LaunchError:
             self.close_streams(out)  # its forwarder then reads the end of the stream
             raise
@@ -111,13 +114,26 @@ class OutputMultiplexer:
         if not forwarder.paused:
             self._set_paused(forwarder, not forwarder.flush())
 
+    def end_streams(self, rank: int) -> bool:
+        """Read what is left of an exited rank, and return whether its streams are closed.
+
+        They are not while a writer would block. `forward_ready` then reads the rest.
+        """
+        self._end_streams((rank,))
+        streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())
+        return all(stream.rank != rank for stream in streams)
+
     def finish(self) -> None:
         """Read what is left, after all processes of all ranks have exited.
 
         A process that still has a write end open has left its rank; its further output is not read.
         """
+        self._end_streams()
+
+    def _end_streams(self, ranks: Collection[int] | None = None) -> None:
+        """Read what is left of some ranks, or of all, and close their streams."""
         for forwarder in set(self._forwarders.values()):
-            forwarder.finish()
+            forwarder.end_streams(ranks)
             if not forwarder.paused:
                 self._set_paused(forwarder, not forwarder.forward())
 
@@ -170,7 +186,7 @@ class OutputMultiplexer:
             if not stream.closed:
                 set_size(stream.read_end, size)
 
-    def _open_stream(self, rank: int, fd: int) -> int:
+    def _open_stream(self, rank: int, fd: int, heading: str) -> int:
         """Open standard output or error (`fd` 1 or 2) of a rank; return the descriptor that it writes to.
 
         That is the log file itself, or the write end of a pipe or pseudo-terminal that is read here. Raises
@@ -179,7 +195,7 @@ class OutputMultiplexer:
         path, log = "", -1
         if self._logs:
             path = self._logs.make_path(rank, _KINDS[fd])
-            log = self._logs.open(rank, _KINDS[fd])
+            log = self._logs.open(rank, _KINDS[fd], heading)
         if not self._output.tag:
             return log
         is_pty = self._output.pty and fd == _OUT

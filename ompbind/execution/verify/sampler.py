@@ -4,7 +4,7 @@
 rank, how many threads have which mask. That is cheap. The rest of /proc (names, libraries, variables) is read
 only for ranks whose counts have changed since the last sample.
 
-    samples at 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1, 60 s after the start of the last rank
+    samples at 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1, 60 s after the last start of a rank
     example: a change at 0.7 s, none at 1.5 s, none at 3.1 s: no change for 2.4 s, so the masks are stable
 
 The start is complete when the masks are stable, or after 60 s. While a rank has fewer threads than planned,
@@ -92,6 +92,7 @@ def find_step_s(doubled_s: float, sample_cpu_s: float, *, unconfirmed: bool = Fa
 class AffinitySampler:
     """The samples of a run; times are seconds of a monotonic clock.
 
+    `began_at` is when all ranks had started, `start_at` is the last start of a rank, a restart included.
     `due_at` is the time of the next sample, None when no sample is needed. `complete` is set when the start
     is complete; `stable` is whether threads were stable then. `samples` is the number of samples so far.
     `snapshots` has the last snapshot of each rank that was sampled, `streaks` its load since the start was
@@ -104,6 +105,7 @@ class AffinitySampler:
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
         """Take the planned CPUs and the planned number of threads of each rank."""
         self.began_at = 0.0
+        self.start_at = 0.0
         self.doubled_s = FIRST_S
         self.samples = 0
         self.seen_s = 0.0
@@ -126,7 +128,22 @@ class AffinitySampler:
 
     def begin(self, now: float) -> None:
         """Schedule the first sample, after all ranks have started."""
-        self.began_at = self.stable_since = now
+        self.began_at = now
+        self._begin_start(now)
+
+    def begin_again(self, rank: int, now: float) -> None:
+        """Verify from the start, after a rank was restarted; forget its last attempt."""
+        self.hidden -= {rank}
+        self.snapshots.pop(rank, None)
+        self.streaks.pop(rank, None)
+        self._activity.pop(rank, None)
+        self._mask_counts.pop(rank, None)
+        self._begin_start(now)
+
+    def _begin_start(self, now: float) -> None:
+        self.start_at = self.stable_since = now
+        self.stable = self.complete = False
+        self.doubled_s = FIRST_S
         self.due_at = now + FIRST_S
 
     def is_due(self, now: float) -> bool:
@@ -169,11 +186,11 @@ class AffinitySampler:
         """Schedule the next sample after one that took `cpu_s` seconds of CPU time."""
         self.doubled_s = min(2 * self.doubled_s, LONGEST_STEP_S)
         if self.complete:
-            is_first_minute = now < self.began_at + LONGEST_S
+            is_first_minute = now < self.start_at + LONGEST_S
             limiting_s = 0.0 if unconfirmed and is_first_minute else cpu_s
             self.due_at = now + find_step_s(self.doubled_s, limiting_s, unconfirmed=unconfirmed)
         else:
-            self.due_at = min(now + self.doubled_s, self.began_at + LONGEST_S)
+            self.due_at = min(now + self.doubled_s, self.start_at + LONGEST_S)
 
     def _find_escaped(self, mask_counts: Mapping[int, MaskCounts]) -> None:
         """Set `escaped`: ranks with a mask outside their CPUs that was in the last sample too."""
@@ -186,7 +203,7 @@ class AffinitySampler:
         """Find out whether threads are stable, and return whether the start is complete now."""
         few = any(sum(counts.values()) < self._planned[rank][1] for rank, counts in mask_counts.items())
         self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
-        self.complete = self.stable or now >= self.began_at + LONGEST_S
+        self.complete = self.stable or now >= self.start_at + LONGEST_S
         return self.complete
 
     def _read_snapshot(self, rank: int, first_pid: int, pids: Iterable[int]) -> None:

@@ -1,0 +1,72 @@
+"""Ranks that have failed and start again, with --on-failure restart.
+
+    a rank fails                   `schedule`: it waits until its deadline, the other ranks go on
+    the deadline is over           `take_due`: from now on it waits only for what its last attempt has left
+    no process of it is left,
+    and its output was forwarded   `note_start`: the next attempt runs
+
+A request to stop, a timeout, and the last failure of another rank cancel all waits.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ompbind.execution.outcome import RankExit
+
+if TYPE_CHECKING:  # few runs restart ranks
+    from ompbind.execution.restart_policy import RestartPolicy
+
+ATTEMPTS_KEPT = 100
+"""Earlier attempts of each rank that are kept for the report, the last ones."""
+
+
+class Restarts:
+    """Failed ranks of one run that wait for their restart; times are seconds of a monotonic clock.
+
+    `waiting` has the deadline of each of these ranks, None once it is over. `count` is the number of
+    restarts so far.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, float | None] = {}
+        self.count = 0
+        self._waits: dict[int, float] = {}  # the last wait of each rank
+        self._earlier: dict[int, deque[RankExit]] = {}
+
+    @property
+    def next_at(self) -> float | None:
+        """The next deadline; None if there is none."""
+        return min((at for at in self.waiting.values() if at is not None), default=None)
+
+    def schedule(self, policy: "RestartPolicy", rank_exit: RankExit, now: float) -> float:
+        """Let a failed rank wait for its restart; returns the seconds to its deadline."""
+        from ompbind.execution.restart_policy import find_wait_s  # late: few runs restart ranks
+
+        rank = rank_exit.rank
+        wait_s = find_wait_s(policy, rank_exit.usage.wall_s, self._waits.get(rank))
+        self._waits[rank] = wait_s
+        self.waiting[rank] = now + wait_s
+        return wait_s
+
+    def take_due(self, now: float) -> list[int]:
+        """Return the ranks whose deadline is over, those included that have not started since."""
+        self.waiting = {rank: None if at is None or at <= now else at for rank, at in self.waiting.items()}
+        return [rank for rank, at in self.waiting.items() if at is None]
+
+    def note_start(self, last: RankExit) -> None:
+        """Note that a rank has started again after the attempt `last`."""
+        del self.waiting[last.rank]
+        self._earlier.setdefault(last.rank, deque(maxlen=ATTEMPTS_KEPT)).append(last)
+        self.count += 1
+
+    def cancel(self) -> list[int]:
+        """Start no rank again; returns the ranks that were waiting."""
+        cancelled, self.waiting = list(self.waiting), {}
+        return cancelled
+
+    def add_earlier(self, exits: Iterable[RankExit]) -> list[RankExit]:
+        """Return the exits of ranks, each with its earlier attempts."""
+        return [
+            rank_exit.replace(earlier=tuple(self._earlier.get(rank_exit.rank, ()))) for rank_exit in exits
+        ]

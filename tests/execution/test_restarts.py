@@ -1,0 +1,104 @@
+"""Which failed ranks start again, and when; the clock is a number here."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.execution.outcome import RankExit, Usage
+from ompbind.execution.restart_policy import RestartPolicy, find_refusal, find_wait_s
+from ompbind.execution.restarts import ATTEMPTS_KEPT, Restarts
+
+POLICY = RestartPolicy()
+
+
+def failure(rank=0, attempt=1, code=3, ran_s=0.0):
+    usage = Usage(wall_s=ran_s)
+    return RankExit(rank=rank, pid=100 + attempt, code=code, attempt=attempt, usage=usage)
+
+
+@pytest.mark.parametrize(
+    ("limit", "attempt", "code", "requested", "refusal"),
+    [
+        (None, 1, 3, False, ""),
+        (None, 10**6, 3, False, ""),
+        (2, 1, 3, False, ""),
+        (2, 2, 3, False, ""),
+        (2, 3, 3, False, "it does not start again after 3 attempts"),
+        (0, 1, 3, False, "it does not start again after 1 attempt"),
+        (None, 1, 126, False, "it does not start again after exit code 126"),
+        (None, 1, 127, False, "it does not start again after exit code 127"),
+        (None, 1, 3, True, "it does not start again after a signal from you"),
+    ],
+)
+def test_refusals(limit, attempt, code, requested, refusal):
+    policy = RestartPolicy(limit=limit)
+    assert find_refusal(policy, failure(attempt=attempt, code=code), requested=requested) == refusal
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "waits_s"),
+    [
+        ([0] * 9, [1, 2, 4, 8, 16, 32, 60, 60, 60]),
+        ([599] * 4, [1, 2, 4, 8]),
+        ([600] * 4, [1, 1, 1, 1]),
+        ([0, 0, 0, 600, 0, 0], [1, 2, 4, 1, 2, 4]),
+        ([700, 0, 0], [1, 2, 4]),
+    ],
+)
+def test_waits_double_until_an_attempt_was_healthy(ran_s, waits_s):
+    restarts, found = Restarts(), []
+    for attempt, seconds in enumerate(ran_s, 1):
+        last = failure(attempt=attempt, ran_s=seconds)
+        found.append(restarts.schedule(POLICY, last, 0.0))
+        restarts.note_start(last)
+    assert found == waits_s
+
+
+@given(
+    first_s=st.floats(0, 100),
+    longest_s=st.floats(0, 100),
+    last_s=st.none() | st.floats(0, 100),
+    ran_s=st.floats(0, 2000),
+)
+def test_waits_stay_in_their_limits(first_s, longest_s, last_s, ran_s):
+    policy = RestartPolicy(first_wait_s=first_s, longest_wait_s=longest_s)
+    wait_s = find_wait_s(policy, ran_s, last_s)
+    assert 0 <= wait_s <= longest_s
+    if last_s is not None and ran_s < policy.healthy_s:
+        assert wait_s >= min(last_s, longest_s)
+
+
+def test_ranks_wait_for_their_own_deadlines():
+    restarts = Restarts()
+    assert restarts.next_at is None
+    restarts.schedule(POLICY, failure(rank=0), 10.0)
+    restarts.schedule(POLICY, failure(rank=1), 10.5)
+    assert restarts.next_at == 11.0
+    assert restarts.take_due(10.9) == []
+    assert restarts.take_due(11.0) == [0]
+    assert restarts.next_at == 11.5, "a rank whose deadline is over does not keep the loop awake"
+    assert restarts.take_due(11.1) == [0], "it is due until it has started"
+    restarts.note_start(failure(rank=0))
+    assert restarts.take_due(11.5) == [1]
+    assert restarts.next_at is None
+    assert restarts.count == 1
+
+
+def test_cancelled_ranks_are_not_due():
+    restarts = Restarts()
+    restarts.schedule(POLICY, failure(rank=2), 10.0)
+    restarts.schedule(POLICY, failure(rank=1), 10.0)
+    assert restarts.cancel() == [2, 1]
+    assert restarts.cancel() == []
+    assert restarts.next_at is None
+    assert restarts.take_due(99.0) == []
+
+
+def test_earlier_attempts_are_kept_in_order_and_not_without_limit():
+    restarts = Restarts()
+    for attempt in range(1, 2 * ATTEMPTS_KEPT):
+        restarts.schedule(POLICY, failure(attempt=attempt), 0.0)
+        restarts.note_start(failure(attempt=attempt))
+    last, other = restarts.add_earlier([failure(attempt=2 * ATTEMPTS_KEPT), failure(rank=1)])
+    assert [earlier.attempt for earlier in last.earlier] == list(range(ATTEMPTS_KEPT, 2 * ATTEMPTS_KEPT))
+    assert other.earlier == ()

@@ -1,0 +1,377 @@
+"""--on-failure restart: real ranks that fail, what they leave, and what stops a run that waits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import children_of, is_alive, state_of, supervisor_of, wait_until
+from tests.live.scenes import PYTHON
+
+SHORT_WAITS = str(Path(__file__).with_name("short_waits.py"))
+NEVER_S = 300
+"""A wait that no test can wait for."""
+
+FAIL = 'echo $OMPBIND_ATTEMPT $$ >>"$1/$RANK"; '
+"""The start of a script that notes its attempts in a file."""
+
+pytestmark = pytest.mark.usefixtures("stranger")
+
+
+def begin(scene, script, *options, ranks=1, wait_s=0.02, limit="", **settings):
+    """Start ranks that run a shell script; they start again after `wait_s` seconds."""
+    words = ("-n", str(ranks), "--share", "--on-failure", f"restart{limit}", *options)
+    before = (sys.executable, SHORT_WAITS, str(wait_s))
+    return scene.begin(*words, *scene.command("sh", "-c", script), before=before, **settings)
+
+
+def run(scene, script, *options, **settings):
+    return scene.end(begin(scene, script, *options, **settings))
+
+
+def attempts(scene, rank=0):
+    """Return the attempts that a rank has noted, and their PIDs."""
+    path = scene.directory / str(rank)
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [tuple(map(int, line.split())) for line in lines]
+
+
+def wait_for_attempts(scene, count, rank=0):
+    wait_until(lambda: len(attempts(scene, rank)) >= count, f"{count} attempts")
+
+
+def wait_for_failure(scene, process, live=0):
+    """Wait until rank 0 has exited and `live` other ranks run; returns the supervisor."""
+    supervisor = supervisor_of(process)
+    wait_for_attempts(scene, 1)
+    wait_until(lambda: len(children_of(supervisor)) == live, "the rank exited")
+    return supervisor
+
+
+def test_a_failed_rank_starts_again_on_its_cpus_and_others_go_on(scene):
+    note = 'echo $OMPBIND_ATTEMPT $$ $(taskset -cp $$ | sed "s/.*: //") >>"$1/$RANK"; '
+    script = f"""{note}
+        [ $RANK = 1 ] && while [ ! -e "$1/over" ]; do sleep 0.02; done
+        [ $RANK = 1 ] && exit 0
+        [ $OMPBIND_ATTEMPT -lt 4 ] && exit $OMPBIND_ATTEMPT
+        touch "$1/over"
+    """
+    report = scene.directory / "report.json"
+    code, messages, _ = run(scene, script, "--report", str(report), "-v", ranks=2)
+    assert code == 0, messages
+    assert [attempt[0] for attempt in (lines(scene, 0))] == ["1", "2", "3", "4"]
+    assert len({words[2] for words in lines(scene, 0)}) == 1
+    assert [attempt[0] for attempt in (lines(scene, 1))] == ["1"]
+    first, other = json.loads(report.read_text())["ranks"]
+    assert (first["exit_code"], first["pid"]) == (0, first["attempts"][-1]["pid"])
+    assert [start["attempt"] for start in first["attempts"]] == [1, 2, 3, 4]
+    assert [start["exit_code"] for start in first["attempts"]] == [1, 2, 3, 0]
+    assert [str(start["pid"]) for start in first["attempts"]] == [words[1] for words in lines(scene, 0)]
+    times = [start["started"] for start in first["attempts"]]
+    assert times == sorted(times)
+    assert len(other["attempts"]) == 1
+    assert "exited with code 2; it starts again in 0.04 s, attempt 3" in messages
+    assert "rank pid attempts status" in messages
+
+
+def lines(scene, rank):
+    return [line.split() for line in (scene.directory / str(rank)).read_text().splitlines()]
+
+
+def test_used_up_restarts_stop_the_run_with_the_code_of_the_last_attempt(scene):
+    script = f"{FAIL} [ $RANK = 1 ] && exec sleep 300; exit $OMPBIND_ATTEMPT"
+    code, messages, _ = run(scene, script, limit=":2", ranks=2)
+    assert code == 3, messages
+    assert [number for number, _ in attempts(scene)] == [1, 2, 3]
+    assert "exited with code 3; it does not start again after 3 attempts" in messages
+    assert "stopping rank 1 with SIGTERM" in messages
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "reason"),
+    [
+        ("exit 126", 126, "after exit code 126"),
+        ("exit 127", 127, "after exit code 127"),
+        ("kill -USR1 $PPID; sleep 300", 138, "after a signal from you"),
+    ],
+)
+def test_ends_without_a_restart(scene, script, code, reason):
+    process = begin(scene, f"{FAIL} {script}")
+    if reason.endswith("you"):
+        wait_for_attempts(scene, 1)
+        process.send_signal(signal.SIGUSR1)
+    found, messages, _ = scene.end(process)
+    assert found == code, messages
+    assert f"it does not start again {reason}" in messages
+    assert len(attempts(scene)) == 1
+
+
+def test_a_command_that_is_gone_stops_the_run(scene):
+    path = scene.directory / "command"
+    path.write_text(f'#!/bin/sh\n{FAIL.replace("$1", str(scene.directory))} rm "$0"; exit 3\n')
+    path.chmod(0o755)
+    before = (sys.executable, SHORT_WAITS, "0.02")
+    words = ("-n", "1", "--on-failure", "restart", "--", str(path))
+    code, messages, _ = scene.end(scene.begin(*words, before=before))
+    assert code == 127, messages
+    assert "rank 0: command not found" in messages
+    assert len(attempts(scene)) == 1
+
+
+def test_a_killed_rank_starts_again(scene):
+    process = begin(scene, f"{FAIL} exec sleep 300")
+    for count in (1, 2):
+        wait_for_attempts(scene, count)
+        os.kill(attempts(scene)[-1][1], signal.SIGKILL)
+    wait_for_attempts(scene, 3)
+    process.terminate()
+    code, messages, _ = scene.end(process)
+    assert code == 143, messages
+    assert "was killed by SIGKILL; it starts again in 0.02 s, attempt 2" in messages
+    assert [number for number, _ in attempts(scene)] == [1, 2, 3]
+
+
+DAEMON = 'setsid sh -c \'trap "" TERM; echo $$ >"$1/$2"; while :; do sleep 0.05; done\' $0 "$1" daemon$RANK &'
+"""A daemon that ignores SIGTERM, and writes its PID to a file."""
+
+
+def test_all_processes_of_an_attempt_are_gone_before_the_next(scene):
+    """Daemons of other ranks run on."""
+    script = f"""
+        if [ $OMPBIND_ATTEMPT = 1 ]; then
+            {DAEMON}
+            while [ ! -s "$1/daemon0" ] || [ ! -s "$1/daemon1" ]; do sleep 0.02; done
+            [ $RANK = 0 ] && exit 3
+            while [ ! -e "$1/over" ]; do sleep 0.02; done
+            exit 0
+        fi
+        kill -0 $(cat "$1/daemon0") && echo daemon of rank 0 >>"$1/alive"
+        kill -0 $(cat "$1/daemon1") && echo daemon of rank 1 >>"$1/alive"
+        touch "$1/over"
+    """
+    code, messages, _ = run(scene, script, "--grace", "0.3", ranks=2)
+    assert code == 0, messages
+    assert (scene.directory / "alive").read_text() == "daemon of rank 1\n"
+
+
+def test_a_daemon_of_an_earlier_attempt_is_an_orphan_while_the_next_runs(scene):
+    """It can only be found late, for example if it was being executed when its rank exited."""
+    script = """
+import os, signal, sys, time
+from ompbind.execution.orphans import OrphanTracker
+def start(rank, attempt):
+    env = {**os.environ, "OMPBIND_RUN_ID": "r", "OMPBIND_RANK": str(rank), "OMPBIND_ATTEMPT": str(attempt)}
+    return os.posix_spawn("/bin/sleep", ["sleep", "300"], env, setsid=True)
+orphans = OrphanTracker("r", 10.0, groups_only=False)
+orphans.become_parent()
+ranks = {start(0, 2): (0, 2), start(1, 1): (1, 1)}
+same, late = start(0, 2), start(0, 1)
+orphans.stop(ranks)
+assert orphans.has_left((0, 1)) and not orphans.has_left((0, 2))
+assert os.waitpid(late, 0)[1] == signal.SIGTERM
+assert os.waitpid(-1, os.WNOHANG)[0] == 0, "others run"
+orphans.stop(ranks)
+assert not orphans.any_left
+for pid in (*ranks, same):
+    os.kill(pid, signal.SIGKILL)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=scene.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "number", "code"),
+    [((), signal.SIGTERM, 3), ((), signal.SIGINT, 3), (("--timeout", "0.5"), 0, 124)],
+    ids=["SIGTERM", "SIGINT", "timeout"],
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_request_to_stop_cancels_a_restart(scene, options, number, code, ranks):
+    script = f"{FAIL} [ $RANK = 1 ] && exec sleep 300; exit 3"
+    process = begin(scene, script, *options, ranks=ranks, wait_s=NEVER_S)
+    wait_for_failure(scene, process, live=ranks - 1)
+    begun = time.monotonic()
+    process.send_signal(number)
+    found, messages, _ = scene.end(process)
+    assert found == code, messages
+    assert "not starting rank 0 again" in messages
+    assert time.monotonic() - begun < 5
+    assert len(attempts(scene)) == 1
+
+
+def test_the_last_failure_of_another_rank_cancels_a_restart(scene):
+    script = f"""{FAIL} [ $RANK = 0 ] && exit 3
+        while [ ! -e "$1/go" ]; do sleep 0.02; done; exit 127"""
+    process = begin(scene, script, ranks=2, wait_s=NEVER_S)
+    wait_for_failure(scene, process, live=1)
+    (scene.directory / "go").touch()
+    code, messages, _ = scene.end(process)
+    assert code == 3, messages
+    assert "not starting rank 0 again" in messages
+
+
+@pytest.mark.parametrize("victim", ["foreground", "supervisor"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_while_a_restart_waits(scene, victim, ranks):
+    script = f"setsid sleep 300 & {FAIL} [ $RANK = 1 ] && exec sleep 300; exit 3"
+    process = begin(scene, script, ranks=ranks, wait_s=NEVER_S, stderr=subprocess.DEVNULL)
+    supervisor = supervisor_of(process)
+    wait_for_attempts(scene, 1)
+    wait_until(lambda: not is_alive(attempts(scene)[0][1]), "the rank exited")
+    os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+    assert process.wait(5) == (-9 if victim == "foreground" else 125)
+    scene.check_nothing_left(f"SIGKILL of the {victim}")
+
+
+def test_killed_while_ranks_restart_all_the_time(scene):
+    for victim in ("foreground", "supervisor") * 3:
+        process = begin(
+            scene, f"setsid sleep 300 & {FAIL} exit 3", ranks=3, wait_s=0.001, stderr=subprocess.DEVNULL
+        )
+        supervisor = supervisor_of(process)
+        before = len(attempts(scene))
+        wait_for_attempts(scene, before + 3)
+        os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+        assert process.wait(5) == (-9 if victim == "foreground" else 125)
+        scene.check_nothing_left(f"SIGKILL of the {victim}")
+
+
+def test_a_run_that_waits_sleeps_and_keeps_its_claim(scene, ompbind):
+    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && sleep 300; exit 3", wait_s=1.5)
+    supervisor = wait_for_failure(scene, process)
+    time.sleep(0.1)
+    before = switches(supervisor), switches(process.pid)
+    time.sleep(0.5)
+    assert len(attempts(scene)) == 1
+    assert (switches(supervisor), switches(process.pid)) == before, "it wakes up"
+    (claim,) = scene.claims()
+    assert (claim.pid, claim.restarts) == (process.pid, 0)
+    wait_for_attempts(scene, 2)
+    wait_until(lambda: scene.claims()[0].restarts == 1, "the restart was published")
+    shown = ompbind("ps").stdout.split()
+    assert shown[shown.index("ranks") + 1] == "restarts"
+    (record,) = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]
+    assert record["restarts"] == 1
+    assert "attempt 2: CPU" in ompbind("inspect", str(process.pid)).stdout
+    process.terminate()
+    scene.end(process)
+
+
+def switches(pid):
+    """Return how often the only thread of a process has waited."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return text.split("\nvoluntary_ctxt_switches:")[1].split()[0]
+
+
+def test_only_the_first_attempt_gets_standard_input(scene):
+    script = f'{FAIL} cat >>"$1/input"; [ $OMPBIND_ATTEMPT = 3 ]'
+    process = begin(scene, script, stdin=subprocess.PIPE)
+    _, messages = process.communicate("words\n", timeout=20)
+    assert process.returncode == 0, messages
+    assert (scene.directory / "input").read_text() == "words\n"
+    assert messages.count("only the first attempt of rank 0 gets standard input") == 1
+
+
+def test_no_message_about_an_empty_standard_input(scene):
+    code, messages, _ = run(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ]")
+    assert code == 0
+    assert "standard input" not in messages
+
+
+def test_inherited_output_of_all_attempts(scene):
+    code, _, stdout = run(scene, f"{FAIL} echo out $OMPBIND_ATTEMPT; [ $OMPBIND_ATTEMPT = 3 ]")
+    assert (code, stdout) == (0, "out 1\nout 2\nout 3\n")
+
+
+@pytest.mark.parametrize("mode", [(), ("--output", "tag,files")], ids=["files", "tag,files"])
+def test_log_files_have_a_line_before_each_further_attempt(scene, mode):
+    logs = scene.directory / "logs"
+    script = f"{FAIL} printf 'out %s' $OMPBIND_ATTEMPT; echo err $OMPBIND_ATTEMPT >&2; exit 3"
+    code, messages, _ = run(scene, script, "--log-dir", str(logs), *mode, limit=":2")
+    assert code == 3
+    for kind in ("out", "err"):
+        first, second, third = (logs / f"0.{kind}").read_text().split("\n--- ")
+        assert first.strip() == f"{kind} 1"
+        assert second.startswith("ompbind: rank 0, attempt 2, 20")
+        assert second.strip().endswith(f"; attempt 1 exited with code 3 ---\n{kind} 2")
+        assert third.strip().endswith(f"; attempt 2 exited with code 3 ---\n{kind} 3")
+    if not mode:
+        assert messages.endswith("its last lines: err 3"), "only those of the last attempt"
+
+
+def test_a_log_file_that_was_moved_away_is_a_new_file(scene):
+    logs = scene.directory / "logs"
+    move = 'mv "$1/logs/0.out" "$1/old"; exit 3'
+    script = f"{FAIL} echo $OMPBIND_ATTEMPT; [ $OMPBIND_ATTEMPT = 1 ] || exit 0; {move}"
+    code, messages, _ = run(scene, script, "--log-dir", str(logs))
+    assert code == 0, messages
+    assert (scene.directory / "old").read_text() == "1\n"
+    assert (logs / "0.out").read_text().endswith("---\n2\n")
+
+
+def test_an_attempt_starts_after_the_output_of_the_last_was_read(scene):
+    """A reader that does not read holds up restarts, as it holds up ranks; nothing is mixed up."""
+    script = f"""{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && echo second && exit 0
+        i=0; while [ $i -lt 8000 ]; do echo "line $i of the first attempt"; i=$((i+1)); done; exit 3"""
+    process = begin(scene, script, "--output", "tag")
+    wait_for_failure(scene, process)
+    time.sleep(0.3)
+    assert len(attempts(scene)) == 1
+    code, _, stdout = scene.end(process)
+    assert code == 0
+    expected = [f"[0] line {i} of the first attempt" for i in range(8000)]
+    assert stdout.splitlines() == [*expected, "[0] second"]
+
+
+@pytest.mark.parametrize("mode", [(), ("--output", "tag,files", "--pty", "--log-dir", "{directory}/logs")])
+def test_files_do_not_leak(scene, mode):
+    options = [word.format(directory=scene.directory) for word in mode]
+    script = f"{FAIL} [ $OMPBIND_ATTEMPT = 101 ] && exec sleep 300; exit 3"
+    process = begin(scene, script, *options, wait_s=0, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    supervisor = supervisor_of(process)
+    wait_for_attempts(scene, 101)
+    wait_until(lambda: state_of(supervisor) == "S", "the supervisor waits")
+    files = [os.readlink(f"/proc/{supervisor}/fd/{name}") for name in os.listdir(f"/proc/{supervisor}/fd")]
+    assert len(files) < 35, files
+    process.terminate()
+    scene.end(process)
+
+
+def test_a_paused_run_starts_no_rank(scene):
+    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] || exit 3", wait_s=0.5, process_group=0)
+    wait_for_failure(scene, process)
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: state_of(process.pid) == "T", "ompbind is stopped")
+    time.sleep(0.8)
+    assert len(attempts(scene)) == 1
+    process.send_signal(signal.SIGCONT)
+    assert scene.end(process)[0] == 0
+    assert len(attempts(scene)) == 2
+
+
+ESCAPE = """
+import os, sys, time
+open(sys.argv[2] + "/0", "a").write(os.environ["OMPBIND_ATTEMPT"] + " 0\\n")
+if os.environ["OMPBIND_ATTEMPT"] == "1":
+    time.sleep(0.5)
+    sys.exit(3)
+os.sched_setaffinity(0, range(os.cpu_count()))
+time.sleep(300)
+"""
+
+
+def test_a_new_attempt_is_verified_and_strict_verification_restarts_nothing(scene):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    words = ("-m", "0", "--share", "--verify=strict", "--on-failure", "restart")
+    before = (sys.executable, SHORT_WAITS, "0.02")
+    code, messages, _ = scene.end(scene.begin(*words, *scene.command(*PYTHON, ESCAPE), before=before))
+    assert code == 125, messages
+    assert "the threads of rank 0 did not run as planned" in messages
+    assert len(attempts(scene)) == 2
