@@ -6,8 +6,9 @@ OMPBIND_RUN_ID = "OMPBIND_RUN_ID"
 OMPBIND_RANK = "OMPBIND_RANK"
 OMPBIND_CPUS = "OMPBIND_CPUS"
 OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
+OMPBIND_SERVICE_CPUS = "OMPBIND_SERVICE_CPUS"
 OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
-"""The run, the rank, its CPUs in thread order, its reserved CPUs, and a name for its log files."""
+"""The run, the rank, its CPUs in thread order, its reserved and its service CPUs, a name for log files."""
 
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind sets (value) or removes (None)."""

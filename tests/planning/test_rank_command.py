@@ -47,7 +47,7 @@ def test_every_rank_gets_its_numbers():
 
 
 PACKAGE = Path(ompbind.__file__).parent
-NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|CPUS|RESERVED_CPUS|WORKER_NAME))["']""")
+NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|CPUS|RESERVED_CPUS|SERVICE_CPUS|WORKER_NAME))["']""")
 
 
 def test_the_names_of_these_variables_are_defined_once():
