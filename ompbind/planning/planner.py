@@ -17,7 +17,7 @@ from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -33,10 +33,9 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     """
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
-    if request.cores and not STRATEGIES[request.strategy].takes_cores:
-        names = ", ".join(name for name, strategy in STRATEGIES.items() if strategy.takes_cores)
-        message = f"--strategy {request.strategy} fixes the cores of a rank: --cores has no effect"
-        raise RequestError(message, hint=f"omit --cores, or use --strategy {names}")
+    if request.cores and (usable := list_others_that_take_cores(request.strategy)):
+        message = f"--cores has no effect with --strategy {request.strategy}"
+        raise PlanError(message, hint=f"use {usable}")
     try:
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:

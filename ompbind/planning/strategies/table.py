@@ -105,6 +105,12 @@ STRATEGIES: Mapping[str, Strategy] = {
 """The strategies by their names on the command line."""
 
 
+def list_others_that_take_cores(name: str) -> str:
+    """Return the strategies that --cores works with, if this one fixes the cores of a rank; else ""."""
+    usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_cores]
+    return "" if name in usable else ", ".join(usable)
+
+
 def check_strategy(sequence: CoreSequence, name: str) -> None:
     """Raise PlanError if a strategy divides domains of a level that the machine does not have."""
     level = STRATEGIES[name].level
