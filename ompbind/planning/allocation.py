@@ -169,7 +169,8 @@ def _no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -
     uses += [f"has {count(service, 'service core')}"] if service else []
     fewer = "reserve fewer cores" if reserve else "use fewer service cores"
     return PlanError(
-        f"rank {rank} would have no core left: it gets {has} and {' and '.join(uses)}",
+        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
+        f"{' and '.join(uses)}",
         hint=f"{fewer}, or give the rank more cores",
     )
 

@@ -210,7 +210,7 @@ def test_two_ranks_share_no_cpu(ompbind, directory, name, bind):
     ),
 )
 def test_no_worker_runs_on_service_cpus(ompbind, directory, name, bind):
-    """One CPU computes, with two threads; the initial thread and what it creates may use the other CPU too."""
+    """One CPU computes, with two threads; the initial thread, and what it creates, may use both."""
     both = two_cpus()
     compute, whole = frozenset(both[:1]), frozenset(both)
     cases = pairs(opposites(name))

@@ -42,8 +42,9 @@ class RequestedCores(Record):
     def describe(self, ranks: int) -> str:
         """Describe ranks of this size: "2 ranks of 4 cores and 1 service core"."""
         kinds = (("service core", self.service), ("reserved core", self.reserved))
-        texts = [count(number, noun) for noun, number in (("core", self.compute), *kinds) if number]
-        return f"{count(ranks, 'rank')} of {' and '.join(texts)}"
+        *most, last = (count(number, noun) for noun, number in (("core", self.compute), *kinds) if number)
+        cores = f"{', '.join(most)} and {last}" if most else last
+        return f"{count(ranks, 'rank')} of {cores}"
 
     def advise(self, ranks: int) -> str:
         """Return the hint if only so many ranks fit."""
