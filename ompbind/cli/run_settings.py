@@ -119,6 +119,7 @@ def _make_expected(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding
         return ExpectedBinding(
             rank=placement.rank,
             cpus=placement.cpuset,
+            service_cpus=placement.service_cpus,
             places=placement.places,
             bind=bind,
             run_id=spec.run_id,

@@ -42,7 +42,7 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
     All its threads are allowed on all CPUs of the rank, and its variables do not name the planned places; or
     they do, but a runtime that applies them when it is loaded has not.
     """
-    has_places = expected.bind not in (Bind.RANK, Bind.NONE) and len(expected.cpus) > 1
+    has_places = expected.binds_workers and len(expected.cpus) > 1
     is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
     runtimes = find_runtimes(process)
     if not (has_places and is_written and runtimes and _is_environment_known(process)):

@@ -145,8 +145,8 @@ def _lacks_only_places(process: ProcessState, expected: ExpectedBinding) -> bool
 
     If the planned variables are not known, --bind rank sets both.
     """
-    in_rank_mode = {"OMP_PLACES": "{}", "OMP_PROC_BIND": "true"} if expected.bind is Bind.RANK else {}
-    planned = {**in_rank_mode, **dict(expected.variables)}
+    in_rank_mode = {"OMP_PLACES": "{}", "OMP_PROC_BIND": "close" if expected.service_cpus else "true"}
+    planned = {**(in_rank_mode if expected.bind is Bind.RANK else {}), **dict(expected.variables)}
     bind = process.env.get("OMP_PROC_BIND")
     is_removed = bool(planned.get("OMP_PLACES")) and "OMP_PLACES" not in process.env
     return is_removed and bind is not None and bind == planned.get("OMP_PROC_BIND")

@@ -6,12 +6,17 @@ smaller set of the rank's CPUs that is not one of its places.
 
 from collections.abc import Mapping, Sequence
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.places import parse_places
 from ompbind.openmp.runtimes import PLACE_VARIABLES, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
-from ompbind.planning.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID
+from ompbind.planning.rank_variables import (
+    OMPBIND_CPUS,
+    OMPBIND_RANK,
+    OMPBIND_RUN_ID,
+    OMPBIND_SERVICE_CPUS,
+)
 from ompbind.record import Record
 
 _FAMILIES = (
@@ -24,10 +29,11 @@ _KNOWN = {*THREAD_COUNTS, *OVERRIDING_VARIABLES, *(name for name, _ in SPIN_SETT
 class ExpectedBinding(Record):
     """What is expected of the threads of one rank; `rank` is None if there is no plan and this is a guess.
 
-    `run_id` is the run of the rank. Processes of the rank with another run ID belong to a nested run, which
-    has its own plan. `memory` is the expected memory policy as the kernel writes it; "" for any policy.
-    `variables` bind OpenMP threads or set their number: each name with the value that ompbind gave to the
-    rank, None if ompbind removed it. Variables with an unknown value are left out.
+    `cpus` are all CPUs of the rank; no OpenMP worker is to run on its `service_cpus`. `run_id` is the run of
+    the rank. Processes of the rank with another run ID belong to a nested run, which has its own plan.
+    `memory` is the expected memory policy as the kernel writes it; "" for any policy. `variables` bind OpenMP
+    threads or set their number: each name with the value that ompbind gave to the rank, None if ompbind
+    removed it. Variables with an unknown value are left out.
     """
 
     rank: int | None
@@ -37,6 +43,17 @@ class ExpectedBinding(Record):
     run_id: str = ""
     memory: str = ""
     variables: tuple[tuple[str, str | None], ...] = ()
+    service_cpus: CpuSet = EMPTY
+
+    @property
+    def compute(self) -> CpuSet:
+        """The CPUs of the rank without its service CPUs."""
+        return self.cpus - self.service_cpus
+
+    @property
+    def binds_workers(self) -> bool:
+        """Whether OpenMP workers are to be on places that are smaller than the rank."""
+        return self.bind not in (Bind.RANK, Bind.NONE) or any(place != self.cpus for place in self.places)
 
     @property
     def masks(self) -> frozenset[CpuSet]:
@@ -58,26 +75,33 @@ def select_variables(env: Mapping[str, str]) -> tuple[tuple[str, str | None], ..
 def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:
     """Return what is expected of a process by ompbind's variables; None if ompbind has not started it."""
     try:
-        rank, cpus = int(env[OMPBIND_RANK]), CpuSet.from_list(env[OMPBIND_CPUS])
+        rank, compute = int(env[OMPBIND_RANK]), CpuSet.from_list(env[OMPBIND_CPUS])
+        service = CpuSet.from_list(env.get(OMPBIND_SERVICE_CPUS, ""))
     except (KeyError, ValueError):
         return None
     places = parse_places(env.get("OMP_PLACES", "")) or ()
     if "proclist=[" in env.get("KMP_AFFINITY", ""):
-        places = tuple(CpuSet((cpu,)) for cpu in cpus)
+        places = tuple(CpuSet((cpu,)) for cpu in compute)
     elif env.get("OMP_PROC_BIND", "false").lower() == "false":
         places = ()
-    if not cpus:
+    if not compute:
         return None
-    run_id = env.get(OMPBIND_RUN_ID, "")
-    return ExpectedBinding(rank=rank, cpus=cpus, places=places, bind=_guess_bind(places, cpus), run_id=run_id)
+    return ExpectedBinding(
+        rank=rank,
+        cpus=compute | service,
+        places=places,
+        bind=_guess_bind(places, compute, service),
+        run_id=env.get(OMPBIND_RUN_ID, ""),
+        service_cpus=service,
+    )
 
 
-def _guess_bind(places: Sequence[CpuSet], cpus: CpuSet) -> Bind:
+def _guess_bind(places: Sequence[CpuSet], compute: CpuSet, service: CpuSet) -> Bind:
     """Return the binding mode that has such places."""
     if not places:
         return Bind.NONE
-    if places[0] != cpus:
+    if places[0] != compute | service:
         return Bind.EXACT
-    if len(places) == 1:
+    if all(place == compute for place in places[1:]):
         return Bind.RANK
     return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE

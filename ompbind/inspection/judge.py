@@ -1,6 +1,7 @@
 """Compare the affinity masks of running threads with the plan of their rank.
 
-The mask M of each thread is compared with the rank's CPUs R and its places P (`expectation`):
+The mask M of each thread is compared with the rank's CPUs R, service CPUs included, and its places P
+(`expectation`):
 
     M = R, or M is in P            as planned; M in P counts as bound
     M has CPUs outside R           issue "outside", an error

@@ -200,11 +200,11 @@ def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | N
     For "core" the places stay the observed masks: which CPUs are whole cores is not known here. For "exact"
     the place of the initial thread comes first.
     """
-    singles = [CpuSet((cpu,)) for cpu in guess.cpus]
+    singles = [CpuSet((cpu,)) for cpu in guess.compute]
     if initial_thread and initial_thread.cpus in singles:
         singles.sort(key=lambda place: place != initial_thread.cpus)
     places = {
-        Bind.RANK: (guess.cpus,),
+        Bind.RANK: guess.places if guess.service_cpus and guess.places else (guess.cpus,),
         Bind.NONE: (guess.cpus,),
         Bind.THREAD: (guess.cpus, *singles),
         Bind.CORE: guess.places,

@@ -8,7 +8,7 @@ ignores the places, or binds threads to CPUs outside the affinity mask of the pr
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.openmp.binding import Bind, Binding, BindingSyntax
+from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
 from ompbind.openmp.places import render_places
 from ompbind.openmp.runtimes import CLEARED_VARIABLES, KMP_AFFINITY, PLACE_VARIABLES
 
@@ -49,10 +49,20 @@ def make_openmp_variables(
     if binding.syntax is BindingSyntax.LIST:
         return {**variables, KMP_AFFINITY: _render_cpu_list(cpus, reset=binding.reset)}
     variables["OMP_PLACES"] = text
-    variables["OMP_PROC_BIND"] = "true" if binding.mode is Bind.RANK else str(binding.proc_bind)
+    variables["OMP_PROC_BIND"] = _render_proc_bind(places, binding)
     if binding.mode is Bind.EXACT and binding.reset:
         variables[KMP_AFFINITY] = "reset"
     return variables
+
+
+def _render_proc_bind(places: Sequence[CpuSet], binding: Binding) -> str:
+    """Return the value of OMP_PROC_BIND: every thread of a rank with one place is bound to that place.
+
+    With Bind.RANK, a rank with service CPUs has one place per thread, which only `close` gives it in order.
+    """
+    if binding.mode is Bind.RANK:
+        return "true" if len(places) == 1 else str(ProcBind.CLOSE)
+    return str(binding.proc_bind)
 
 
 def _render_cpu_list(cpus: Sequence[int], *, reset: bool) -> str:

@@ -7,14 +7,16 @@ The idea: allocation works on whole cores, as a tuple with the *usable CPUs of e
 2. Otherwise the strategy divides the cores (`strategies`); --reserve-total cores are removed before.
 3. With more ranks than cores, ranks share cores by hardware threads (`oversubscription`).
 
-Then --reserve takes the last cores of each rank, with all their CPUs. An example with 2 ranks, 8 cores of 2
-CPUs, --smt 1 and --reserve 1:
+Then --reserve takes the last cores of each rank, with all their CPUs, and --service-cores the cores before
+these. With --cores both come on top of the cores that compute, and the strategy places all of them. An
+example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserve 1:
 
     core           0     1     2     3     |  4     5     6     7
     CPUs           0,8   1,9   2,10  3,11  |  4,12  5,13  6,14  7,15
     usable CPUs    0     1     2     3     |  4     5     6     7
-    rank 0: CPUs   0     1     2           |
-    rank 1: CPUs                           |  4     5     6
+    rank 0: CPUs   0     1                 |
+    rank 1: CPUs                           |  4     5
+    service CPUs               2,10        |              6,14
     reserved                         3,11  |                    7,15
 """
 
@@ -22,31 +24,35 @@ from collections.abc import Sequence
 from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
-from ompbind.errors import OmpbindError, PlanError
+from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine, find_overlapping
-from ompbind.masks.mask import part_error
+from ompbind.planning.allocation_checks import check_overlap, check_reserve, check_smt, check_threads
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
 from ompbind.planning.oversubscription import count_ranks_per_core, split_core
 from ompbind.planning.plan import Placement
-from ompbind.planning.strategies.core_sequence import make_core_sequence
-from ompbind.planning.strategies.table import STRATEGIES, check_strategy
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_core_sequence
+from ompbind.planning.strategies.shares import RequestedCores, take_cores
+from ompbind.planning.strategies.table import STRATEGIES, Strategy, check_strategy
 
 SMT8_AUTO_LIMIT = 4
 """Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
 
 
 def make_placements(pool: CpuPool) -> list[Placement]:
-    """Return a placement for every rank, with its CPUs and its reserved CPUs.
+    """Return a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs.
 
-    Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank.
+    Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank,
+    or would have more threads than --cores allows.
     """
     if not pool.request.share:
-        _check_overlap(pool)
+        check_overlap(pool)
     placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
-    _check_reserve(pool, placements)
+    check_reserve(pool, placements)
+    check_threads(pool.request, placements)
     if pool.parts and isinstance(pool.request.smt, int):
-        _check_smt(pool, placements, pool.request.smt)
+        check_smt(pool, placements, pool.request.smt)
     return placements
 
 
@@ -69,11 +75,9 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     core_cpus, reserved = _reserve_total(pool, _find_usable_cpus(pool))
     sequence = make_core_sequence(pool.machine, core_cpus)
     check_strategy(sequence, request.strategy)
-    cores_per_rank = None  # what --threads requests, with the cores to reserve
-    if request.threads is not None:
-        cores_per_rank = -(-request.threads // min(len(cpus) for cpus in core_cpus)) + request.reserve
     strategy = STRATEGIES[request.strategy]
-    ranks = request.ranks or strategy.auto_ranks(sequence, cores_per_rank)
+    requested = _find_requested(request, strategy, core_cpus)
+    ranks = request.ranks or strategy.auto_ranks(sequence, requested)
     if strategy.level:
         in_domains = (core for domain in sequence.domains(strategy.level) for core in domain)
         sequence = sequence.subsequence(tuple(sorted(in_domains)))
@@ -81,11 +85,13 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     if strategy.overlapping:
         shared = _make_placement(pool, 0, core_cpus, request.reserve)
         placements = [shared.replace(rank=rank) for rank in range(ranks)]
-    elif ranks > len(core_cpus) and not (strategy.sized and (cores_per_rank or 1) > 1):
+    elif ranks > len(core_cpus) and not (request.cores or (requested and requested.total > 1)):
         _check_free_cores(pool, ranks, len(core_cpus))
         placements = _place_on_shared_cores(pool, core_cpus, ranks)
     else:
-        allocations = strategy.divide(sequence, ranks, cores_per_rank)
+        allocations = strategy.divide(sequence, ranks, requested)
+        if request.service_cores and not requested:
+            allocations = [_put_compute_first(sequence, cores, request) for cores in allocations]
         placements = [
             _make_placement(pool, rank, [core_cpus[core] for core in cores], request.reserve)
             for rank, cores in enumerate(allocations)
@@ -93,6 +99,31 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
+
+
+def _find_requested(
+    request: Request, strategy: Strategy, core_cpus: Sequence[CpuSet]
+) -> RequestedCores | None:
+    """Return the cores that each rank requests with --cores, or else with --threads; None for neither."""
+    service, reserved = request.service_cores, request.reserve
+    if request.cores:
+        return RequestedCores(
+            compute=request.cores, service=service, reserved=reserved, remedy="fewer cores with -c"
+        )
+    if request.threads is None or not strategy.sized:
+        return None
+    compute = -(-request.threads // min(len(cpus) for cpus in core_cpus))
+    remedy = "fewer threads with -t"
+    if service:
+        return RequestedCores(compute=compute, service=service, reserved=reserved, remedy=remedy)
+    return RequestedCores(compute=compute + reserved, remedy=remedy)  # the last ones are reserved
+
+
+def _put_compute_first(sequence: CoreSequence, cores: CoreIndices, request: Request) -> CoreIndices:
+    """Return the cores of a rank, those with the fewest domains first, and service cores after them."""
+    others = request.other_cores
+    requested = RequestedCores(compute=max(1, len(cores) - others), service=others)
+    return take_cores(sequence, cores, requested)
 
 
 def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
@@ -108,14 +139,23 @@ def _check_free_cores(pool: CpuPool, ranks: int, cores: int) -> None:
 
 
 def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reserve: int) -> Placement:
-    """Return the placement of a rank on its cores; the last `reserve` of them are reserved."""
-    used_cores = len(core_cpus) - reserve
+    """Return the placement of a rank on its cores: first its compute cores, then service and reserved cores.
+
+    Its service CPUs are all CPUs of its service cores that the mask, or the part of this rank, names.
+    """
+    kept_cores = len(core_cpus) - reserve
+    used_cores = kept_cores - pool.request.service_cores
     if used_cores < 1:
-        raise _no_core_left_error(rank, len(core_cpus), reserve)
+        raise _no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])
     part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()
-    reserved = _find_siblings(pool.available, core_cpus[used_cores:])
-    return Placement(rank=rank, cpus=part or _sort_by_position(pool, used), reserved=reserved)
+    named_cpus = CpuSet(pool.parts[rank] if pool.parts else pool.cpus)
+    return Placement(
+        rank=rank,
+        cpus=part or _sort_by_position(pool, used),
+        reserved=_find_siblings(pool.available, core_cpus[kept_cores:]),
+        service_cpus=_find_siblings(pool.available, core_cpus[used_cores:kept_cores]) & named_cpus,
+    )
 
 
 def _sort_by_position(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
@@ -123,11 +163,15 @@ def _sort_by_position(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
     return tuple(sorted(cpus, key=pool.position.__getitem__))
 
 
-def _no_core_left_error(rank: int, cores: int, reserve: int) -> PlanError:
-    has = count(cores, "core") if cores else "no core"
+def _no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
+    has, service = count(cores, "core") if cores else "no core", request.service_cores
+    uses = [f"reserves {reserve}"] if reserve else []
+    uses += [f"has {count(service, 'service core')}"] if service else []
+    fewer = "reserve fewer cores" if reserve else "use fewer service cores"
     return PlanError(
-        f"rank {rank} would have no core left: it gets {has} and reserves {reserve}",
-        hint="reserve fewer cores, or give the rank more cores",
+        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
+        f"{' and '.join(uses)}",
+        hint=f"{fewer}, or give the rank more cores",
     )
 
 
@@ -210,8 +254,8 @@ def _find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> Cpu
 
 def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
     """Place more ranks than cores: cores with several ranks split their siblings evenly."""
-    if pool.request.reserve:
-        raise _no_core_left_error(ranks - 1, 1, pool.request.reserve)
+    if pool.request.other_cores:
+        raise _no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
     in_pool = _find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
     limit = pool.request.smt if isinstance(pool.request.smt, int) else None
     siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
@@ -240,53 +284,3 @@ def _too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
         f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
         hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
     )
-
-
-def _check_overlap(pool: CpuPool) -> None:
-    """Raise MaskError if two parts of a mask name the same CPU."""
-    parts = [CpuSet(part) for part in pool.parts]
-    named_before = EMPTY
-    for rank, part in enumerate(parts):
-        if not part.isdisjoint(named_before):
-            other = next(i for i, earlier in enumerate(parts) if not part.isdisjoint(earlier))
-            message = f"ranks {other} and {rank} would both get {named('CPU', part & parts[other])}"
-            hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
-            raise _error_in_part(pool, rank, message, hint)
-        named_before |= part
-
-
-def _check_reserve(pool: CpuPool, placements: list[Placement]) -> None:
-    """Raise an error if a rank reserves a core that another rank uses or reserves."""
-    if not any(placement.reserved for placement in placements):
-        return
-    used = union(placement.cpuset for placement in placements)
-    reserved_before = EMPTY
-    for rank, placement in enumerate(placements):
-        conflict = placement.reserved & (used | reserved_before)
-        if conflict:
-            what = "reserved for" if used.isdisjoint(conflict) else "used by"
-            message = f"{named('CPU', conflict)} would be reserved for rank {rank} but {what} another rank"
-            hint = "name all hardware threads of a core in the same part, or reserve fewer cores"
-            raise _error_in_part(pool, rank, message, hint)
-        if pool.parts and not pool.request.share:
-            reserved_before |= placement.reserved
-
-
-def _check_smt(pool: CpuPool, placements: list[Placement], limit: int) -> None:
-    """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
-    used = union(placement.cpuset for placement in placements)
-    for core in find_overlapping(pool.machine.at(Level.CORE), used):
-        shared = core.cpus & used
-        if len(shared) > limit:
-            rank = max(i for i, placement in enumerate(placements) if not shared.isdisjoint(placement.cpuset))
-            allowed = f"--smt {limit} allows {count(limit, 'CPU')} per core"
-            message = f"{named('CPU', shared)} share one core, but {allowed}"
-            raise _error_in_part(pool, rank, message, "name fewer CPUs of that core, or raise --smt")
-
-
-def _error_in_part(pool: CpuPool, rank: int, message: str, hint: str) -> OmpbindError:
-    """Return an error about a rank; if a part of the mask names its CPUs, the part is marked."""
-    mask = pool.request.mask
-    if mask is None or not pool.parts:
-        return PlanError(message, hint=hint)
-    return part_error(mask, mask.parts[rank], message, hint)

@@ -224,10 +224,10 @@ def _fill_up(context: _Context, parts: _PartTexts) -> _PartTexts:
     for rank, cpus in enumerate(lists):
         cores = {core_of[cpu] for cpu in cpus}
         size = requested[rank] or most
-        if len(cores) > context.request.reserve or not size:
+        if len(cores) > context.request.other_cores or not size:
             continue
         for cpu in _find_free(context, used):
-            if len(cpus) >= size and len(cores) > context.request.reserve:
+            if len(cpus) >= size and len(cores) > context.request.other_cores:
                 break
             cpus.append(cpu)
             cores.add(core_of[cpu])
@@ -242,7 +242,7 @@ def _find_free(context: _Context, used: CpuSet) -> list[int]:
     usable = context.machine.default_cpus & context.cpus_of_kind
     cores = [core.cpus & usable for core in context.machine.at(Level.CORE) if core.cpus.isdisjoint(used)]
     on_unused_cores = CpuSet(cpu for core in cores for cpu in tuple(core)[:limit])
-    others = () if context.request.reserve or limit else usable - used - on_unused_cores
+    others = () if context.request.other_cores or limit else usable - used - on_unused_cores
     return [*on_unused_cores, *others]
 
 

@@ -55,9 +55,13 @@ class Metrics(Record):
 
 
 def measure_plan(plan: Plan) -> Metrics:
-    """Measure a plan; idle cores are counted among default CPUs that are neither reserved nor avoided."""
-    usable = (plan.machine.default_cpus - plan.avoided | plan.used) - plan.reserved
-    return measure(plan.machine, usable, [placement.cpuset for placement in plan.placements])
+    """Measure the CPUs of a plan that compute.
+
+    Idle cores are counted among default CPUs that are not reserved, not avoided and no service CPUs.
+    """
+    ranks = [placement.compute for placement in plan.placements]
+    elsewhere = plan.reserved | plan.avoided | plan.used
+    return measure(plan.machine, plan.machine.default_cpus - elsewhere | plan.compute, ranks)
 
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:

@@ -9,7 +9,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_by_cpu
 from ompbind.masks.mask import MaskWord
-from ompbind.openmp.binding import BindingSyntax
+from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.conflicts import explain_other_runs
 from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
@@ -128,7 +128,7 @@ def _explain_kinds(plan: Plan) -> Iterator[Note]:
     mixed = CpuSet(
         placement.rank
         for placement in plan.placements
-        if sum(not kind.cpus.isdisjoint(placement.cpuset) for kind in kinds) > 1
+        if sum(not kind.cpus.isdisjoint(placement.compute) for kind in kinds) > 1
     )
     verb = "mixes" if len(mixed) == 1 else "mix"
     subject = f"{named('rank', mixed)} {verb}" if mixed else "ranks differ in"
@@ -170,12 +170,38 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
     owners: dict[int, set[int]] = {}
     if not STRATEGIES[plan.request.strategy].overlapping:
         for placement in plan.placements:
-            for cpu in placement.cpus:
+            for cpu in placement.cpuset:
                 owners.setdefault(core_of[cpu], set()).add(placement.rank)
     if sharing := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
         yield Note(code="shared-cores", text=f"{named('rank', sharing)} share cores with other ranks")
-    if sum(len(placement.cpus) for placement in plan.placements) != len(plan.used):
+    if sum(len(placement.cpuset) for placement in plan.placements) != len(plan.used):
         yield Note(code="shared", text="ranks share CPUs, as requested")
+
+
+def _explain_service(plan: Plan) -> Iterator[Note]:
+    """Explain which ranks have service CPUs far away, or workers that may use their service CPUs."""
+    with_service = [placement for placement in plan.placements if placement.service_cpus]
+    nodes = index_by_cpu(plan.machine.at(Level.NODE))
+    remote = CpuSet(
+        placement.rank
+        for placement in with_service
+        if not {nodes.get(cpu) for cpu in placement.service_cpus}
+        <= {nodes.get(cpu) for cpu in placement.cpus}
+    )
+    if remote:
+        text = f"service CPUs of {named('rank', remote)} are on other NUMA nodes than its compute CPUs"
+        yield Note(code="service-remote", text=text if len(remote) == 1 else text.replace("its", "their"))
+    unbound = CpuSet(
+        placement.rank
+        for placement in with_service
+        if placement.threads > 1 and not any(place == placement.compute for place in placement.places)
+    )
+    if unbound and plan.request.bind is Bind.RANK and plan.machine.bindable:
+        reason = "OMP_PLACES is too long for some runtimes"
+        if choose_syntax(plan.request) is BindingSyntax.UNBOUND:
+            reason = "with places, forked children crash in the OpenMP runtime of the command"
+        text = f"OpenMP workers of {named('rank', unbound)} may use service CPUs: {reason}"
+        yield Note(code="service-workers", text=text, warning=True)
 
 
 def _explain_places(plan: Plan) -> Iterator[Note]:
@@ -206,13 +232,17 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_threads,
     _explain_sharing,
     explain_other_runs,
+    _explain_service,
     _explain_places,
     explain_runtime,
     _explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""
 
-CANNOT_BIND = ("not-bindable", "places-too-long", "preload", "wrapper", CONFLICT, UNSET, LIMITED, NARROWED)
+CANNOT_BIND = (
+    "not-bindable", "places-too-long", "service-workers", "preload", "wrapper",
+    CONFLICT, UNSET, LIMITED, NARROWED,
+)  # fmt: skip
 """The codes of notes that say that a binding cannot be honoured."""
 
 

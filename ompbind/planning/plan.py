@@ -4,6 +4,8 @@ A *placement* is what one rank gets: CPUs in order, places, threads, NUMA nodes,
 placements, the reserved and idle CPUs, and notes on the choices that the request left open.
 """
 
+from collections.abc import Iterable
+
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
@@ -64,8 +66,9 @@ class MemoryPolicy(Record):
 class Placement(Record):
     """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
-    `reserved` are the CPUs of cores that --reserve takes from this rank: no rank may use them. `nodes` are
-    the NUMA nodes of its CPUs. `memory_nodes` are those nodes, with each node without memory replaced by the
+    `service_cpus` are CPUs that the rank has besides: no OpenMP worker runs there. `reserved` are the CPUs of
+    cores that --reserve takes from this rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`.
+    `memory_nodes` are those nodes, with each node without memory replaced by the
     nearest nodes that have memory. `memory` is the policy that the rank starts with, None if it inherits one.
     """
 
@@ -77,12 +80,18 @@ class Placement(Record):
     memory_nodes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     reserved: CpuSet = EMPTY
+    service_cpus: CpuSet = EMPTY
     memory: MemoryPolicy | None = None
 
     @property
-    def cpuset(self) -> CpuSet:
-        """The CPUs without their order."""
+    def compute(self) -> CpuSet:
+        """The CPUs that compute, without their order."""
         return CpuSet(self.cpus)
+
+    @property
+    def cpuset(self) -> CpuSet:
+        """The affinity mask of the rank: all its CPUs, with the service CPUs."""
+        return self.compute | self.service_cpus
 
 
 class Plan(Record):
@@ -103,11 +112,18 @@ class Plan(Record):
 
     @property
     def used(self) -> CpuSet:
-        """The CPUs of all ranks."""
-        distinct = {
-            id(placement.cpus): placement for placement in self.placements
-        }  # fast if all share one tuple
-        return union(placement.cpuset for placement in distinct.values())
+        """The CPUs of all ranks, with the service CPUs."""
+        return union(placement.cpuset for placement in self._distinct)
+
+    @property
+    def compute(self) -> CpuSet:
+        """The CPUs of all ranks that compute."""
+        return union(placement.compute for placement in self._distinct)
+
+    @property
+    def _distinct(self) -> Iterable[Placement]:
+        """Placements with all CPUs of the plan: fast if thousands of ranks share one tuple of CPUs."""
+        return {id(placement.cpus): placement for placement in self.placements}.values()
 
     @property
     def has_places(self) -> bool:

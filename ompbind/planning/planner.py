@@ -1,12 +1,13 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
 from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, Machine, index_by_cpu, map_memory_nodes
 from ompbind.openmp.binding import Bind, BindingSyntax
-from ompbind.openmp.places import make_places, render_places
+from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
 from ompbind.planning.allocation import make_placements
 from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
@@ -16,7 +17,7 @@ from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -32,6 +33,9 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     """
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
+    if request.cores and (usable := list_others_that_take_cores(request.strategy)):
+        message = f"--cores has no effect with --strategy {request.strategy}"
+        raise PlanError(message, hint=f"use {usable}")
     try:
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:
@@ -103,14 +107,26 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
         for cpu in placement.cpus:
             cores.setdefault(core_of[cpu], []).append(cpu)
         bind = request.bind if binds else Bind.NONE
-        places = make_places(placement.cpus, [*map(CpuSet, cores.values())], bind)
         threads = len(placement.cpus)
         if machine.quota is not None:
             threads = max(1, min(threads, int(machine.quota * threads / cpus_in_all)))
+        threads = request.threads or threads
         previous = placement.replace(
-            places=places if render_places(places) is not None else (),
-            threads=request.threads or threads,
+            places=_make_places(placement, [*map(CpuSet, cores.values())], bind, threads),
+            threads=threads,
             nodes=nodes,
             memory_nodes=tuple(sorted({near for node in nodes for near in memory_of.get(node, ())})),
         )
         yield previous
+
+
+def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:
+    """Return the places of a rank; none if their text is too long, but one for Bind.RANK."""
+    if placement.service_cpus:
+        cpu_of_threads = tuple(islice(cycle(placement.cpus), threads))
+        places = make_service_places(cpu_of_threads, cores, bind, placement.service_cpus)
+    else:
+        places = make_places(placement.cpus, cores, bind)
+    if render_places(places) is not None:
+        return places
+    return (placement.cpuset,) if bind is Bind.RANK else ()

@@ -18,6 +18,7 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RANK,
     OMPBIND_RESERVED_CPUS,
     OMPBIND_RUN_ID,
+    OMPBIND_SERVICE_CPUS,
     OMPBIND_WORKER_NAME,
 )
 from ompbind.planning.request import Request
@@ -220,6 +221,7 @@ def _make_identity_variables(
         OMPBIND_ATTEMPT: "1",
         OMPBIND_CPUS: _render_cpus(placement),
         OMPBIND_RESERVED_CPUS: str(placement.reserved),
+        OMPBIND_SERVICE_CPUS: str(placement.service_cpus),
         OMPBIND_WORKER_NAME: f"{spec.run_id}-rank-{identity.rank}",
     }
 
@@ -235,8 +237,8 @@ def _put_first(directory: str, path: str) -> str:
 
 def _render_cpus(placement: Placement) -> str:
     """Return the CPUs as kernel list text if they are in rising order, else one by one in thread order."""
-    if placement.cpus == tuple(placement.cpuset):
-        return str(placement.cpuset)
+    if placement.cpus == tuple(placement.compute):
+        return str(placement.compute)
     return ",".join(map(str, placement.cpus))
 
 

@@ -58,7 +58,7 @@ def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
 
 
 def _explain_hardware_threads(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    cpus = plan.used
+    cpus = plan.compute
     cores = find_overlapping(plan.machine.at(Level.CORE), cpus)
     available = max((len(core.cpus & plan.machine.online) for core in cores), default=1)
     if available == 1:
@@ -93,7 +93,7 @@ def _explain_number_of_ranks(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield f"{ranks}: one per part of the mask."
     elif request.is_unbound:
         yield f"{ranks}: all ranks would get the same CPUs."
-    elif strategy.sized and request.threads:
+    elif (strategy.sized and request.threads) or (request.cores and not strategy.level):
         yield f"{ranks}: the most that fit."
     else:
         yield f"{ranks}: {strategy.label}."
@@ -108,6 +108,9 @@ def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield "The mask is 'none': every rank may use all CPUs, together with the other ranks."
     elif metrics.shared and not strategy.overlapping:
         yield "There are more ranks than cores: each rank gets one core, or shares one with other ranks."
+    elif request.cores:
+        cores = count(request.cores, "core")
+        yield f"{request.strategy}: every rank gets {cores}, as requested, {strategy.takes_cores}."
     else:
         yield f"{request.strategy}: every rank gets {strategy.summary}."
 
@@ -135,7 +138,8 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     for boundary in metrics.borders:
         if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
-    plain = not (plan.request.names_each_rank or plan.request.is_unbound or plan.request.reserve)
+    taken = not plan.request.cores and (plan.request.reserve or plan.request.service_cores)
+    plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken)
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
@@ -162,8 +166,21 @@ def _smallest_rank_fits(plan: Plan, metrics: Metrics, boundary: Boundary) -> boo
     return any(len(domain.cpus & firsts) >= metrics.smallest for domain in plan.machine.at(boundary.level))
 
 
+def _explain_service(plan: Plan, metrics: Metrics) -> Iterator[str]:
+    number, cores = plan.request.service_cores, plan.request.cores
+    if number:
+        from_share = "beside the cores that compute" if cores else "of each rank's share"
+        yield f"{count(number, 'core')} {from_share} {'is' if number == 1 else 'are'} for service threads."
+        if plan.request.bind is not Bind.NONE:
+            yield "No OpenMP worker thread runs there; all other threads of the rank may."
+
+
 def _explain_reserve(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    if plan.request.reserve:
+    if plan.request.reserve and plan.request.cores:
+        number = plan.request.reserve
+        verb = "is" if number == 1 else "are"
+        yield f"{count(number, 'core')} more per rank {verb} reserved, as requested."
+    elif plan.request.reserve:
         number = plan.request.reserve
         cores = "core of each rank's share is" if number == 1 else f"{number} cores of each rank's share are"
         yield f"The last {cores} reserved, as requested."
@@ -194,9 +211,13 @@ def _explain_binding(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if not plan.machine.bindable:
         yield "This system cannot confine a process to CPUs: only thread counts are set."
         return
-    yield "The affinity mask of each process has only the CPUs of its rank."
+    service = " and its service CPUs" if plan.request.service_cores else ""
+    yield f"The affinity mask of each process has only the CPUs of its rank{service}."
     has_places = any(placement.places for placement in plan.placements)
-    yield _THREADS[plan.request.bind if has_places else Bind.NONE]
+    if plan.request.bind is Bind.RANK and any(len(placement.places) > 1 for placement in plan.placements):
+        yield _SERVICE_THREADS
+    else:
+        yield _THREADS[plan.request.bind if has_places else Bind.NONE]
 
 
 _THREADS = {
@@ -209,6 +230,10 @@ _THREADS = {
     "Other threads and processes inherit the CPU of the initial thread.",
     Bind.NONE: "OpenMP threads are not bound further.",
 }
+_SERVICE_THREADS = (
+    "OpenMP threads are bound to the CPUs of the rank, except the initial thread: it may use the service "
+    "CPUs too. Other threads and processes inherit its affinity mask."
+)
 
 
 _POLICIES = {
@@ -236,6 +261,7 @@ _CHOICES: dict[str, Callable[[Plan, Metrics], Iterator[str]]] = {
     "strategy": _explain_strategy,
     "shares": _explain_shares,
     "borders": _explain_boundaries,
+    "service": _explain_service,
     "reserve": _explain_reserve,
     "threads": _explain_threads,
     "binding": _explain_binding,

@@ -1,7 +1,8 @@
 """A placement request, with all checks that need no machine.
 
 A *rank* is one started copy of the command, 0 to n-1 on this machine. *Reserved* cores are cores that no rank
-may use: they are for schedulers, I/O threads and other programs.
+may use: they are for the operating system and other programs. *Service* cores belong to a rank, but no OpenMP
+worker runs there: they are for the rank's own schedulers and I/O threads.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ Smt: TypeAlias = "int | Literal['auto', 'all']"
 class Request(Record):
     """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
-    `reserve` are cores per rank, `reserve_total` cores of the machine. `nodes` is a mask of NUMA nodes: if
-    `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. `workload` is what is known about
-    the command, `omp_runtime` the OpenMP runtime that the user specified. `user_variables` are OpenMP
+    `cores` are the cores of each rank that compute, None for a share by the strategy. `reserve` and
+    `service_cores` are cores per rank, `reserve_total` cores of the machine. `nodes` is a mask of NUMA nodes:
+    if `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. `workload` is what is known
+    about the command, `omp_runtime` the OpenMP runtime that the user specified. `user_variables` are OpenMP
     variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
     a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
     `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
@@ -70,6 +72,8 @@ class Request(Record):
     threads: int | None = None
     reserve: int = 0
     reserve_total: int = 0
+    cores: int | None = None
+    service_cores: int = 0
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
     memory: MemoryMode = MemoryMode.LOCAL
@@ -89,6 +93,11 @@ class Request(Record):
     def share(self) -> bool:
         """Whether ranks may share CPUs with each other and with other runs."""
         return self.sharing is Sharing.SHARE
+
+    @property
+    def other_cores(self) -> int:
+        """The cores per rank that do not compute: service cores and reserved cores."""
+        return self.service_cores + self.reserve
 
     @property
     def names_each_rank(self) -> bool:
@@ -115,6 +124,7 @@ class Request(Record):
         if self.reserve and self.reserve_total:
             hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
+        _check_cores(self)
 
 
 _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
@@ -127,6 +137,27 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
 }
 _FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
+
+
+def _check_cores(request: Request) -> None:
+    """Raise RequestError for impossible numbers of cores, or if another option excludes them."""
+    if request.service_cores < 0:
+        raise RequestError(
+            "a rank cannot have a negative number of service cores", hint="use 0 or more cores"
+        )
+    if request.service_cores and request.bind is Bind.EXACT:
+        message = "--bind exact leaves no thread that could use --service-cores"
+        raise RequestError(
+            message, hint="use --bind thread: it binds all OpenMP threads but the initial thread"
+        )
+    if request.cores is None:
+        return
+    if request.cores < 1:
+        raise RequestError(f"cannot plan {request.cores} cores per rank", hint="use at least 1 core")
+    if request.names_each_rank or request.is_unbound:
+        chooses = "gives each rank its CPUs" if request.names_each_rank else "gives each rank all CPUs"
+        hint = "omit --cores, or write a mask without '|', which the strategy divides"
+        raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
 
 
 def _check_types(request: Request) -> None:

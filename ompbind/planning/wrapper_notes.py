@@ -112,7 +112,7 @@ def _is_harmless(plan: Plan, *, all_removed: bool) -> bool:
 
     With `OMP_PROC_BIND=true` alone, runtimes bind threads to single CPUs.
     """
-    has_single_cpus = all(len(placement.cpus) == 1 for placement in plan.placements)
+    has_single_cpus = all(len(placement.cpuset) == 1 for placement in plan.placements)
     return has_single_cpus or (all_removed and all(len(found.places) < 2 for found in plan.placements))
 
 

@@ -209,7 +209,12 @@ def _make_group_record(group: RankProcesses) -> dict[str, object]:
         "rank": group.rank,
         "attempt": None if group.rank is None else group.attempt,
         "planned": plan
-        and {"cpus": str(plan.cpus), "places": list(map(str, plan.places)), "bind": str(plan.bind)},
+        and {
+            "cpus": str(plan.cpus),
+            "service_cpus": str(plan.service_cpus),
+            "places": list(map(str, plan.places)),
+            "bind": str(plan.bind),
+        },
         "verdict": {
             "level": verdict.severity.json_level,
             "text": verdict.text,

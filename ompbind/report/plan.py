@@ -1,6 +1,7 @@
 """A plan for people: a table."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count
 from ompbind.machine.model import Level, index_by_cpu
@@ -37,9 +38,12 @@ def _columns(plan: Plan) -> list[Column]:
         Column(title="threads", cells=[str(placement.threads) for placement in ranks], right=True),
         Column(title="cores", cells=list(map(str, cores)), right=True),
         Column(title="node", cells=[str(CpuSet(placement.nodes)) or "-" for placement in ranks], grows=True),
-        Column(title="CPUs", cells=[render_cpus(placement.cpuset) for placement in ranks], grows=True),
+        Column(title="CPUs", cells=[render_cpus(placement.compute) for placement in ranks], grows=True),
         Column(title="OpenMP places", cells=[_places(plan, placement) for placement in ranks], grows=True),
     ]
+    if any(placement.service_cpus for placement in ranks):
+        service = [render_cpus(placement.service_cpus) or "-" for placement in ranks]
+        columns.insert(-1, Column(title="service", cells=service, grows=True))
     if plan.reserved:
         reserved = [str(placement.reserved) or "-" for placement in ranks]
         columns.insert(-1, Column(title="reserved", cells=reserved, grows=True))
@@ -68,12 +72,15 @@ def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:
 
 
 def _places(plan: Plan, placement: Placement) -> str:
-    """Return the OpenMP places of a rank in short: "1 place: whole rank", "3 places: {all} {1} {2}"."""
+    """Return the OpenMP places of a rank in short: "1 place: whole rank", "4 places: {all} 2×{1} {2}"."""
     if not placement.places:
         return "none"
-    if plan.request.bind is Bind.RANK:
+    if plan.request.bind is Bind.RANK and len(placement.places) == 1:
         return "1 place: whole rank"
-    lists = [str(place) for place in placement.places]
+    in_column = placement.compute if plan.request.bind is Bind.RANK else None  # of the table
+    lists = ["CPUs" if place == in_column else str(place) for place in placement.places]
     if plan.request.bind is not Bind.EXACT:
         lists[0] = "all"  # the initial thread may use all CPUs of the rank
-    return f"{count(len(lists), 'place')}: {' '.join(f'{{{cpus}}}' for cpus in lists)}"
+    groups = [(cpus, len(list(equal))) for cpus, equal in groupby(lists)]
+    texts = [f"{times}×{{{cpus}}}" if times > 1 else f"{{{cpus}}}" for cpus, times in groups]
+    return f"{count(len(lists), 'place')}: {' '.join(texts)}"

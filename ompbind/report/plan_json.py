@@ -52,6 +52,8 @@ def _request_record(request: Request) -> dict[str, object]:
         "threads": request.threads,
         "reserve": request.reserve,
         "reserve_total": request.reserve_total,
+        "cores": request.cores,
+        "service_cores": request.service_cores,
         "bind": str(request.bind),
         "proc_bind": str(request.proc_bind),
         "memory": str(request.memory),
@@ -105,6 +107,7 @@ def _rank_record(placement: Placement, env: Variables) -> dict[str, object]:
         "memory_nodes": list(placement.memory_nodes),
         "memory": {"mode": str(memory.mode), "nodes": list(memory.nodes)} if memory else None,
         "devices": list(placement.devices),
+        "service_cpus": str(placement.service_cpus),
         "reserved": str(placement.reserved),
         "env": dict(sorted(env.items())),
     }

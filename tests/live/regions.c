@@ -6,7 +6,7 @@
    Arguments are cases: "none", "before PATH" or "after PATH", where PATH is a second runtime (or another
    library with threads of its own) that is loaded before or after the first region. The first case is what
    this very process does. The others are done by copies of it afterwards, one after the other, which get
-   the CPUs in OMPBIND_CPUS and so start as this one did. */
+   the CPUs in OMPBIND_CPUS and OMPBIND_SERVICE_CPUS, and so start as this one did. */
 
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -109,15 +109,21 @@ static void run_second(const char *path) {
         look_at_tasks("second", before, count);
 }
 
-static void *plain(void *number) {
-    look("plain", *(int *)number);
+struct plain {
+    const char *kind;
+    int number;
+};
+
+static void *run_plain(void *thread) {
+    look(((struct plain *)thread)->kind, ((struct plain *)thread)->number);
     return NULL;
 }
 
-static void make_plain_threads(void) {
+static void make_plain_threads(const char *kind) {
     for (int i = 0; i < PLAIN; i++) {
+        struct plain plain = {kind, i};
         pthread_t thread;
-        if (pthread_create(&thread, NULL, plain, &i)) abort();
+        if (pthread_create(&thread, NULL, run_plain, &plain)) abort();
         pthread_join(thread, NULL);
     }
 }
@@ -157,12 +163,13 @@ static void do_case(const char *text) {
     int known = 0;
     name = text;
     look("start", 0);
+    make_plain_threads("early");
     if (path && !strncmp(text, "before", 6)) run_second(path + 1);
     run_region("region");
     look("initial", 0);
     if (path && !strncmp(text, "after", 5)) run_second(path + 1);
     look("then", 0);
-    make_plain_threads();
+    make_plain_threads("plain");
     spawn_child();
     fork_child();
     run_region("again");
@@ -170,14 +177,19 @@ static void do_case(const char *text) {
     tell("end", 0, "");
 }
 
-static void take_cpus(const char *text) {
-    cpu_set_t set[SETS];
-    CPU_ZERO_S(sizeof set, set);
+static void add_cpus(cpu_set_t set[SETS], const char *text) {
     for (char *at = (char *)text; at && *at;) {
         long first = strtol(at, &at, 10), last = *at == '-' ? strtol(at + 1, &at, 10) : first;
-        for (; first <= last; first++) CPU_SET_S(first, sizeof set, set);
+        for (; first <= last; first++) CPU_SET_S(first, SETS * sizeof *set, set);
         at += *at == ',';
     }
+}
+
+static void take_cpus(void) {
+    cpu_set_t set[SETS];
+    CPU_ZERO_S(sizeof set, set);
+    add_cpus(set, getenv("OMPBIND_CPUS"));
+    add_cpus(set, getenv("OMPBIND_SERVICE_CPUS"));
     if (sched_setaffinity(0, sizeof set, set)) abort();
 }
 
@@ -188,7 +200,7 @@ int main(int count, char **cases) {
     alarm(patience ? atoi(patience) : PATIENCE_S);
     do_case(cases[1]);
     alarm(0);
-    if (count > 2) take_cpus(getenv("OMPBIND_CPUS"));
+    if (count > 2) take_cpus();
     for (int i = 2; i < count; i++) {
         char *arguments[] = {cases[0], cases[i], NULL};
         pid_t child;

@@ -241,6 +241,7 @@ def predict_output(name, pair, cpus, places, reset):
     if first.narrows_at_load:
         process.start(first)
     output["start"] = {0: process.main}
+    output["early"] = dict.fromkeys(range(3), process.main)
     if pair.order == "before":
         output["second"] = process.run_second(pair.second)
     output["region"] = process.run_region(first)

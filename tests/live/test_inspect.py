@@ -217,6 +217,24 @@ def test_a_run_is_compared_with_its_mode(start, ompbind, mode):
     assert [library["kind"] for library in group["processes"][0]["libraries"]] == ["gomp"]
 
 
+@pytest.mark.parametrize("mode", ["rank", "thread", "none"])
+def test_workers_of_a_run_are_expected_beside_its_service_cpus(start, ompbind, mode):
+    first, second = two_cpus()
+    options = ("-m", f"{first},{second}", "--service-cores", "1", "-t", "2", "--bind", mode, "--share")
+    run = start("run", *options, "--", sys.executable, "-c", libgomp() + WAIT)
+    assert run.stdout.readline() == "up\n"
+    record = json.loads(ompbind("inspect", "--all", "--format", "json").stdout)
+    (group,) = record["crews"]
+    whole = str(CpuSet((first, second)))
+    assert record["level"] == "ok"
+    assert group["planned"]["bind"] == mode
+    assert (group["planned"]["cpus"], group["planned"]["service_cpus"]) == (whole, str(second))
+    worker = whole if mode == "none" else str(first)
+    assert [thread["cpus"] for thread in group["processes"][0]["threads"]] == [whole, worker]
+    held = json.loads(ompbind("ps", "--format", "json").stdout)["runs"][0]
+    assert held["ranks"] == [{"rank": 0, "cpus": whole}]
+
+
 def test_a_command_that_undoes_its_binding_is_found(start, ompbind):
     first, second = two_cpus()
     undo = ["env", f"OMP_PLACES={{{first}}},{{{second}}}", "OMP_PROC_BIND=close"]

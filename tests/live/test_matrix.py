@@ -80,7 +80,7 @@ CANNOT_HOLD = (
     Flaw("thread|core|exact", OLD, ".*", ".*", "forked", CRASHES, "will crash in libomp of LLVM 1[45]"),
     Flaw("rank|thread|core|exact", GOMP, OLD, ".*", "forked", CRASHES),
     Flaw(
-        "exact", GOMP, ".*", ".*", "start initial then plain spawned forked",
+        "exact", GOMP, ".*", ".*", "start early initial then plain spawned forked",
         "loading narrows the initial thread for good, and so all that it creates",
     ),
     Flaw("exact", GOMP, ".+", ".*", "second", "the second finds only the place of the initial thread"),
@@ -121,7 +121,8 @@ def promise(bind, pair, cpus):
     team = {thread: places[thread] if len(places) > 1 else whole for thread in range(len(cpus))}
     own = {kind: {0: whole} for kind in ("start", "initial", "then", "spawned", "forked")}
     second = {"second": dict.fromkeys(range(len(cpus) - 1), whole) if pair.second == OPENBLAS else team}
-    promised = {**own, "plain": dict.fromkeys(range(3), whole), "region": team, "again": team}
+    plain = {kind: dict.fromkeys(range(3), whole) for kind in ("early", "plain")}
+    promised = {**own, **plain, "region": team, "again": team}
     return {**promised, **(second if pair.second else {})}
 
 
@@ -199,6 +200,35 @@ def test_two_ranks_share_no_cpu(ompbind, directory, name, bind):
     output, _ = run_cases(ompbind, program, options, cases)
     for rank, pair in itertools.product((0, 1), cases):
         check_case(output[rank], bind, name, pair, cpus[rank : rank + 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "bind"),
+    corners(
+        itertools.product(RUNTIMES, ("rank", "none", "thread", "core")),
+        lambda name, bind: bind == "rank" or (bind, name) == ("thread", "libgomp"),
+    ),
+)
+def test_no_worker_runs_on_service_cpus(ompbind, directory, name, bind):
+    """One CPU computes, with two threads; the initial thread, and what it creates, may use both."""
+    both = two_cpus()
+    compute, whole = frozenset(both[:1]), frozenset(both)
+    cases = pairs(opposites(name))
+    options = ("-m", ",".join(map(str, both)), "--service-cores", "1", "-t", "2", "--bind", bind)
+    output, said = run_cases(ompbind, build_program(name, directory), options, cases)
+    has_places = bind != "none" and (bind, name) not in UNBOUND
+    places = [whole, compute] if has_places else []
+    team = {0: whole, 1: compute if has_places else whole}
+    for pair in cases:
+        kinds = dict(output[0][pair.argument()])
+        assert "end" in kinds, "the program exited too early"
+        assert kinds["region"] == kinds["again"] == team
+        assert not pair.second or kinds["second"] == ({0: whole} if pair.second == OPENBLAS else team)
+        assert kinds["early"] == kinds["plain"] == dict.fromkeys(range(3), whole)
+        assert kinds["start"] == kinds["initial"] == kinds["then"] == kinds["spawned"] == {0: whole}
+        del kinds["end"], kinds["task"]
+        check_output(kinds, predict_output(name, pair, both, places, reset=False))
+    assert ("OpenMP workers of rank 0 may use service CPUs" in said) == ((bind, name) in UNBOUND)
 
 
 @pytest.mark.parametrize(

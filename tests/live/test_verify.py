@@ -581,6 +581,25 @@ def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, mode
     assert "executed without OMP_PLACES and without OMP_PROC_BIND" in words(done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("remove", "code"),
+    [
+        ((), 0),
+        (("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND"), 125),
+    ],
+)
+def test_a_worker_on_service_cpus_is_an_error(ompbind, tmp_path, remove, code):
+    program = tmp_path / "omp"
+    compiler = [required("gcc"), "-fopenmp", "-x", "c", "-", "-o", program]
+    subprocess.run(compiler, input=UNBOUND, text=True, check=True, timeout=60)
+    mask = ",".join(map(str, two_cpus()))
+    options = ("-m", mask, "--service-cores", "1", "-t", "2", "--verify=strict")
+    done = ompbind("run", *options, *LIMIT, "--", *remove, str(program))
+    assert done.returncode == code, done.stderr
+    assert ("are not bound to places" in words(done.stderr)) == bool(remove)
+    assert ("1 of them bound to places" in words(done.stderr)) == (not remove)
+
+
 class FakeRun:
     """A run of one rank, of which samples are taken when a test asks for them; it notes what is reported."""
 

@@ -70,16 +70,22 @@ def cases(draw, masks=True):
     words = st.sampled_from(["auto", "none", "all"])
     text = draw(st.none() | st.none() | several | words if masks else st.none())
     reserve = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 3)]))
+    service = draw(st.sampled_from([0, 0, 1, 2]))
+    strategy = draw(st.sampled_from(list(STRATEGIES)))
+    takes_cores = STRATEGIES[strategy].takes_cores and text in (None, "auto", "all")
+    binds = [bind for bind in Bind if not (service and bind is Bind.EXACT)]
     request = Request(
         ranks=draw(st.none() | st.integers(1, 12)),
         mask=parse_mask(text) if text else None,
-        strategy=draw(st.sampled_from(list(STRATEGIES))),
+        strategy=strategy,
         smt=draw(st.sampled_from(["auto", "auto", "all", 1, 2, 3])),
         sibling=draw(st.sampled_from(["first", "last"])),
         threads=draw(st.none() | st.integers(1, 4)),
         reserve=reserve[0],
         reserve_total=reserve[1],
-        bind=draw(st.sampled_from(list(Bind))),
+        cores=draw(st.sampled_from([None, None, 1, 2, 3]) if takes_cores else st.none()),
+        service_cores=service,
+        bind=draw(st.sampled_from(binds)),
         proc_bind=draw(st.sampled_from(list(ProcBind))),
         core_kind=draw(st.sampled_from(["all", "all", "all", "performance", "efficiency"])),
     )
@@ -109,6 +115,7 @@ def test_every_plan_keeps_its_promises(case):
     check_sets(made)
     check_threads_of_cores(made)
     check_reserve(made)
+    check_service(made)
     check_ranks(made)
     if uses_strategy(request):
         check_strategy(made)
@@ -142,7 +149,7 @@ def check_threads_of_cores(made):
     is_default = request.mask is None or is_word(request, "auto")
     is_sharing = "shared-cores" in {note.code for note in made.notes}
     for core in machine.at(Level.CORE):
-        used = core.cpus & made.used
+        used = core.cpus & made.compute
         limit = len(core.cpus)
         if is_word(request, "none"):
             continue
@@ -170,12 +177,28 @@ def check_reserve(made):
     assert union(placement.reserved for placement in made.placements) == made.reserved
 
 
+def check_service(made):
+    """Check that each rank has whole service cores, as many as requested, where no other rank is."""
+    is_shared = STRATEGIES[made.request.strategy].overlapping or is_word(made.request, "none")
+    usable = made.machine.default_cpus & made.machine.cpus_of_kind(made.request.core_kind)
+    for placement in made.placements:
+        cores = find_overlapping(made.machine.at(Level.CORE), placement.service_cpus)
+        assert len(cores) == made.request.service_cores
+        assert placement.service_cpus.isdisjoint(made.compute)
+        assert placement.service_cpus.isdisjoint(made.reserved)
+        if made.request.mask is None:
+            assert placement.service_cpus == union(core.cpus & usable for core in cores)
+        others = (other for other in made.placements if other is not placement)
+        assert is_shared or all(placement.service_cpus.isdisjoint(other.cpuset) for other in others)
+
+
 def check_ranks(made):
     """Check threads, places, nodes and variables of every rank."""
     nodes = {cpu: node.number for node in made.machine.nodes for cpu in node.cpus}
     quota, cpus_in_all = made.machine.quota, sum(len(placement.cpus) for placement in made.placements)
     for placement in made.placements:
-        assert len(placement.cpus) == len(placement.cpuset)
+        assert len(placement.cpus) == len(placement.compute)
+        assert placement.cpuset == placement.compute | placement.service_cpus
         assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
         if made.request.threads is not None:
             assert placement.threads == made.request.threads
@@ -186,7 +209,20 @@ def check_ranks(made):
                 1, min(len(placement.cpus), int(quota * len(placement.cpus) / cpus_in_all))
             )
         assert union(placement.places) in (CpuSet(), placement.cpuset)
+        if placement.service_cpus:
+            check_service_places(made, placement)
         check_variables(made, placement)
+
+
+def check_service_places(made, placement):
+    """Check that every thread has a place, and that no worker has a place with service CPUs."""
+    first, *workers = placement.places or [placement.cpuset]
+    assert first == placement.cpuset
+    assert all(place <= placement.compute for place in workers)
+    notes = {note.code for note in made.notes}
+    is_unbound = made.request.bind is Bind.NONE or is_word(made.request, "none")
+    if not (is_unbound or notes & {"service-workers", "places-too-long"}):
+        assert len(workers) == placement.threads - 1
 
 
 def check_variables(made, placement):
@@ -209,12 +245,16 @@ def check_strategy(made):
     if made.request.reserve_total or strategy.overlapping:
         own = [{core_of[cpu] for cpu in placement.cpuset} for placement in made.placements]
     sizes = [len(cores) for cores in own]
+    if made.request.cores:
+        assert {len({core_of[cpu] for cpu in placement.cpus}) for placement in made.placements} == {
+            made.request.cores
+        }
     is_sharing = "shared-cores" in {note.code for note in made.notes}
     if is_sharing:
         assert sizes == [1] * len(sizes)
     elif strategy.sized or made.request.strategy == "cores":
         assert len(set(sizes)) == 1
-    elif made.request.strategy == "balanced":
+    elif made.request.strategy == "balanced" and not made.request.cores:
         assert max(sizes) - min(sizes) <= 1
         idle = {core_of[cpu] for cpu in made.idle & machine.default_cpus} - {
             core for cores in own for core in cores

@@ -63,7 +63,9 @@ def test_find_attempt(value, attempt):
 
 
 PACKAGE = Path(ompbind.__file__).parent
-NAMES = re.compile(r"""["'](OMPBIND_(?:RUN_ID|RANK|ATTEMPT|CPUS|RESERVED_CPUS|WORKER_NAME))["']""")
+NAMES = re.compile(
+    r"""["'](OMPBIND_(?:RUN_ID|RANK|ATTEMPT|CPUS|RESERVED_CPUS|SERVICE_CPUS|WORKER_NAME))["']"""
+)
 
 
 def test_the_names_of_these_variables_are_defined_once():

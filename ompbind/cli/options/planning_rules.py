@@ -11,6 +11,7 @@ from ompbind.cli.options.option import Objection, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
+from ompbind.planning.strategies.table import list_others_that_take_cores
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -58,6 +59,25 @@ def check_sibling(options: Options) -> Objection | None:
         text = "has no effect with {other}: ranks get all CPUs that a mask names, unless --smt limits them"
         return Objection(other="mask", text=text, warning=True)
     return None
+
+
+def check_cores(options: Options) -> Objection | None:
+    """Object to a number of cores where the mask or the strategy decides it."""
+    if _is_unbound(options):
+        return Objection(other="mask")
+    if options["mask"] is not None and len(options["mask"].parts) > 1:
+        hint = "the mask names the CPUs of each rank; use a mask without '|', which the strategy divides"
+        return Objection(other="mask", hint=hint)
+    if not options.get("compare") and (usable := list_others_that_take_cores(options["strategy"])):
+        return Objection(other="strategy", hint=f"use {usable}")
+    return None
+
+
+def check_service_cores(options: Options) -> Objection | None:
+    """Object to service cores if the initial thread, and all that it creates, has only one CPU."""
+    text = "has no effect with {other}: only threads that are not bound could use these cores"
+    hint = "use --bind thread: it binds all OpenMP threads except the initial thread"
+    return Objection(other="bind", text=text, hint=hint) if options["bind"] is Bind.EXACT else None
 
 
 def check_reserve_total(options: Options) -> Objection | None:

@@ -1,46 +1,80 @@
-"""Ranks of a given size, next to each other or far apart; the other cores are idle.
+"""Ranks of equal size: equal shares of all cores, or ranks of a given size and idle cores.
 
-All three strategies first find every position for a rank of that size with `pack_ranks`. The ranks then use
-the positions with the highest scores, that is, with the fewest crossed boundaries. `compact` and `spread`
-differ only in which of the equally good positions they use.
+For a given size, the strategies first find every position for a rank of that size with `pack_ranks`. The
+ranks then use the positions with the highest scores, that is, with the fewest crossed boundaries. `compact`
+and `spread` differ only in which of the equally good positions they use.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
 from ompbind.planning.strategies.packing import pack_ranks
 from ompbind.planning.strategies.shapes import RankSizes
+from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
+
+_Choose = Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]
+"""Chooses a number of equally good positions, for these levels of domains."""
 
 
-def compact(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+def balanced(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores | None = None
+) -> list[CoreIndices]:
+    """Return an equal share of all cores for every rank, with the fewest ranks across domain boundaries.
+
+    Among equally good shares, ranks use the fewest domains. Shares differ by at most one core. Ranks that
+    request cores get these, compute cores first, from an equal share or from positions far apart.
+    """
+    if requested:
+        far_apart = spread(sequence, ranks, requested)
+        shares = sorted(take_cores(sequence, share, requested) for share in balanced(sequence, ranks))
+        return min((far_apart, shares), key=lambda way: measure_shares(sequence, way, requested.compute))
+    cores = len(sequence.core_cpus)
+    rank_size = -(-cores // ranks)
+    sizes = RankSizes(large=rank_size, small_ranks=rank_size * ranks - cores)
+    return list(pack_ranks(sequence, sizes, least_reach=True))
+
+
+def compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
     """Pack ranks from the start of the machine; as few as possible for their size cross domain boundaries."""
-    best, next_best = _find_candidates(sequence, ranks, cores_per_rank)
-    return sorted([*best, *next_best[: ranks - len(best)]])
+    return _place(sequence, ranks, requested, lambda _, positions, left: positions[:left])
 
 
-def spread(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+def spread(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
     """Place ranks as far apart as possible; as few as possible for their size cross domain boundaries."""
-    best, next_best = _find_candidates(sequence, ranks, cores_per_rank)
-    return sorted([*best, *_choose_far_apart(sequence.levels, next_best, ranks - len(best))])
+    return _place(sequence, ranks, requested, _choose_far_apart)
 
 
-def cores(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
-    """Give every rank one core, from the start of the machine; `cores_per_rank` is ignored."""
-    return compact(sequence, ranks, 1)
+def cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
+    """Give every rank one core, from the start of the machine; `requested` is ignored."""
+    return compact(sequence, ranks, RequestedCores(compute=1))
 
 
-def _find_candidates(
-    sequence: CoreSequence, ranks: int, cores_per_rank: int | None
-) -> tuple[list[CoreIndices], list[CoreIndices]]:
-    """Return the positions that ranks must use to cross the fewest boundaries, and those to choose from."""
-    size = RankSizes(large=_find_rank_size(len(sequence.core_cpus), ranks, cores_per_rank))
+def _place(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores | None, choose: _Choose
+) -> list[CoreIndices]:
+    """Return the cores of every rank as requested, compute cores first, or else the largest equal share."""
+    requested = requested or RequestedCores(compute=len(sequence.core_cpus) // ranks)
+    _check_size(sequence, ranks, requested)
+    whole = _place_equal(sequence, ranks, requested.total, choose)
+    if not requested.others:
+        return whole
+    whole = [take_cores(sequence, cores, requested) for cores in whole]
+    compute = _place_equal(sequence, ranks, requested.compute, choose)
+    ways = [whole, add_nearest(sequence, compute, requested.others)]
+    best = min(ways, key=lambda shares: measure_shares(sequence, shares, requested.compute))
+    return sorted(best)
+
+
+def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose) -> list[CoreIndices]:
+    """Return positions for ranks of one size with the fewest crossings; `choose` selects among equals."""
     is_hybrid = len(set(sequence.kind_numbers)) > 1
-    min_score = sorted(pack_ranks(sequence, size, ignore_unavoidable=is_hybrid).values())[-ranks]
-    positions = pack_ranks(sequence, size, ignore_unavoidable=is_hybrid, min_score=min_score)
+    sizes = RankSizes(large=size)
+    min_score = sorted(pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid).values())[-ranks]
+    positions = pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid, min_score=min_score)
     best = [indices for indices, score in positions.items() if score > min_score]
-    return best, [indices for indices, score in positions.items() if score == min_score]
+    others = [indices for indices, score in positions.items() if score == min_score]
+    return sorted([*best, *choose(sequence.levels, others, ranks - len(best))])
 
 
 def _choose_far_apart(
@@ -89,17 +123,12 @@ def _deal_ranks(ranks: int, capacities: Sequence[int]) -> list[int]:
     return counts
 
 
-def _find_rank_size(cores: int, ranks: int, cores_per_rank: int | None) -> int:
-    """Return the cores of every rank: as requested, or else the largest equal share.
-
-    Raises PlanError if the ranks do not fit on the cores.
-    """
-    size = cores_per_rank or cores // ranks
-    if size * ranks > cores:
-        fewer = f"at most {count(cores // size, 'rank')}, or " if cores >= size else ""
-        available = "1 is" if cores == 1 else f"{cores} are"
+def _check_size(sequence: CoreSequence, ranks: int, requested: RequestedCores) -> None:
+    """Raise PlanError if the ranks do not fit on the cores."""
+    available = len(sequence.core_cpus)
+    if requested.total * ranks > available:
+        usable = "1 is" if available == 1 else f"{available} are"
         raise PlanError(
-            f"{count(ranks, 'rank')} of {count(size, 'core')} need {size * ranks}, but {available} usable",
-            hint=f"request {fewer}fewer threads with -t",
+            f"{requested.describe(ranks)} need {requested.total * ranks}, but {usable} usable",
+            hint=requested.advise(available // requested.total),
         )
-    return size

@@ -4,21 +4,21 @@ from collections.abc import Callable, Mapping
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
-from ompbind.planning.strategies.balanced import balanced
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.domains import divide_domains
-from ompbind.planning.strategies.sized import compact, cores, spread
+from ompbind.planning.strategies.shares import RequestedCores
+from ompbind.planning.strategies.sized import balanced, compact, cores, spread
 from ompbind.record import Record
 
 
-def _one_per_node(sequence: CoreSequence, cores_per_rank: int | None) -> int:
+def _one_per_node(sequence: CoreSequence, requested: RequestedCores | None) -> int:
     return max(1, len(sequence.domains(Level.NODE)))
 
 
-def _as_many_as_fit(sequence: CoreSequence, cores_per_rank: int | None) -> int:
-    if not cores_per_rank:
-        return _one_per_node(sequence, cores_per_rank)
-    return max(1, len(sequence.core_cpus) // cores_per_rank)
+def _as_many_as_fit(sequence: CoreSequence, requested: RequestedCores | None) -> int:
+    if not requested:
+        return _one_per_node(sequence, requested)
+    return max(1, len(sequence.core_cpus) // requested.total)
 
 
 class Strategy(Record):
@@ -26,23 +26,25 @@ class Strategy(Record):
 
     `divide` is called with the core sequence, the number of ranks, and the cores that each rank requests
     (None if none are requested); it returns the cores of each rank. `auto_ranks` returns the number of ranks
-    for `-n auto`, from the sequence and the same request; `label` explains that number. A `sized` strategy
-    gives every rank as many cores as requested and leaves the others idle. An `overlapping` one gives the
-    same cores to several ranks. One with a `level` gives each rank a domain of that level. `fewest_crossings`
-    is True if no other equal shares have fewer ranks across domain boundaries.
+    for `-n auto`, from the sequence and the same request; `label` explains that number. `takes_cores` is
+    where ranks are that request cores with --cores, "" if the strategy fixes their size itself. A `sized`
+    strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping`
+    one gives the same cores to several ranks. One with a `level` gives each rank a domain of that level.
+    `fewest_crossings` is True if no other equal shares have fewer ranks across domain boundaries.
     """
 
-    divide: Callable[[CoreSequence, int, int | None], list[CoreIndices]]
+    divide: Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
     summary: str
-    auto_ranks: Callable[[CoreSequence, int | None], int] = _one_per_node
+    auto_ranks: Callable[[CoreSequence, RequestedCores | None], int] = _one_per_node
     label: str = f"one per {Level.NODE.label}"
+    takes_cores: str = ""
     sized: bool = False
     overlapping: bool = False
     level: Level | None = None
     fewest_crossings: bool = False
 
 
-def all_cores(sequence: CoreSequence, ranks: int, cores_per_rank: int | None) -> list[CoreIndices]:
+def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
     """Give every rank all cores: the only strategy that overlaps."""
     return [tuple(range(len(sequence.core_cpus)))] * ranks
 
@@ -51,8 +53,9 @@ def _by_domain(level: Level) -> Strategy:
     return Strategy(
         divide=divide_domains(level),
         summary=f"one {level.label}, or an equal share of one",
-        auto_ranks=lambda sequence, cores_per_rank: len(sequence.domains(level)),
+        auto_ranks=lambda sequence, requested: len(sequence.domains(level)),
         label=f"one per {level.label}",
+        takes_cores=f"in one {level.label}",
         level=level,
     )
 
@@ -61,18 +64,22 @@ STRATEGIES: Mapping[str, Strategy] = {
     "balanced": Strategy(
         divide=balanced,
         summary="an equal share of all cores, not split across domains unless unavoidable",
+        auto_ranks=_as_many_as_fit,
+        takes_cores="not split across domains unless unavoidable",
         fewest_crossings=True,
     ),
     "compact": Strategy(
         divide=compact,
         summary="as many cores as its threads need, or an equal share, packed from the start of the machine",
         auto_ranks=_as_many_as_fit,
+        takes_cores="packed from the start of the machine",
         sized=True,
     ),
     "spread": Strategy(
         divide=spread,
         summary="as many cores as its threads need, or an equal share, as far from other ranks as possible",
         auto_ranks=_as_many_as_fit,
+        takes_cores="as far from other ranks as possible",
         sized=True,
     ),
     "nodes": _by_domain(Level.NODE),
@@ -84,18 +91,24 @@ STRATEGIES: Mapping[str, Strategy] = {
     "cores": Strategy(
         divide=cores,
         summary="one core",
-        auto_ranks=lambda sequence, cores_per_rank: len(sequence.core_cpus),
+        auto_ranks=lambda sequence, requested: len(sequence.core_cpus),
         label="one per core",
     ),
     "all": Strategy(
         divide=all_cores,
         summary="all cores, shared with all other ranks",
-        auto_ranks=lambda sequence, cores_per_rank: 1,
+        auto_ranks=lambda sequence, requested: 1,
         label="all ranks would get the same CPUs",
         overlapping=True,
     ),
 }
 """The strategies by their names on the command line."""
+
+
+def list_others_that_take_cores(name: str) -> str:
+    """Return the strategies that --cores works with, if this one fixes the cores of a rank; else ""."""
+    usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_cores]
+    return "" if name in usable else ", ".join(usable)
 
 
 def check_strategy(sequence: CoreSequence, name: str) -> None:

@@ -8,7 +8,7 @@ tooltips. They are made in three steps: ranks by CPU → a symbol for each set o
     0/1      ranks 0 and 1                      .        idle
     0-3      ranks 0 to 3                       *        excluded by default (isolated, nohz_full)
     a, b1    a set of ranks with longer text    o        used by other runs
-                                                -        not allowed
+    0s       for service threads of rank 0      -        not allowed
 """
 
 import itertools
@@ -73,7 +73,7 @@ def make_overlay(plan: Plan) -> Overlay:
     cores = [core.cpus & plan.machine.online for core in plan.machine.at(Level.CORE)]
     ranks_by_core = [union(ranks_by_cpu.get(cpu, EMPTY) for cpu in core) for core in cores]
     symbols = _make_symbols([*ranks_by_core, *ranks_by_cpu.values()])
-    by_cpu = _annotate_rank_cpus(ranks_by_cpu, symbols) | _annotate_other_cpus(plan, ranks_by_cpu)
+    by_cpu = _annotate_rank_cpus(plan, ranks_by_cpu, symbols) | _annotate_other_cpus(plan, ranks_by_cpu)
     by_core = list(_annotate_cores(plan, list(zip(cores, ranks_by_core, strict=True)), symbols, by_cpu))
     return Overlay(
         heading=make_plan_heading(plan),
@@ -126,9 +126,24 @@ def _rank_numbers(ranks: CpuSet) -> str:
     )
 
 
-def _annotate_rank_cpus(ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
+def _annotate_rank_cpus(plan: Plan, ranks_by_cpu: _RanksByCpu, symbols: _Symbols) -> dict[int, Annotation]:
     made = {ranks: _annotate(ranks, symbols, named("rank", ranks)) for ranks in set(ranks_by_cpu.values())}
-    return {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
+    annotations = {cpu: made[ranks] for cpu, ranks in ranks_by_cpu.items()}
+    return annotations | {cpu: _mark_service(annotations[cpu]) for cpu in _service_cpus(plan)}
+
+
+def _service_cpus(plan: Plan) -> CpuSet:
+    """Return the CPUs on which no rank computes: they are for service threads only."""
+    return plan.used - plan.compute
+
+
+def _mark_service(annotation: Annotation) -> Annotation:
+    """Return the annotation of a service CPU, or of a core with only such CPUs, of the same ranks."""
+    words = f"for service threads of {annotation.words.partition(':')[0]}"
+    return annotation.replace(symbol=f"{annotation.symbol}{_SERVICE}", words=words)
+
+
+_SERVICE = "s"  # the end of the symbols of service CPUs
 
 
 def _annotate(ranks: CpuSet, symbols: _Symbols, words: str) -> Annotation:
@@ -188,7 +203,8 @@ def _annotate_cores(
     for cpus, ranks in cores:
         if ranks:
             words = words_of_rank[ranks.first] if len(ranks) == 1 else named("rank", ranks)
-            yield _annotate(ranks, symbols, words)
+            annotation = _annotate(ranks, symbols, words)
+            yield _mark_service(annotation) if cpus.isdisjoint(plan.compute) else annotation
         else:
             first = min(
                 (by_cpu[cpu] for cpu in cpus), key=lambda annotation: _PRIORITY.index(annotation.mark)
@@ -197,10 +213,14 @@ def _annotate_cores(
 
 
 def _describe(placement: Placement) -> str:
-    """Return the CPUs and threads of a rank: "rank 0: CPUs 0-3, 4 threads"."""
-    is_short = len(render_cpus(placement.cpuset)) <= _LIST_LIMIT
-    cpus = named("CPU", placement.cpus) if is_short else count(len(placement.cpus), "CPU")
-    return f"rank {placement.rank}: {cpus}, {count(placement.threads, 'thread')}"
+    """Return the CPUs and threads of a rank: "rank 0: CPUs 0-3, 4 threads, service CPU 4"."""
+    kinds = [("CPU", placement.compute), ("service CPU", placement.service_cpus)]
+    compute, service = (
+        named(noun, cpus) if len(render_cpus(cpus)) <= _LIST_LIMIT else count(len(cpus), noun)
+        for noun, cpus in kinds
+    )
+    text = f"rank {placement.rank}: {compute}, {count(placement.threads, 'thread')}"
+    return f"{text}, {service}" if placement.service_cpus else text
 
 
 def _rank_keys(placements: tuple[Placement, ...]) -> Iterator[Annotation]:
@@ -219,6 +239,8 @@ def _other_keys(plan: Plan, symbols: _Symbols, annotations: Iterable[Annotation]
     """Yield the keys of everything but single ranks: shared CPUs, letters, and CPUs without a rank."""
     shown = {annotation.symbol: annotation for annotation in annotations}
     yield from _shared_keys({ranks: symbol for ranks, symbol in symbols.items() if symbol in shown})
+    service = (shown[f"{symbol}{_SERVICE}"] for symbol in symbols.values() if f"{symbol}{_SERVICE}" in shown)
+    yield from (key.replace(words="for service threads of this rank") for key in itertools.islice(service, 1))
     by_mark = {annotation.mark: annotation for annotation in shown.values()}
     reasons = ", ".join(name for name, _ in plan.machine.exclusion_reasons)
     for mark in _PRIORITY:

@@ -11,11 +11,12 @@ from ompbind.report.export.ranks import check_memory
 def render_vllm(plan: Plan) -> str:
     """Render the variable with the CPUs of all ranks of vLLM, as a shell command.
 
+    vLLM starts one OpenMP thread on each of these CPUs, so they are without service CPUs.
     Its value is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
     none, because vLLM always binds OpenMP threads to CPUs that it is given, and for --memory.
     """
     check_memory(plan, "vLLM")
-    lists = "|".join(str(placement.cpuset) for placement in plan.placements)
+    lists = "|".join(str(placement.compute) for placement in plan.placements)
     if not plan.machine.bindable or plan.request.is_unbound:
         lists = "nobind"
     elif plan.request.bind is Bind.NONE:

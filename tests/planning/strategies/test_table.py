@@ -11,9 +11,9 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import CoreKind, Level, make_domains
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.planning.strategies.balanced import balanced
 from ompbind.planning.strategies.core_sequence import PRIORITY, make_core_sequence, split_range
-from ompbind.planning.strategies.sized import compact, spread
+from ompbind.planning.strategies.shares import RequestedCores
+from ompbind.planning.strategies.sized import balanced, compact, spread
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.toys import run_with
@@ -189,6 +189,12 @@ def draw_sized(sequence, data):
     return data.draw(st.integers(1, len(sequence.core_cpus) // size)), size
 
 
+def request_cores(ask):
+    """Return (ranks, cores of each rank) as arguments of a strategy."""
+    ranks, size = ask
+    return ranks, RequestedCores(compute=size)
+
+
 def check_sized(sequence, ask, allocations):
     ranks, size = ask
     assert [len(indices) for indices in allocations] == [size] * ranks
@@ -199,8 +205,8 @@ def check_sized(sequence, ask, allocations):
 @given(sequences, st.data())
 def test_compact_and_spread_give_every_rank_cores_of_its_own(sequence, data):
     ask = draw_sized(sequence, data)
-    check_sized(sequence, ask, compact(sequence, *ask))
-    check_sized(sequence, ask, spread(sequence, *ask))
+    check_sized(sequence, ask, compact(sequence, *request_cores(ask)))
+    check_sized(sequence, ask, spread(sequence, *request_cores(ask)))
 
 
 @given(regular_sequences, st.data())
@@ -209,11 +215,74 @@ def test_compact_and_spread_cross_the_fewest_boundaries(sequence, data):
     ranks, size = ask
     ways = list(all_packings(range(len(sequence.core_cpus)), size, ranks))
     best = min(crossings(sequence, way) for way in ways)
-    packed, scattered = compact(sequence, *ask), spread(sequence, *ask)
+    packed, scattered = (place(sequence, *request_cores(ask)) for place in (compact, spread))
     assert crossings(sequence, packed) == crossings(sequence, scattered) == best
     uncrossed = [way for way in ways if crossings(sequence, way) == best]
     assert least_distance(sequence, scattered) == max(least_distance(sequence, way) for way in uncrossed)
     assert packed[-1][-1] == min(max(core for indices in way for core in indices) for way in uncrossed)
+
+
+def draw_requested(sequence, data):
+    """Draw a number of ranks and the cores of each that fit on a sequence."""
+    ranks, size = draw_sized(sequence, data)
+    compute = data.draw(st.integers(1, size))
+    service = data.draw(st.integers(0, size - compute))
+    return ranks, RequestedCores(compute=compute, service=service, reserved=size - compute - service)
+
+
+STRATEGIES_OF_SIZES = ("balanced", "compact", "spread")
+
+
+@given(sequences | regular_sequences, st.sampled_from(STRATEGIES_OF_SIZES), st.data())
+def test_ranks_that_request_cores_cross_the_fewest_boundaries(sequence, name, data):
+    """No compute cores of a rank cross a boundary that equal ranks of this size need not cross."""
+    ranks, requested = draw_requested(sequence, data)
+    allocations = STRATEGIES[name].divide(sequence, ranks, requested)
+    assert [len(cores) for cores in allocations] == [requested.total] * ranks
+    assert len({core for cores in allocations for core in cores}) == requested.total * ranks
+    assert allocations == sorted(allocations)
+    compute = [cores[: requested.compute] for cores in allocations]
+    ways = all_packings(range(len(sequence.core_cpus)), requested.compute, ranks)
+    assert crossings(sequence, compute) == min(crossings(sequence, way) for way in ways)
+
+
+@given(sequences | regular_sequences, st.sampled_from(["packages", "nodes", "l3", "l2"]), st.data())
+def test_ranks_that_request_cores_of_a_domain_get_all_of_them_there(sequence, name, data):
+    ranks, requested = draw_requested(sequence, data)
+    domains = sequence.domains(STRATEGIES[name].level)
+    fitting = sum(len(domain) // requested.total for domain in domains)
+    if ranks > fitting:
+        with pytest.raises(PlanError, match="do not fit, each in one"):
+            STRATEGIES[name].divide(sequence, ranks, requested)
+        return
+    allocations = STRATEGIES[name].divide(sequence, ranks, requested)
+    assert [len(cores) for cores in allocations] == [requested.total] * ranks
+    assert len({core for cores in allocations for core in cores}) == requested.total * ranks
+    assert all(any(set(cores) <= set(domain) for domain in domains) for cores in allocations)
+    used = [sum(set(cores) <= set(domain) for cores in allocations) for domain in domains]
+    roomy = [index for index, domain in enumerate(domains) if len(domain) >= requested.total]
+    assert all(used[index] for index in roomy) or max(used) == 1, "each has a rank before any has two"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "cores", "allocations"),
+    [
+        # one service core: in the node of its rank
+        ((1, 2, 1, 1, 6), 2, (4, 1), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
+        # no node has room for a whole rank: compute cores stay in one node, and service cores are elsewhere
+        ((1, 4, 1, 1, 4), 3, (4, 1), [(0, 1, 2, 3, 12), (4, 5, 6, 7, 13), (8, 9, 10, 11, 14)]),
+        # in the nearest L3 that has free cores
+        ((1, 2, 2, 1, 3), 2, (3, 2), [(0, 1, 2, 3, 4), (6, 7, 8, 9, 10)]),
+        # a rank larger than a domain uses whole domains
+        ((1, 8, 1, 1, 3), 2, (5, 0), [(0, 1, 2, 3, 4), (12, 13, 14, 15, 16)]),
+        # as without a request, if all cores are requested
+        ((2, 2, 1, 1, 3), 4, (3, 0), [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]),
+    ],
+)
+def test_service_cores_are_near_their_rank(sizes, ranks, cores, allocations):
+    compute, service = cores
+    requested = RequestedCores(compute=compute, service=service)
+    assert balanced(make_regular(sizes), ranks, requested) == allocations
 
 
 @pytest.mark.parametrize(
@@ -228,8 +297,8 @@ def test_compact_and_spread_cross_the_fewest_boundaries(sequence, data):
 )  # fmt: skip
 def test_compact_packs_ranks_and_spread_separates_them(sizes, ask, packed, scattered):
     sequence = make_regular(sizes)
-    assert compact(sequence, *ask) == packed
-    assert spread(sequence, *ask) == scattered
+    assert compact(sequence, *request_cores(ask)) == packed
+    assert spread(sequence, *request_cores(ask)) == scattered
 
 
 def test_hybrid_processors_are_packed_from_the_start_although_only_efficiency_cores_share_caches():
@@ -238,7 +307,7 @@ def test_hybrid_processors_are_packed_from_the_start_although_only_efficiency_co
         CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, source="type"),
     )
     sequence = make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), kinds)
-    assert compact(sequence, 1, 2) == [(0, 1)]
+    assert compact(sequence, *request_cores((1, 2))) == [(0, 1)]
 
 
 @given(sequences, st.data())
@@ -275,7 +344,7 @@ def test_ranks_larger_than_domains_end_at_domain_boundaries():
 
 def test_spread_uses_one_node_per_rank_although_packages_have_different_numbers_of_nodes():
     sequence = make_nested(8, ({2}, {4, 6}, {}, {}))
-    assert spread(sequence, 4, 1) == [(0,), (2,), (4,), (6,)]
+    assert spread(sequence, *request_cores((4, 1))) == [(0,), (2,), (4,), (6,)]
 
 
 def test_domain_strategies_use_only_cores_that_are_in_a_domain():
