@@ -1,4 +1,7 @@
-"""Promises: limits for measured numbers of launches, idle runs and bound work. Nothing is measured here."""
+"""Promises: limits for measured numbers of starts, launches, idle runs and bound work.
+
+Nothing is measured here.
+"""
 
 import math
 import statistics
@@ -84,6 +87,25 @@ def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
     few, many = walls.get((name, FEW), ()), walls.get((name, MANY), ())
     pairs = zip(few, many, strict=False)
     return [None if None in (a, b) else (b - a) / (MANY - FEW) for a, b in pairs]  # type: ignore[operator]
+
+
+IMPORT_CLICK = 'python -c "import click"'
+"""The command that starts are compared with: a Python that imports a library for command lines."""
+
+STARTUP_LIMITS = {"run": 1.2, "run, ompbind.toml": 1.4, "exec": 1.0}
+"""How long starts of one rank may take at most, relative to IMPORT_CLICK."""
+
+
+def make_startup_promises(walls: Mapping[str, Sequence[float]]) -> Iterator[Promise]:
+    """Yield the promises about the wall times of starts, by name; a time per round."""
+    for name, limit in STARTUP_LIMITS.items():
+        ratios = pair_ratios(walls.get(name, ()), walls.get(IMPORT_CLICK, ()))
+        yield Promise(
+            text=f"{name}, of import click's",
+            limit=limit,
+            measured=statistics.median(ratios) if ratios else None,
+            low=median_interval(ratios)[0],
+        )
 
 
 def make_launch_promises(walls: WallTimes) -> list[Promise]:

@@ -11,10 +11,13 @@ import pytest
 from benchmarks.effect import make_repetitions
 from benchmarks.launchers import Unavailable, as_hwloc_set
 from benchmarks.promises import (
+    IMPORT_CLICK,
+    STARTUP_LIMITS,
     IdleUsage,
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
+    make_startup_promises,
     median_interval,
     median_ratio,
     print_promises,
@@ -45,6 +48,26 @@ def missed(promises):
 
 def slower(walls, key):
     return {**walls, key: [wall and wall * 1.7 for wall in walls[key]]}
+
+
+STARTS = {IMPORT_CLICK: [1.0] * 9, **{name: [limit] * 9 for name, limit in STARTUP_LIMITS.items()}}
+"""Each start takes as long as it may."""
+
+
+@pytest.mark.parametrize("name", STARTUP_LIMITS)
+def test_a_slower_start_misses_its_own_promise(name):
+    assert not missed(make_startup_promises(STARTS))
+    slower_start = {**STARTS, name: [wall * 1.01 for wall in STARTS[name]]}
+    assert missed(make_startup_promises(slower_start)) == [f"{name}, of import click's"]
+
+
+def test_a_start_is_not_missed_in_too_few_rounds():
+    slower_start = {
+        name: [wall * (name != IMPORT_CLICK) + 1 for wall in walls[:5]] for name, walls in STARTS.items()
+    }
+    promises = list(make_startup_promises(slower_start))
+    assert all(promise.above for promise in promises)
+    assert not missed(promises)
 
 
 def test_promises_of_launches_are_kept_at_their_limits():
@@ -120,6 +143,7 @@ def test_lines_on_promises_fit_the_page():
         *make_launch_promises(WALLS),
         *make_quiet_promises([IdleUsage(ranks=64, **USAGE)]),
         *make_launch_promises({}),
+        *make_startup_promises(STARTS),
     ):
         assert len(render_promise(promise)) <= 80
 
