@@ -1,12 +1,12 @@
 """`Record`: frozen, keyword-only records with slots.
 
 A Record is like `dataclass(frozen=True, slots=True, kw_only=True)`, and type checkers treat it as one. But
-a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs two dozen of them: half of
-the time that start-up may take beyond the import of click. Defining a Record takes a fiftieth of that
-(`make bench` measures both).
+a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs some forty of them: that
+takes as long as Python itself takes to start. Defining a Record takes a fiftieth of that (`make bench`
+measures both).
 
-Modules that start ranks import names of typing for type checkers only: it takes half as
-long to import as Python itself takes to start.
+The import of `typing` takes half as long as Python takes to start. So modules that start ranks import it for
+type checkers only, which take `TYPE_CHECKING = False` for true.
 """
 
 from __future__ import annotations
