@@ -1,7 +1,7 @@
 """`Record`: frozen, keyword-only records with slots.
 
 A Record is like `dataclass(frozen=True, slots=True, kw_only=True)`, and type checkers treat it as one. But
-a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs some forty of them: that
+a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs some fifty of them: that
 takes as long as Python itself takes to start. Defining a Record takes a fiftieth of that (`make bench`
 measures both).
 
