@@ -1,4 +1,7 @@
-"""Promises: limits for measured numbers of launches, idle runs and bound work. Nothing is measured here."""
+"""Promises: limits for measured numbers of starts, launches, idle runs and bound work.
+
+Nothing is measured here.
+"""
 
 import math
 import statistics
@@ -7,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from ompbind.cpuset import count
 from ompbind.record import Record
 
 WallTimes = Mapping[tuple[str, int], Sequence[float | None]]
@@ -18,6 +22,8 @@ SLOWER_LAUNCHERS = ("openmpi", "srun", "hwloc", "torchrun")
 FEW, SOME, MANY = 1, 64, 256
 """Numbers of ranks in promises."""
 
+HYDRA_LIMITS = {FEW: 2.1, 16: 1.8, SOME: 1.5, MANY: 1.0}
+"""Wall time at most, relative to MPICH's hydra, by number of ranks."""
 
 CONFIDENCE = 0.99
 """Confidence level of the interval of a median."""
@@ -86,6 +92,25 @@ def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
     return [None if None in (a, b) else (b - a) / (MANY - FEW) for a, b in pairs]  # type: ignore[operator]
 
 
+IMPORT_CLICK = 'python -c "import click"'
+"""The command that starts are compared with: a Python that imports a library for command lines."""
+
+STARTUP_LIMITS = {"run": 1.2, "run, ompbind.toml": 1.4, "exec": 1.0}
+"""How long starts of one rank may take at most, relative to IMPORT_CLICK."""
+
+
+def make_startup_promises(walls: Mapping[str, Sequence[float]]) -> Iterator[Promise]:
+    """Yield the promises about the wall times of starts, by name; a time per round."""
+    for name, limit in STARTUP_LIMITS.items():
+        ratios = pair_ratios(walls.get(name, ()), walls.get(IMPORT_CLICK, ()))
+        yield Promise(
+            text=f"{name}, of import click's",
+            limit=limit,
+            measured=statistics.median(ratios) if ratios else None,
+            low=median_interval(ratios)[0],
+        )
+
+
 def make_launch_promises(walls: WallTimes) -> list[Promise]:
     """Return the promises about launches, with median ratios over the rounds."""
 
@@ -95,16 +120,15 @@ def make_launch_promises(walls: WallTimes) -> list[Promise]:
     further = median_ratio(further_rank_times(walls, "ompbind"), further_rank_times(walls, "floor"))
     return [
         *(_launch_promise(SOME, other, 0.7, ratio) for other in SLOWER_LAUNCHERS),
-        _launch_promise(SOME, "hydra", 1.7, ratio),
+        *(_launch_promise(ranks, "hydra", limit, ratio) for ranks, limit in HYDRA_LIMITS.items()),
         Promise(text="each further rank, of floor's", limit=1.6, measured=further),
-        _launch_promise(MANY, "hydra", 1.0, ratio),
     ]
 
 
 def _launch_promise(
     ranks: int, other: str, limit: float, ratio: Callable[[str, int], float | None]
 ) -> Promise:
-    text = f"{ranks} ranks, wall time, of {other}'s"
+    text = f"{count(ranks, 'rank')}, wall time, of {other}'s"
     return Promise(text=text, limit=limit, measured=ratio(other, ranks))
 
 

@@ -3,9 +3,12 @@
     python benchmarks/startup.py [--rounds N]
 
 Start-up: wall time compared with `python -c "import click"` in the same environment. Each round runs each
-command once; the ratio is the median over rounds. Planning: CPU time of the whole command for 64 ranks on a
-described machine of 2,048 CPUs, including reading. Definitions: the time to define a record of five fields,
-an equally strict dataclass, and a StrEnum of three values.
+command once, in rotating order; the ratio is the median over rounds. Each command runs in an empty directory,
+and `run` once more in a directory with an ompbind.toml. The exit code is 1 if a promise is missed.
+
+Planning: CPU time of the whole command for 64 ranks on a described machine of 2,048 CPUs, including reading.
+Definitions: the time to define a record of five fields, an equally strict dataclass, and a StrEnum of three
+values.
 """
 
 import resource
@@ -21,24 +24,31 @@ from pathlib import Path
 from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.promises import IMPORT_CLICK, make_startup_promises, median_ratio, print_promises
 from benchmarks.rounds import read_rounds
 from ompbind.record import Record
 from tests.machines import Shape, write_tree
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
-REFERENCE = (sys.executable, "-c", "import click")
+FILE = "ompbind.toml"
+RUN = (OMPBIND, "run", "-n", "1", "--", "true")
 COMMANDS = {
-    'python -c "import click"': REFERENCE,
-    "ompbind --version": (OMPBIND, "--version"),
-    "ompbind run -n 1 -- true": (OMPBIND, "run", "-n", "1", "--", "true"),
+    IMPORT_CLICK: (sys.executable, "-c", "import click"),
+    "--version": (OMPBIND, "--version"),
+    "run": RUN,
+    f"run, {FILE}": RUN,
+    "exec": (OMPBIND, "exec", "--", "true"),
 }
+"""Commands by name: a Python, and verbs of ompbind. A name with a file is measured in a directory with it."""
+
+CONFIGURATION = '[defaults]\nbind = "rank"\n'
 LARGE = Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)
 
 
-def wall_s(command: tuple[str, ...]) -> float:
-    """Run a command and return its wall time in seconds."""
+def wall_s(command: tuple[str, ...], directory: Path) -> float:
+    """Run a command in a directory and return its wall time in seconds."""
     begin = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=directory)
     return time.perf_counter() - begin
 
 
@@ -50,16 +60,21 @@ def cpu_s(command: tuple[str, ...]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measure_startup(rounds: int) -> None:
-    """Print the median wall time of each command and its median ratio to the reference."""
+def measure_startup(rounds: int) -> int:
+    """Print the median wall time of each command and its ratio to IMPORT_CLICK; return the exit code."""
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(rounds):
-        for name, command in COMMANDS.items():
-            times[name].append(wall_s(command))
-    reference = next(iter(times.values()))
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as configured:
+        Path(configured, FILE).write_text(CONFIGURATION)
+        names = list(COMMANDS)
+        for number in range(rounds):
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
+                directory = configured if name.endswith(FILE) else empty
+                times[name].append(wall_s(COMMANDS[name], Path(directory)))
     for name, walls in times.items():
-        ratio = statistics.median(wall / base for wall, base in zip(walls, reference, strict=True))
+        ratio = median_ratio(walls, times[IMPORT_CLICK])
         print(f"{name:28} {statistics.median(walls) * 1000:7.1f} ms  {ratio:5.2f} x")
+    return print_promises(make_startup_promises(times))
 
 
 def measure_planning(rounds: int) -> None:
@@ -99,13 +114,15 @@ def definition_s(code: CodeType) -> float:
     return time.perf_counter() - begin
 
 
-def main() -> None:
-    """Run all measurements."""
+def main() -> int:
+    """Run all measurements; return 1 if a promise is missed."""
     rounds = read_rounds(__doc__, default=31)
-    measure_startup(rounds)
+    code = measure_startup(rounds)
+    print()
     measure_planning(max(3, rounds // 4))
     measure_definitions(rounds)
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

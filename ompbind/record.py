@@ -1,12 +1,12 @@
 """`Record`: frozen, keyword-only records with slots.
 
 A Record is like `dataclass(frozen=True, slots=True, kw_only=True)`, and type checkers treat it as one. But
-a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs two dozen of them: half of
-the time that start-up may take beyond the import of click. Defining a Record takes a fiftieth of that
-(`make bench` measures both).
+a dataclass of five fields takes about 0.3 ms to define, and starting a rank needs some fifty of them: that
+takes as long as Python itself takes to start. Defining a Record takes a fiftieth of that (`make bench`
+measures both).
 
-Modules that start ranks import names of typing for type checkers only: it takes half as
-long to import as Python itself takes to start.
+The import of `typing` takes half as long as Python takes to start. So modules that start ranks import it for
+type checkers only, which take `TYPE_CHECKING = False` for true.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class _RecordType(type):
     """Makes the annotated names of a class its slots, and keeps their defaults in the class."""
 
     fields: tuple[str, ...]
+    field_set: frozenset[str]
     defaults: Mapping[str, object]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _RecordType:
@@ -37,6 +38,7 @@ class _RecordType(type):
         defaults = {field: body.pop(field) for field in fields if field in body}
         made = super().__new__(mcs, name, bases, {**body, "__slots__": fields, "__match_args__": ()})
         made.fields = fields
+        made.field_set = frozenset(fields)
         made.defaults = defaults
         return made
 
@@ -60,8 +62,10 @@ class Record(metaclass=_RecordType):
 
     def __init__(self, **values: Any) -> None:
         kind = type(self)
-        if values.keys() != set(kind.fields):
-            values = _add_defaults(kind, values)
+        if values.keys() != kind.field_set:
+            values = {**kind.defaults, **values}
+            if values.keys() != kind.field_set:
+                raise TypeError(_describe_wrong_names(kind, values))
         for name, value in values.items():
             _set(self, name, value)
         self.check()
@@ -101,12 +105,8 @@ def _restore(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**values)
 
 
-def _add_defaults(kind: _RecordType, values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with defaults for missing fields; raises TypeError for missing or unknown fields."""
-    complete = {**kind.defaults, **values}
-    missing = [name for name in kind.fields if name not in complete]
-    unknown = [name for name in complete if name not in kind.fields]
-    if missing or unknown:
-        error = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        raise TypeError(f"{kind.__name__}: {error}")
-    return complete
+def _describe_wrong_names(kind: _RecordType, values: Mapping[str, Any]) -> str:
+    missing = [name for name in kind.fields if name not in values]
+    unknown = [name for name in values if name not in kind.field_set]
+    error = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+    return f"{kind.__name__}: {error}"

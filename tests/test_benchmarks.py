@@ -11,10 +11,13 @@ import pytest
 from benchmarks.effect import make_repetitions
 from benchmarks.launchers import Unavailable, as_hwloc_set
 from benchmarks.promises import (
+    IMPORT_CLICK,
+    STARTUP_LIMITS,
     IdleUsage,
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
+    make_startup_promises,
     median_interval,
     median_ratio,
     print_promises,
@@ -28,8 +31,11 @@ WALLS = {
     ("floor", 1): (0.0, 1.0, 0.0),
     ("floor", 256): (255.0, 256.0, 25.5),
     ("ompbind", 1): (1.0, 1.0, 1.0),
+    ("ompbind", 16): (1.8, 1.8, 180.0),
     ("ompbind", 64): (0.7, 0.7, 70.0),
     ("ompbind", 256): (409.0, 409.0, 1000.0),
+    ("hydra", 1): (0.5, 0.5, 0.01),
+    ("hydra", 16): (1.0, 1.0, 1.0),
     ("hydra", 64): (0.5, 0.5, 0.5),
     ("hydra", 256): (409.0, 409.0, 409.0),
     **{(name, 64): (1.0, 1.0, None) for name in ("openmpi", "srun", "hwloc", "torchrun")},
@@ -47,6 +53,26 @@ def slower(walls, key):
     return {**walls, key: [wall and wall * 1.7 for wall in walls[key]]}
 
 
+STARTS = {IMPORT_CLICK: [1.0] * 9, **{name: [limit] * 9 for name, limit in STARTUP_LIMITS.items()}}
+"""Each start takes as long as it may."""
+
+
+@pytest.mark.parametrize("name", STARTUP_LIMITS)
+def test_a_slower_start_misses_its_own_promise(name):
+    assert not missed(make_startup_promises(STARTS))
+    slower_start = {**STARTS, name: [wall * 1.01 for wall in STARTS[name]]}
+    assert missed(make_startup_promises(slower_start)) == [f"{name}, of import click's"]
+
+
+def test_a_start_is_not_missed_in_too_few_rounds():
+    slower_start = {
+        name: [wall * (name != IMPORT_CLICK) + 1 for wall in walls[:5]] for name, walls in STARTS.items()
+    }
+    promises = list(make_startup_promises(slower_start))
+    assert all(promise.above for promise in promises)
+    assert not missed(promises)
+
+
 def test_promises_of_launches_are_kept_at_their_limits():
     promises = make_launch_promises(WALLS)
     assert not missed(promises)
@@ -57,15 +83,16 @@ def test_promises_of_launches_are_kept_at_their_limits():
     ("key", "texts"),
     [
         (("ompbind", 64), ["openmpi's", "srun's", "hwloc's", "torchrun's", "hydra's"]),
-        (("ompbind", 256), ["floor's", "hydra's"]),
-        (("ompbind", 1), []),
+        (("ompbind", 256), ["hydra's", "floor's"]),
+        (("ompbind", 16), ["hydra's"]),
+        (("ompbind", 1), ["hydra's"]),
     ],
 )
 def test_a_slower_ompbind_misses_promises(key, texts):
     assert [text.rpartition(" ")[2] for text in missed(make_launch_promises(slower(WALLS, key)))] == texts
 
 
-@pytest.mark.parametrize("key", [key for key in WALLS if key[0] != "ompbind" and key[1] > 1])
+@pytest.mark.parametrize("key", [key for key in WALLS if key[0] != "ompbind" and key != ("floor", 1)])
 def test_each_promise_is_about_its_own_launcher(key):
     faster = {**WALLS, key: [wall and wall / 2 for wall in WALLS[key]]}
     texts = missed(make_launch_promises(faster))
@@ -120,6 +147,7 @@ def test_lines_on_promises_fit_the_page():
         *make_launch_promises(WALLS),
         *make_quiet_promises([IdleUsage(ranks=64, **USAGE)]),
         *make_launch_promises({}),
+        *make_startup_promises(STARTS),
     ):
         assert len(render_promise(promise)) <= 80
 

@@ -156,6 +156,31 @@ def test_a_start_of_ranks_loads_neither_reports_nor_other_verbs():
     assert not loaded & {"rich", "psutil", "asyncio", "dataclasses", "ctypes", "subprocess"}
 
 
+FOR_RANKS = set(
+    """
+    __future__ _collections _ctypes _functools _operator _struct collections collections.abc enum errno fcntl
+    functools gc itertools keyword math operator reprlib resource select signal struct types
+    """.split()  # noqa: SIM905 - lines instead of a column
+)
+"""Modules outside of ompbind that a start of ranks may load: no click, re, typing, inspect or json."""
+
+
+def loaded_by_command(*words):
+    """All modules that a Python loads, and all that it loads to run a command line of ompbind."""
+    start = ("from ompbind.__main__ import start; start()", *words)
+    for code in (("pass",), start):
+        command = [sys.executable, "-X", "importtime", "-c", *code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        yield {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
+
+
+@pytest.mark.parametrize("words", ["run -n 1", "run -q -n 2 --share", "exec", "exec -m all"])
+def test_a_start_of_ranks_loads_few_standard_modules(words):
+    bare, loaded = loaded_by_command(*words.split(), "--", "true")
+    assert "ompbind.planning.planner" in loaded
+    assert loaded - bare - OURS <= FOR_RANKS
+
+
 def test_short_options_do_not_load_difflib():
     plan = "cli.main(['plan', '-n', '1', '-m', 'all'], standalone_mode=False)"
     assert "difflib" not in loaded_by(f"from ompbind.cli.click_main import cli; {plan}")

@@ -49,8 +49,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _run(args: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     if args and args[0] in LAUNCHING and "_OMPBIND_COMPLETE" not in os.environ:
-        from importlib import import_module
-
         from ompbind.cli.options.table import find_options
         from ompbind.cli.quick_reader import read_quickly
 
@@ -59,7 +57,8 @@ def _run(args: Sequence[str]) -> int:
         if line:
             from ompbind.cli.verb import call_verb
 
-            return call_verb(import_module(f"ompbind.cli.{args[0]}").VERB, options, line)
+            module = __import__(f"ompbind.cli.{args[0]}", fromlist=["VERB"])  # importlib takes time to import
+            return call_verb(module.VERB, options, line)
     from ompbind.cli.click_main import run_with_click  # late: plain command lines need no click
 
     return run_with_click(args)

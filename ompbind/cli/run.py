@@ -96,7 +96,7 @@ def _run(values: Values) -> Outcome | None:
     if options["dry_run"]:
         _dry_run(request, spec, options)
         return None
-    file = open_report(options, hide_secrets(spec, options))  # before anything starts
+    file = open_report(options, spec)  # before anything starts
     spec = set_up_rendezvous(options, spec)
     machine = read_machine()
     with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:

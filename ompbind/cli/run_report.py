@@ -55,7 +55,7 @@ def open_report(options: Mapping[str, Any], spec: RunSpec) -> ReportFile | None:
     file = prepare_report(options["report"], options["log_dir"] or "")
     if not file.can_be_taken:
         return file
-    write_report(file, _render_failure(spec, LaunchError("the run has not finished")))
+    write_report(file, _render_failure(hide_secrets(spec, options), LaunchError("the run has not finished")))
     return prepare_report(options["report"], options["log_dir"] or "")
 
 

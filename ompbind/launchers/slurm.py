@@ -1,7 +1,5 @@
 """Slurm."""
 
-import re
-
 from ompbind.launchers.launcher import Env, Launcher, read_number
 
 
@@ -10,6 +8,8 @@ def find_local_size(env: Env) -> int:
 
     Slurm writes the tasks of all nodes as "4(x2),3": 4 on each of two nodes, 3 on the next node.
     """
+    import re  # late: most starts have no launcher
+
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
     node = read_number(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
     counts = [

@@ -22,8 +22,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
@@ -135,7 +134,7 @@ class Registry:
         self._handle = -1
         self._names = frozenset[str]()
 
-    def open(self) -> None:
+    def __enter__(self) -> "Registry":
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
 
         Raises ClaimError if this fails and `sharing` is strict.
@@ -147,6 +146,9 @@ class Registry:
             if self._sharing is not Sharing.SHARE:
                 self._names = list_claims(self._handle)
                 self._read(self._names)
+        except ClaimError:
+            self.close()
+            raise
         except OSError as error:
             self.close()
             verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
@@ -155,6 +157,10 @@ class Registry:
                 self.ignored = failure
             else:
                 self.failure = failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
@@ -196,15 +202,9 @@ class Registry:
         self.ignored = render_ignored(found.ignored, self._directory)
 
 
-@contextmanager
-def lock_registry(sharing: Sharing, identity: RunIdentity) -> Iterator[Registry]:
-    """Open the directory of claims while a run plans and registers; raises ClaimError as `Registry`."""
-    registry = Registry(sharing, identity)
-    try:
-        registry.open()
-        yield registry
-    finally:
-        registry.close()
+def lock_registry(sharing: Sharing, identity: RunIdentity) -> Registry:
+    """Return the registry, which is open within `with`, while a run plans and registers."""
+    return Registry(sharing, identity)
 
 
 def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
