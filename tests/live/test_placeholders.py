@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -47,6 +48,16 @@ def test_wrong_placeholders_are_errors_before_anything_starts(ompbind, tmp_path,
     assert done.returncode == 125
     assert f"    {text}\n    {marks}\n" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [["-v", "--env", "P={rank-1}"], ["--wrap", "env", "--wrap-ranks", "9"]])
+def test_after_an_error_in_one_rank_no_claim_is_left(ompbind, claims, options):
+    ompbind("run", "--", "true")
+    before = set(os.listdir(claims))
+    done = ompbind("run", *options, "--", "true")
+    assert done.returncode == 125
+    assert "rank 0: {rank-1} is -1" in done.stderr or "there is no rank 9" in done.stderr
+    assert set(os.listdir(claims)) == before
 
 
 def test_files_of_variables_come_before_env(ompbind, tmp_path):
@@ -154,6 +165,20 @@ def test_a_wrapper_has_the_cpus_and_variables_of_its_rank(ompbind, library):
         f"1 runs {library}",
         f"1 wraps with {library} on Cpus_allowed_list: {second}",
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["strace -f -o {run_id}.{rank}", "perf stat -o {run_id}.{rank}", "valgrind --log-file={run_id}.{rank}"],
+)
+def test_tools_that_observe_programs_wrap_ranks(ompbind, tmp_path, words):
+    tool, *options = words.split()
+    trial = [required(tool), *(option.format(run_id="trial", rank=0) for option in options), "true"]
+    if subprocess.run(trial, cwd=tmp_path, capture_output=True, timeout=20).returncode:
+        pytest.skip(f"{tool} cannot observe programs here")
+    done = ompbind(*TWO, "--run-id", "mine", "--wrap", words, "--", "true", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0)
+    assert all((tmp_path / f"mine.{rank}").stat().st_size for rank in range(2))
 
 
 def test_some_ranks_are_wrapped(ompbind):

@@ -1,6 +1,8 @@
 """NAME=VALUE of --env, and the lines of --env-file."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ompbind.errors import OptionError, PositionError
 from ompbind.planning.assignments import parse_assignment, parse_env_file
@@ -77,3 +79,15 @@ def test_a_wrong_line_is_an_error_with_file_line_and_position(line, marked, mess
         parse_env_file(f"# comment\n{line}\nB=1", "f", {})
     error = caught.value
     assert (error.message, error.text, error.text[slice(*error.span)]) == (message, line, marked)
+
+
+@given(st.text('Ab1_=# \t\n\r{}"$rank\0\u00e9', max_size=60))
+def test_any_file_is_read_or_an_error_with_a_position(text):
+    try:
+        pairs = parse_env_file(text, "f", {"A": "1"})
+    except PositionError as error:
+        assert error.message.startswith("f, line ")
+        assert 0 <= error.span[0] < error.span[1] <= max(1, len(error.text))
+        assert error.text in text
+    else:
+        assert all(name.isidentifier() and "\0" not in value for name, value in pairs)

@@ -107,7 +107,7 @@ PLANNING_OPTIONS = (
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     Option(names=("--env",), section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
            repeatable=True, metavar="NAME=VALUE", everyday=True,
-           help="Set a variable; VALUE may use {rank}, {rank+8000}, {size}, {cpus} and so on"),
+           help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {run_id}"),
     Option(names=("--env-file",), section=RANKS, verbs=PLANNING, read=read_file_names, repeatable=True,
            metavar="FILE", complete=FILES,
            help="Set the variables in FILE: lines NAME=VALUE, as for docker; --env overrides them"),
