@@ -375,3 +375,10 @@ def test_a_new_attempt_is_verified_and_strict_verification_restarts_nothing(scen
     assert code == 125, messages
     assert "the threads of rank 0 did not run as planned" in messages
     assert len(attempts(scene)) == 2
+
+
+def test_ranks_that_have_met_each_other_are_not_restarted_alone(ompbind):
+    done = ompbind("run", "-n", "2", "--share", "--rendezvous", "--on-failure", "restart:3", "--", "true")
+    assert done.returncode == 125
+    assert "--on-failure restart:3 cannot be used with --rendezvous" in done.stderr
+    assert "torchrun --max-restarts" in done.stderr
