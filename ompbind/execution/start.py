@@ -26,7 +26,8 @@ def restart_due_ranks(run: RunState) -> None:
     due = run.restarts.take_due(time.monotonic())
     if not due or run.is_paused:
         return
-    run.stop_orphans()  # the check after the exit may have missed some
+    if not run.orphans.any_left:  # else they were just looked for
+        run.stop_orphans()  # the check after the exit may have missed some
     for rank in due:
         last = run.children.find_exit(rank)
         has_output = run.output.multiplexer is not None and not run.output.multiplexer.end_streams(rank)

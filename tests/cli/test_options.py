@@ -9,6 +9,7 @@ from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
 from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
+from ompbind.execution.restart_policy import RestartPolicy
 from ompbind.planning import rank_variables
 from ompbind.planning.request import Request
 from ompbind.registry.claims import DIRECTORY_VARIABLE
@@ -177,3 +178,28 @@ def test_a_row_is_found_everywhere():
 )
 def test_times(text, seconds):
     assert read_seconds(text) == seconds
+
+
+(ON_FAILURE,) = (option for option in find_options("run") if option.name == "on_failure")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("stop", "stop"),
+        ("continue", "continue"),
+        ("restart", RestartPolicy()),
+        ("restart:1", RestartPolicy(limit=1)),
+        ("restart:250", RestartPolicy(limit=250)),
+    ],
+)
+def test_actions_on_failure(text, value):
+    assert ON_FAILURE.read(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "restart:", "restart:0", "restart:-1", "restart:N", "restarts", "stop:1"]
+)
+def test_wrong_actions_on_failure(text):
+    with pytest.raises(OptionError):
+        ON_FAILURE.read(text)

@@ -75,7 +75,7 @@ VALUES = {
     "pty": ["--pty"],
     "quiet": ["--quiet"],
     "verbose": ["--verbose"],
-    "on_failure": ["--on-failure=continue"],
+    "on_failure": ["--on-failure=continue", "--on-failure=restart", "--on-failure=restart:2"],
     "timeout": ["--timeout=5"],
     "grace": ["--grace=3"],
     "keep_descendants": ["--keep-descendants"],

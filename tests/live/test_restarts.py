@@ -181,7 +181,7 @@ for pid in (*ranks, same):
     os.kill(pid, signal.SIGKILL)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], env=scene.environment(), capture_output=True, text=True
+        [sys.executable, "-c", script], env=scene.environment(), capture_output=True, text=True, timeout=20
     )
     assert done.returncode == 0, done.stderr
 
@@ -243,13 +243,14 @@ def test_killed_while_ranks_restart_all_the_time(scene):
 
 
 def test_a_run_that_waits_sleeps_and_keeps_its_claim(scene, ompbind):
-    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && sleep 300; exit 3", wait_s=1.5)
+    cpu = str(min(os.sched_getaffinity(0)))
+    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] && sleep 300; exit 3", "-m", cpu, wait_s=1.5)
     supervisor = wait_for_failure(scene, process)
     time.sleep(0.1)
-    before = switches(supervisor), switches(process.pid)
+    before = read_activity(supervisor), read_activity(process.pid)
     time.sleep(0.5)
     assert len(attempts(scene)) == 1
-    assert (switches(supervisor), switches(process.pid)) == before, "it wakes up"
+    assert (read_activity(supervisor), read_activity(process.pid)) == before, "it wakes up"
     (claim,) = scene.claims()
     assert (claim.pid, claim.restarts) == (process.pid, 0)
     wait_for_attempts(scene, 2)
@@ -259,14 +260,16 @@ def test_a_run_that_waits_sleeps_and_keeps_its_claim(scene, ompbind):
     (record,) = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]
     assert record["restarts"] == 1
     assert "attempt 2: CPU" in ompbind("inspect", str(process.pid)).stdout
+    assert os.sched_getaffinity(supervisor) == os.sched_getaffinity(0), "it left the CPU of the rank"
     process.terminate()
     scene.end(process)
 
 
-def switches(pid):
-    """Return how often the only thread of a process has waited."""
+def read_activity(pid):
+    """Return how often the only thread of a process has waited, and its CPU time in ticks."""
     text = Path(f"/proc/{pid}/status").read_text()
-    return text.split("\nvoluntary_ctxt_switches:")[1].split()[0]
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return text.split("\nvoluntary_ctxt_switches:")[1].split()[0], times
 
 
 def test_only_the_first_attempt_gets_standard_input(scene):
@@ -370,8 +373,15 @@ def test_a_new_attempt_is_verified_and_strict_verification_restarts_nothing(scen
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPUs")
     words = ("-m", "0", "--share", "--verify=strict", "--on-failure", "restart")
-    before = (sys.executable, SHORT_WAITS, "0.02")
+    before = (sys.executable, SHORT_WAITS, "0.5")  # meanwhile, a sample finds no rank
     code, messages, _ = scene.end(scene.begin(*words, *scene.command(*PYTHON, ESCAPE), before=before))
     assert code == 125, messages
     assert "the threads of rank 0 did not run as planned" in messages
     assert len(attempts(scene)) == 2
+
+
+def test_ranks_that_have_met_each_other_are_not_restarted_alone(ompbind):
+    done = ompbind("run", "-n", "2", "--share", "--rendezvous", "--on-failure", "restart:3", "--", "true")
+    assert done.returncode == 125
+    assert "--on-failure restart:3 cannot be used with --rendezvous" in done.stderr
+    assert "torchrun --max-restarts" in done.stderr

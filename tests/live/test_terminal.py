@@ -326,3 +326,38 @@ def test_a_rank_that_has_the_terminal_does_not_outlive_both_processes(terminal):
     wait_until(lambda: state_of(screen.pid) == "T", "the foreground process stopped")
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: not is_alive(rank), "the rank was killed", 5)
+
+
+RESTART = ["--on-failure", "restart"]
+NOT_POSSIBLE = b"does not restart a single rank that has the"
+
+
+@pytest.mark.parametrize("args", [["-n1"], ["-nauto", "-m", "{cpu}", "-s", "cores"]], ids=["one", "auto"])
+def test_a_single_rank_that_has_the_terminal_is_not_restarted(terminal, args):
+    """With -n auto, only the plan says how many ranks there are."""
+    cpu = min(os.sched_getaffinity(0))
+    words = [word.format(cpu=cpu) for word in args]
+    screen = terminal(OMPBIND, "run", *words, "--share", *RESTART, "--", "true")
+    screen.read_until(NOT_POSSIBLE)
+    screen.read_until(b"--stdin none")
+    assert os.waitstatus_to_exitcode(screen.wait()) == 125
+
+
+def test_restarts_at_a_terminal_without_standard_input(terminal, tmp_path):
+    """A rank that Ctrl-C kills does not start again, although the kernel has sent the signal."""
+    script = f"echo >>{tmp_path}/up; [ $OMPBIND_ATTEMPT = 2 ] || exit 3; read x </dev/tty"
+    screen = terminal(OMPBIND, "run", "--stdin", "none", *RESTART, "--", "sh", "-c", script)
+    screen.read_until(b"it starts again in 1 s, attempt 2")
+    wait_until(lambda: screen.foreground() == ["sh", "-c", script], "the second attempt has the terminal")
+    screen.type("\x03")
+    screen.read_until(b"it does not start again")
+    assert os.waitstatus_to_exitcode(screen.wait()) == -signal.SIGINT
+    assert (tmp_path / "up").read_text() == "\n\n"
+
+
+def test_a_variable_for_restarts_gives_way_at_a_terminal(terminal):
+    """It may be meant for other runs."""
+    command = f"OMPBIND_ON_FAILURE=restart {OMPBIND} run -v -- sh -c 'exit 3'"
+    screen = terminal("/bin/sh", "-c", command)
+    screen.read_until(b"OMPBIND_ON_FAILURE=restart is not used")
+    assert os.waitstatus_to_exitcode(screen.wait()) == 3

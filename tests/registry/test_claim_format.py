@@ -11,9 +11,11 @@ from ompbind.registry.claim_format import (
     HEAD,
     RANKS_LIMIT,
     TEXT_LIMIT,
+    find_restarts,
     make_live_run,
     make_text,
     parse_text,
+    render_restarts,
 )
 from ompbind.text import NAME_LIMIT, clean_name
 from tests.planning.test_conflicts import live, plan
@@ -116,3 +118,19 @@ def test_names_are_short_and_have_no_escape_sequences():
     assert len(clean_name("x" * 999)) == NAME_LIMIT
     assert parse_text(GOOD.replace("other", "\x1b]0;x\x07"), 0).run_id == "?]0;x?"
     assert parse_text(GOOD.replace("held 0-3", "held "), 0).claimed == EMPTY
+
+
+@given(st.integers(0, 10**12 - 1), st.integers(0, 10**12 - 1), st.text())
+def test_the_number_of_restarts_can_be_changed_in_place(before, after, name):
+    run = live("0-3", clean_name(name) or "x", restarts=before)
+    data = bytearray(make_text(run).encode())
+    assert parse_text(data.decode(), run.uid).restarts == before
+    at, new = find_restarts(data.decode()), render_restarts(after).encode()
+    data[at : at + len(new)] = new
+    assert data.decode() == make_text(run.replace(restarts=after))
+
+
+def test_a_claim_without_restarts_is_valid():
+    text = make_text(live("0", "old", restarts=5))
+    lines = [line for line in text.splitlines() if not line.startswith("restarts")]
+    assert parse_text("\n".join([*lines, ""]), 0).restarts == 0

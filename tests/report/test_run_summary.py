@@ -335,3 +335,13 @@ def test_the_page_has_every_status_that_has_a_hint():
     assert {int(cell) for cell in cells} == {rule.status for rule in FAILURE_HINTS if rule.status}
     for name, status in re.findall(r"^\| (SIG\w+), (\d+) \|", PAGE, re.M):
         assert Signals[name] + 128 == int(status)
+
+
+def test_attempts_have_a_column_if_a_rank_was_restarted():
+    used = {"usage": Usage(wall_s=1.0, user_s=1.0)}
+    finished = outcome(coded(0, 0, attempt=3, **used), coded(1, 0, **used))
+    lines = [line.split() for line in render_usage_table(finished, PLAN).splitlines()]
+    assert lines[0][:4] == ["rank", "pid", "attempts", "status"]
+    assert [words[:4] for words in lines[1:3]] == [["0", "100", "3", "0"], ["1", "101", "1", "0"]]
+    assert lines[3][:3] == ["all", "4", "0"]
+    assert all(len(line) <= 80 for line in render_usage_table(finished, PLAN, 80).splitlines())
