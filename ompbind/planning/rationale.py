@@ -167,10 +167,9 @@ def _smallest_rank_fits(plan: Plan, metrics: Metrics, boundary: Boundary) -> boo
 
 
 def _explain_service(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    number, cores = plan.request.service_cores, plan.request.cores
-    if number:
-        from_share = "beside the cores that compute" if cores else "of each rank's share"
-        yield f"{count(number, 'core')} {from_share} {'is' if number == 1 else 'are'} for service threads."
+    if number := plan.request.service_cores:
+        of_rank = "of each rank" if plan.request.cores else "of each rank's share"
+        yield f"{count(number, 'core')} {of_rank} {'is' if number == 1 else 'are'} for service threads."
         if plan.request.bind is not Bind.NONE:
             yield "No OpenMP worker thread runs there; all other threads of the rank may."
 

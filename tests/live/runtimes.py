@@ -54,6 +54,9 @@ _KNOWN = (
     Runtime("libiomp5", resets=True, widens_forks=True),
 )
 RUNTIMES = {runtime.name: runtime for runtime in _KNOWN}
+UNBOUND = frozenset({("rank", "libomp 14"), ("rank", "libomp 15")})
+"""(mode, runtime) where ompbind detects the runtime in the command and sets no places."""
+
 OPENBLAS = "OpenBLAS of numpy"
 """No OpenMP: a pool of plain threads, one per CPU, that starts when the library is loaded."""
 
@@ -156,9 +159,16 @@ class Pair(NamedTuple):
         return f"{self.order} {path_of(self.second)}" if self.second else self.order
 
 
-def places_of(bind, cores):
-    """Return the places of a rank with these cores in a binding mode; each core is some CPUs."""
+def places_of(bind, cores, service=()):
+    """Return the places of a rank with these cores in a binding mode; each core is some CPUs.
+
+    With `service` CPUs each thread has a place, and only the first place has these CPUs too.
+    """
     cpus = [cpu for core in cores for cpu in core]
+    if service and bind != "none":
+        of_thread = [frozenset(core) for core in cores for _ in core]
+        workers = {"rank": [frozenset(cpus)] * len(cpus), "thread": [frozenset({cpu}) for cpu in cpus]}
+        return [frozenset([*cpus, *service]), *workers.get(bind, of_thread)[1:]]
     whole, alone = [frozenset(cpus)], [frozenset({cpu}) for cpu in cpus]
     modes = {"rank": whole, "none": [], "exact": alone, "thread": whole + alone[1:]}
     return modes.get(bind, whole + [frozenset(core) for core in cores[1:]])
@@ -187,8 +197,9 @@ def read_cases(output):
 class _SimulatedProcess:
     """The CPUs of the initial thread of a process that runs one case, as libraries are loaded and run."""
 
-    def __init__(self, cpus, places, reset):
+    def __init__(self, cpus, places, reset, threads):
         self.cpus, self.places, self.reset = frozenset(cpus), places, reset
+        self.threads = threads or len(self.cpus)
         self.main, self.started = self.cpus, {}
 
     def start(self, runtime):
@@ -204,15 +215,14 @@ class _SimulatedProcess:
         """Return the CPUs of every thread of a parallel region."""
         self.start(runtime)
         usable, whole = self.started[runtime]
-        threads = len(self.cpus)
         if not usable:
-            return dict.fromkeys(range(threads), self.main)
+            return dict.fromkeys(range(self.threads), self.main)
         self.main = whole if self.reset and runtime.resets else usable[0]
-        return {thread: usable[thread * len(usable) // threads] for thread in range(threads)}
+        return {thread: usable[thread * len(usable) // self.threads] for thread in range(self.threads)}
 
     def run_second(self, name):
         if name == OPENBLAS:
-            return dict.fromkeys(range(min(len(self.cpus), len(self.main)) - 1), self.main)
+            return dict.fromkeys(range(min(self.threads, len(self.main)) - 1), self.main)
         return self.run_region(RUNTIMES[name])
 
     def forked(self):
@@ -232,12 +242,13 @@ def check_output(kinds, expected):
     assert kinds == expected
 
 
-def predict_output(name, pair, cpus, places, reset):
+def predict_output(name, pair, cpus, places, reset, threads=None):
     """Return the output that regions.c must print: kind → thread → CPUs, for a runtime with these places.
 
-    `places` is empty when nothing is bound; `reset` says whether KMP_AFFINITY=reset is set.
+    `places` is empty when nothing is bound; `reset` says whether KMP_AFFINITY=reset is set. `threads` is the
+    number of threads, if it is not the number of CPUs.
     """
-    first, process, output = RUNTIMES[name], _SimulatedProcess(cpus, places, reset), {}
+    first, process, output = RUNTIMES[name], _SimulatedProcess(cpus, places, reset, threads), {}
     if first.narrows_at_load:
         process.start(first)
     output["start"] = {0: process.main}

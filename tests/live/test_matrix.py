@@ -21,6 +21,7 @@ from tests.live.runtimes import (
     CRASHED,
     OPENBLAS,
     RUNTIMES,
+    UNBOUND,
     Pair,
     build_program,
     check_output,
@@ -51,9 +52,6 @@ def corners(rows, is_corner):
 
 every_runtime = pytest.mark.parametrize("name", RUNTIMES)
 every_bind = pytest.mark.parametrize("bind", BINDS)
-
-UNBOUND = frozenset({("rank", "libomp 14"), ("rank", "libomp 15")})
-"""(mode, runtime) where ompbind detects the runtime in the command and sets no places."""
 
 GOMP, OLD, NEW, RESETTING = "libgomp.*", "libomp 1[45]", "libomp 1[69]|libiomp5", "libomp 1[569]|libiomp5"
 
@@ -217,7 +215,7 @@ def test_no_worker_runs_on_service_cpus(ompbind, directory, name, bind):
     options = ("-m", ",".join(map(str, both)), "--service-cores", "1", "-t", "2", "--bind", bind)
     output, said = run_cases(ompbind, build_program(name, directory), options, cases)
     has_places = bind != "none" and (bind, name) not in UNBOUND
-    places = [whole, compute] if has_places else []
+    places = places_of(bind, each_alone(both[:1] * 2), both[1:]) if has_places else []
     team = {0: whole, 1: compute if has_places else whole}
     for pair in cases:
         kinds = dict(output[0][pair.argument()])

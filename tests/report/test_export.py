@@ -170,7 +170,8 @@ def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
     if name == "vllm":
         assert request.bind is not Bind.NONE
     ranks = list(READ[name](texts))
-    assert [cpus for cpus, _ in ranks] == [set(placement.cpus) for placement in plan.placements]
+    given = [placement.compute if name == "vllm" else placement.cpuset for placement in plan.placements]
+    assert [cpus for cpus, _ in ranks] == [set(cpus) for cpus in given]
     if name in ("numactl", "docker", "systemd", "slurm"):
         assert [nodes for _, nodes in ranks] == [set(placement.memory_nodes) for placement in plan.placements]
     assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
@@ -179,7 +180,11 @@ def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
 def moved(plan, distance):
     """The same plan on a machine whose CPUs have higher numbers."""
     placements = [
-        placement.replace(cpus=tuple(cpu + distance for cpu in placement.cpus), reserved=CpuSet())
+        placement.replace(
+            cpus=tuple(cpu + distance for cpu in placement.cpus),
+            service_cpus=CpuSet(cpu + distance for cpu in placement.service_cpus),
+            reserved=CpuSet(),
+        )
         for placement in plan.placements
     ]
     return plan.replace(
@@ -196,6 +201,8 @@ SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
         ("taskset", {"ranks": 2, "reserve": 1}, "taskset -c 0-2\ntaskset -c 4-6"),
         ("taskset", {"mask": "8,2,0-1"}, "taskset -c 0-2,8"),
         ("taskset", {"mask": "none", "ranks": 2}, "taskset -c 0-15\ntaskset -c 0-15"),
+        ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
+        ("vllm", {"ranks": 2, "service_cores": 1}, "export VLLM_CPU_OMP_THREADS_BIND='0-2|4-6'"),
         ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
         ("vllm", {"ranks": 2, "smt": "all"}, "export VLLM_CPU_OMP_THREADS_BIND='0-3,8-11|4-7,12-15'"),
         ("vllm", {"mask": "0-14:2|1"}, "export VLLM_CPU_OMP_THREADS_BIND='0,2,4,6,8,10,12,14|1'"),

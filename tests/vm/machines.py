@@ -66,6 +66,7 @@ MACHINES = {
             "-n 2 -m 5,1|node:1": "5,1|8-15",
             "-n 2 -s compact -t 2 --sibling last": "1,3|5,7",
             "-n 2 -s spread -t 2 --bind none": "0,2|8,10",
+            "-n 3 -c 2 --smt all": "0-3|4-7|8-11",
         },
         refused={"-m 16": "CPU 16 does not exist"},
         memory_policies={

@@ -14,6 +14,7 @@ import pytest
 
 from tests.live.conftest import OMPBIND
 from tests.live.runtimes import (
+    UNBOUND,
     Pair,
     build_program,
     check_output,
@@ -30,11 +31,16 @@ if not os.environ.get("OMPBIND_VM_TESTS"):
     pytest.skip("boots a virtual machine, which takes minutes: make test-vm does", allow_module_level=True)
 
 NAMES = ("libgomp", "libgomp of torch", "libomp 14", "libomp 19", "libiomp5")
+SERVED = "-n 2 --smt all -c 2 --service-cores 1"
 SHARES = {
     "-n 2 --smt all": [[(0, 1), (2, 3), (4, 5), (6, 7)], [(8, 9), (10, 11), (12, 13), (14, 15)]],
     "-n 2": [[(0,), (2,), (4,), (6,)], [(8,), (10,), (12,), (14,)]],
+    SERVED: [[(0, 1), (2, 3)], [(8, 9), (10, 11)]],
 }
 """Options → the cores of each rank."""
+
+SERVICE = {SERVED: [(4, 5), (12, 13)]}
+"""Options → the service CPUs of each rank."""
 
 ALL, ONE = "-n 2 --smt all", "-n 2"
 CORNERS = [
@@ -43,10 +49,12 @@ CORNERS = [
     (ALL, "core", "libomp 19"),
     (ONE, "none", "libgomp"),
     (ONE, "exact", "libomp 19"),
+    *itertools.product([SERVED], ["rank", "thread", "core"], ["libgomp", "libomp 19", "libiomp5"]),
 ]
 EVERY = [
     *itertools.product([ALL], ["rank", "thread", "core", "exact"], NAMES),
     *itertools.product([ONE], ["none", "exact"], ["libgomp", "libomp 19"]),
+    *itertools.product([SERVED], ["rank", "none", "thread", "core"], NAMES),
 ]
 RUNS = EVERY if WHOLE_MATRIX else CORNERS
 
@@ -92,19 +100,26 @@ def test_threads_run_on_their_places(results, options, bind, name):
     assert done["code"] == 0, done["err"]
     printed = read_cases(done["out"])
     assert set(printed) == {0, 1}
+    service = SERVICE.get(options, [(), ()])
     for (rank, cores), pair in itertools.product(enumerate(SHARES[options]), cases_of(name)):
-        check_rank(printed[rank][pair.argument()], bind, name, pair, cores)
+        check_rank(printed[rank][pair.argument()], (bind, name, pair), cores, service[rank])
 
 
-def check_rank(masks, bind, name, pair, cores):
+def check_rank(masks, case, cores, service):
     """All threads have CPUs of the rank, threads of a region their places; without places, all CPUs.
 
     `masks` are the affinity masks of threads, by the kind of thread.
     """
-    cpus = frozenset(cpu for core in cores for cpu in core)
+    bind, name, pair = case
+    compute = frozenset(cpu for core in cores for cpu in core)
+    cpus = compute.union(service)
     kinds = {kind: threads for kind, threads in masks.items() if kind not in ("task", "end")}
     assert "end" in masks
     assert all(mask <= cpus for threads in masks.values() for mask in threads.values())
-    check_output(kinds, predict_output(name, pair, cpus, places_of(bind, cores), reset=bind == "exact"))
-    if bind in ("rank", "none"):
+    places = [] if service and (bind, name) in UNBOUND else places_of(bind, cores, service)
+    reset = bind == "exact"
+    check_output(kinds, predict_output(name, pair, cpus, places, reset, threads=len(compute)))
+    if service and places:
+        assert all(mask <= compute for thread, mask in kinds["region"].items() if thread)
+    elif bind in ("rank", "none"):
         assert set(masks["task"].values()) == {cpus}

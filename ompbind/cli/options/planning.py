@@ -20,7 +20,7 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.assignments import parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
-from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 from ompbind.programs.library_catalog import PRELOADABLE
 
 PLANNING = ("run", "exec", "plan")
@@ -55,7 +55,7 @@ PLANNING_OPTIONS = (
            default_help="one per CPU, or CPU quota"),
     Option(names=("-c", "--cores"), section=CPUS, verbs=PLANNING, read=at_least(1), number=True, metavar="C",
            help="Whole cores of each rank that compute; service and reserved cores are added",
-           default_help="a share by strategy", rule=rules.check_cores),
+           default_help="a share by strategy", rule=rules.check_cores(list_others_that_take_cores)),
     Option(names=("--service-cores",), section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
            number=True, metavar="K",
            help="Give each rank K whole cores on which no OpenMP worker runs, for its other threads",

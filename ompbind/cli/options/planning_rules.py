@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ompbind.cli.options.option import Objection, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
-from ompbind.planning.strategies.table import list_others_that_take_cores
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -61,16 +60,22 @@ def check_sibling(options: Options) -> Objection | None:
     return None
 
 
-def check_cores(options: Options) -> Objection | None:
-    """Object to a number of cores where the mask or the strategy decides it."""
-    if _is_unbound(options):
-        return Objection(other="mask")
-    if options["mask"] is not None and len(options["mask"].parts) > 1:
-        hint = "the mask names the CPUs of each rank; use a mask without '|', which the strategy divides"
-        return Objection(other="mask", hint=hint)
-    if not options.get("compare") and (usable := list_others_that_take_cores(options["strategy"])):
-        return Objection(other="strategy", hint=f"use {usable}")
-    return None
+def check_cores(list_usable: Callable[[str], str]) -> Rule:
+    """Return the rule of a number of cores, which the mask or the strategy may decide.
+
+    `list_usable` returns the strategies to use instead of one that decides the number itself, else "".
+    """
+
+    def check(options: Options) -> Objection | None:
+        if _is_unbound(options):
+            return Objection(other="mask")
+        if options["mask"] is not None and len(options["mask"].parts) > 1:
+            hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+            return Objection(other="mask", hint=hint)
+        usable = "" if options.get("compare") else list_usable(options["strategy"])
+        return Objection(other="strategy", hint=f"use {usable}") if usable else None
+
+    return check
 
 
 def check_service_cores(options: Options) -> Objection | None:

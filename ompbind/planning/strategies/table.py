@@ -106,7 +106,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def list_others_that_take_cores(name: str) -> str:
-    """Return the strategies that --cores works with, if this one fixes the cores of a rank; else ""."""
+    """Return the strategies that take --cores if the given strategy does not, else ""."""
     usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_cores]
     return "" if name in usable else ", ".join(usable)
 

@@ -388,6 +388,18 @@ def test_legends_have_all_symbols_and_no_others():
     assert "0/1  shared by these ranks" in parts(render_picture(half, PLAIN))[2]
 
 
+def test_service_cpus_have_a_symbol_and_a_key():
+    overlay = make_overlay(plan(DUAL, ranks=2, cores=2, service_cores=1))
+    assert [overlay.cores[core].symbol for core in range(8)] == ["0", "0", "0s", ".", "1", "1", "1s", "."]
+    assert overlay.cpus[10].words == "for service threads of rank 0"
+    assert overlay.cores[2].words == "for service threads of rank 0"
+    assert overlay.cores[2].mark == overlay.cores[0].mark
+    assert overlay.ranks[0].words == "rank 0: CPUs 0-1, 2 threads, service CPUs 2,10"
+    picture = render_picture(plan(DUAL, ranks=2, cores=2, service_cores=1), PLAIN)
+    assert "0s  for service threads of this rank" in picture
+    assert picture.count("for service threads") == 1
+
+
 def test_legends_of_many_ranks_only_explain_the_symbols():
     made = plan(make_machine(Shape(cores=KEYS + 1)), ranks=KEYS + 1)
     keys = legend(parse(made))
