@@ -22,19 +22,34 @@ class RequestError(OmpbindError):
     """The request contradicts itself, on any machine."""
 
 
-class MaskError(OmpbindError):
-    """A mask that cannot be used, with the position of the error in its text.
+class PositionError(OmpbindError):
+    """An error with its position in a text.
 
-    `span` is the range of the wrong characters in `text`: the first, and one past the last. `suggestion` is
-    the text of the most similar mask that is valid, "" if none is known.
+    `span` is the range of the wrong characters in `text`: the first, and one past the last.
     """
-
-    suggestion = ""
 
     def __init__(self, message: str, *, text: str, span: tuple[int, int], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.text = text
         self.span = span
+
+
+class MaskError(PositionError):
+    """A mask that cannot be used.
+
+    `suggestion` is the text of the most similar mask that is valid, "" if none is known.
+    """
+
+    suggestion = ""
+
+
+class ConfigurationError(PositionError):
+    """A configuration file that cannot be used, with the wrong line of the file ("" if it is unknown)."""
+
+    def __init__(
+        self, message: str, *, text: str = "", span: tuple[int, int] = (0, 0), hint: str = ""
+    ) -> None:
+        super().__init__(message, text=text, span=span, hint=hint)
 
 
 class MachineError(OmpbindError):

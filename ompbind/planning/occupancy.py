@@ -23,7 +23,8 @@ class LiveRun(Record):
     `ranks` are (rank, its CPUs). `claimed` are all CPUs that other runs should not use. `avoided` are the
     CPUs that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is
     the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
-    `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown.
+    `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `configuration` is the digest
+    of the configuration files that it has read, "" if none.
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class LiveRun(Record):
     parent_run_id: str = ""
     pid_space: int = 0
     bind: str = ""
+    configuration: str = ""
 
 
 class RunIdentity(Record):

@@ -50,6 +50,7 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
         parent_run_id=clean_name(identity.parent_run_id),
         pid_space=identity.pid_space,
         bind=str(plan.request.bind),
+        configuration=plan.request.configuration.digest,
     )
 
 
@@ -115,5 +116,6 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "held": ("claimed", _parse_cpus),
     "avoided": ("avoided", _parse_cpus),
     "bind": ("bind", clean_name),
+    "configuration": ("configuration", clean_name),
 }
 """Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 from ompbind.masks.mask import Mask, mask_text
+from ompbind.planning.configuration import Configuration
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
@@ -31,6 +32,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
             "bindable": plan.machine.bindable,
         },
         "request": _request_record(plan.request),
+        "configuration": _configuration_record(plan.request.configuration),
         "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
         "ranks": [_rank_record(*pair) for pair in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
@@ -63,6 +65,15 @@ def _request_record(request: Request) -> dict[str, object]:
         "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": _node_numbers(request.nodes),
         "compat": request.compat or None,
+    }
+
+
+def _configuration_record(configuration: Configuration) -> dict[str, object]:
+    return {
+        "files": [file.as_dict() for file in configuration.files],
+        "preset": configuration.preset or None,
+        "preset_file": configuration.preset_file or None,
+        "digest": configuration.digest or None,
     }
 
 

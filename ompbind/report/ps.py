@@ -69,5 +69,6 @@ def _record(info: RunInfo) -> dict[str, object]:
         "started": run.started,
         "ranks": [{"rank": rank, "cpus": str(cpus)} for rank, cpus in run.ranks],
         "held": str(run.claimed),
+        "configuration": run.configuration or None,
         "command": None if info.command is None else list(info.command),
     }

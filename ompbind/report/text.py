@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 
 from ompbind.cpuset import CpuSet, render_ranges
-from ompbind.errors import MaskError, OmpbindError
+from ompbind.errors import MaskError, OmpbindError, PositionError
 from ompbind.record import Record
 from ompbind.text import clean_line, clean_lines
 
@@ -204,11 +204,12 @@ def wrap_quoted(line: str, width: int = WIDTH) -> str:
 
 
 def render_error(error: OmpbindError, width: int = WIDTH) -> str:
-    """Render an error: what is wrong, its position if it is in a mask, and a hint on what would work."""
+    """Render an error: what is wrong, its position if that is known, and a hint on what would work."""
     lines = [render_paragraph("ompbind: error", error.message, width)]
     hint = error.hint
-    if isinstance(error, MaskError):
+    if isinstance(error, PositionError) and error.text:
         lines.extend(_mark(error, width))
+    if isinstance(error, MaskError):
         hint = "; ".join(filter(None, (hint, _suggest(error))))
     if hint:
         lines.append(render_paragraph("  hint", hint, width).replace(_NO_BREAK, " "))
@@ -244,8 +245,8 @@ def clip(text: str, limit: int = WIDTH - 20) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _mark(error: MaskError, width: int) -> list[str]:
-    """Return two lines: the mask, and "^" below the part that is wrong; long masks are cut around it."""
+def _mark(error: PositionError, width: int) -> list[str]:
+    """Return two lines: the text, and "^" below the part that is wrong; long texts are cut around it."""
     start, stop = error.span
     left = max(0, start - width // 2)
     shown = "".join(
