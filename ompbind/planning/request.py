@@ -77,7 +77,7 @@ class Request(Record):
     workload: Workload | None = None
     user_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
-    compat: str = ""
+    compat: str | None = None
     compat_read: tuple[str, ...] = ()
     compat_others: tuple[str, ...] = ()
     configuration: Configuration = Configuration()
