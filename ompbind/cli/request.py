@@ -24,6 +24,7 @@ def make_request(values: Values) -> Request:
         sharing=_sharing(values),
         workload=_make_workload(values),
         user_variables=_user_variables(values),
+        configuration=values.configuration,
     )
     return _with_compat(request, values) if values["compat"] else request
 

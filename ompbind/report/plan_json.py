@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 
 from ompbind.masks.mask import Mask, mask_text
-from ompbind.planning.configuration import Configuration
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from ompbind.programs.workload import DetectedLibrary, Workload
+from ompbind.report.configuration import configuration_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -32,7 +32,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
             "bindable": plan.machine.bindable,
         },
         "request": _request_record(plan.request),
-        "configuration": _configuration_record(plan.request.configuration),
+        "configuration": configuration_record(plan.request.configuration),
         "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
         "ranks": [_rank_record(*pair) for pair in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),
@@ -65,15 +65,6 @@ def _request_record(request: Request) -> dict[str, object]:
         "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": _node_numbers(request.nodes),
         "compat": request.compat,
-    }
-
-
-def _configuration_record(configuration: Configuration) -> dict[str, object]:
-    return {
-        "files": [file.as_dict() for file in configuration.files],
-        "preset": configuration.preset or None,
-        "preset_file": configuration.preset_file or None,
-        "digest": configuration.digest or None,
     }
 
 

@@ -21,7 +21,7 @@ QUIET = Option(names=("--quiet",), flag=True, verbs=("run",), help="Quiet", grou
 CHECK = Option(names=("--check",), bare="", verbs=("run",), help="Check")
 TOYS = (SIZE, LIBRARIES, FORCE, QUIET, CHECK)
 BY_KEY = {option.key: option for option in TOYS}
-LEVELS = dict(zip("fpvc", list(Precedence)[1:], strict=True))
+LEVELS = dict(zip("sufpvc", list(Precedence)[1:], strict=True))
 
 
 def make_given(text):

@@ -12,40 +12,23 @@ from typing import Any
 from ompbind.cli.configuration.key_positions import KeyPath, KeyPosition, find_positions
 from ompbind.cli.configuration.read_files import FileContent, FileKind
 from ompbind.cli.configuration.search import PYPROJECT
-from ompbind.errors import ConfigurationError
+from ompbind.cli.options.option import Option
+from ompbind.errors import ConfigurationError, OmpbindError
 from ompbind.record import Record
 
 DEFAULTS, PRESET = "defaults", "preset"
 INHERITS, MATCH = "inherits", "match"
+ENV = "env"
 HOSTNAME, CPUS = "hostname", "cpus"
 RESET = "no-"
 """What is put before a key to reset its option."""
 
-DOTS_LIMIT = 100
-"""Dots in a line of a file: the parser needs memory for the square of the parts of a dotted key."""
-
-_SHOWN = 60  # characters of a name in messages
-
-
-class FileKey(Record):
-    """What a key takes.
-
-    A `flag` is true or false. `number`: TOML numbers are allowed. `bare` is the value for true, None if the
-    option needs a value.
-    """
-
-    name: str
-    flag: bool = False
-    number: bool = False
-    bare: str | None = None
-    repeatable: bool = False
-
 
 class Setting(Record):
-    """One value of an option in a file; `text` is None if the option is reset. `line` is 0 if unknown."""
+    """One occurrence of an option in a file; `value` is as in `Given`. `line` is 0 if it is unknown."""
 
-    name: str
-    text: str | None
+    option: Option
+    value: str | bool | None
     key: str
     line: int
 
@@ -74,46 +57,11 @@ class ConfigurationFile(Record):
     presets: tuple[Preset, ...] = ()
 
 
-class _Document(Record):
-    """A parsed file: its text, the positions of its keys, and the path of the table for ompbind."""
-
-    path: str
-    text: str
-    root: KeyPath
-    positions: Mapping[KeyPath, KeyPosition]
-    keys: Mapping[str, FileKey]
-
-    def find(self, path: KeyPath) -> KeyPosition | None:
-        """Return the position of a key below the root, or of the value that it is in; None if unknown."""
-        full = self.root + path
-        return next(
-            (found for end in range(len(full), 0, -1) if (found := self.positions.get(full[:end]))), None
-        )
-
-    def error(self, path: KeyPath, message: str, hint: str = "") -> ConfigurationError:
-        """Return an error about a key below the root."""
-        where = self.find(path)
-        message = f"{render_key(path)} {message}" if path else message
-        if where is None:
-            return ConfigurationError(f"{self.path}: {message}", hint=hint)
-        text = self.text.split("\n")[where.line - 1]
-        return ConfigurationError(
-            f"{self.path}:{where.line}: {message}", text=text, span=(where.start, where.stop), hint=hint
-        )
-
-
-def parse_file(content: FileContent, keys: Mapping[str, FileKey]) -> ConfigurationFile:
+def parse_file(content: FileContent, keys: Mapping[str, Option]) -> ConfigurationFile:
     """Return what a file says; raises ConfigurationError for invalid TOML, unknown keys and wrong types."""
-    text = _decode(content)
-    is_project = content.path.rpartition("/")[2] == PYPROJECT
-    root = ("tool", "ompbind") if is_project else ()
-    values = _load(content.path, text)
-    document = _Document(path=content.path, text=text, root=root, positions=find_positions(text), keys=keys)
-    for at, name in enumerate(root):
-        values = values.get(name, {})
-        if not isinstance(values, dict):
-            raise document.replace(root=()).error(root[: at + 1], "is not a table")
-    _check_tables(document, values)
+    document = parse_document(content, keys)
+    _check_tables(document)
+    values = document.values
     return ConfigurationFile(
         kind=content.kind,
         path=content.path,
@@ -122,50 +70,16 @@ def parse_file(content: FileContent, keys: Mapping[str, FileKey]) -> Configurati
     )
 
 
-def _decode(content: FileContent) -> str:
-    """Return the text of a file; raises ConfigurationError for text that is not UTF-8, or too many dots."""
-    try:
-        text = content.data.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = content.data.count(b"\n", 0, error.start) + 1
-        raise ConfigurationError(f"{content.path}:{line}: the text is not UTF-8") from error
-    for number, line_text in enumerate(text.split("\n"), 1):
-        if line_text.count(".") > DOTS_LIMIT:
-            message = f"{content.path}:{number}: more than {DOTS_LIMIT} dots in a line"
-            raise ConfigurationError(message, hint="write the values in several lines")
-    return text
+def parse_preset_names(content: FileContent) -> tuple[str, ...]:
+    """Return the names of the presets of a file; raises ConfigurationError as `parse_file`."""
+    document = parse_document(content, {})
+    _check_tables(document)
+    return tuple(document.values.get(PRESET, {}))
 
 
-def _load(path: str, text: str) -> dict[str, Any]:
-    """Parse TOML; raises ConfigurationError with the position of the error."""
-    try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise ConfigurationError(f"{path}: too many brackets inside each other") from error
-    except ValueError as error:  # TOMLDecodeError, and numbers that are too long
-        message, line, column = _split_position(str(error), text)
-        message = _clip(f"{message[:1].lower()}{message[1:]}")
-        if not line:
-            raise ConfigurationError(f"{path}: {message}") from error
-        line_text = text.split("\n")[line - 1]
-        raise ConfigurationError(
-            f"{path}:{line}: {message}", text=line_text, span=(column - 1, column)
-        ) from error
-
-
-def _split_position(message: str, text: str) -> tuple[str, int, int]:
-    """Return a message of tomllib without its position, the line and the column; 0 if they are unknown."""
-    found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    if not found:
-        return message, 0, 0
-    if found[1]:
-        return message[: found.start()], int(found[1]), int(found[2])
-    lines = text.rstrip("\n").split("\n")
-    return message[: found.start()], len(lines), len(lines[-1]) + 1
-
-
-def _check_tables(document: _Document, values: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for unknown keys at the top, and for tables that are values."""
+def _check_tables(document: Document) -> None:
+    """Raise ConfigurationError for unknown keys at the top, and for values that should be tables."""
+    values = document.values
     for name in values:
         if name not in (DEFAULTS, PRESET):
             is_option = name.removeprefix(RESET) in document.keys
@@ -181,7 +95,7 @@ def _check_tables(document: _Document, values: Mapping[str, Any]) -> None:
             raise document.error(path, "is not a table", f"write {shown} on a line, and its keys below")
 
 
-def _read_preset(document: _Document, name: str, values: Mapping[str, Any]) -> Preset:
+def _read_preset(document: Document, name: str, values: Mapping[str, Any]) -> Preset:
     path = (PRESET, name)
     if not name.strip() or not name.isprintable():
         raise document.error(path, "has no name that can be used", "use letters, digits, - and _")
@@ -197,7 +111,7 @@ def _read_preset(document: _Document, name: str, values: Mapping[str, Any]) -> P
     )
 
 
-def _read_match(document: _Document, path: KeyPath, value: Any) -> dict[str, Any]:
+def _read_match(document: Document, path: KeyPath, value: Any) -> dict[str, Any]:
     """Return the conditions of a preset; raises ConfigurationError for unknown or wrong conditions."""
     if value is None:
         return {}
@@ -214,71 +128,82 @@ def _read_match(document: _Document, path: KeyPath, value: Any) -> dict[str, Any
     return value
 
 
-def _read_settings(document: _Document, path: KeyPath, values: Mapping[str, Any]) -> tuple[Setting, ...]:
+def _read_settings(document: Document, path: KeyPath, values: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings of a table: what is reset comes first, as the order of keys has no meaning."""
-    ordered = sorted(values.items(), key=lambda item: not _is_reset(document, *item))
+    ordered = sorted(values.items(), key=lambda item: not _is_reset(document, item[0]))
     for name in values:
-        reset = f"{RESET}{name}"
-        if reset in values and not getattr(document.keys.get(name), "repeatable", True):
+        option, reset = document.keys.get(name), f"{RESET}{name}"
+        if option and not option.repeatable and reset in values:
             raise document.error((*path, name), f"and {reset} contradict each other", "use only one of them")
     return tuple(
         setting for name, value in ordered for setting in _read_setting(document, (*path, name), value)
     )
 
 
-def _is_reset(document: _Document, name: str, value: Any) -> bool:
-    return name not in document.keys and name.startswith(RESET)
+def _is_reset(document: Document, name: str) -> bool:
+    return name not in document.keys and name.removeprefix(RESET) in document.keys
 
 
-def _read_setting(document: _Document, path: KeyPath, value: Any) -> Iterator[Setting]:
-    """Yield the values that a key gives to its option."""
+def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Setting]:
+    """Yield the occurrences that a key gives to its option; raises ConfigurationError for a wrong value."""
     name = path[-1]
-    key = document.keys.get(name)
-    if key is None and _is_reset(document, name, value) and name.removeprefix(RESET) in document.keys:
+    if _is_reset(document, name):
         if value is not True:
             raise document.error(path, f"is {_render_value(value)}", "write true, or omit it")
-        yield _make_setting(document, path, name.removeprefix(RESET), None)
+        yield _make_setting(document, path, document.keys[name.removeprefix(RESET)], None)
         return
-    if key is None:
+    option = document.keys.get(name)
+    if option is None:
         special = (INHERITS, MATCH) if path[0] == PRESET else ()
         raise document.error(path, "is unknown", _suggest(name, (*document.keys, *special)))
-    for at, text in _read_texts(document, path, key, value):
-        yield _make_setting(document, at, name, text)
+    for at, item in _read_values(document, path, option, value):
+        yield _make_setting(document, at, option, item)
 
 
-def _make_setting(document: _Document, path: KeyPath, name: str, text: str | None) -> Setting:
+def _make_setting(document: Document, path: KeyPath, option: Option, value: str | bool | None) -> Setting:
+    if isinstance(value, str):
+        try:
+            option.read(value)
+        except OmpbindError as error:
+            raise document.error(path, error.message, error.hint, separator=": ") from None
     where = document.find(path)
-    return Setting(name=name, text=text, key=render_key(path), line=where.line if where else 0)
+    return Setting(option=option, value=value, key=render_key(path), line=where.line if where else 0)
 
 
-def _read_texts(
-    document: _Document, path: KeyPath, key: FileKey, value: Any
-) -> Iterator[tuple[KeyPath, str | None]]:
-    """Yield each value of a key as the text that its option reads, with its path; None resets the option."""
-    if isinstance(value, dict) and key.name == "env":
+def _read_values(
+    document: Document, path: KeyPath, option: Option, value: Any
+) -> Iterator[tuple[KeyPath, str | bool | None]]:
+    """Yield each value of a key as in `Given`, with its path."""
+    if isinstance(value, dict) and option.key == ENV:
         for name, text in value.items():
             if not isinstance(text, str):
                 raise document.error((*path, name), f"is {_name_type(text)}, not a string", 'write "…"')
             yield (*path, name), f"{name}={text}"
         return
-    for item in value if isinstance(value, list) and key.repeatable else [value]:
-        if isinstance(item, bool) and (key.flag or key.bare is not None):
-            yield path, ("true" if key.bare is None else key.bare) if item else None
-        elif isinstance(item, str) and not key.flag:
+    for item in value if isinstance(value, list) and option.repeatable else [value]:
+        if isinstance(item, bool) and option.flag:
+            yield path, item or None
+        elif isinstance(item, bool) and option.bare is not None:
+            yield path, option.bare if item else None
+        elif isinstance(item, str) and not option.flag:
             yield path, item
-        elif type(item) in (int, float) and key.number:
+        elif type(item) in (int, float) and option.number:
             yield path, str(item)
         else:
-            raise document.error(path, f"is {_name_type(item)}, not {_describe(key)}")
+            raise document.error(path, f"is {_name_type(item)}, not {_describe(option)}")
 
 
-def _describe(key: FileKey) -> str:
+def _describe(option: Option) -> str:
     """Return what a key takes."""
-    if key.flag:
+    if option.flag:
         return "true or false"
-    words = ["a string", "a number" if key.number else "", "true or false" if key.bare is not None else ""]
-    words += ["a list of strings" if key.repeatable else "", "a table" if key.name == "env" else ""]
-    return " or ".join(filter(None, words))
+    also = {
+        "a number": option.number,
+        "a list of strings": option.repeatable,
+        "a table": option.key == ENV,
+        "true or false": option.bare is not None,
+    }
+    return " or ".join(("a string", *(what for what, is_taken in also.items() if is_taken)))
 
 
 def _name_type(value: Any) -> str:
@@ -290,16 +215,7 @@ def _name_type(value: Any) -> str:
 def _render_value(value: Any) -> str:
     """Return a wrong value for a message: itself if it is short."""
     shown = repr(value) if isinstance(value, str | int | float) and type(value) is not bool else ""
-    return shown if 0 < len(shown) <= _SHOWN else _name_type(value)
-
-
-def render_key(path: KeyPath) -> str:
-    """Return a dotted key as TOML writes it, cut if it is long."""
-    return _clip(".".join(part if re.fullmatch(r"[\w-]+", part) else repr(part) for part in path))
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= 2 * _SHOWN else f"{text[: 2 * _SHOWN]}..."
+    return shown if 0 < len(shown) <= SHOWN else _name_type(value)
 
 
 def _suggest(name: str, known: tuple[str, ...]) -> str:

@@ -22,6 +22,7 @@ from ompbind.cli.configuration.search import (
 )
 from ompbind.errors import ConfigurationError
 from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
+from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
 
 SIZE_LIMIT = 256 << 10
@@ -52,14 +53,6 @@ class FileContent(Record):
     data: bytes
 
 
-class IgnoredFile(Record):
-    """A configuration file that was found but is not used, and why."""
-
-    kind: FileKind
-    path: str
-    reason: str
-
-
 class FoundFiles(Record):
     """The configuration files that were read, lowest precedence first, and the ignored files."""
 
@@ -67,10 +60,14 @@ class FoundFiles(Record):
     ignored: tuple[IgnoredFile, ...] = ()
 
 
-def read_named_file(path: str) -> FileContent:
+NO_FILES = FoundFiles()
+
+
+def read_named_file(path: str) -> FoundFiles:
     """Read the file that --config names; raises ConfigurationError if it cannot be used."""
     try:
-        return FileContent(kind=FileKind.NAMED, path=path, data=_read_trusted(path, read_trusted_users()))
+        data = _read_trusted(path, read_trusted_users())
+        return FoundFiles(read=(FileContent(kind=FileKind.NAMED, path=path, data=data),))
     except OSError as error:
         hint = "--config needs a regular file of at most 256 KiB that only you or root can write"
         raise ConfigurationError(f"{path}: {_explain(error)}", hint=hint) from error

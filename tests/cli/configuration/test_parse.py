@@ -2,22 +2,31 @@
 
 import pytest
 
-from ompbind.cli.configuration.parse import DOTS_LIMIT, FileKey, parse_file
+from ompbind.cli.configuration.parse import DOTS_LIMIT, parse_file
 from ompbind.cli.configuration.read_files import FileContent, FileKind
+from ompbind.cli.options.option import Option
+from ompbind.cli.options.readers import count_or, read_names
 from ompbind.errors import ConfigurationError
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.rank_command import parse_assignment
 from ompbind.report.text import render_error
 
+
+def option(name, **settings):
+    return Option(names=(f"--{name}",), verbs=("run",), help="", **settings)
+
+
 KEYS = {
-    key.name: key
-    for key in (
-        FileKey(name="mask"),
-        FileKey(name="strategy"),
-        FileKey(name="ranks", number=True),
-        FileKey(name="timeout", number=True),
-        FileKey(name="strict", flag=True),
-        FileKey(name="verify", bare=""),
-        FileKey(name="preload", repeatable=True),
-        FileKey(name="env", repeatable=True),
+    row.key: row
+    for row in (
+        option("mask", read=parse_mask),
+        option("strategy"),
+        option("ranks", number=True, read=count_or("auto")),
+        option("timeout", number=True),
+        option("strict", flag=True),
+        option("verify", bare=""),
+        option("preload", repeatable=True, read=read_names),
+        option("env", repeatable=True, read=parse_assignment),
     )
 }
 
@@ -27,7 +36,7 @@ def parse(text, path="/home/me/ompbind.toml", kind=FileKind.USER):
 
 
 def settings_of(text):
-    return [(setting.name, setting.text) for setting in parse(f"[defaults]\n{text}\n").settings]
+    return [(setting.option.key, setting.value) for setting in parse(f"[defaults]\n{text}\n").settings]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def settings_of(text):
         ("ranks = 4", [("ranks", "4")]),
         ('ranks = "auto"', [("ranks", "auto")]),
         ("timeout = 1.5", [("timeout", "1.5")]),
-        ("strict = true", [("strict", "true")]),
+        ("strict = true", [("strict", True)]),
         ("strict = false", [("strict", None)]),
         ("no-strict = true", [("strict", None)]),
         ("verify = true", [("verify", "")]),
@@ -72,7 +81,7 @@ PORT = "{rank+8000}"
     base, big = parse(text).presets
     assert (base.name, base.inherits, base.selects_machines) == ("base", "", False)
     assert (big.name, big.inherits, big.hostname, big.cpus) == ("big one", "base", "node*", 64)
-    assert [(setting.name, setting.text, setting.key, setting.line) for setting in big.settings] == [
+    assert [(setting.option.key, setting.value, setting.key, setting.line) for setting in big.settings] == [
         ("mask", None, "preset.'big one'.no-mask", 8),
         ("env", "PORT={rank+8000}", "preset.'big one'.env.PORT", 11),
     ]
@@ -81,7 +90,7 @@ PORT = "{rank+8000}"
 def test_pyproject_has_its_tables_below_tool():
     text = '[project]\nname = "x"\n[tool.ompbind.defaults]\nranks = 2\n[tool.ompbind.preset.a]\nmask = "0"\n'
     found = parse(text, path="/p/pyproject.toml")
-    assert [(setting.name, setting.line) for setting in found.settings] == [("ranks", 4)]
+    assert [(setting.option.key, setting.line) for setting in found.settings] == [("ranks", 4)]
     assert [preset.name for preset in found.presets] == ["a"]
     assert parse('[project]\nname = "[tool.ompbind"\n', path="/p/pyproject.toml").presets == ()
 
@@ -122,6 +131,9 @@ def test_pyproject_has_its_tables_below_tool():
         ("[preset.a]\nmatch = { cpus = 0 }", ":2: preset.a.match.cpus is 0", "match"),
         ("[preset.a.match]\nhostname = 1", ":2: preset.a.match.hostname is 1", "hostname"),
         ("[preset.'']\nmask = '0'", ":1: preset.'' has no name", "preset.''"),
+        ("[defaults]\nmask = '3-1'", ":2: defaults.mask: ", "mask"),
+        ("[defaults]\nranks = 0", ":2: defaults.ranks: '0' is wrong", "ranks"),
+        ("[defaults]\nenv = '1=2'", ":2: defaults.env: '1=2' is not NAME=VALUE", "env"),
         ("[defaults]\nmask = '0", ":2: ", ""),
         ("[defaults]\nmask = 0-3", ":2: ", "-"),
         ("[a]\n[a]", ":2: cannot declare ('a',) twice", "]"),

@@ -205,7 +205,7 @@ def test_a_named_file_that_others_control_is_an_error(home, how, reason):
 def test_a_named_file_that_does_not_exist_is_an_error(home):
     with pytest.raises(ConfigurationError, match="x.toml: No such file or directory"):
         read_named_file("x.toml")
-    assert read_named_file(str(write(home / "y.toml"))).kind is FileKind.NAMED
+    assert read_named_file(str(write(home / "y.toml"))).read[0].kind is FileKind.NAMED
 
 
 def test_a_pyproject_that_others_may_write_to_is_ignored_with_its_reason(home):
