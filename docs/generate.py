@@ -23,8 +23,8 @@ HEAD = """\
   An option that can be repeated takes several values, separated and quoted as in a shell.
 - Each option has a form `--no-NAME`, which resets it to its default. `--no-share`, `--no-avoid` and
   `--no-exclusive` reset all three, which are one option with three names.
-- The command line overrides variables. Variables override presets and [configuration files](configuration.md), whose keys
-  are the names of options without `--`.
+- The command line overrides variables. Variables override presets and
+  [configuration files](configuration.md), whose keys are the names of options without `--`.
 - An option that can be repeated adds to the values of its variable; `--no-NAME` resets all of them.
 """
 

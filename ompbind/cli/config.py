@@ -16,13 +16,13 @@ from ompbind.report.configuration import (
 )
 
 EXAMPLES = (
-    ("Which files are read, and the value of each option", "ompbind config"),
-    ("What a run with a preset would use", "ompbind config --preset serve -n 4"),
-    ("The same as JSON", "ompbind config --preset serve --format json"),
+    ("Each option and its source", "ompbind config"),
+    ("What a run would use", "ompbind config --preset serve -n 4"),
+    ("The same as JSON", "ompbind config --preset serve -n 4 --format json"),
 )
 
-HELP = """Show the value of each option of 'run', and where it comes from: the command line, a variable, a
-preset, a configuration file, or the default. It takes all options of 'run'. Nothing is started.
+HELP = """Show which configuration files are read, and the value and the source of each option that 'run'
+would use with the same options. Nothing is started.
 """
 
 DETAILS = """Options are also read from ompbind.toml in the working directory or above it, from

@@ -46,15 +46,17 @@ def _run(args: Sequence[str]) -> int:
     if args and args[0] in LAUNCHING and "_OMPBIND_COMPLETE" not in os.environ:
         from importlib import import_module
 
-        from ompbind.cli.options.table import find_options
+        from ompbind.cli.options.table import find_keys, find_options
         from ompbind.cli.quick_reader import read_quickly
 
         options = find_options(args[0])
         line = read_quickly(args[1:], options)
         if line:
+            from ompbind.cli.options.values import Values
             from ompbind.cli.verb import call_verb
 
-            return call_verb(import_module(f"ompbind.cli.{args[0]}").VERB, options, line)
+            values = Values(args[0], options, line.words, find_keys)
+            return call_verb(import_module(f"ompbind.cli.{args[0]}").VERB, values, line)
     from ompbind.cli.click_main import run_with_click  # late: plain command lines need no click
 
     return run_with_click(args)

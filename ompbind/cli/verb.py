@@ -1,12 +1,12 @@
 """What a verb is, and how one is called: its options are read and checked, then it runs."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from ompbind.cli.configuration.search import has_candidates
 from ompbind.cli.console import print_message
-from ompbind.cli.options.option import CONFIGURATION, CommandLine, Complete, Given, Option
+from ompbind.cli.options.option import CONFIGURATION, CommandLine, Complete, Given
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
@@ -45,9 +45,8 @@ class Verb(Record):
     refuse: Callable[[Values, OmpbindError], None] | None = None
 
 
-def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
-    """Run a verb with the options and words of its command line, and return its exit code."""
-    values = Values(verb.name, options, line.words)
+def call_verb(verb: Verb, values: Values, line: CommandLine) -> int:
+    """Read the values of all options, run a verb with them, and return its exit code."""
     try:
         read_values(values, line)
         if verb.words == "command" and not line.words:

@@ -33,7 +33,7 @@ def render_configuration(
     """Render the files that were read, the preset, and a table of all options."""
     width = screen.text_width
     rows = [(option.name, source) for option in values for source in option.sources]
-    where = [clean_line(source.name or source.level) for _, source in rows]
+    where = [_render_source(source, configuration) for _, source in rows]
     columns = [
         Column(title="option", cells=[name for name, _ in rows]),
         Column(title="value", cells=[_render_value(source.value) for _, source in rows], grows=True),
@@ -52,6 +52,15 @@ def _render_files(configuration: Configuration, width: int) -> list[str]:
     preset = f"{configuration.preset}, from {configuration.preset_file}" if configuration.preset else "none"
     how = "; its match fits this machine" if configuration.is_matched else ""
     return [*(lines or ["no configuration file"]), render_paragraph("preset", preset + how, width)]
+
+
+def _render_source(source: ValueSource, configuration: Configuration) -> str:
+    """Return where a value comes from; files are listed above the table, so their kind is enough."""
+    name = source.name or source.level
+    for file in configuration.files:
+        if name.startswith(f"{file.path}:"):
+            name = f"{file.kind} file{name.removeprefix(file.path)}"
+    return clean_line(name)
 
 
 def _render_value(value: Value) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ompbind.cli.configuration.key_positions import KeyPath, KeyPosition, find_positions
-from ompbind.cli.configuration.read_files import FileContent
+from ompbind.cli.configuration.read_files import FileContent, FileKind
 from ompbind.cli.configuration.search import PYPROJECT
+from ompbind.cli.options.option import Option
 from ompbind.errors import ConfigurationError
 from ompbind.record import Record
 
@@ -19,13 +20,17 @@ SHOWN = 60
 
 
 class Document(Record):
-    """A parsed file: its text, the table for ompbind and its path, and the positions of all keys."""
+    """A parsed file: its text, the table for ompbind and its path, and the positions of all keys.
+
+    `keys` are the options that a file can contain.
+    """
 
     path: str
     text: str
     root: KeyPath
     values: Mapping[str, Any]
     positions: Mapping[KeyPath, KeyPosition]
+    keys: Mapping[str, Option]
 
     def find(self, path: KeyPath) -> KeyPosition | None:
         """Return the position of a key below the root, or of the value that it is in; None if unknown."""
@@ -48,7 +53,8 @@ class Document(Record):
         )
 
 
-def parse_document(content: FileContent) -> Document:
+def parse_document(content: FileContent, keys: Mapping[str, Option]) -> Document:
+    """Parse a file; raises ConfigurationError for invalid TOML."""
     text = _decode(content)
     values = _load(content.path, text)
     root = ("tool", "ompbind") if content.path.rpartition("/")[2] == PYPROJECT else ()
@@ -56,7 +62,12 @@ def parse_document(content: FileContent) -> Document:
         values = values.get(name, {})
         if not isinstance(values, dict):
             raise ConfigurationError(f"{content.path}: {'.'.join(root)} is not a table")
-    return Document(path=content.path, text=text, root=root, values=values, positions=find_positions(text))
+    if root and content.kind is FileKind.NAMED and not values:
+        hint = "add it, or omit --config"
+        raise ConfigurationError(f"{content.path}: there is no table [{'.'.join(root)}]", hint=hint)
+    return Document(
+        path=content.path, text=text, root=root, values=values, positions=find_positions(text), keys=keys
+    )
 
 
 def _decode(content: FileContent) -> str:

@@ -12,7 +12,6 @@ from ompbind.cli.configuration.read_files import (
     FoundFiles,
 )
 from ompbind.cli.options.option import BINDING, CPUS, Given, Precedence, Source
-from ompbind.cli.options.table import find_keys
 from ompbind.cli.options.values import Values
 from ompbind.planning.configuration import Configuration, UsedFile
 
@@ -35,7 +34,7 @@ def load_configuration(values: Values, found: FoundFiles) -> tuple[Configuration
 
     `values` have --preset. Raises ConfigurationError.
     """
-    keys = find_keys()
+    keys = values.find_keys()
     files = tuple(parse_file(content, keys) for content in found.read)
     name = values["preset"]
     use = find_preset(files, name, values.source("preset").name) if name else None

@@ -4,16 +4,14 @@ A file has a table [defaults] and tables [preset.NAME]. Their keys are the long 
 pyproject.toml has these tables below [tool.ompbind]. What each key takes follows from the option.
 """
 
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ompbind.cli.configuration.key_positions import KeyPath, KeyPosition, find_positions
+from ompbind.cli.configuration.document import SHOWN, Document, parse_document, render_key
+from ompbind.cli.configuration.key_positions import KeyPath
 from ompbind.cli.configuration.read_files import FileContent, FileKind
-from ompbind.cli.configuration.search import PYPROJECT
 from ompbind.cli.options.option import Option
-from ompbind.errors import ConfigurationError, OmpbindError
+from ompbind.errors import OmpbindError
 from ompbind.record import Record
 
 DEFAULTS, PRESET = "defaults", "preset"

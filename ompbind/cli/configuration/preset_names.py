@@ -9,7 +9,7 @@ from ompbind.errors import ConfigurationError
 
 def read_preset_names(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the presets in the files that are found; a wrong file has none."""
-    names = []
+    names: list[str] = []
     for content in read_found_files(env).read:
         try:
             names += parse_preset_names(content)

@@ -7,6 +7,8 @@ from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.cli.options.running import RUNNING_OPTIONS
 from ompbind.cli.verbs import LAUNCHING
 
+_KEYLESS = ("preset", "config")
+
 LAUNCH_OPTIONS = (*PLANNING_OPTIONS, *RUNNING_OPTIONS)
 """The options of verbs that start ranks, in the order of the help; `plan` has some of them."""
 
@@ -27,11 +29,8 @@ def find_keys() -> Mapping[str, Option]:
 
     A file cannot choose the file and the preset.
     """
-    options = dict.fromkeys(option for verb in VARIABLE_VERBS for option in find_options(verb))
+    options = (option for verb in VARIABLE_VERBS for option in find_options(verb))
     return {option.key: option for option in options if option.variable and option.key not in _KEYLESS}
-
-
-_KEYLESS = ("preset", "config")
 
 
 def find_variables() -> tuple[str, ...]:

@@ -4,12 +4,14 @@ Occurrences come from files, presets, variables and the command line. Of a scala
 list all after its last reset. A value that a higher level replaces is not read, so it may be wrong.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.errors import MaskError, OmpbindError, OptionError
 from ompbind.planning.configuration import Configuration
+
+FindKeys: TypeAlias = Callable[[], Mapping[str, Option]]
 
 _DEFAULT = Source(level=Precedence.DEFAULT, name="")
 
@@ -21,11 +23,15 @@ class Values(Mapping[str, Any]):
     """The values of the options of a verb by name, where they come from, and the words after the options.
 
     `verb` is the name of the verb. `sources` has one source for each item of a list, the highest last.
+    `find_keys` returns the options of all verbs that configuration files can contain, by key.
     `configuration` are the configuration files that were read.
     """
 
-    def __init__(self, verb: str, options: Iterable[Option], words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, verb: str, options: Iterable[Option], words: Sequence[str] = (), find_keys: FindKeys = dict
+    ) -> None:
         self.verb = verb
+        self.find_keys = find_keys
         self.options = {option.name: option for option in options}
         self.words = tuple(words)
         self.configuration = Configuration()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ompbind.cli.configuration.parse import DOTS_LIMIT, parse_file
+from ompbind.cli.configuration.document import DOTS_LIMIT
+from ompbind.cli.configuration.parse import parse_file
 from ompbind.cli.configuration.read_files import FileContent, FileKind
 from ompbind.cli.options.option import Option
 from ompbind.cli.options.readers import count_or, read_names
@@ -93,6 +94,11 @@ def test_pyproject_has_its_tables_below_tool():
     assert [(setting.option.key, setting.line) for setting in found.settings] == [("ranks", 4)]
     assert [preset.name for preset in found.presets] == ["a"]
     assert parse('[project]\nname = "[tool.ompbind"\n', path="/p/pyproject.toml").presets == ()
+
+
+def test_a_named_pyproject_must_have_options():
+    with pytest.raises(ConfigurationError, match=r"/p/pyproject.toml: there is no table \[tool.ompbind\]"):
+        parse("[project]\n", path="/p/pyproject.toml", kind=FileKind.NAMED)
 
 
 @pytest.mark.parametrize(
