@@ -36,12 +36,18 @@ COMMANDS = {
     IMPORT_CLICK: (sys.executable, "-c", "import click"),
     "--version": (OMPBIND, "--version"),
     "run": RUN,
-    f"run, {FILE}": RUN,
+    f"run, {FILE}": (*RUN[:2], "--config", FILE, *RUN[2:]),
     "exec": (OMPBIND, "exec", "--", "true"),
 }
 """Commands by name: a Python, and verbs of ompbind. A name with a file is measured in a directory with it."""
 
-CONFIGURATION = '[defaults]\nbind = "rank"\n'
+CONFIGURATION = """
+[defaults]
+memory = "local"
+[preset.serve]
+ranks = 4
+env = { PORT = "80" }
+"""
 LARGE = Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)
 
 

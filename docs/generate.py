@@ -23,7 +23,8 @@ HEAD = """\
   An option that can be repeated takes several values, separated and quoted as in a shell.
 - Each option has a form `--no-NAME`, which resets it to its default. `--no-share`, `--no-avoid` and
   `--no-exclusive` reset all three, which are one option with three names.
-- The command line overrides variables.
+- The command line overrides variables. Variables override presets and
+  [configuration files](configuration.md), whose keys are the names of options without `--`.
 - An option that can be repeated adds to the values of its variable; `--no-NAME` resets all of them.
 """
 
@@ -39,7 +40,8 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
     yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
     sections: dict[str, list[Option]] = {}
-    for option in find_options(verb.name):
+    own = (option for option in find_options(verb.name) if verb.name in option.verbs)  # config has all of run
+    for option in own:
         sections.setdefault(option.section, []).append(option)
     for section, options in sections.items():
         yield f"### {verb.name}: {section}\n"

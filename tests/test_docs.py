@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.cli.click_main import make_click_command
-from ompbind.cli.options.table import find_options
+from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values
 from ompbind.cli.verb import read_values
 from ompbind.cli.verbs import VERBS
@@ -94,12 +94,23 @@ def command_of(found):
     return (found[0].partition(")")[0] if inside else found[0]).rstrip()
 
 
+@pytest.fixture
+def presets(tmp_path, monkeypatch):
+    """The first example of the page about configuration files, as the file of the user."""
+    path = tmp_path / "ompbind/ompbind.toml"
+    path.parent.mkdir()
+    path.write_text(next(text for page, text in blocks("toml") if page == "configuration.md"))
+    path.chmod(0o644)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))
-def test_ompbind_accepts_the_command_lines_of_pages(page, line):
+def test_ompbind_accepts_the_command_lines_of_pages(page, line, presets):
     verb, *args = takewhile(lambda word: word != "|", shlex.split(line)[1:])
     command = make_click_command(verb)
     with suppress(MaskError):  # pages show errors of masks too
-        read_values(Values(verb, find_options(verb)), command.make_line(command.make_context(verb, args)))
+        values = Values(verb, find_options(verb), find_keys=find_keys)
+        read_values(values, command.make_line(command.make_context(verb, args)))
 
 
 def test_the_reference_is_up_to_date():

@@ -6,11 +6,11 @@ import sys
 from tests.live.conftest import clean_environment
 
 
-def run_with(row, *args, **env):
-    """Run ompbind after Python code that adds a row; return its output on one line."""
+def run_with(row, *args, joined=True, **env):
+    """Run ompbind after Python code that adds a row; return its output, on one line if `joined`."""
     script = f"{row}\nfrom ompbind.cli.main import main\nmain({list(args)!r})"
     done = subprocess.run(
         [sys.executable, "-c", script], env=clean_environment(**env), text=True, timeout=60,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    return " ".join(done.stdout.split())
+    return " ".join(done.stdout.split()) if joined else done.stdout

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ompbind.cli.options.option import VARIABLE_VERBS, CommandLine, Given, Option, make_source
-from ompbind.cli.options.values import Values
+from ompbind.cli.options.values import FindKeys, Values
 from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verb import Verb, call_verb, refuse
 
@@ -80,10 +80,11 @@ class ClickOption(click.Option):
 
 
 class ClickVerb(click.Command):
-    """The click command of a verb."""
+    """The click command of a verb; `find_keys` returns the keys of configuration files."""
 
-    def __init__(self, verb: Verb, options: Iterable[Option]) -> None:
+    def __init__(self, verb: Verb, options: Iterable[Option], find_keys: FindKeys) -> None:
         self.verb = verb
+        self.find_keys = find_keys
         self.table_options = [ClickOption(option) for option in options]
         params: list[click.Parameter] = [*self.table_options]
         if verb.words != "none":
@@ -135,13 +136,17 @@ class ClickVerb(click.Command):
             self.parse_args(context, args[:end])
         line = self.make_line(context)
         line = line.replace(words=tuple(args[end + 1 :])) if is_separated else line
-        values = Values(self.verb.name, [param.option for param in self.table_options], line.words)
-        refuse(self.verb, values, line, explain_usage_error(error))
+        refuse(self.verb, self._make_values(line), line, explain_usage_error(error))
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the verb and return its exit code."""
+        line = self.make_line(ctx)
+        return call_verb(self.verb, self._make_values(line), line)
+
+    def _make_values(self, line: CommandLine) -> Values:
+        """Make the values of the options, which are still to be read."""
         options = [param.option for param in self.table_options]
-        return call_verb(self.verb, options, self.make_line(ctx))
+        return Values(self.verb.name, options, line.words, self.find_keys)
 
     def make_line(self, ctx: click.Context) -> CommandLine:
         """Return the command line that was parsed."""

@@ -31,9 +31,9 @@ class Verbs(click.Group):
 def make_click_command(name: str) -> "ClickVerb":
     """Import a verb and make its command."""
     from ompbind.cli.click_commands import ClickVerb  # late, as below: --version needs no options
-    from ompbind.cli.options.table import find_options
+    from ompbind.cli.options.table import find_keys, find_options
 
-    return ClickVerb(import_module(f"ompbind.cli.{name}").VERB, find_options(name))
+    return ClickVerb(import_module(f"ompbind.cli.{name}").VERB, find_options(name), find_keys)
 
 
 @click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,7 @@ from ompbind.cli.console import (
     print_warnings,
 )
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_and_register, print_registry_messages
+from ompbind.cli.planning import plan_and_register, print_differing_ranks, print_registry_messages
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
@@ -83,6 +83,8 @@ def _become_rank(options: Values) -> NoReturn:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
         print_registry_messages(registry)
+    if not options["quiet"]:
+        print_differing_ranks(plan, registry)
     _become(plan, identity, spec, claim)
 
 

@@ -49,16 +49,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _run(args: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     if args and args[0] in LAUNCHING and "_OMPBIND_COMPLETE" not in os.environ:
-        from ompbind.cli.options.table import find_options
+        from ompbind.cli.options.table import find_keys, find_options
         from ompbind.cli.quick_reader import read_quickly
 
         options = find_options(args[0])
         line = read_quickly(args[1:], options)
         if line:
+            from ompbind.cli.options.values import Values
             from ompbind.cli.verb import call_verb
 
+            values = Values(args[0], options, line.words, find_keys)
             module = __import__(f"ompbind.cli.{args[0]}", fromlist=["VERB"])  # importlib takes time to import
-            return call_verb(module.VERB, options, line)
+            return call_verb(module.VERB, values, line)
     from ompbind.cli.click_main import run_with_click  # late: plain command lines need no click
 
     return run_with_click(args)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ompbind.cli.console import print_message
 from ompbind.errors import MaskError
 from ompbind.machine.model import Machine
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
@@ -26,6 +26,15 @@ def print_registry_messages(registry: Registry, *, verbose: bool = False) -> Non
     if registry.ignored:
         print_message(registry.ignored)
     print_registry_failure(registry.failure, verbose=verbose)
+
+
+def print_differing_ranks(plan: Plan, registry: Registry) -> None:
+    """Warn of ranks of the same job on this machine that have read other configuration files."""
+    digest = plan.request.configuration.digest
+    pids = [str(run.pid) for run in registry.job_runs if run.configuration != digest][:NAMED_RUNS]
+    if pids:
+        text = f"other ranks of this job (pid {', '.join(pids)}) have read other configuration files"
+        print_message(f"warning: {text}: start all ranks in one directory, or plans may overlap")
 
 
 def print_registry_failure(failure: str, *, verbose: bool = False) -> None:

@@ -31,6 +31,7 @@ def make_request(values: Values, spec: RunSpec) -> Request:
         sharing=_sharing(values),
         workload=_make_workload(values, spec),
         user_variables=_user_variables(values, spec),
+        configuration=values.configuration,
     )
     return _with_compat(request, values) if values["compat"] else request
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
+from ompbind.cli.configuration.search import has_candidates
 from ompbind.cli.console import print_message
-from ompbind.cli.options.option import CommandLine, Complete, Option
+from ompbind.cli.options.option import CONFIGURATION, CommandLine, Complete, Given
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
@@ -49,9 +50,8 @@ class Verb(Record):
     refuse: Callable[[Values, OmpbindError], None] | None = None
 
 
-def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
-    """Run a verb with the options and words of its command line, and return its exit code."""
-    values = Values(verb.name, options, line.words)
+def call_verb(verb: Verb, values: Values, line: CommandLine) -> int:
+    """Read the values of all options, run a verb with them, and return its exit code."""
     try:
         read_values(values, line)
         if verb.words == "command" and not line.words:
@@ -65,12 +65,36 @@ def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
 
 
 def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> None:
-    """Read the values of all options from the command line and the environment.
+    """Read the values of all options from files, the environment and the command line.
 
-    Raises OptionError or PositionError for a wrong value; with `lenient` it counts as not given.
+    Raises OptionError or PositionError for a wrong value or file; with `lenient` these count as not given.
     """
-    variables = make_variable_givens(values.options.values(), os.environ)
-    resolve_values(values, (*variables, *line.givens), lenient=lenient)
+    givens = (*make_variable_givens(values.options.values(), os.environ), *line.givens)
+    if "preset" in values.options:
+        givens = (*_read_configuration(values, givens, lenient=lenient), *givens)
+    resolve_values(values, givens, lenient=lenient)
+
+
+def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: bool) -> tuple[Given, ...]:
+    """Return the options that configuration files and presets give."""
+    resolve_values(values, [given for given in givens if given.option.section == CONFIGURATION])
+    path, is_default = values["config"], not values.is_given("config")
+    if not (path or values["preset"] or (is_default and has_candidates(os.environ))):
+        return ()
+    from ompbind.cli.configuration.read_files import NO_FILES, read_found_files, read_named_file  # late
+
+    try:
+        files = read_found_files(os.environ) if is_default else read_named_file(path) if path else NO_FILES
+        if files == NO_FILES and not values["preset"]:
+            return ()
+        from ompbind.cli.configuration.load import load_configuration  # late: it imports tomllib
+
+        values.configuration, found = load_configuration(values, files)
+    except OmpbindError:
+        if not lenient:
+            raise
+        return ()
+    return tuple(given for given in found if given.option.name in values.options)
 
 
 def check_options(verb: Verb, values: Values) -> None:
@@ -79,7 +103,7 @@ def check_options(verb: Verb, values: Values) -> None:
     --quiet hides the warnings. --verbose, and --explain of `plan`, show what gave way.
     """
     found = apply_rules(values)
-    warnings = () if values.get("quiet") else found.warnings
+    warnings = () if values.get("quiet") else (*values.configuration.warnings, *found.warnings)
     explains = values.get("verbose") or values.get("explain")
     texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
     for text in texts if texts and verb.is_reporting() else ():

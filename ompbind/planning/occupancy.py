@@ -24,7 +24,8 @@ class LiveRun(Record):
     CPUs that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is
     the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
     `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `restarts` is how often ranks
-    were restarted so far.
+    were restarted so far. `configuration` is the
+    digest of the configuration files that it has read, "" if none.
     """
 
     run_id: str
@@ -38,6 +39,7 @@ class LiveRun(Record):
     pid_space: int = 0
     bind: str = ""
     restarts: int = 0
+    configuration: str = ""
 
 
 class RunIdentity(Record):

@@ -15,6 +15,7 @@ from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.configuration import Configuration
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 
@@ -61,7 +62,7 @@ class Request(Record):
     variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
     a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
     `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
-    variables.
+    variables. `configuration` says which files the options were read from.
     """
 
     ranks: int | None = 1
@@ -88,6 +89,7 @@ class Request(Record):
     compat: str | None = None
     compat_read: tuple[str, ...] = ()
     compat_others: tuple[str, ...] = ()
+    configuration: Configuration = Configuration()
 
     @property
     def share(self) -> bool:

@@ -20,14 +20,15 @@ def mask_secrets(spec: RunSpec) -> RunSpec:
     `env NAME=VALUE ./app`.
     """
     return spec.replace(
-        argv=tuple(map(_mask_word, spec.argv)),
-        wrap=tuple(map(_mask_word, spec.wrap)),
+        argv=tuple(map(mask_word, spec.argv)),
+        wrap=tuple(map(mask_word, spec.wrap)),
         added_variables=tuple(
             (name, MASKED if is_secret(name) else value) for name, value in spec.added_variables
         ),
     )
 
 
-def _mask_word(word: str) -> str:
+def mask_word(word: str) -> str:
+    """Return a word of a command without its value, if it sets a secret variable (NAME=VALUE)."""
     name, equals, _ = word.partition("=")
     return f"{name}={MASKED}" if equals and name.isidentifier() and is_secret(name) else word

@@ -59,6 +59,7 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
         parent_run_id=clean_name(identity.parent_run_id),
         pid_space=identity.pid_space,
         bind=str(plan.request.bind),
+        configuration=plan.request.configuration.digest,
     )
 
 
@@ -136,5 +137,6 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "held": ("claimed", _parse_cpus),
     "avoided": ("avoided", _parse_cpus),
     "bind": ("bind", clean_name),
+    "configuration": ("configuration", clean_name),
 }
 """Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""

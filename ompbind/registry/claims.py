@@ -120,19 +120,18 @@ def _is_public(path: str) -> bool:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs. `failure` says why claims could not be read or written, and
-    `ignored` names the claims that do not count. Both are usually "".
+    `occupied` are the other live runs, `job_runs` live ranks of the same job. `failure` says why claims could
+    not be read or written, and `ignored` names the claims that do not count. Both are usually "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
-        self.failure = ""
-        self.ignored = ""
+        self.job_runs: tuple[LiveRun, ...] = ()
+        self.failure = self.ignored = ""
         self._sharing = sharing
         self._identity = identity
         self._directory = find_claims_directory(os.environ)
-        self._handle = -1
-        self._names = frozenset[str]()
+        self._handle, self._names = -1, frozenset[str]()
 
     def __enter__(self) -> "Registry":
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
@@ -199,6 +198,7 @@ class Registry:
     def _read(self, names: Collection[str]) -> None:
         found = read_claims(self._handle, names, with_ranks=False)
         self.occupied = _select_runs(found.runs, self._identity, self._sharing)
+        self.job_runs = find_job_runs(found.runs, self._identity)
         self.ignored = render_ignored(found.ignored, self._directory)
 
 

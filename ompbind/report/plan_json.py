@@ -10,6 +10,7 @@ from ompbind.planning.rank_variables import Variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from ompbind.programs.workload import DetectedLibrary, Workload
+from ompbind.report.configuration import configuration_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -31,6 +32,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
             "bindable": plan.machine.bindable,
         },
         "request": _request_record(plan.request),
+        "configuration": configuration_record(plan.request.configuration),
         "workload": _workload_record(plan.request.workload) if plan.request.workload else None,
         "ranks": [_rank_record(*pair) for pair in zip(plan.placements, variables, strict=True)],
         "reserved": str(plan.reserved),

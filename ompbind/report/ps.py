@@ -72,5 +72,6 @@ def _record(info: RunInfo) -> dict[str, object]:
         "ranks": [{"rank": rank, "cpus": str(cpus)} for rank, cpus in run.ranks],
         "restarts": run.restarts,
         "held": str(run.claimed),
+        "configuration": run.configuration or None,
         "command": None if info.command is None else list(info.command),
     }

@@ -204,10 +204,10 @@ def wrap_quoted(line: str, width: int = WIDTH) -> str:
 
 
 def render_error(error: OmpbindError, width: int = WIDTH) -> str:
-    """Render an error: what is wrong, its position if it has one, and a hint on what would work."""
+    """Render an error: what is wrong, its position if that is known, and a hint on what would work."""
     lines = [render_paragraph("ompbind: error", error.message, width)]
     hint = error.hint
-    if isinstance(error, PositionError):
+    if isinstance(error, PositionError) and error.text:
         lines.extend(_mark(error, width))
     if isinstance(error, MaskError):
         hint = "; ".join(filter(None, (hint, _suggest(error))))

@@ -23,7 +23,7 @@ CHECK = Option(names=("--check",), bare="", verbs=("run",), help="Check")
 TIME = Option(names=("--time",), bare="", number=True, verbs=("run",), help="Time")
 TOYS = (SIZE, LIBRARIES, FORCE, QUIET, CHECK, TIME)
 BY_KEY = {option.key: option for option in TOYS}
-LEVELS = dict(zip("fpvc", list(Precedence)[1:], strict=True))
+LEVELS = dict(zip("sufpvc", list(Precedence)[1:], strict=True))
 
 
 def make_given(text):

@@ -8,7 +8,7 @@ from ompbind.cli.options.table import find_options
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
 
-SHORT = ("run", "plan", "exec")
+SHORT = ("run", "plan", "exec", "config")
 """The verbs with a short help."""
 
 
@@ -84,6 +84,7 @@ def test_sections_are_equal_in_all_verbs_and_in_one_column(read_help):
         "Choose CPUs:",
         "Bind threads and memory:",
         "Environment of the ranks:",
+        "Configuration files:",
         "Output:",
         "Stop, check and report:",
         "Help:",

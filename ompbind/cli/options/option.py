@@ -16,7 +16,8 @@ BINDING = "Bind threads and memory"
 RANKS = "Environment of the ranks"
 OUTPUT = "Output"
 STOPPING = "Stop, check and report"
-"""The sections of the help, in its order; the last one has failures, time limits, --verify and --report."""
+CONFIGURATION = "Configuration files"
+"""The sections of the help; STOPPING has failures, time limits, --verify and --report."""
 
 VARIABLE_VERBS = ("run", "exec", "plan")
 """The verbs whose options can also be given as variables."""
@@ -141,13 +142,18 @@ class Option(Record):
 
 
 class Precedence(IntEnum):
-    """Where a value comes from; a higher level overrides a lower one."""
+    """Where a value comes from; a higher level overrides a lower one.
+
+    FILE are the defaults of a project file, or of the file that --config names.
+    """
 
     DEFAULT = 0
-    FILE = 1
-    PRESET = 2
-    VARIABLE = 3
-    COMMAND_LINE = 4
+    SYSTEM_FILE = 1
+    USER_FILE = 2
+    FILE = 3
+    PRESET = 4
+    VARIABLE = 5
+    COMMAND_LINE = 6
 
 
 class Source(Record):

@@ -43,7 +43,7 @@ OTHER_OPTIONS = (
            help="A line for each thread, and all thread pool variables"),
     Option(names=("--problems",), verbs=("inspect",), flag=True,
            help="Only the summary, and ranks and processes with issues"),
-    _make_format("table", "json", verbs=("probe", "inspect", "ps")),
+    _make_format("table", "json", verbs=("probe", "inspect", "ps", "config")),
     Option(names=("--watch",), verbs=("inspect",), bare=INTERVAL_S, metavar="[SECONDS]",
            help=f"Show CPU use, and how often threads change CPUs, every SECONDS (default {INTERVAL_S})"),
 )  # fmt: skip

@@ -1,9 +1,10 @@
 """The planning options, which several verbs share: which CPUs ranks get, and what their environment is."""
 
+import os
 from collections.abc import Sequence
 
 from ompbind.cli.options import planning_rules as rules
-from ompbind.cli.options.option import BINDING, CPUS, FILES, RANKS, Option
+from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option
 from ompbind.cli.options.readers import (
     at_least,
     count_or,
@@ -33,6 +34,13 @@ def _complete_preloads(text: str) -> Sequence[str]:
     """Complete the last of some comma-separated library names."""
     before, comma, last = text.rpartition(",")
     return [f"{before}{comma}{name}" for name in PRELOADABLE if name.startswith(last)]
+
+
+def _complete_presets(text: str) -> Sequence[str]:
+    """Complete the name of a preset."""
+    from ompbind.cli.configuration.preset_names import read_preset_names  # late: only completion needs it
+
+    return read_preset_names(os.environ)
 
 
 PLANNING_OPTIONS = (
@@ -117,4 +125,10 @@ PLANNING_OPTIONS = (
            help="In Python, ignore calls to torch.set_num_threads, with a warning"),
     Option(names=("--run-id",), section=RANKS, verbs=PLANNING, metavar="TEXT", is_setting=False,
            help="Name of the run", default_help="from time and pid"),
+    Option(names=("--preset",), section=CONFIGURATION, verbs=PLANNING, metavar="NAME",
+           complete=_complete_presets, help="Use the options of [preset.NAME] of a configuration file",
+           default_help="the preset whose match fits this machine"),
+    Option(names=("--config",), section=CONFIGURATION, verbs=PLANNING, metavar="FILE", complete=FILES,
+           help="Read only this configuration file; --no-config reads none",
+           default_help="ompbind.toml of the project, the user and the system"),
 )  # fmt: skip

@@ -1,9 +1,13 @@
 """All options, and which of them a verb has."""
 
-from ompbind.cli.options.option import Option
+from collections.abc import Mapping
+
+from ompbind.cli.options.option import VARIABLE_VERBS, Option
 from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.cli.options.running import RUNNING_OPTIONS
 from ompbind.cli.verbs import LAUNCHING
+
+_KEYLESS = ("preset", "config")
 
 LAUNCH_OPTIONS = (*PLANNING_OPTIONS, *RUNNING_OPTIONS)
 """The options of verbs that start ranks, in the order of the help; `plan` has some of them."""
@@ -16,7 +20,17 @@ def find_options(verb: str) -> tuple[Option, ...]:
         from ompbind.cli.options.other import OTHER_OPTIONS  # late: a start of ranks needs no formats
 
         rows += OTHER_OPTIONS
-    return tuple(option for option in rows if verb in option.verbs)
+    shown = LAUNCH_OPTIONS if verb == "config" else ()  # it shows the values of these
+    return tuple(option for option in rows if verb in option.verbs or option in shown)
+
+
+def find_keys() -> Mapping[str, Option]:
+    """Return the options that configuration files can contain, by key: options with a variable.
+
+    A file cannot choose the file and the preset.
+    """
+    options = (option for verb in VARIABLE_VERBS for option in find_options(verb))
+    return {option.key: option for option in options if option.variable and option.key not in _KEYLESS}
 
 
 def find_variables() -> tuple[str, ...]:

@@ -6,14 +6,17 @@ list all after its last reset. A value that a higher level replaces is not read,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.errors import MaskError, OmpbindError, OptionError, PositionError
+from ompbind.planning.configuration import Configuration
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias
+
+FindKeys: TypeAlias = "Callable[[], Mapping[str, Option]]"
 
 _DEFAULT = Source(level=Precedence.DEFAULT, name="")
 
@@ -25,15 +28,20 @@ class Values(Mapping[str, "Any"]):
     """The values of the options of a verb by name, where they come from, and the words after the options.
 
     `verb` is the name of the verb. `sources` has one source for each item of a list, the highest last.
+    `find_keys` returns the options of all verbs that configuration files can contain, by key.
+    `configuration` are the configuration files that were read.
     """
 
-    def __init__(self, verb: str, options: Iterable[Option], words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, verb: str, options: Iterable[Option], words: Sequence[str] = (), find_keys: FindKeys = dict
+    ) -> None:
         self.verb = verb
+        self.find_keys = find_keys
         self.options = {option.name: option for option in options}
         self.words = tuple(words)
+        self.configuration = Configuration()
         self._values: dict[str, Any] = {}
-        self._sources: dict[str, tuple[Source, ...]] = {}
-        self._texts: dict[str, str] = {}
+        self._givens: dict[str, tuple[Given, ...]] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._values:
@@ -52,7 +60,11 @@ class Values(Mapping[str, "Any"]):
 
     def sources(self, name: str) -> tuple[Source, ...]:
         """Return where the value comes from; one source, or one for each occurrence of a list."""
-        return self._sources.get(name) or (_DEFAULT,)
+        return tuple(given.source for given in self.givens(name)) or (_DEFAULT,)
+
+    def givens(self, name: str) -> tuple[Given, ...]:
+        """Return the occurrences that make the value, or the occurrence that resets it; none by default."""
+        return self._givens.get(name, ())
 
     def source(self, name: str) -> Source:
         """Return where the value comes from; of a list, the source with the highest level."""
@@ -64,18 +76,19 @@ class Values(Mapping[str, "Any"]):
 
     def text(self, name: str) -> str:
         """Return the text from which the value was read; "" for a flag, or if there is no value."""
-        return self._texts.get(name, self.options[name].default or "")
+        if name not in self._givens:
+            return self.options[name].default or ""
+        return ",".join(given.value for given in self.givens(name) if isinstance(given.value, str))
 
     def set_value(self, name: str, value: Any, givens: Sequence[Given] = ()) -> None:
         """Set the value of an option that these occurrences give, the last one with the highest level."""
         self._values[name] = value
-        self._sources[name] = tuple(given.source for given in givens)
-        self._texts[name] = ",".join(given.value for given in givens if isinstance(given.value, str))
+        self._givens[name] = tuple(givens)
 
     def reset(self, name: str) -> None:
         """Reset an option to its default, as if it was not given."""
-        for kept in (self._values, self._sources, self._texts):
-            kept.pop(name, None)
+        self._values.pop(name, None)
+        self._givens.pop(name, None)
 
 
 def resolve_values(values: Values, givens: Iterable[Given], *, lenient: bool = False) -> None:

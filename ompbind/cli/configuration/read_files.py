@@ -1,0 +1,208 @@
+"""Read the configuration files that apply, and refuse files that other users can write.
+
+A project file is in the working directory or above it, in the home of the user or in a repository. The
+search stops at the first directory that other users own or may write to. Each file is opened without waiting
+and without following a link, in a directory that stays open, and is checked on its descriptor.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
+
+from ompbind.cli.configuration.search import (
+    PROJECT_NAMES,
+    PYPROJECT,
+    SYSTEM_FILE,
+    find_home,
+    find_user_file,
+    list_directories,
+    read_working_directory,
+)
+from ompbind.errors import ConfigurationError
+from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
+from ompbind.planning.configuration import IgnoredFile
+from ompbind.record import Record
+
+SIZE_LIMIT = 256 << 10
+"""The largest configuration file that is read, in bytes."""
+
+TOOL_TABLE = b"[tool.ompbind"
+"""Bytes of a pyproject.toml with options of ompbind; without them it is not parsed."""
+
+_REPOSITORIES = (".git", ".hg", ".jj")
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class FileKind(StrEnum):
+    """Where a configuration file comes from, lowest precedence first; a named file is the only file."""
+
+    SYSTEM = "system"
+    USER = "user"
+    PROJECT = "project"
+    NAMED = "named"
+
+
+class FileContent(Record):
+    """The bytes of a configuration file."""
+
+    kind: FileKind
+    path: str
+    data: bytes
+
+
+class FoundFiles(Record):
+    """The configuration files that were read, lowest precedence first, and the ignored files."""
+
+    read: tuple[FileContent, ...] = ()
+    ignored: tuple[IgnoredFile, ...] = ()
+
+
+NO_FILES = FoundFiles()
+
+
+def read_named_file(path: str) -> FoundFiles:
+    """Read the file that --config names; raises ConfigurationError if it cannot be used."""
+    try:
+        data = _read_trusted(path, read_trusted_users())
+        return FoundFiles(read=(FileContent(kind=FileKind.NAMED, path=path, data=data),))
+    except OSError as error:
+        hint = "--config needs a regular file of at most 256 KiB that only you or root can write"
+        raise ConfigurationError(f"{path}: {_explain(error)}", hint=hint) from error
+
+
+def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:
+    """Read the system's file, the user's file and the nearest project file, as far as each exists."""
+    trusted = read_trusted_users()
+    found = (
+        _read_fixed(FileKind.SYSTEM, system_file, trusted),
+        _read_fixed(FileKind.USER, find_user_file(env), trusted),
+        _read_project(read_working_directory(), find_home(env), trusted),
+    )
+    read: dict[str, FileContent] = {}
+    for file in found:
+        if isinstance(file, FileContent):
+            read.setdefault(os.path.realpath(file.path), file)  # the user's file may be above this directory
+    ignored = {file.path: file for file in found if isinstance(file, IgnoredFile)}
+    return FoundFiles(read=tuple(read.values()), ignored=tuple(ignored.values()))
+
+
+def _read_fixed(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
+    """Read a file at a fixed place; None if it does not exist."""
+    return _read_in_directory(kind, path, trusted) if path and os.path.lexists(path) else None
+
+
+def _read_project(working: str, home: str, trusted: Collection[int]) -> FileContent | IgnoredFile | None:
+    """Read the nearest project file above the working directory; None if there is none."""
+    for directory in _list_searched(working, home, trusted) if working else ():
+        for name in PROJECT_NAMES:
+            path = os.path.join(directory, name)
+            if name != PYPROJECT or _has_table(path):
+                found = _read_fixed(FileKind.PROJECT, path, trusted)
+                if found:
+                    return found
+    return None
+
+
+def _has_table(path: str) -> bool:
+    """Return whether a file is a pyproject.toml with options of ompbind, whether it may be used or not."""
+    try:
+        file = os.open(path, _FILE)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file).st_mode) and TOOL_TABLE in _read_start(file)
+    finally:
+        os.close(file)
+
+
+def _list_searched(working: str, home: str, trusted: Collection[int]) -> Iterator[str]:
+    """Yield the directories to search, the working directory first.
+
+    A directory that others own or may write to is the last: if it has a file, a warning names the file.
+    """
+    above = []
+    for directory in list_directories(working):
+        above.append(directory)
+        if _may_others_write(directory, trusted):
+            break
+    home = os.path.realpath(home) if home else ""
+    if home and os.path.commonpath((home, working)) == home:
+        yield from above[: above.index(home) + 1] if home in above else above
+        return
+    root = next((at for at, directory in enumerate(above) if _is_repository(directory)), -1)
+    yield from above[: root + 1]
+
+
+def _may_others_write(directory: str, trusted: Collection[int]) -> bool:
+    try:
+        return is_shared(os.stat(directory), trusted)
+    except OSError:
+        return True
+
+
+def _is_repository(directory: str) -> bool:
+    return any(os.path.lexists(os.path.join(directory, name)) for name in _REPOSITORIES)
+
+
+def _read_in_directory(kind: FileKind, path: str, trusted: Collection[int]) -> FileContent | IgnoredFile:
+    """Read a file that was found, in a directory that only trusted users may write to."""
+    try:
+        directory = os.open(os.path.dirname(path), _DIRECTORY)
+        try:
+            if is_shared(os.fstat(directory), trusted):
+                raise UnsafeFileError(errno.EPERM, "other users own its directory or may write to it")
+            data = _read_trusted(os.path.basename(path), trusted, directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        return IgnoredFile(kind=kind, path=path, reason=_explain(error))
+    return FileContent(kind=kind, path=path, data=data)
+
+
+def _read_trusted(path: str, trusted: Collection[int], directory: int | None = None) -> bytes:
+    """Return the bytes of a file; raises OSError if it cannot be read, or must not be used."""
+    file = os.open(path, _FILE, dir_fd=directory)
+    try:
+        risk = find_file_risk(os.fstat(file), trusted)
+        if risk:
+            raise UnsafeFileError(errno.EPERM, risk)
+        data = _read_start(file)
+    finally:
+        os.close(file)
+    if len(data) > SIZE_LIMIT:  # it has grown since it was opened
+        raise UnsafeFileError(errno.EFBIG, _TOO_LONG)
+    return data
+
+
+def _read_start(file: int) -> bytes:
+    """Return the bytes of an open file, at most one more than SIZE_LIMIT."""
+    data = b""
+    while len(data) <= SIZE_LIMIT and (piece := os.read(file, SIZE_LIMIT + 1 - len(data))):
+        data += piece
+    return data
+
+
+_TOO_LONG = "it has more than 256 KiB"
+
+
+def find_file_risk(status: os.stat_result, trusted: Collection[int]) -> str:
+    """Return why an open file must not be used as configuration; "" if it may be used."""
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    if status.st_uid not in trusted:
+        return f"it belongs to user {status.st_uid}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+    return _TOO_LONG if status.st_size > SIZE_LIMIT else ""
+
+
+def _explain(error: OSError) -> str:
+    """Return why a file could not be read, in words."""
+    if error.errno == errno.ELOOP:
+        return "it is a symbolic link"
+    if error.errno == errno.ENXIO:
+        return "it is not a regular file"
+    return error.strerror or str(error)

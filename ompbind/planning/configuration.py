@@ -1,0 +1,44 @@
+"""Which configuration files and which preset the options of a request come from."""
+
+from ompbind.record import Record
+
+
+class UsedFile(Record):
+    """A configuration file that was read; `kind` is system, user, project, or named (by --config)."""
+
+    kind: str
+    path: str
+    sha256: str
+
+
+class IgnoredFile(Record):
+    """A configuration file that was found but is not used, and why."""
+
+    kind: str
+    path: str
+    reason: str
+
+
+class Configuration(Record):
+    """The configuration files that were read, lowest precedence first, and the preset ("" for none).
+
+    `preset_file` is the path of the file that defines the preset. `is_matched` is True if the preset was
+    selected because its conditions fit this machine. `warnings` are texts for the user.
+    """
+
+    files: tuple[UsedFile, ...] = ()
+    ignored: tuple[IgnoredFile, ...] = ()
+    preset: str = ""
+    preset_file: str = ""
+    is_matched: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """A short hash of all that was read; "" if nothing was read. Paths do not count."""
+        if not self.files:
+            return ""
+        from hashlib import sha256  # late: most runs read no file
+
+        text = "\n".join((*(file.sha256 for file in self.files), self.preset))
+        return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,82 @@
+"""Any bytes as a configuration file: an error that names the file, or a plan; never a traceback."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ompbind.cli.configuration import load
+from ompbind.cli.configuration.load import load_configuration
+from ompbind.cli.configuration.read_files import FileContent, FileKind, FoundFiles
+from ompbind.cli.options.option import Given, Precedence, Source
+from ompbind.cli.options.rules import apply_rules
+from ompbind.cli.options.table import find_keys, find_options
+from ompbind.cli.options.values import Values, resolve_values
+from ompbind.cli.request import make_request
+from ompbind.errors import ConfigurationError, OmpbindError
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.report.text import render_error
+from tests.long import LONG
+from tests.machine.sources.test_fuzz import mutate
+
+MACHINE = read_machine("synthetic:pack:1 numa:1 core:4 pu:2")
+PATH = "/fuzzed.toml"
+OPTIONS = {option.name: option for option in find_options("plan")}
+
+ALL_KEYS = find_keys()
+KEYS = [key for key in ALL_KEYS if key not in ("preload", "expect", "topology", "compat")]
+VALUES = """1 2 0 -1 1.5 true false "auto" "all" "0-3" "0|1" "node:0" "spread" "thread" "A=1" [] {} {A="1"}
+["A=1","B={rank}"] "5m" 1979-05-27 [[1]] '' "x" 'first' 99999999999999999999999 inf nan "none" "bind" """
+NAMES = ["a", "b", "c"]
+LINES = st.one_of(
+    st.builds("{} = {}".format, st.sampled_from(KEYS), st.sampled_from(VALUES.split())),
+    st.builds("no-{} = true".format, st.sampled_from(KEYS)),
+    st.sampled_from(["[defaults]", "[preset]", "[tool.ompbind]", "[[preset.a]]", "[preset.a.env]", "#", ""]),
+    st.builds("[preset.{}]".format, st.sampled_from(NAMES)),
+    st.builds("inherits = '{}'".format, st.sampled_from(NAMES)),
+    st.sampled_from(["match = { cpus = 8 }", "match = { hostname = '*' }", "match = 1", "PORT = '{rank}'"]),
+)
+TEXTS = st.lists(LINES, max_size=8).map(lambda lines: "\n".join(["[defaults]", *lines]).encode())
+
+
+def load_values(content, preset):
+    """Read the values of `plan` with a file, and perhaps a preset."""
+    values = Values("plan", OPTIONS.values(), find_keys=lambda: ALL_KEYS)
+    source = Source(level=Precedence.COMMAND_LINE, name="--preset")
+    chosen = [Given(option=OPTIONS["preset"], value=preset, source=source)] if preset else []
+    resolve_values(values, chosen)
+    _, found = load_configuration(values, FoundFiles(read=(content,)))
+    resolve_values(values, [given for given in found if given.option.name in OPTIONS])
+    return values
+
+
+def check(content, preset):
+    """Load a file and plan with it; return whether there is a plan."""
+    try:
+        values = load_values(content, preset)
+        apply_rules(values)
+        plan = make_plan(MACHINE, make_request(values))
+    except ConfigurationError as error:
+        preset_is_missing = "is not defined" in error.message and preset is not None
+        assert error.message.startswith(PATH) or preset_is_missing
+        assert error.text == "" or re.match(rf"{PATH}:\d+: ", error.message)
+        assert render_error(error, 60)
+    except OmpbindError as error:
+        assert error.message
+    else:
+        return bool(plan.placements)
+    return False
+
+
+@settings(max_examples=100_000 if LONG else 2_000, deadline=None)
+@given(st.data(), TEXTS, st.sampled_from([*FileKind]), st.sampled_from([None, *NAMES]))
+def test_any_file_is_an_error_or_a_plan(data, text, kind, preset):
+    content = FileContent(kind=kind, path=PATH, data=mutate(data, text) if data.draw(st.booleans()) else text)
+    check(content, preset)
+
+
+def test_a_correct_file_is_a_plan():
+    text = b"[defaults]\nranks = 2\n[preset.a]\nstrategy = 'spread'\nthreads = 1\n"
+    assert check(FileContent(kind=FileKind.USER, path=PATH, data=text), "a")
+    assert load.read_host().cpus > 0

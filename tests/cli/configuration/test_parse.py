@@ -1,0 +1,188 @@
+"""The text of configuration files: settings and presets, or an error at a position."""
+
+import pytest
+
+from ompbind.cli.configuration.document import DOTS_LIMIT
+from ompbind.cli.configuration.parse import parse_file
+from ompbind.cli.configuration.read_files import FileContent, FileKind
+from ompbind.cli.options.option import Option
+from ompbind.cli.options.readers import count_or, read_names
+from ompbind.errors import ConfigurationError
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.rank_command import parse_assignment
+from ompbind.report.text import render_error
+
+
+def option(name, **settings):
+    return Option(names=(f"--{name}",), verbs=("run",), help="", **settings)
+
+
+KEYS = {
+    row.key: row
+    for row in (
+        option("mask", read=parse_mask),
+        option("strategy"),
+        option("ranks", number=True, read=count_or("auto")),
+        option("timeout", number=True),
+        option("strict", flag=True),
+        option("verify", bare=""),
+        option("preload", repeatable=True, read=read_names),
+        option("env", repeatable=True, read=parse_assignment),
+    )
+}
+
+
+def parse(text, path="/home/me/ompbind.toml", kind=FileKind.USER):
+    return parse_file(FileContent(kind=kind, path=path, data=text.encode()), KEYS)
+
+
+def settings_of(text):
+    return [(setting.option.key, setting.value) for setting in parse(f"[defaults]\n{text}\n").settings]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('mask = "0-3"', [("mask", "0-3")]),
+        ("ranks = 4", [("ranks", "4")]),
+        ('ranks = "auto"', [("ranks", "auto")]),
+        ("timeout = 1.5", [("timeout", "1.5")]),
+        ("strict = true", [("strict", True)]),
+        ("strict = false", [("strict", None)]),
+        ("no-strict = true", [("strict", None)]),
+        ("verify = true", [("verify", "")]),
+        ("verify = false", [("verify", None)]),
+        ('verify = "strict"', [("verify", "strict")]),
+        ('preload = "tcmalloc"', [("preload", "tcmalloc")]),
+        ('preload = ["a", "b"]', [("preload", "a"), ("preload", "b")]),
+        ('preload = "a"\nno-preload = true', [("preload", None), ("preload", "a")]),
+        ('env = ["A=1"]', [("env", "A=1")]),
+        ('env = { A = "1", B = "{rank}" }', [("env", "A=1"), ("env", "B={rank}")]),
+        ('[defaults.env]\nA = "1"', [("env", "A=1")]),
+        ("", []),
+    ],
+)
+def test_settings(text, expected):
+    assert settings_of(text) == expected
+
+
+def test_presets_with_their_environment_and_conditions():
+    text = """
+[preset.base]
+mask = "0-3"
+
+[preset."big one"]
+inherits = "base"
+match = { hostname = "node*", cpus = 64 }
+no-mask = true
+
+[preset."big one".env]
+PORT = "{rank+8000}"
+"""
+    base, big = parse(text).presets
+    assert (base.name, base.inherits, base.selects_machines) == ("base", "", False)
+    assert (big.name, big.inherits, big.hostname, big.cpus) == ("big one", "base", "node*", 64)
+    assert [(setting.option.key, setting.value, setting.key, setting.line) for setting in big.settings] == [
+        ("mask", None, "preset.'big one'.no-mask", 8),
+        ("env", "PORT={rank+8000}", "preset.'big one'.env.PORT", 11),
+    ]
+
+
+def test_pyproject_has_its_tables_below_tool():
+    text = '[project]\nname = "x"\n[tool.ompbind.defaults]\nranks = 2\n[tool.ompbind.preset.a]\nmask = "0"\n'
+    found = parse(text, path="/p/pyproject.toml")
+    assert [(setting.option.key, setting.line) for setting in found.settings] == [("ranks", 4)]
+    assert [preset.name for preset in found.presets] == ["a"]
+    assert parse('[project]\nname = "[tool.ompbind"\n', path="/p/pyproject.toml").presets == ()
+
+
+def test_a_named_pyproject_must_have_options():
+    with pytest.raises(ConfigurationError, match=r"/p/pyproject.toml: there is no table \[tool.ompbind\]"):
+        parse("[project]\n", path="/p/pyproject.toml", kind=FileKind.NAMED)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "marked"),
+    [
+        ("[defaults]\nstratgy = 'x'", ":2: defaults.stratgy is unknown", "stratgy"),
+        (
+            "[defaults]\nranks = true",
+            ":2: defaults.ranks is true or false, not a string or a number",
+            "ranks",
+        ),
+        ("[defaults]\nmask = 3", ":2: defaults.mask is a number, not a string", "mask"),
+        ("[defaults]\nmask = ['0']", ":2: defaults.mask is a list, not a string", "mask"),
+        ("[defaults]\nstrict = 'yes'", ":2: defaults.strict is a string, not true or false", "strict"),
+        ("[defaults]\nstrict = 1979-05-27", ":2: defaults.strict is a date or time, not", "strict"),
+        (
+            "[defaults]\nverify = 1",
+            ":2: defaults.verify is a number, not a string or true or false",
+            "verify",
+        ),
+        ("[defaults]\nno-mask = false", ":2: defaults.no-mask is true or false", "no-mask"),
+        ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict", "mask"),
+        ("[defaults]\nmask = { a = 1 }", ":2: defaults.mask is a table, not a string", "mask"),
+        ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string", "env"),
+        ("[defaults.env]\nA = 1", ":2: defaults.env.A is a number, not a string", "A"),
+        ("[defaults]\ninherits = 'x'", ":2: defaults.inherits is unknown", "inherits"),
+        ("mask = '0'", ":1: mask is unknown here", "mask"),
+        ("[default]\nmask = '0'", ":1: default is unknown here", "default"),
+        ("defaults = 1", ":1: defaults is not a table", "defaults"),
+        ("preset = 1", ":1: preset is not a table", "preset"),
+        ("[preset]\nfast = 1", ":2: preset.fast is not a table", "fast"),
+        ("[preset.a]\ninherits = 1", ":2: preset.a.inherits is a number", "inherits"),
+        ("[preset.a]\nmatch = 'x'", ":2: preset.a.match is not a table", "match"),
+        ("[preset.a]\nmatch = {}", ":2: preset.a.match is not a table with conditions", "match"),
+        ("[preset.a]\nmatch = { cpu = 1 }", ":2: preset.a.match.cpu is unknown", "match"),
+        ("[preset.a]\nmatch = { cpus = 0 }", ":2: preset.a.match.cpus is 0", "match"),
+        ("[preset.a.match]\nhostname = 1", ":2: preset.a.match.hostname is 1", "hostname"),
+        ("[preset.'']\nmask = '0'", ":1: preset.'' has no name", "preset.''"),
+        ("[defaults]\nmask = '3-1'", ":2: defaults.mask: ", "mask"),
+        ("[defaults]\nranks = 0", ":2: defaults.ranks: '0' is wrong", "ranks"),
+        ("[defaults]\nenv = '1=2'", ":2: defaults.env: '1=2' is not NAME=VALUE", "env"),
+        ("[defaults]\nmask = '0", ":2: ", ""),
+        ("[defaults]\nmask = 0-3", ":2: ", "-"),
+        ("[a]\n[a]", ":2: cannot declare ('a',) twice", "]"),
+        ("a = " + "[" * 5000, "too many brackets inside each other", ""),
+        ("a = " + "9" * 5000, "exceeds the limit", ""),
+        ("a" + ".a" * (DOTS_LIMIT + 1) + " = 1", ":1: more than 100 dots in a line", ""),
+    ],
+)
+def test_errors_have_a_position(text, message, marked):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text)
+    error = caught.value
+    assert message in error.message
+    assert error.message.startswith("/home/me/ompbind.toml:")
+    assert error.text[slice(*error.span)] == marked
+    for width in (60, 80, 160):
+        assert all(len(line) <= width for line in render_error(error, width).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[defaults]\nstratgy = 'x'", "did you mean strategy?"),
+        ("[defaults]\nno-stratgy = true", "did you mean no-strategy?"),
+        ("[preset.a]\ninherit = 'x'", "did you mean inherits?"),
+        ("[default]", "did you mean defaults?"),
+        ("mask = '0'", "write it below [defaults]"),
+        ("[defaults]\nxyz = 1", "'ompbind config' lists all keys"),
+    ],
+)
+def test_hints_name_the_nearest_key(text, hint):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text)
+    assert caught.value.hint == hint
+
+
+def test_bytes_that_are_no_text_have_a_line():
+    content = FileContent(kind=FileKind.USER, path="/f", data=b"[defaults]\nmask = '\xff'")
+    with pytest.raises(ConfigurationError, match="/f:2: the text is not UTF-8"):
+        parse_file(content, KEYS)
+
+
+def test_a_key_that_would_need_much_memory_is_refused():
+    """A dotted key of 130,000 parts needs memory for the square of their number in tomllib."""
+    with pytest.raises(ConfigurationError, match="more than 100 dots"):
+        parse("a" + ".a" * 130_000 + " = 1")

@@ -1,0 +1,246 @@
+"""Configuration files and presets on the command line: precedence, trust, `ompbind config`, completion."""
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ompbind.cli.options.table import find_keys
+from tests.live.conftest import two_cpus
+from tests.live.other_user import NOBODY
+from tests.toys import run_with
+
+USER = ".config/ompbind/ompbind.toml"
+SHOW = ("--", "sh", "-c", "echo $A,$B")
+
+
+@pytest.fixture
+def home(tmp_path):
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def call(ompbind, home):
+    """Run ompbind in a home of its own."""
+
+    def run(*args, cwd=home, **env):
+        return ompbind(*args, cwd=cwd, env={"HOME": str(home), **env})
+
+    return run
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def read_options(done):
+    """Return (value, name of the highest source) of each option, from `config --format json`."""
+    assert done.returncode == 0, done.stderr
+    options = json.loads(done.stdout)["options"]
+    return {option["name"]: (option["value"], option["sources"][-1]["name"]) for option in options}
+
+
+def test_every_level_overrides_the_levels_below(call, home):
+    user = write(home / USER, '[defaults]\nthreads = 1\n[preset.low]\nmemory = "bind"\nthreads = 2\n')
+    project = write(home / "ompbind.toml", '[defaults]\nthreads = 3\nmemory = "interleave"\n')
+    show = ("config", "--format", "json")
+    options = read_options(call(*show))
+    assert options["threads"] == ("3", f"{project}:2: defaults.threads")
+    assert options["memory"] == ("interleave", f"{project}:3: defaults.memory")
+    options = read_options(call(*show, "--preset", "low"))
+    assert options["threads"] == ("2", f"{user}:5: preset.low.threads")
+    assert read_options(call(*show, OMPBIND_PRESET="low"))["memory"][0] == "bind"
+    assert read_options(call(*show, OMPBIND_PRESET="low", OMPBIND_THREADS="4"))["threads"] == (
+        "4",
+        "OMPBIND_THREADS",
+    )
+    assert read_options(call(*show, "-t", "5", OMPBIND_THREADS="4"))["threads"] == ("5", "--threads")
+    assert read_options(call(*show, "--no-threads"))["threads"] == (None, "--threads")
+    assert read_options(call(*show, "--no-config"))["threads"] == (None, None)
+    assert read_options(call(*show, "--config", str(user)))["threads"] == ("1", f"{user}:2: defaults.threads")
+
+
+def test_ranks_get_the_variables_of_a_preset_and_of_what_it_inherits(call, home):
+    write(
+        home / "ompbind.toml",
+        '[preset.a.env]\nA = "1"\nB = "{rank}"\n[preset.b]\ninherits = "a"\nranks = 2\n'
+        '[preset.b.env]\nA = "2"\n'
+        '[preset.c]\ninherits = "b"\nno-env = true\nranks = 1\n',
+    )
+    assert call("run", "--preset", "a", *SHOW).stdout == "1,0\n"
+    assert sorted(call("run", "--preset", "b", *SHOW).stdout.split()) == ["2,0", "2,1"]
+    assert call("run", "--preset", "b", "--no-env", "-n", "1", *SHOW).stdout == ",\n"
+    assert call("run", "--preset", "c", *SHOW).stdout == ",\n"
+    assert call("exec", "--preset", "a", *SHOW).stdout == "1,0\n"
+    done = call("run", "--preset", "x", *SHOW)
+    assert done.returncode == 125
+    assert "--preset: preset 'x' is not defined" in done.stderr
+    assert "presets are a, b, c" in done.stderr
+    assert "OMPBIND_PRESET: preset 'x'" in call("run", *SHOW, OMPBIND_PRESET="x").stderr
+
+
+def test_the_defaults_of_a_project_cannot_run_code(call, home):
+    path = write(home / "ompbind.toml", '[defaults]\nranks = 2\nenv = ["A=1"]\npreload = "./evil.so"\n')
+    done = call("run", *SHOW)
+    assert done.stdout == ",\n" * 2
+    text = " ".join(done.stderr.split())
+    assert f"warning: {path} cannot set defaults.env, defaults.preload, because it is a project file" in text
+    assert call("run", "-q", *SHOW).stderr == ""
+    path.write_text('[defaults]\nenv = ["A=1"]\n')
+    assert call("run", "--config", "ompbind.toml", *SHOW).stdout == "1,\n"
+    assert call("run", *SHOW, OMPBIND_CONFIG=str(path)).stdout == "1,\n"
+
+
+def test_pyproject_is_a_project_file(call, home):
+    write(home / "pyproject.toml", '[project]\nname = "x"\n\n[tool.ompbind.defaults]\nranks = 2\n')
+    assert call("run", *SHOW).stdout == ",\n" * 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_files_of_another_user_are_ignored_or_refused(call, home):
+    path = write(home / "ompbind.toml", '[defaults]\nranks = 2\n[preset.a.env]\nA = "1"\n')
+    os.chown(path, NOBODY, NOBODY)
+    done = call("run", *SHOW)
+    assert (done.stdout, done.returncode) == (",\n", 0)
+    assert f"warning: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
+    done = call("run", "--config", "ompbind.toml", *SHOW)
+    assert (done.stdout, done.returncode) == ("", 125)
+    assert f"ompbind.toml: it belongs to user {NOBODY}" in done.stderr
+    done = call("run", "--preset", "a", *SHOW)
+    assert (done.stdout, done.returncode) == ("", 125)
+
+
+def test_a_wrong_file_starts_nothing(call, home):
+    write(home / "ompbind.toml", '[defaults]\nstratgy = "l3"\n')
+    done = call("run", "--", "touch", str(home / "started"))
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.splitlines()[-3:] == [
+        '    stratgy = "l3"',
+        "    ^^^^^^^",
+        "  hint: did you mean strategy?",
+    ]
+    assert not (home / "started").exists()
+
+
+def test_an_error_of_a_file_is_in_the_report(call, home):
+    write(home / "ompbind.toml", "[defaults]\nranks = 0\n")
+    assert call("run", "--report", "r.json", "--", "true").returncode == 125
+    assert "defaults.ranks" in json.loads((home / "r.json").read_text())["error"]
+
+
+def test_a_preset_is_selected_by_the_machine(call, home):
+    name = os.uname().nodename
+    user = write(home / USER, f'[preset.here]\nmatch = {{ hostname = "{name}" }}\nranks = 2\n')
+    assert call("run", *SHOW).stdout == ",\n" * 2
+    assert call("run", "--no-preset", *SHOW).stdout == ",\n"
+    shown = json.loads(call("config", "--format", "json").stdout)["configuration"]
+    assert (shown["preset"], shown["preset_file"], shown["matched"]) == ("here", str(user), True)
+    write(home / "ompbind.toml", user.read_text().replace("ranks = 2", "ranks = 3").replace("here", "other"))
+    done = call("run", *SHOW)
+    assert done.stdout == ",\n" * 2
+    assert "not in preset other" in " ".join(done.stderr.split())
+
+
+def test_plans_and_reports_name_file_and_preset(call, home):
+    path = write(home / "ompbind.toml", "[preset.a]\nranks = 2\n")
+    plan = json.loads(call("plan", "--preset", "a", "--format", "json").stdout)["configuration"]
+    assert (plan["preset"], plan["preset_file"]) == ("a", str(path))
+    assert [(file["kind"], file["path"], len(file["sha256"])) for file in plan["files"]] == [
+        ("project", str(path), 64)
+    ]
+    assert call("run", "--preset", "a", "--report", "r.json", "--", "true").returncode == 0
+    assert json.loads((home / "r.json").read_text())["plan"]["configuration"] == plan
+    assert json.loads(call("plan", "--no-config", "--format", "json").stdout)["configuration"] == {
+        "files": [], "ignored": [], "preset": None, "preset_file": None, "matched": False, "digest": None,
+    }  # fmt: skip
+
+
+def test_ranks_of_a_job_that_read_different_files_are_warned(call, home, start, ompbind):
+    first, second = two_cpus()
+    write(home / "one/ompbind.toml", f'[defaults]\nmask = "{first}"\n')
+    write(home / "two/ompbind.toml", f'[defaults]\nmask = "{second}"\n')
+    job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "HOME": str(home)}
+    rank0 = {**job, "PMI_RANK": "0", "MPI_LOCALRANKID": "0", "OMPBIND_STRATEGY": "all"}
+    rank1 = {**job, "PMI_RANK": "1", "MPI_LOCALRANKID": "1", "OMPBIND_STRATEGY": "all"}
+    command = ("exec", "--run-id", "job", "--", "sh", "-c", "echo up; read x")
+    live = start(*command, env=rank0, cwd=home / "one", stdin=-1)
+    assert live.stdout.readline() == "up\n"
+    digest = json.loads(call("ps", "--format", "json").stdout)["runs"][0]["configuration"]
+    assert len(digest) == 16
+    end = ("exec", "--run-id", "job", "--", "true")
+    warned = ompbind(*end, env=rank1, cwd=home / "two").stderr
+    assert f"(pid {live.pid}) have read other configuration files" in " ".join(warned.split())
+    assert "configuration" not in ompbind(*end, env=rank1, cwd=home / "one").stderr
+    live.communicate("\n", timeout=60)
+
+
+SCREEN = """
+import ompbind.cli.config as verb
+from ompbind.report.text import Screen
+verb.read_screen = lambda: Screen(width={})
+"""
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_config_fits_the_terminal(monkeypatch, width):
+    with tempfile.TemporaryDirectory() as name:
+        monkeypatch.chdir(name)
+        text = '[preset.serve]\nranks = 2\n[preset.serve.env]\nAPI_TOKEN = "x1y2"\nLONG = "{}"\n'
+        path = write(Path(name) / "ompbind.toml", text.format("word " * 30))
+        lines = run_with(SCREEN.format(width), "config", "--preset", "serve", joined=False, HOME=name)
+    assert max(map(len, lines.splitlines())) <= width
+    assert f"project file: {path}\npreset: serve, from {path}\n" in lines
+    assert re.search(r"^ranks +2 +project file:2:", lines, re.M)
+    assert "API_TOKEN=***" in lines
+    assert "x1y2" not in lines
+
+
+def test_presets_are_completed(call, home):
+    write(home / "ompbind.toml", "[preset.serve]\n[preset.search]\n[preset.other]\n")
+    done = call(
+        "run", _OMPBIND_COMPLETE="bash_complete", COMP_WORDS="ompbind run --preset se", COMP_CWORD="3"
+    )
+    assert done.stdout.split() == ["plain,serve", "plain,search"]
+
+
+TOY = """
+from ompbind.cli.options import table
+from ompbind.cli.options.option import CPUS, Option
+table.LAUNCH_OPTIONS += (Option(names=("--mood",), section=CPUS, verbs=("run",), default="calm", help=""),)
+import ompbind.cli.run
+ompbind.cli.run._run = lambda values: print("mood", values["mood"]) or None
+"""
+
+
+def test_a_row_of_the_table_is_a_key(home, monkeypatch):
+    write(home / "ompbind.toml", '[defaults]\nmood = "loud"\n')
+    monkeypatch.chdir(home)
+    assert "mood loud" in run_with(TOY, "run", "--", "true", HOME=str(home))
+    assert "mood loud project file:2: defaults.mood" in run_with(TOY, "config", HOME=str(home))
+
+
+def test_every_setting_is_a_key_but_the_choice_of_file_and_preset():
+    assert not {"preset", "config", "run-id", "rank"} & find_keys().keys()
+    assert {"mask", "ranks", "env", "verify", "timeout", "format"} <= find_keys().keys()
+
+
+LOADED = "import sys; from ompbind.cli.main import main\ntry: main({})\nfinally: print(*sys.modules)"
+
+
+@pytest.mark.parametrize("text", [None, "[project]\nname = 'x'\n"])
+def test_without_options_in_files_nothing_is_parsed(home, monkeypatch, text):
+    if text:
+        write(home / "pyproject.toml", text)
+    monkeypatch.chdir(home)
+    code = f"import os\nos._exit = lambda code: None\n{LOADED.format(['run', '--dry-run', '--', 'true'])}"
+    shown = run_with(code, "--version", HOME=str(home))
+    assert "ompbind.cli.configuration.search" in shown
+    assert "tomllib" not in shown
+    assert "ompbind.cli.configuration.load" not in shown
+    assert ("ompbind.cli.configuration.read_files" in shown) == (text is not None)
