@@ -102,7 +102,13 @@ NEEDED = {
 }
 """Options without which an option has no effect, and with which it has one."""
 
-OTHERS = {"rendezvous": "opens a port", "topology": "is for a dry run alone", "preload": "reads files"}
+OTHERS = {
+    "rendezvous": "opens a port",
+    "topology": "is for a dry run alone",
+    "preload": "reads files",
+    "preset": "reads files",
+    "config": "reads files",
+}
 """Options that this test leaves out: they have an effect with every other option."""
 
 SAME = {

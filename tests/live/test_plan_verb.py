@@ -89,7 +89,7 @@ def test_json_follows_its_schema(ompbind, dual):
     plan = json.loads(done.stdout)
     assert plan["schema"] == "ompbind-plan/1"
     assert set(plan) == {"schema", "machine", "request", "ranks", "reserved", "idle", "notes",
-                         "reasons", "measures", "taken", "workload"}  # fmt: skip
+                         "reasons", "measures", "taken", "workload", "configuration"}  # fmt: skip
     rank = plan["ranks"][1]
     assert (rank["rank"], rank["cpus"], rank["threads"], rank["nodes"]) == (1, [4, 5, 6], 3, [1])
     assert (rank["places"], rank["devices"]) == (["4-6", "5", "6"], [])
