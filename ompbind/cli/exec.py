@@ -24,7 +24,8 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.rank_command import RankCommand, RankIdentity, find_changed, make_command
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.registry.claims import Claim, lock_registry, make_run_identity
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import lock_registry, make_run_identity
 
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from ompbind.cli.console import print_message
 from ompbind.errors import MaskError
 from ompbind.machine.model import Machine
-from ompbind.planning.occupancy import LiveRun
+from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.registry.claims import DIRECTORY_VARIABLE, Claim, Registry, try_read_occupied
+from ompbind.record import Record
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
 
 
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
@@ -46,6 +48,21 @@ def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveR
 
         error.suggestion = suggest_mask(machine, request, occupied)
         raise
+
+
+class Registered(Record):
+    """A plan, its claim (None if it could not be registered), and the registry with its messages."""
+
+    plan: Plan
+    claim: Claim | None
+    registry: Registry
+
+
+def register_run(machine: Machine, request: Request, identity: RunIdentity) -> Registered:
+    """Plan and register among the other live runs; raises the errors of `plan_and_register`."""
+    with lock_registry(request.sharing, identity) as registry:
+        plan, claim = plan_and_register(machine, request, registry)
+        return Registered(plan=plan, claim=claim, registry=registry)
 
 
 _TRIES = 8

@@ -41,7 +41,8 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
 from ompbind.planning.request import Request
-from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import Registry, lock_registry, make_run_identity
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),

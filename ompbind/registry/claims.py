@@ -35,16 +35,15 @@ from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_lock_holder, read_owner, read_pid_namespace
 from ompbind.registry.claim_files import (
-    CLAIM_SUFFIX,
-    NEW_SUFFIX,
     ClaimList,
     list_claims,
     read_claims,
-    remove_claim,
     render_ignored,
     try_lock,
 )
-from ompbind.registry.claim_format import make_live_run, make_text
+from ompbind.registry.claim_format import make_live_run
+from ompbind.registry.claim_names import CLAIM_SUFFIXES
+from ompbind.registry.claim_writing import Claim, write_claim
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -54,36 +53,8 @@ DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 
 LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock on the directory; planning takes milliseconds
 
-_DESCRIPTORS = (700, 240, 60, 20)
-"""Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""
-
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
-
-
-class Claim:
-    """A registered claim: the open, locked file, and its path."""
-
-    def __init__(self, file: int, path: str) -> None:
-        self._file = file
-        self._path = path
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return os.path.basename(self._path)
-
-    def keep_across_exec(self) -> None:
-        """Keep the claim across exec, so that the command holds it for as long as it lives."""
-        os.set_inheritable(self._file, True)
-
-    def release(self) -> None:
-        """Remove the claim."""
-        remove_claim(self._path)
-        try:
-            os.close(self._file)
-        except OSError:  # already closed
-            pass
 
 
 def make_run_identity(run_id: str) -> RunIdentity:
@@ -119,18 +90,20 @@ def _is_public(path: str) -> bool:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs. `failure` says why claims could not be read or written, and
-    `ignored` names the claims that do not count. Both are usually "".
+    `occupied` are the other live runs, `live` all of them. `handle` is the open directory. `failure` says why
+    claims could not be read or written, and `ignored` names the claims that do not count. Both are usually
+    "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
         self.failure = ""
         self.ignored = ""
+        self.live: tuple[LiveRun, ...] = ()
         self._sharing = sharing
         self._identity = identity
-        self._directory = find_claims_directory(os.environ)
-        self._handle = -1
+        self.directory = find_claims_directory(os.environ)
+        self.handle = -1
         self._names = frozenset[str]()
 
     def open(self) -> None:
@@ -139,16 +112,16 @@ class Registry:
         Raises ClaimError if this fails and `sharing` is strict.
         """
         try:
-            self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                _lock_directory(self._handle, self._directory, self._sharing)
+                _lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:
-                self._names = list_claims(self._handle)
+                self._names = list_claims(self.handle)
                 self._read(self._names)
         except OSError as error:
             self.close()
             verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
-            failure = _raise_or_describe(self._sharing, f"cannot {verb} {self._directory}", error)
+            failure = raise_or_describe(self._sharing, f"cannot {verb} {self.directory}", error)
             if error.errno == errno.EOVERFLOW:  # every user should know, not only readers of -v
                 self.ignored = failure
             else:
@@ -156,13 +129,13 @@ class Registry:
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
-        if self._handle < 0:
+        if self.handle < 0:
             return None
         try:
-            return _register(make_live_run(plan, self._identity), self._handle, self._directory)
+            return write_claim(make_live_run(plan, self._identity), self.handle, self.directory)
         except OSError as error:
-            what = f"cannot register this run in {self._directory}"
-            self.failure = _raise_or_describe(self._sharing, what, error)
+            what = f"cannot register this run in {self.directory}"
+            self.failure = raise_or_describe(self._sharing, what, error)
             return None
 
     def find_new_runs(self, claim: Claim) -> bool:
@@ -174,9 +147,9 @@ class Registry:
             return False
         before = self._names
         try:
-            self._names = list_claims(self._handle) - {claim.name}
+            self._names = list_claims(self.handle) - {claim.name}
         except OSError as error:
-            self.failure = _raise_or_describe(self._sharing, f"cannot list {self._directory}", error)
+            self.failure = raise_or_describe(self._sharing, f"cannot list {self.directory}", error)
         if self._names <= before:
             return False
         self._read(self._names)
@@ -184,14 +157,15 @@ class Registry:
 
     def close(self) -> None:
         """Unlock the directory, so that other runs can plan."""
-        if self._handle >= 0:
-            os.close(self._handle)  # which unlocks it
-            self._handle = -1
+        if self.handle >= 0:
+            os.close(self.handle)  # which unlocks it
+            self.handle = -1
 
     def _read(self, names: Collection[str]) -> None:
-        found = read_claims(self._handle, names, with_ranks=False)
+        found = read_claims(self.handle, names, with_ranks=False)
+        self.live = found.runs
         self.occupied = _select_runs(found.runs, self._identity, self._sharing)
-        self.ignored = render_ignored(found.ignored, self._directory)
+        self.ignored = render_ignored(found.ignored, self.directory)
 
 
 @contextmanager
@@ -222,7 +196,7 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
     try:
         return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
     except OSError as error:
-        return (), _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
+        return (), raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
 
 
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
@@ -230,11 +204,11 @@ def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
     return read_claim_list(directory).runs
 
 
-def read_claim_list(directory: str) -> ClaimList:
+def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> ClaimList:
     """Return the live runs of all users, and the claims that do not count; raises OSError as above."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return read_claims(handle, list_claims(handle))
+        return read_claims(handle, list_claims(handle, suffixes))
     finally:
         os.close(handle)
 
@@ -254,7 +228,7 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
     return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
 
 
-def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
+def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:
@@ -285,36 +259,3 @@ def _find_lock_holder(handle: int) -> str:
     pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     owner = read_owner(pid) if pid else None
     return "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
-
-
-def _register(run: LiveRun, handle: int, directory: str) -> Claim:
-    """Lock and write the claim of a run, then give it its final name; raises OSError."""
-    stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
-    file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
-    try:
-        _write_locked(file, make_text(run).encode())
-        os.rename(stem + NEW_SUFFIX, stem + CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(_move_descriptor(file), os.path.join(directory, stem + CLAIM_SUFFIX))
-    except OSError:
-        remove_claim(stem + NEW_SUFFIX, handle)
-        raise
-    finally:
-        os.close(file)
-
-
-def _write_locked(file: int, data: bytes) -> None:
-    """Lock a new file before other users can open it, write it, and make it readable for all users."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    while data:
-        data = data[os.write(file, data) :]
-    os.fchmod(file, 0o644)
-
-
-def _move_descriptor(file: int) -> int:
-    """Return a duplicate of a descriptor with a high number, which scripts do not use; closed on exec."""
-    for lowest in _DESCRIPTORS:
-        try:
-            return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
-        except OSError:
-            pass  # above the limit of open files
-    return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs
+from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
 from ompbind.registry.claim_format import (
     HEAD,
     RANKS_LIMIT,
     TEXT_LIMIT,
     make_live_run,
     make_text,
+    make_waiting_run,
     parse_text,
 )
 from ompbind.text import NAME_LIMIT, clean_name
@@ -116,3 +117,32 @@ def test_names_are_short_and_have_no_escape_sequences():
     assert len(clean_name("x" * 999)) == NAME_LIMIT
     assert parse_text(GOOD.replace("other", "\x1b]0;x\x07"), 0).run_id == "?]0;x?"
     assert parse_text(GOOD.replace("held 0-3", "held "), 0).claimed == EMPTY
+
+
+def waiting(wanted="0-3", run_id="waits", **changes):
+    return live("", run_id, wanted=CpuSet.from_list(wanted), **changes)
+
+
+JOB = {"placement_index": 1}
+
+
+@pytest.mark.parametrize(
+    ("other", "mine", "waits"),
+    [
+        (waiting("0-3"), {}, True),
+        (waiting("4-5"), {}, False),
+        (waiting(run_id="mine"), {}, True),
+        (waiting(run_id="mine"), JOB, False),
+        (waiting(run_id="mine", uid=5), JOB, True),
+        (waiting(), {"parent_run_id": "inner"}, False),
+        (waiting(parent_run_id="outer"), {"parent_run_id": "inner"}, False),
+        (waiting(parent_run_id="inner"), {"parent_run_id": "inner"}, True),
+        (waiting(parent_run_id="inner"), {"parent_run_id": "outer"}, True),
+        (waiting(parent_run_id="inner"), {}, True),
+    ],
+)
+def test_a_run_waits_for_runs_that_want_the_same_cores(other, mine, waits):
+    outer, inner = live("0-3", "outer"), live("0-1", "inner", parent_run_id="outer")
+    me = claimant(**mine)
+    run = make_waiting_run(me, CpuSet((3, 7)))
+    assert must_wait_for(other, run, me, (outer, inner)) == waits
