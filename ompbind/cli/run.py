@@ -15,6 +15,7 @@ from ompbind.cli.console import (
     read_screen,
     write_stderr,
 )
+from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.planning import plan_and_register, plan_or_suggest, print_registry_messages, read_other_runs
 from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
 from ompbind.cli.run_options import (
@@ -150,6 +151,7 @@ def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> Non
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
+    warn_about_copies(plan.machine)
     if options["verbose"]:
         _show(plan, spec, options, err=True)
     else:
