@@ -1,11 +1,14 @@
 """Plans for the verbs: a wrong mask is an error that suggests a mask that works; other runs are found."""
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ompbind.cli.console import print_message
 from ompbind.errors import MaskError
 from ompbind.machine.model import Machine
+from ompbind.machine.sources.table import read_machine
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
@@ -58,8 +61,19 @@ class Registered(Record):
     registry: Registry
 
 
-def register_run(machine: Machine, request: Request, identity: RunIdentity) -> Registered:
-    """Plan and register among the other live runs; raises the errors of `plan_and_register`."""
+def register_run(
+    machine: Machine, request: Request, identity: RunIdentity, options: Mapping[str, Any]
+) -> Registered:
+    """Plan and register among the other live runs, with --wait once they have released the CPUs.
+
+    Raises the errors of `plan_and_register`, and PlanError after the time limit of --wait.
+    """
+    if options["wait"] is not None:
+        from ompbind.cli.waiting import Wait, plan_when_free  # late: few runs wait
+
+        is_first = identity.placement_index in (None, 0)
+        wait = Wait(limit_s=options["wait"] or math.inf, prints=is_first and not options["quiet"])
+        return plan_when_free(read_machine, request, identity, wait)
     with lock_registry(request.sharing, identity) as registry:
         plan, claim = plan_and_register(machine, request, registry)
         return Registered(plan=plan, claim=claim, registry=registry)

@@ -15,7 +15,7 @@ from ompbind.cli.console import (
 )
 from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_and_register, plan_or_suggest, print_registry_messages, read_other_runs
+from ompbind.cli.planning import plan_or_suggest, print_registry_messages, read_other_runs, register_run
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run_report import (
     finish_report,
@@ -36,7 +36,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_command, make_local_identities
 from ompbind.planning.request import Request
 from ompbind.registry.claim_writing import Claim
-from ompbind.registry.claims import Registry, lock_registry, make_run_identity
+from ompbind.registry.claims import Registry, make_run_identity
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
@@ -95,17 +95,16 @@ def _run(values: Values) -> Outcome | None:
     file = open_report(options, hide_secrets(spec, options))  # before anything starts
     spec = set_up_rendezvous(options, spec)
     machine = read_machine()
-    with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:
-        plan, claim = plan_and_register(machine, request, registry)
+    found = register_run(machine, request, make_run_identity(spec.run_id), options)
     if not options["quiet"]:
-        _print_before_start(plan, registry, spec, options)
+        _print_before_start(found.plan, found.registry, spec, options)
     began_at = time.time()
-    outcome = _supervise(plan, claim, spec, options)
+    outcome = _supervise(found.plan, found.claim, spec, options)
     if file is None:
         return outcome
     from ompbind.report.run_json import render_run  # late: few runs write a report
 
-    text = render_run(plan, hide_secrets(spec, options), outcome, began_at)
+    text = render_run(found.plan, hide_secrets(spec, options), outcome, began_at)
     return finish_report(file, outcome, text, options)
 
 

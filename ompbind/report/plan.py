@@ -32,7 +32,8 @@ def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
 def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
     """Return one rank of a job, on one line: "rank 3 of 8 on node n07: CPUs 24-31, 1 place, 8 threads"."""
     placement = plan.placements[identity.placement_index]
-    cpus, places = named("CPU", placement.cpus), count(len(placement.places), "place")
+    cpus = named("CPU", placement.cpus)
+    places = count(len(placement.places), "place") if placement.places else "no places"
     threads = count(placement.threads, "thread")
     return f"rank {identity.rank} of {identity.size} on node {node}: {cpus}, {places}, {threads}"
 

@@ -1,8 +1,11 @@
 """Runs that wait until CPUs are free: processes that queue, get CPUs in order, and are killed meanwhile."""
 
 import fcntl
+import json
 import os
 import signal
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from ompbind.registry import directory_watch
 from ompbind.registry.claim_files import try_lock
 from ompbind.registry.claim_names import TICKET_SUFFIX
 from ompbind.registry.claims import make_run_identity, read_claim_list, read_live_runs
-from tests.live.conftest import wait_until
-from tests.live.other_user import finish, fork_with_pipe
+from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus, wait_until
+from tests.live.other_user import become_nobody, finish, fork_with_pipe
 from tests.long import rounds
 from tests.machines import Shape, make_machine
 
@@ -257,3 +260,160 @@ def test_many_runs_get_one_core_in_turn(queue, claims, tmp_path):
     assert log.read_text().split() == [str(number) for number in range(MANY)]
     assert read_live_runs(str(claims)) == ()
     assert os.listdir(claims) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("first", ["root", "nobody"])
+def test_runs_of_two_users_wait_for_each_other(monkeypatch, first):
+    """The runs that have the CPUs, wait and come last alternate between two users."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o1777)
+        monkeypatch.setenv("OMPBIND_RUNTIME_DIR", name)
+        queue = Queue(name)
+
+        def work(pipe, user, number):
+            if user == "nobody":
+                become_nobody()
+            run(pipe, number, asks("0"), {})
+
+        users = [first, "nobody" if first == "root" else "root"] * 2
+        for number, user in enumerate(map(str, users)):
+            queue.started[str(number)] = fork_with_pipe(work, user, str(number))
+            wait_until(lambda n=str(number): queue.has(n) or n in queue.waiting(), "it waits or runs")
+        for number in map(str, range(4)):
+            assert queue.get(number) == "0"
+            assert not any(map(queue.has, queue.started))
+            (queue.kill if number == "1" else queue.end)(number)
+
+
+def said(process):
+    """Return the messages of a process that has exited, on one line."""
+    return " ".join(process.stderr.read().split())
+
+
+@pytest.fixture
+def holder(start):
+    """A run that has all CPUs until its standard input is closed."""
+    process = start("run", "--run-id", "holder", "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+@pytest.fixture
+def wait(start, claims):
+    """Return a function that starts a command that waits, and returns when it waits."""
+
+    def begin(*args, **options):
+        process = start(*args, **options)
+        wait_until(
+            lambda: any(
+                run.pid == process.pid for run in read_claim_list(str(claims), (TICKET_SUFFIX,)).runs
+            ),
+            "it waits",
+        )
+        return process
+
+    return begin
+
+
+def test_run_waits_and_its_timeout_starts_with_the_ranks(ompbind, holder, wait):
+    process = wait(
+        "run", "--exclusive", "--wait", "--timeout", "1", "--run-id", "later", "--", "sleep", "0.1"
+    )
+    time.sleep(1.2)
+    (line,) = (line for line in ompbind("ps").stdout.splitlines() if line.startswith("later "))
+    assert line.split()[5] == "waits"
+    found = json.loads(ompbind("ps", "--format", "json").stdout)
+    assert [run["run_id"] for run in found["runs"]] == ["holder"]
+    (waiting,) = found["waiting"]
+    assert (waiting["run_id"], waiting["pid"], waiting["inside"]) == ("later", process.pid, None)
+    assert waiting["wanted"] == found["runs"][0]["held"]
+    holder.stdin.close()
+    assert process.wait(20) == 0
+    text = said(process)
+    assert text.count("waiting for CPUs: run holder") == 1
+    assert f"(pid {holder.pid}, user " in text
+
+
+def test_after_the_limit_nothing_was_started(ompbind, holder, tmp_path):
+    report = tmp_path / "run.json"
+    done = ompbind(
+        "run", "--exclusive", "--wait=0.2", "-q", "--report", str(report), "--", "touch", str(tmp_path / "x")
+    )
+    text = f"the CPUs are not free after 0.2 s: run holder (pid {holder.pid}, user "
+    assert (done.returncode, (tmp_path / "x").exists()) == (125, False)
+    assert text in " ".join(done.stderr.split())
+    assert "waiting for CPUs" not in done.stderr, "-q hides it"
+    assert text in json.loads(report.read_text())["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_the_wait_at_once(holder, wait, tmp_path, number):
+    report = tmp_path / "run.json"
+    process = wait("run", "--exclusive", "--wait", "--report", str(report), "--", "true")
+    last = wait("exec", "--exclusive", "--wait", "--", "sh", "-c", "echo $$")
+    process.send_signal(number)
+    assert process.wait(5) == -number
+    assert json.loads(report.read_text())["error"] == "the run has not finished"
+    holder.stdin.close()
+    assert last.wait(20) == 0
+    assert last.stdout.read() == f"{last.pid}\n"
+
+
+def test_the_cpus_that_are_allowed_after_the_wait_count(holder, wait):
+    _, second = two_cpus()
+    process = wait("run", "--exclusive", "--wait", "--", "sh", "-c", "echo $OMPBIND_CPUS")
+    os.sched_setaffinity(process.pid, [second])
+    holder.stdin.close()
+    assert process.stdout.readline() == f"{second}\n"
+
+
+def test_the_variable_sets_the_limit(ompbind, holder):
+    env = {"OMPBIND_WAIT": "0.1"}
+    assert "not free after 0.1 s" in ompbind("run", "--exclusive", "--", "true", env=env).stderr
+    assert ompbind("run", "--no-wait", "--share", "--", "true", env=env).returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_wait_needs_a_reason_to_wait(ompbind, verb):
+    for args, text in (
+        (["--wait"], "--wait needs --avoid or --exclusive"),
+        (["--wait=5", "--share"], "--wait=5 needs --avoid or --exclusive"),
+        (["--avoid", "--wait=soon"], "'soon' is not a time"),
+    ):
+        done = ompbind(verb, *args, "--", "true")
+        assert (done.returncode, text in " ".join(done.stderr.split())) == (125, True)
+    done = ompbind(verb, "--avoid", "--wait", "--dry-run", "--", "true")
+    assert (done.returncode, "--wait has no effect with --dry-run" in done.stderr) == (0, True)
+
+
+def ranks(size, local_size):
+    return {
+        "PMI_RANK": "0", "PMI_SIZE": str(size), "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": str(local_size),
+        "PMI_JOBID": "x",
+    }  # fmt: skip
+
+
+def test_ranks_that_could_wait_for_each_other_are_refused(ompbind):
+    done = ompbind("exec", "--exclusive", "--wait", "--", "true", env=ranks(4, 2))
+    text = "--wait: MPICH has started ranks on other machines too, so two jobs could wait for each other"
+    assert (done.returncode, text in " ".join(done.stderr.split())) == (125, True)
+    hydra = (required("mpiexec.hydra"), "-n", "2", "-bind-to", "core")
+    done = ompbind("exec", "--avoid", "--wait", "--", "true", before=hydra)
+    assert "MPICH has bound each rank to CPUs of its own" in " ".join(done.stderr.split())
+
+
+def test_jobs_of_a_launcher_take_turns(tmp_path):
+    """Both ranks of a job must run at the same time: each waits for the file of the other."""
+    script = (
+        "flock -n {0}/$RANK sh -c 'touch {0}/$1-$0; while ! test -e {0}/$1-$((1 - $0)); do :; done' $RANK {1}"
+    )
+    jobs = [
+        subprocess.Popen(
+            [required("mpiexec.hydra"), "-n", "2", OMPBIND, "exec", "--exclusive", "--wait", "--",
+             "sh", "-c", script.format(tmp_path, job)],
+            env=clean_environment(), stderr=subprocess.PIPE, text=True,
+        )
+        for job in range(3)
+    ]  # fmt: skip
+    assert [job.communicate(timeout=40) and job.returncode for job in jobs] == [0, 0, 0]

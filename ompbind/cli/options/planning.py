@@ -4,7 +4,16 @@ from collections.abc import Sequence
 
 from ompbind.cli.options import planning_rules as rules
 from ompbind.cli.options.option import BINDING, CPUS, FILES, RANKS, Option
-from ompbind.cli.options.readers import at_least, count_or, member, one_of, read_names, read_ranks
+from ompbind.cli.options.readers import (
+    at_least,
+    count_or,
+    member,
+    one_of,
+    read_names,
+    read_ranks,
+    read_seconds,
+)
+from ompbind.cli.verbs import LAUNCHING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
@@ -25,6 +34,11 @@ def _complete_preloads(text: str) -> Sequence[str]:
     """Complete the last of some comma-separated library names."""
     before, comma, last = text.rpartition(",")
     return [f"{before}{comma}{name}" for name in PRELOADABLE if name.startswith(last)]
+
+
+def _read_wait(text: str) -> float:
+    """Read the time limit of --wait; 0 for no limit, also without a value."""
+    return read_seconds(text or "0")
 
 
 PLANNING_OPTIONS = (
@@ -59,6 +73,11 @@ PLANNING_OPTIONS = (
            help="Use only cores that no other live run uses", rule=rules.check_sharing("exclusive")),
     Option(names=("--exclusive",), section=CPUS, verbs=PLANNING, flag=True, group="sharing",
            help="Do not start on cores that another live run uses"),
+    Option(names=("--wait",), section=CPUS, verbs=LAUNCHING, read=_read_wait, bare="", number=True,
+           metavar="[=TIME]",
+           help="With --avoid or --exclusive, wait until CPUs are free, at most TIME (90, 5m, 1.5h; 0: no"
+                " limit), then exit code 125",
+           rule=rules.check_wait),
     Option(names=("--allow-partial",), section=CPUS, verbs=PLANNING, flag=True,
            help="Leave out CPUs of the mask that are not usable, with a warning",
            rule=rules.check_allow_partial),

@@ -64,8 +64,9 @@ RUNNING_OPTIONS = (
            help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
            rule=rules.check_tag),
     Option(names=("-q", "--quiet"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, help="Print only errors"),
-    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN, flag=True, everyday=True,
-           help="Show the plan first, resource usage at the end", rule=rules.check_verbose),
+    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, everyday=True,
+           help="Show the plan first (exec: a line per rank), resource usage at the end",
+           rule=rules.check_verbose),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=one_of(("stop", "continue")),
            words=("stop", "continue"), default="stop", metavar="ACTION", everyday=True,
            help="Other ranks when one fails: {words}", rule=rules.check_dry_run),
@@ -90,6 +91,6 @@ RUNNING_OPTIONS = (
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
                 " {words}",
            rule=rules.check_report_env),
-    Option(names=("--dry-run",), section=STOPPING, verbs=RUN, flag=True, everyday=True,
+    Option(names=("--dry-run",), section=STOPPING, verbs=RUN_AND_EXEC, flag=True, everyday=True,
            help="Show the plan and start nothing"),
 )  # fmt: skip
