@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli.waiting import Wait, plan_when_free
+from ompbind.cli.planning import register_when_free
+from ompbind.cli.waiting import Wait
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
@@ -37,7 +38,7 @@ def _outside(monkeypatch):
 def plan(name, request, limit_s=LONG, **identity):
     """Plan and register in this process, once the CPUs are free."""
     me = make_run_identity(name).replace(**identity)
-    return plan_when_free(lambda: MACHINE, request, me, Wait(limit_s=limit_s))
+    return register_when_free(lambda: MACHINE, request, me, Wait(limit_s=limit_s))
 
 
 def run(pipe, name, request, identity):

@@ -65,7 +65,7 @@ RUNNING_OPTIONS = (
            rule=rules.check_tag),
     Option(names=("-q", "--quiet"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, help="Print only errors"),
     Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, everyday=True,
-           help="Show the plan first (exec: a line per rank), resource usage at the end",
+           help="Plan first, resource usage last (exec: a line per rank)",
            rule=rules.check_verbose),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=one_of(("stop", "continue")),
            words=("stop", "continue"), default="stop", metavar="ACTION", everyday=True,
