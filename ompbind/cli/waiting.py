@@ -28,13 +28,14 @@ def call_when_free(attempt: Callable[[], T | tuple[LiveRun, ...]], ticket: Ticke
     The first attempt waits until no earlier ticket is live. Raises PlanError after the time limit.
     """
     give_up_at, prints = time.monotonic() + wait.limit_s, wait.prints
-    while isinstance(found := attempt() if ticket.is_first() else ticket.read_earlier(), tuple):
+    while isinstance(found := attempt() if ticket.is_first() else (), tuple):
         left_s = give_up_at - time.monotonic()
+        blockers = _render(found or ticket.read_earlier()) if prints or left_s <= 0 else ""
         if left_s <= 0:
-            text = f"the CPUs are not free after {wait.limit_s:g} s: {_render(found)}"
+            text = f"the CPUs are not free after {wait.limit_s:g} s: {blockers}"
             raise PlanError(text, hint="wait longer, or name other CPUs with --mask")
-        if prints and found:
-            print_message(f"waiting for CPUs: {_render(found)}")
+        if blockers:
+            print_message(f"waiting for CPUs: {blockers}")
             prints = False
         ticket.sleep(left_s)
     return found

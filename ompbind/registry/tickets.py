@@ -20,7 +20,7 @@ from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, must
 from ompbind.planning.request import Sharing
 from ompbind.registry.claim_files import list_claims, read_claims
 from ompbind.registry.claim_format import make_waiting_run
-from ompbind.registry.claim_names import TICKET_SUFFIX
+from ompbind.registry.claim_names import CLAIM_SUFFIX, TICKET_SUFFIX
 from ompbind.registry.claim_writing import Claim, write_claim
 from ompbind.registry.claims import Registry, lock_registry, raise_or_describe
 from ompbind.registry.directory_watch import DirectoryWatch
@@ -47,14 +47,22 @@ class Ticket:
         return self._read(self._earlier)
 
     def sleep(self, limit_s: float) -> None:
-        """Sleep until a claim or a ticket may have changed, or for `limit_s` seconds."""
-        self._watch.sleep(limit_s)
+        """Sleep until this run may be first, or may find CPUs if it is; or for `limit_s` seconds.
+
+        Each run is woken by the ticket before it, and only the first run by claims.
+        """
+        self._watch.sleep(limit_s, self._is_awaited)
 
     def remove(self) -> None:
         """Remove the ticket."""
         self._claim.release()
         self._watch.close()
         os.close(self._handle)
+
+    def _is_awaited(self, name: str) -> bool:
+        """Return whether a change of a file matters; "" if it is not known which files have changed."""
+        watches_claims = not self._earlier or self._identity.placement_index is not None
+        return name in ("", *self._earlier[-1:]) or (watches_claims and name.endswith(CLAIM_SUFFIX))
 
     def _has_job_started(self) -> bool:
         """Return whether a rank of the same job has registered: it has registered the CPUs of all ranks."""
