@@ -8,9 +8,18 @@ from ompbind.cli.console import (
     print_changed_variables,
     print_message,
     print_warnings,
+    read_screen,
+    write_stdout,
 )
+from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_and_register, print_differing_ranks, print_registry_messages
+from ompbind.cli.planning import (
+    plan_or_suggest,
+    print_differing_ranks,
+    print_registry_messages,
+    read_other_runs,
+    register_run,
+)
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
@@ -30,7 +39,8 @@ from ompbind.planning.rank_command import (
     make_spec_before_plan,
 )
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.registry.claims import Claim, lock_registry, make_run_identity
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import make_run_identity
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -49,7 +59,8 @@ all of them, binds itself to its own CPUs and becomes the command.
 
 DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
 has already bound keeps its CPUs. Without a launcher, exec starts a single rank. --verify is not available,
-because no process of ompbind remains.
+because no process of ompbind remains. -v prints a line for each rank, with its CPUs. --dry-run prints the
+plan of the machine too, and starts nothing.
 """
 
 
@@ -59,8 +70,8 @@ def _is_first_on_machine() -> bool:
     return rank is None or rank.identity.local_rank == 0
 
 
-def _become_rank(options: Values) -> NoReturn:
-    """Become one rank of a launcher's job."""
+def _become_rank(options: Values) -> int:
+    """Become one rank of a launcher's job; return 0 after a dry run."""
     if options["topology"] != LIVE:
         raise RequestError(
             "--topology: a rank can only run on this machine", hint="use 'ompbind plan --topology'"
@@ -74,18 +85,39 @@ def _become_rank(options: Values) -> NoReturn:
         identity, request = _join_job(rank, machine, request, options)
     else:
         identity = _make_single_identity(options)
+    if options["dry_run"]:
+        _dry_run(machine, request, identity, options)
+        return 0
     run_identity = make_run_identity(spec.run_id)
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
-    with lock_registry(request.sharing, run_identity) as registry:
-        plan, claim = plan_and_register(machine, request, registry)
+    found = register_run(machine, request, run_identity, options)
+    plan = found.plan
     if identity.local_rank == 0 and not options["quiet"]:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
-        print_registry_messages(registry)
+        print_registry_messages(found.registry, verbose=options["verbose"])
     if not options["quiet"]:
-        print_differing_ranks(plan, registry)
-    _become(plan, identity, spec, claim)
+        print_differing_ranks(plan, found.registry)
+    if options["verbose"]:
+        print_message(_render_rank(plan, identity))
+    return _become(plan, identity, spec, found.claim)
+
+
+def _dry_run(machine: Machine, request: Request, identity: RankIdentity, options: Values) -> None:
+    """Print what the rank would get, and the first rank of the machine the plan; start nothing."""
+    from ompbind.report.plan import render_plan  # late: a rank that starts needs no reports
+
+    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
+    rank = _render_rank(plan, identity)
+    write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
+
+
+def _render_rank(plan: Plan, identity: RankIdentity) -> str:
+    """Return the line about this rank."""
+    from ompbind.report.plan import render_rank  # late, as above
+
+    return render_rank(plan, identity, os.uname().nodename)
 
 
 def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | None) -> NoReturn:
@@ -133,6 +165,8 @@ def _join_job(
     identity = rank.identity.replace(local_size=size)
     request = request.replace(ranks=size)
     bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed)
+    if options["wait"] is not None:
+        _check_wait(rank, identity, options, bound=bound)
     if not bound or request.mask is not None:
         return identity, request
     if identity.local_rank == 0 and not options["quiet"]:
@@ -143,6 +177,25 @@ def _join_job(
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request
+
+
+def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, bound: bool) -> None:
+    """Raise RequestError where some ranks of a job could get CPUs while others still wait.
+
+    Two such jobs could wait for each other. If one plan has all ranks of the job, the first rank that gets
+    CPUs gets them for all.
+    """
+    reason = ""
+    if identity.size > identity.local_size:
+        reason = f"{rank.launcher} has started ranks on other machines too"
+        hint = "let the launcher wait for CPUs, or omit --wait"
+    elif bound:
+        reason = f"{rank.launcher} has bound each rank to CPUs of its own"
+        hint = "turn off the binding of the launcher, or omit --wait"
+    if reason:
+        option = render_given(options, options.options["wait"])
+        text = f"{option}: {reason}, so two jobs could wait for each other without end"
+        raise RequestError(text, hint=hint)
 
 
 VERB = Verb(

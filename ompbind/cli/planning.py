@@ -1,16 +1,25 @@
 """Plans for the verbs: a wrong mask is an error that suggests a mask that works; other runs are found."""
 
+import math
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ompbind.cli.console import print_message
-from ompbind.errors import MaskError
+from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Machine
-from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity, occupied_cores
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import make_plan
+from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
-from ompbind.registry.claims import DIRECTORY_VARIABLE, Claim, Registry, try_read_occupied
+from ompbind.record import Record
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
+
+if TYPE_CHECKING:  # few runs wait
+    from ompbind.cli.waiting import Wait
 
 
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
@@ -55,6 +64,66 @@ def plan_or_suggest(machine: Machine, request: Request, occupied: Sequence[LiveR
 
         error.suggestion = suggest_mask(machine, request, occupied)
         raise
+
+
+class Registered(Record):
+    """A plan, its claim (None if it could not be registered), and the registry with its messages."""
+
+    plan: Plan
+    claim: Claim | None
+    registry: Registry
+
+
+def register_run(
+    machine: Machine, request: Request, identity: RunIdentity, options: Mapping[str, Any]
+) -> Registered:
+    """Plan and register among the other live runs; with --wait, once they have released the CPUs.
+
+    Raises the errors of `plan_and_register`, and PlanError after the time limit of --wait.
+    """
+    if options["wait"] is None:
+        with lock_registry(request.sharing, identity) as registry:
+            plan, claim = plan_and_register(machine, request, registry)
+            return Registered(plan=plan, claim=claim, registry=registry)
+    from ompbind.cli.waiting import Wait  # late: few runs wait
+
+    is_first = identity.placement_index in (None, 0)
+    wait = Wait(limit_s=options["wait"] or math.inf, prints=is_first and not options["quiet"])
+    return register_when_free(read_machine, request, identity, wait)
+
+
+def register_when_free(
+    read: Callable[[], Machine], request: Request, identity: RunIdentity, wait: "Wait"
+) -> Registered:
+    """Plan and register once no earlier run waits, and other live runs leave the CPUs.
+
+    `read` returns the machine: its allowed CPUs can change while the run waits. Raises PlanError after the
+    time limit, and at once the errors that are not due to other runs.
+    """
+    from ompbind.cli.waiting import call_when_free
+    from ompbind.registry.tickets import take_ticket
+
+    def attempt() -> Registered | tuple[LiveRun, ...]:
+        return _try_to_register(read(), request, identity.replace(started=int(time.time())))
+
+    machine = read()
+    plan_or_suggest(machine, request, ())
+    with take_ticket(identity, find_possible_cpus(machine, request), request.sharing) as ticket:
+        return call_when_free(attempt, ticket, wait)
+
+
+def _try_to_register(
+    machine: Machine, request: Request, identity: RunIdentity
+) -> Registered | tuple[LiveRun, ...]:
+    """Plan and register; return the other runs on these CPUs if they prevent it."""
+    plan_or_suggest(machine, request, ())
+    with lock_registry(request.sharing, identity) as registry:
+        try:
+            plan, claim = plan_and_register(machine, request, registry)
+        except (PlanError, MaskError):
+            wanted = find_possible_cpus(machine, request)
+            return tuple(run for run in registry.occupied if occupied_cores(machine, run) & wanted)
+        return Registered(plan=plan, claim=claim, registry=registry)
 
 
 _TRIES = 8

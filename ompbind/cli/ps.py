@@ -8,6 +8,7 @@ from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
 from ompbind.registry.claim_files import render_ignored
+from ompbind.registry.claim_names import TICKET_SUFFIX
 from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
 from ompbind.registry.read_run_info import read_run_info
 from ompbind.report.ps import render_ps, render_ps_json
@@ -20,7 +21,8 @@ EXAMPLES = (
 
 HELP = """List the live runs of all users on this machine and the CPUs of each, oldest first.
 
-Each rank that a launcher started with 'ompbind exec' has a line of its own.
+Each rank that a launcher started with 'ompbind exec' has a line of its own. Runs that wait for CPUs (--wait)
+come last, with the CPUs that they may get.
 """
 
 
@@ -28,14 +30,14 @@ def _list_runs(options: Values) -> int:
     """List the live runs of all users on this machine and the CPUs of each, oldest first."""
     directory = find_claims_directory(os.environ)
     try:
-        claims = read_claim_list(directory)
+        claims, tickets = read_claim_list(directory), read_claim_list(directory, (TICKET_SUFFIX,))
     except OSError as error:
         hint = f"runs register there; set {DIRECTORY_VARIABLE} to use another directory"
         raise ClaimError(f"cannot read {directory}: {error.strerror}", hint=hint) from error
-    ignored = render_ignored(claims.ignored, directory)
+    ignored = render_ignored((*claims.ignored, *tickets.ignored), directory)
     if ignored:
         print_message(ignored)
-    infos = read_run_info(claims.runs)
+    infos = read_run_info((*claims.runs, *tickets.runs))
     is_json = options["format"] == "json"
     write_stdout(render_ps_json(infos) if is_json else render_ps(infos, time.time(), read_screen()))
     return 0

@@ -14,8 +14,9 @@ from ompbind.cli.console import (
     write_stderr,
     write_stdout,
 )
+from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_and_register, plan_or_suggest, print_registry_messages, read_other_runs
+from ompbind.cli.planning import plan_or_suggest, print_registry_messages, read_other_runs, register_run
 from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run_report import (
     finish_report,
@@ -36,7 +37,8 @@ from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.planning.request import Request
-from ompbind.registry.claims import Claim, Registry, lock_registry, make_run_identity
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import Registry, make_run_identity
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -99,21 +101,20 @@ def _run(values: Values) -> Outcome | None:
     file = open_report(options, spec)  # before anything starts
     spec = set_up_rendezvous(options, spec)
     machine = read_machine()
-    with lock_registry(request.sharing, make_run_identity(spec.run_id)) as registry:
-        plan, claim = plan_and_register(machine, request, registry)
+    found = register_run(machine, request, make_run_identity(spec.run_id), options)
     try:
         if not options["quiet"]:
-            _print_before_start(plan, registry, spec, options)
+            _print_before_start(found.plan, found.registry, spec, options)
         began_at = time.time()
-        outcome = _supervise(plan, claim, spec, options)
+        outcome = _supervise(found.plan, found.claim, spec, options)
     finally:
-        if claim:
-            claim.release()
+        if found.claim:
+            found.claim.release()
     if file is None:
         return outcome
     from ompbind.report.run_json import render_run  # late: few runs write a report
 
-    text = render_run(plan, hide_secrets(spec, options), outcome, began_at)
+    text = render_run(found.plan, hide_secrets(spec, options), outcome, began_at)
     return finish_report(file, outcome, text, options)
 
 
@@ -126,6 +127,7 @@ def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> Non
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
+    warn_about_copies(plan.machine)
     if options["verbose"]:
         _show(plan, spec, options, err=True)
     else:

@@ -46,14 +46,15 @@ def hide_secrets(spec: RunSpec, options: Mapping[str, Any]) -> RunSpec:
 def open_report(options: Mapping[str, Any], spec: RunSpec) -> ReportFile | None:
     """Check before the start that the report can be written; None without --report.
 
-    If other users could take its name, an unfinished report is written there now. Raises RequestError.
+    If other users could take its name, or if the run may be killed while it waits, an unfinished report is
+    written there now. Raises RequestError.
     """
     if options["report"] is None:
         return None
     from ompbind.execution.report_file import prepare_report, write_report  # late: few runs write a report
 
     file = prepare_report(options["report"], options["log_dir"] or "")
-    if not file.can_be_taken:
+    if not file.can_be_taken and (options["wait"] is None or file.directory is None):
         return file
     write_report(file, _render_failure(hide_secrets(spec, options), LaunchError("the run has not finished")))
     return prepare_report(options["report"], options["log_dir"] or "")

@@ -8,14 +8,18 @@ from ompbind.record import Record
 
 Env = Mapping[str, str]
 
+_IN_LOCAL_RANK = "LOCAL"
+"""A part of each variable `local_rank`."""
+
 
 class Launcher(Record):
     """One launcher: its name in messages, the variables that it sets for a rank, and its processes.
 
     `local_size` is the variable with the number of ranks on this machine, or a function that finds the number
     in the environment (0 if unknown). The values of the variables `run_id` together identify the job.
-    `daemons` are the names of the processes that start ranks. `example` is (description, command line) for
-    the help.
+    `daemons` are the names of the processes that start ranks. `step` is a variable that only ranks have, ""
+    if that is `rank`: Slurm also sets the other variables for the script of a batch job. `example` is
+    (description, command line) for the help.
     """
 
     name: str
@@ -25,7 +29,21 @@ class Launcher(Record):
     local_size: str | Callable[[Env], int]
     run_id: tuple[str, ...]
     daemons: tuple[str, ...]
+    step: str = ""
     example: tuple[str, str] | None = None
+
+    def check(self) -> None:
+        """Raise ValueError for a variable that `may_have_launcher` would not find."""
+        if _IN_LOCAL_RANK not in self.local_rank:
+            raise ValueError(f"{self.local_rank} has no {_IN_LOCAL_RANK}")
+
+
+def may_have_launcher(env: Mapping[str, str]) -> bool:
+    """Return whether a launcher may have started this process, before its variables are read.
+
+    Importing the records of all launchers takes 2 ms, and most runs have none.
+    """
+    return any(_IN_LOCAL_RANK in name for name in env)
 
 
 def read_number(env: Env, name: str) -> int:

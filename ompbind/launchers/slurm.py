@@ -28,5 +28,6 @@ SLURM = Launcher(
     local_size=find_local_size,
     run_id=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     daemons=("slurmstepd",),
+    step="SLURM_STEP_ID",
     example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
 )

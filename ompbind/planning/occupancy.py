@@ -24,8 +24,9 @@ class LiveRun(Record):
     CPUs that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is
     the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
     `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `restarts` is how often ranks
-    were restarted so far. `configuration` is the
-    digest of the configuration files that it has read, "" if none.
+    were restarted so far. `configuration` is the digest of the configuration files that it has read, "" if
+    none. `wanted` are the CPUs of the cores that it may get, if it waits until CPUs are free; it then claims
+    none.
     """
 
     run_id: str
@@ -40,6 +41,7 @@ class LiveRun(Record):
     bind: str = ""
     restarts: int = 0
     configuration: str = ""
+    wanted: CpuSet = EMPTY
 
 
 class RunIdentity(Record):
@@ -103,7 +105,12 @@ def _render_names(runs: Sequence[LiveRun]) -> str:
 
 def occupied_cores(machine: Machine, run: LiveRun) -> CpuSet:
     """Return all CPUs of the cores that a run occupies, even if it claims only some of a core's CPUs."""
-    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), run.claimed))
+    return whole_cores(machine, run.claimed)
+
+
+def whole_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
+    """Return all CPUs of the cores that have some of these CPUs."""
+    return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
 
 
 def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
@@ -129,14 +136,26 @@ def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
     return is_job_rank and (run.run_id, run.uid) == (clean_name(identity.run_id), identity.uid)
 
 
-def _find_ancestors(runs: tuple[LiveRun, ...], identity: RunIdentity) -> Iterator[str]:
+def must_wait_for(other: LiveRun, run: LiveRun, identity: RunIdentity, live: tuple[LiveRun, ...]) -> bool:
+    """Return whether a new `run` gets its CPUs after `other`, which waits already.
+
+    `live` are the runs that have their CPUs. A run that wants other cores does not count, nor a rank of the
+    same job: the first rank that gets CPUs gets them for all ranks. A run that starts in a rank waits only
+    for runs in the same outer run: a run outside may wait until the outer run has exited.
+    """
+    if other.wanted.isdisjoint(run.wanted) or _is_same_job(other, identity):
+        return False
+    return set(_find_ancestors(live, run)) <= set(_find_ancestors(live, other))
+
+
+def _find_ancestors(runs: tuple[LiveRun, ...], run: RunIdentity | LiveRun) -> Iterator[str]:
     """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
-    known, new = set[str](), {clean_name(identity.parent_run_id)} - {""}
+    known, new = set[str](), {clean_name(run.parent_run_id)} - {""}
     while new:
         yield from new
         known |= new
         new = (
-            {run.parent_run_id for run in runs if run.run_id in new and run.uid == identity.uid}
+            {found.parent_run_id for found in runs if found.run_id in new and found.uid == run.uid}
             - known
             - {""}
         )

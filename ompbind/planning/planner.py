@@ -13,7 +13,7 @@ from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.memory_policy import add_policies
 from ompbind.planning.notes import check_strict, explain
-from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy
+from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy, whole_cores
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
@@ -45,9 +45,7 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
 
 
 def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
-    original = request
-    if request.is_unbound:
-        request = request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
+    original, request = request, _replace_word(request)
     check_runtimes(request)
     available = make_available(machine, request, occupied)
     pool, placements = _allocate(available, request)
@@ -65,6 +63,19 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
     plan = draft.replace(request=original, notes=pool.notes + tuple(explain(draft)))
     check_strict(plan)
     return plan
+
+
+def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
+    """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
+    pool = make_cpu_pool(AvailableCpus(machine=machine), _replace_word(request))
+    return whole_cores(machine, CpuSet(pool.cpus))
+
+
+def _replace_word(request: Request) -> Request:
+    """Return a request with the mask "none" in other words: ranks may use all CPUs and are not bound."""
+    if not request.is_unbound:
+        return request
+    return request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
 
 
 def _allocate(available: AvailableCpus, request: Request) -> tuple[CpuPool, list[Placement]]:

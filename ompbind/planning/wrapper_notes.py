@@ -73,10 +73,21 @@ def _leaves_unbound(plan: Plan) -> bool:
 
 
 def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
-    if wrapper.launches and not (plan and _leaves_unbound(plan)):
-        effect = f"binds its processes by rules of its own; the plan binds only {wrapper.text}"
-        remedy = f"use '{wrapper.text} ... ompbind exec -- CMD' without 'ompbind run'"
-        yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
+    launch = wrapper.launch
+    if launch is None or (plan and _leaves_unbound(plan)):
+        return
+    remedy = f"use '{launch.instead}' without 'ompbind run'"
+    effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
+    if launch.workers:
+        effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
+        if plan and all(_has_cpus_for(launch.workers, placement) for placement in plan.placements):
+            return
+    yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
+
+
+def _has_cpus_for(workers: str, placement: Placement) -> bool:
+    """Return whether all threads of several processes have a CPU each; False if their number is unknown."""
+    return workers.isdecimal() and int(workers) * placement.threads <= len(placement.cpus)
 
 
 def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:

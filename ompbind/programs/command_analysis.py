@@ -15,9 +15,10 @@ from itertools import product
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.library_catalog import Library, LibraryRole, name_library
+from ompbind.programs.process_launchers import PROCESS_LAUNCHERS
 from ompbind.programs.which import find_file
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
-from ompbind.programs.wrappers import PROCESS_LAUNCHERS, read_wrapper
+from ompbind.programs.wrappers import read_wrapper
 
 _HEAD = 1 << 12
 """Bytes at the beginning of a script that name its interpreter, also behind `#!/bin/sh` (`_TRAMPOLINE`)."""

@@ -1,7 +1,7 @@
 """Find the file of a command, as `execvp` does, or explain why it cannot be executed."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, OmpbindError
 
@@ -37,6 +37,19 @@ def find_file(name: str, env: Mapping[str, str]) -> str | None:
     except OmpbindError:
         return None
     return path if os.path.isfile(path) else None
+
+
+def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int = 0) -> int:
+    """Return the position of the word that is a command, from `first` on; the number of words if none is.
+
+    An option or a NAME=VALUE is no command, nor is a word that names no executable file.
+    """
+    found = (
+        position
+        for position in range(first, len(words))
+        if words[position][:1] != "-" and "=" not in words[position] and find_file(words[position], env)
+    )
+    return next(found, len(words))
 
 
 def _checked(path: str) -> str:

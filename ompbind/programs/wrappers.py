@@ -1,7 +1,7 @@
 """Programs that execute the command in their arguments, and what they change of what ompbind sets for a rank.
 
-A *wrapper* executes the command itself (`taskset -c 0 app`). A *process launcher* starts its own processes
-and binds them itself (`mpirun -n 2 app`). The options before the command decide what a wrapper changes.
+A *wrapper* executes the command itself (`taskset -c 0 app`). A launcher starts processes of its own
+(`mpirun -n 2 app`): see `process_launchers`. The options before the command decide what a wrapper changes.
 To add a wrapper: a name in WRAPPERS; if it changes the binding or variables, also rows in _OPTIONS and
 _READERS.
 """
@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.programs.which import find_file
+from ompbind.programs.process_launchers import Launch, read_launch
+from ompbind.programs.which import find_command_word
 from ompbind.record import Record
 
 WRAPPERS = (
@@ -19,10 +20,6 @@ WRAPPERS = (
     "tini", "dumb-init", "unshare", "hwloc-bind",
 )  # fmt: skip
 """Programs that execute the command in their arguments."""
-
-PROCESS_LAUNCHERS = ("mpirun", "mpiexec", "srun", "prun", "prterun", "orterun")
-"""Programs that start processes of a job and bind each of them."""
-
 
 _WITH_SUBCOMMAND = ("perf",)
 """Wrappers whose first argument is not the command, although it may have the name of one: `perf stat app`."""
@@ -33,8 +30,8 @@ class Wrapper(Record):
 
     `text` is the program with its options. `rebinds`: it sets the affinity mask, to `cpus`, to the CPUs of
     the NUMA `nodes` (OS numbers), or to CPUs that its options do not show (both None). `sets_memory`: it sets
-    the memory policy. `launches`: it is a process launcher. `clears`: it removes all variables. It removes
-    `removed` variables and sets `assigned` ones.
+    the memory policy. `launch`: it is a launcher that starts these processes. `clears`: it removes all
+    variables. It removes `removed` variables and sets `assigned` ones.
     """
 
     text: str
@@ -42,7 +39,7 @@ class Wrapper(Record):
     cpus: CpuSet | None = None
     nodes: CpuSet | None = None
     sets_memory: bool = False
-    launches: bool = False
+    launch: Launch | None = None
     clears: bool = False
     removed: tuple[str, ...] = ()
     assigned: tuple[tuple[str, str], ...] = ()
@@ -72,15 +69,14 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
     file, not an option or a NAME=VALUE.
     """
     name = os.path.basename(path)
-    if name.partition(".")[0] in PROCESS_LAUNCHERS:  # also mpiexec.hydra, mpirun.openmpi
-        return Wrapper(text=name, launches=True), []
+    launch = read_launch(path, words, env)
+    if launch:
+        return Wrapper(text=launch.text, launch=launch), []
     if name not in WRAPPERS:
         return NO_WRAPPER, []
     words = _split_string(words) if name == "env" else words
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
-    candidates = [*enumerate(rest)][name in _WITH_SUBCOMMAND :]
-    starts = (i for i, word in candidates if word[:1] != "-" and "=" not in word and find_file(word, env))
-    start = next(starts, len(rest))
+    start = find_command_word(rest, env, first=name in _WITH_SUBCOMMAND)
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
     text = " ".join([name, *own_words]).removesuffix(" --")

@@ -1,4 +1,5 @@
-"""Live runs of this machine: each run publishes its CPUs in a locked file, a *claim*.
+"""Live runs of this machine: each run publishes its CPUs in a locked file, a *claim*; `tickets` is the queue
+of the runs that wait for CPUs.
 
 Imports the base modules, procfs, `machine` and `planning`; `cli` plans under its lock, `inspection`
 reads it.

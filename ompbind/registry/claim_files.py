@@ -16,10 +16,8 @@ from ompbind.cpuset import count
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
 from ompbind.record import Record
 from ompbind.registry.claim_format import TEXT_LIMIT, parse_text
+from ompbind.registry.claim_names import CLAIM_SUFFIXES, NEW_SUFFIX, PREFIX, remove_claim
 from ompbind.text import clean_name
-
-CLAIM_SUFFIX, NEW_SUFFIX = ".run", ".new"
-"""File name suffixes: of complete claims, and of claims that are being written."""
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
@@ -28,16 +26,19 @@ USER_BYTES_LIMIT = 1 << 20  # bytes of these claims; a usual claim has a few hun
 
 
 class ClaimList(Record):
-    """The live runs of a directory, oldest first, and the claims that do not count: (file name, why)."""
+    """The live runs of a directory, oldest first, and the claims that do not count: (file name, why).
+
+    `names` are the files of the runs, in the same order.
+    """
 
     runs: tuple[LiveRun, ...] = ()
+    names: tuple[str, ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
 
 
-def list_claims(handle: int) -> frozenset[str]:
+def list_claims(handle: int, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> frozenset[str]:
     """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many."""
-    suffixes = (CLAIM_SUFFIX, NEW_SUFFIX)
-    names = [name for name in os.listdir(handle) if name.startswith("ompbind-") and name.endswith(suffixes)]
+    names = [name for name in os.listdir(handle) if name.startswith(PREFIX) and name.endswith(suffixes)]
     if len(names) > FILES_LIMIT:
         raise OSError(errno.EOVERFLOW, "too many claims")
     return frozenset(names)
@@ -45,7 +46,7 @@ def list_claims(handle: int) -> frozenset[str]:
 
 def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True) -> ClaimList:
     """Read claims in an open directory, and remove stale claims; `with_ranks` reads single ranks too."""
-    found: list[LiveRun] = []
+    found: list[tuple[LiveRun, str]] = []
     ignored: list[tuple[str, str]] = []
     limits = _UserLimits()
     for name in sorted(names):
@@ -58,11 +59,13 @@ def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True)
             continue
         run = parse_text(text, uid, with_ranks=with_ranks)
         if run:
-            found.append(run)
+            found.append((run, name))
         elif uid >= 0:
             ignored.append((name, f"no valid claim, of user {uid}"))
-    runs = tuple(sorted(found, key=lambda run: (run.started, run.pid)))
-    return ClaimList(runs=runs, ignored=tuple(ignored))
+    found.sort(key=lambda pair: (pair[0].started, pair[0].pid))
+    return ClaimList(
+        runs=tuple(run for run, _ in found), names=tuple(name for _, name in found), ignored=tuple(ignored)
+    )
 
 
 def render_ignored(ignored: Sequence[tuple[str, str]], directory: str) -> str:
@@ -133,11 +136,3 @@ def try_lock(file: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def remove_claim(path: str, handle: int | None = None) -> None:
-    """Remove the file of a claim, unless it is removed already, or belongs to another user."""
-    try:
-        os.unlink(path, dir_fd=handle)
-    except OSError:
-        pass

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.occupancy import LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
@@ -48,18 +48,27 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
         ranks = tuple((placement.rank, placement.cpuset) for placement in plan.placements)
     else:
         ranks = ((identity.rank, plan.placements[identity.placement_index].cpuset),)
+    return make_waiting_run(identity).replace(
+        ranks=ranks,
+        claimed=plan.used | plan.reserved,
+        avoided=plan.avoided,
+        bind=str(plan.request.bind),
+        configuration=plan.request.configuration.digest,
+    )
+
+
+def make_waiting_run(identity: RunIdentity, wanted: CpuSet = EMPTY) -> LiveRun:
+    """Return a run that claims no CPUs, as other runs will see it while it waits for the `wanted` CPUs."""
     return LiveRun(
         run_id=clean_name(identity.run_id),
         pid=identity.pid,
         uid=identity.uid,
         started=identity.started,
-        ranks=ranks,
-        claimed=plan.used | plan.reserved,
-        avoided=plan.avoided,
+        ranks=(),
+        claimed=EMPTY,
         parent_run_id=clean_name(identity.parent_run_id),
         pid_space=identity.pid_space,
-        bind=str(plan.request.bind),
-        configuration=plan.request.configuration.digest,
+        wanted=wanted,
     )
 
 
@@ -138,5 +147,6 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "avoided": ("avoided", _parse_cpus),
     "bind": ("bind", clean_name),
     "configuration": ("configuration", clean_name),
+    "wanted": ("wanted", _parse_cpus),
 }
 """Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""

@@ -34,17 +34,15 @@ from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_lock_holder, read_owner, read_pid_namespace
 from ompbind.registry.claim_files import (
-    CLAIM_SUFFIX,
-    NEW_SUFFIX,
     ClaimList,
     list_claims,
     read_claims,
-    remove_claim,
     render_ignored,
     try_lock,
 )
-from ompbind.registry.claim_format import make_live_run, make_text
-from ompbind.registry.claim_writing import move_descriptor, write_locked, write_restarts
+from ompbind.registry.claim_format import make_live_run
+from ompbind.registry.claim_names import CLAIM_SUFFIXES
+from ompbind.registry.claim_writing import Claim, write_claim
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -56,35 +54,6 @@ LOCK_TIMEOUT_S = 10.0  # seconds to wait for the lock on the directory; planning
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
-
-
-class Claim:
-    """A registered claim: the open, locked file, and its path."""
-
-    def __init__(self, file: int, path: str) -> None:
-        self._file = file
-        self._path = path
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return os.path.basename(self._path)
-
-    def keep_across_exec(self) -> None:
-        """Keep the claim across exec, so that the command holds it for as long as it lives."""
-        os.set_inheritable(self._file, True)
-
-    def publish_restarts(self, count: int) -> None:
-        """Publish how often ranks of the run were restarted so far."""
-        write_restarts(self._file, count)
-
-    def release(self) -> None:
-        """Remove the claim."""
-        remove_claim(self._path)
-        try:
-            os.close(self._file)
-        except OSError:  # already closed
-            pass
 
 
 def make_run_identity(run_id: str) -> RunIdentity:
@@ -120,18 +89,21 @@ def _is_public(path: str) -> bool:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs, `job_runs` live ranks of the same job. `failure` says why claims could
-    not be read or written, and `ignored` names the claims that do not count. Both are usually "".
+    `occupied` are the other live runs, `live` all of them, `job_runs` live ranks of the same job. `handle` is
+    the open directory. `failure` says why claims could not be read or written, and `ignored` names the claims
+    that do not count. Both are usually "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
+        self.live: tuple[LiveRun, ...] = ()
         self.job_runs: tuple[LiveRun, ...] = ()
         self.failure = self.ignored = ""
         self._sharing = sharing
         self._identity = identity
-        self._directory = find_claims_directory(os.environ)
-        self._handle, self._names = -1, frozenset[str]()
+        self.directory = find_claims_directory(os.environ)
+        self.handle = -1
+        self._names = frozenset[str]()
 
     def __enter__(self) -> "Registry":
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
@@ -139,11 +111,11 @@ class Registry:
         Raises ClaimError if this fails and `sharing` is strict.
         """
         try:
-            self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            self.handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             if self._sharing in _STRICT:
-                _lock_directory(self._handle, self._directory, self._sharing)
+                _lock_directory(self.handle, self.directory, self._sharing)
             if self._sharing is not Sharing.SHARE:
-                self._names = list_claims(self._handle)
+                self._names = list_claims(self.handle)
                 self._read(self._names)
         except ClaimError:
             self.close()
@@ -151,7 +123,7 @@ class Registry:
         except OSError as error:
             self.close()
             verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
-            failure = _raise_or_describe(self._sharing, f"cannot {verb} {self._directory}", error)
+            failure = raise_or_describe(self._sharing, f"cannot {verb} {self.directory}", error)
             if error.errno == errno.EOVERFLOW:  # every user should know, not only readers of -v
                 self.ignored = failure
             else:
@@ -163,13 +135,13 @@ class Registry:
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
-        if self._handle < 0:
+        if self.handle < 0:
             return None
         try:
-            return _register(make_live_run(plan, self._identity), self._handle, self._directory)
+            return write_claim(make_live_run(plan, self._identity), self.handle, self.directory)
         except OSError as error:
-            what = f"cannot register this run in {self._directory}"
-            self.failure = _raise_or_describe(self._sharing, what, error)
+            what = f"cannot register this run in {self.directory}"
+            self.failure = raise_or_describe(self._sharing, what, error)
             return None
 
     def find_new_runs(self, claim: Claim) -> bool:
@@ -181,9 +153,9 @@ class Registry:
             return False
         before = self._names
         try:
-            self._names = list_claims(self._handle) - {claim.name}
+            self._names = list_claims(self.handle) - {claim.name}
         except OSError as error:
-            self.failure = _raise_or_describe(self._sharing, f"cannot list {self._directory}", error)
+            self.failure = raise_or_describe(self._sharing, f"cannot list {self.directory}", error)
         if self._names <= before:
             return False
         self._read(self._names)
@@ -191,15 +163,16 @@ class Registry:
 
     def close(self) -> None:
         """Unlock the directory, so that other runs can plan."""
-        if self._handle >= 0:
-            os.close(self._handle)  # which unlocks it
-            self._handle = -1
+        if self.handle >= 0:
+            os.close(self.handle)  # which unlocks it
+            self.handle = -1
 
     def _read(self, names: Collection[str]) -> None:
-        found = read_claims(self._handle, names, with_ranks=False)
+        found = read_claims(self.handle, names, with_ranks=False)
+        self.live = found.runs
         self.occupied = _select_runs(found.runs, self._identity, self._sharing)
         self.job_runs = find_job_runs(found.runs, self._identity)
-        self.ignored = render_ignored(found.ignored, self._directory)
+        self.ignored = render_ignored(found.ignored, self.directory)
 
 
 def lock_registry(sharing: Sharing, identity: RunIdentity) -> Registry:
@@ -224,7 +197,7 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
     try:
         return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
     except OSError as error:
-        return (), _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
+        return (), raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
 
 
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
@@ -232,11 +205,11 @@ def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
     return read_claim_list(directory).runs
 
 
-def read_claim_list(directory: str) -> ClaimList:
+def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> ClaimList:
     """Return the live runs of all users, and the claims that do not count; raises OSError as above."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return read_claims(handle, list_claims(handle))
+        return read_claims(handle, list_claims(handle, suffixes))
     finally:
         os.close(handle)
 
@@ -256,7 +229,7 @@ def _select_runs(runs: tuple[LiveRun, ...], identity: RunIdentity, sharing: Shar
     return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
 
 
-def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
+def raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:
@@ -287,18 +260,3 @@ def _find_lock_holder(handle: int) -> str:
     pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     owner = read_owner(pid) if pid else None
     return "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
-
-
-def _register(run: LiveRun, handle: int, directory: str) -> Claim:
-    """Lock and write the claim of a run, then give it its final name; raises OSError."""
-    stem = f"ompbind-{run.uid}-{run.pid}-{os.urandom(4).hex()}"
-    file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
-    try:
-        write_locked(file, make_text(run).encode())
-        os.rename(stem + NEW_SUFFIX, stem + CLAIM_SUFFIX, src_dir_fd=handle, dst_dir_fd=handle)
-        return Claim(move_descriptor(file), os.path.join(directory, stem + CLAIM_SUFFIX))
-    except OSError:
-        remove_claim(stem + NEW_SUFFIX, handle)
-        raise
-    finally:
-        os.close(file)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from ompbind.cpuset import CpuSet, count
+from ompbind.cpuset import CpuSet, count, named
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.request import MemoryMode
 from ompbind.report.machine_text import render_summary
 from ompbind.report.text import (
@@ -27,6 +28,15 @@ def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
     heading = (wrap_indented(line, width) for line in make_plan_heading(plan))
     notes = [render_paragraph("warning" if note.warning else "note", note.text, width) for note in plan.notes]
     return "\n".join([*heading, "", render_table(_columns(plan), width), *([""] if notes else []), *notes])
+
+
+def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
+    """Return one rank of a job, on one line: "rank 3 of 8 on node n07: CPUs 24-31, 1 place, 8 threads"."""
+    placement = plan.placements[identity.placement_index]
+    cpus = named("CPU", placement.cpus)
+    places = count(len(placement.places), "place") if placement.places else "no places"
+    threads = count(placement.threads, "thread")
+    return f"rank {identity.rank} of {identity.size} on node {node}: {cpus}, {places}, {threads}"
 
 
 def _columns(plan: Plan) -> list[Column]:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ompbind.cpuset import union
+from ompbind.planning.occupancy import LiveRun
 from ompbind.registry.run_info import RunInfo
 from ompbind.report.text import PIPE, Column, Screen, clip, render_cpus, render_table
 from ompbind.text import clean_line
@@ -25,7 +26,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         Column(title="user", cells=[info.user for info in infos]),
         Column(title="pid", cells=[str(run.pid) for run in runs], right=True),
         Column(title="age", cells=[render_age(now - run.started) for run in runs], right=True),
-        Column(title="ranks", cells=[str(len(run.ranks) or "many") for run in runs], right=True),
+        Column(title="ranks", cells=[_ranks(run) for run in runs], right=True),
         *([restarts] if any(run.restarts for run in runs) else []),
         Column(title="CPUs", cells=[_cpus(info) for info in infos], grows=True),
         Column(title="command", cells=[_command(info.command) for info in infos], grows=True),
@@ -33,9 +34,18 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     return render_table(columns, screen.text_width)
 
 
+def _ranks(run: LiveRun) -> str:
+    """Return how many ranks a run has; "waits" if it has none yet."""
+    return "waits" if run.wanted else str(len(run.ranks) or "many")
+
+
 def _cpus(info: RunInfo) -> str:
-    """Return the CPUs of a run's ranks, or all its CPUs if its claim does not list them by rank."""
-    return render_cpus(union(cpus for _, cpus in info.run.ranks) or info.run.claimed) or "-"
+    """Return the CPUs of a run's ranks, or all its CPUs if its claim does not list them by rank.
+
+    If the run waits, the CPUs that it may get.
+    """
+    run = info.run
+    return render_cpus(union(cpus for _, cpus in run.ranks) or run.claimed or run.wanted) or "-"
 
 
 def _command(words: tuple[str, ...] | None) -> str:
@@ -56,11 +66,28 @@ def render_age(seconds: float) -> str:
 
 
 def render_ps_json(infos: Sequence[RunInfo]) -> str:
-    """Render live runs as JSON, schema ompbind-ps/1."""
-    return json.dumps({"schema": "ompbind-ps/1", "runs": [_record(info) for info in infos]}, indent=2)
+    """Render live runs, and the runs that wait, as JSON, schema ompbind-ps/1."""
+    record = {
+        "schema": "ompbind-ps/1",
+        "runs": [_record(info) for info in infos if not info.run.wanted],
+        "waiting": [_waiting_record(info) for info in infos if info.run.wanted],
+    }
+    return json.dumps(record, indent=2)
 
 
 def _record(info: RunInfo) -> dict[str, object]:
+    """Return a live run for JSON."""
+    ranks = [{"rank": rank, "cpus": str(cpus)} for rank, cpus in info.run.ranks]
+    return _make_record(info, ranks=ranks, restarts=info.run.restarts, held=str(info.run.claimed))
+
+
+def _waiting_record(info: RunInfo) -> dict[str, object]:
+    """Return a run that waits for JSON."""
+    return _make_record(info, wanted=str(info.run.wanted))
+
+
+def _make_record(info: RunInfo, **cpus: object) -> dict[str, object]:
+    """Return the facts about a run and its process, and about its CPUs."""
     run = info.run
     return {
         "run_id": run.run_id,
@@ -69,9 +96,7 @@ def _record(info: RunInfo) -> dict[str, object]:
         "uid": run.uid,
         "user": info.user,
         "started": run.started,
-        "ranks": [{"rank": rank, "cpus": str(cpus)} for rank, cpus in run.ranks],
-        "restarts": run.restarts,
-        "held": str(run.claimed),
+        **cpus,
         "configuration": run.configuration or None,
         "command": None if info.command is None else list(info.command),
     }

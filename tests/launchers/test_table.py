@@ -1,9 +1,14 @@
 """Launchers: the rank in their variables, and a launcher that is added; live/test_exec.py runs them."""
 
+import os
+
 import pytest
 
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import RequestError
-from ompbind.launchers.table import LAUNCHERS, find_launcher
+from ompbind.launchers.launcher import may_have_launcher
+from ompbind.launchers.table import LAUNCHERS, find_copies, find_launcher
+from ompbind.machine.sources.filesystem import DirectoryRoot
 from tests.toys import run_with
 
 SLURM = {"SLURM_PROCID": "9", "SLURM_LOCALID": "0", "SLURM_NTASKS": "40"}
@@ -41,6 +46,35 @@ def test_the_parent_identifies_a_job_without_an_identifier():
     env = {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
     assert find_launcher(env, 77).run_id == "mpich-77"
     assert find_launcher({**env, "PMI_JOBID": "a/b"}, 77).run_id == "mpich-a_b"
+
+
+EVERYTHING = CpuSet(os.sched_getaffinity(0))
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+}  # fmt: skip
+BATCH = {**SLURM, "SLURM_TASKS_PER_NODE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("env", "allowed", "launcher"),
+    [
+        (OPEN_MPI, EVERYTHING, "Open MPI"),
+        ({**BATCH, "SLURM_STEP_ID": "0"}, EVERYTHING, "Slurm"),
+        (BATCH, EVERYTHING, ""),
+        ({**BATCH, **OPEN_MPI}, EVERYTHING, "Open MPI"),
+        (OPEN_MPI, EMPTY, ""),
+        ({**OPEN_MPI, "OMPBIND_RANK": "0"}, EVERYTHING, ""),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, EVERYTHING, ""),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "9"}, EVERYTHING, ""),
+        ({}, EVERYTHING, ""),
+    ],
+    ids=["mpirun", "srun", "batch", "mpirun in batch", "bound", "inside", "one per node", "wrong", "none"],
+)
+def test_several_copies_of_one_command_are_found(env, allowed, launcher):
+    found = find_copies(DirectoryRoot("/"), env, os.getpid(), allowed)
+    assert (found.launcher if found else "") == launcher
+    assert may_have_launcher(env) or not found
 
 
 TOY = """

@@ -40,6 +40,8 @@ from tests.live.other_user import NOBODY, finish, fork_with_pipe, start_as_nobod
 from tests.long import ROUNDS, rounds
 from tests.machines import Shape, make_machine
 
+EMPTY_LIST = {"schema": "ompbind-ps/1", "runs": [], "waiting": []}
+
 BUSY = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 
 
@@ -601,7 +603,7 @@ def test_ps_for_people(ompbind, live):
 
 
 def test_ps_for_programs(ompbind, live):
-    assert json.loads(ompbind("ps", "--format", "json").stdout) == {"schema": "ompbind-ps/1", "runs": []}
+    assert json.loads(ompbind("ps", "--format", "json").stdout) == EMPTY_LIST
     first, _ = two_cpus()
     process = live("-m", str(first), "--run-id", "my run")
     (run,) = json.loads(ompbind("ps", "--format", "json").stdout)["runs"]

@@ -1,7 +1,9 @@
 """`ompbind exec`: one rank under a launcher, with the variables of each launcher and with real launchers."""
 
 import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +142,54 @@ def test_under_real_launchers(ompbind, names, args):
     assert [(report["RANK"], report["WORLD_SIZE"]) for report in reports] == [("0", "2"), ("1", "2")]
     assert len({report["OMPBIND_RUN_ID"] for report in reports}) == 1
     assert done.stderr.count("already bound by") == ("core" in args)  # one message for all ranks of a machine
+
+
+@pytest.mark.parametrize("args", [("-bind-to", "none"), ("-bind-to", "core")], ids=["mpich", "mpich-bound"])
+@pytest.mark.parametrize("option", ["-v", "--dry-run"])
+def test_each_rank_prints_a_line_about_itself(ompbind, claims, args, option):
+    launcher = required("mpiexec.hydra")
+    done = ompbind("exec", option, "--", "sleep", "0.1", before=(launcher, "-n", "2", *args))
+    assert done.returncode == 0
+    lines = done.stdout.splitlines() if option == "--dry-run" else done.stderr.splitlines()
+    found = sorted(line.removeprefix("ompbind: ") for line in lines if " of 2 on node " in line)
+    node = os.uname().nodename
+    assert found == [
+        f"rank {rank} of 2 on node {node}: CPU {cpu}, 1 place, 1 thread"
+        for rank, cpu in enumerate(two_cpus())
+    ]
+    assert done.stderr.count("already bound by") == ("core" in args)
+    assert ("OpenMP places" in done.stdout) == (option == "--dry-run"), "one rank prints the plan"
+    assert done.stdout.count("OpenMP places") < 2
+
+
+def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
+    done = ompbind("exec", "--dry-run", "--", "touch", str(tmp_path / "started"))
+    assert (done.returncode, os.listdir(tmp_path), os.listdir(claims)) == (0, [], [])
+    assert f"rank 0 of 1 on node {os.uname().nodename}: CPUs " in done.stdout
+
+
+OPEN_MPI_COPIES = ("Open MPI has started 2 copies of 'ompbind run' on this machine", "use 'ompbind exec'")
+
+
+@pytest.mark.parametrize(
+    ("binding", "inner", "warned"),
+    [("none", "run", True), ("core", "run", False), ("none", "exec -- ompbind run", False)],
+)
+def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
+    launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", binding)
+    done = ompbind(*inner.split(), "--share", "--", "true", before=launcher)
+    text = " ".join(done.stderr.split())
+    assert (done.returncode, [text.count(part) for part in OPEN_MPI_COPIES]) == (0, [warned] * 2), text
+
+
+def test_a_run_of_a_launcher_is_warned_about(ompbind):
+    launcher = required("mpiexec.hydra")
+    done = ompbind("run", "--", launcher, "-n", "2", "true")
+    assert f"(use '{Path(launcher).name} -n 2 ompbind exec -- true' without 'ompbind run')" in " ".join(
+        done.stderr.split()
+    )
+    done = ompbind("run", "--", launcher, "-n", "2", "ompbind", "exec", "--", "true")
+    assert "ompbind exec" not in done.stderr
 
 
 def test_a_mask_of_the_launcher_itself_is_divided_among_ranks(ompbind):

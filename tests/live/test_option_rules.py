@@ -52,6 +52,7 @@ VALUES = {
     "share": ["--share"],
     "avoid": ["--avoid"],
     "exclusive": ["--exclusive"],
+    "wait": ["--wait", "--wait=5"],
     "allow_partial": ["--allow-partial"],
     "bind": ["--bind=thread", "--bind=exact", "--bind=none"],
     "proc_bind": ["--proc-bind=spread"],
@@ -94,6 +95,7 @@ NEEDED = {
     "proc_bind": ["--bind=thread"],
     "strict": ["--expect=tcmalloc"],
     "allow_partial": ["-m0,12-13,16,32,500"],
+    "wait": ["--exclusive"],
     "force": ["--log-dir=logs"],
     "wrap_ranks": ["-n2", "--wrap=nice"],
     "timestamps": ["--output=tag"],
@@ -151,7 +153,7 @@ def run_result(values, planned):
     if options["dry_run"]:
         return options["dry_run"], options["quiet"], options["report_env"]
     fields = make_run_options(options, *planned).replace(expected=None, run_id="").as_dict()
-    return fields, [options[name] for name in ("verify", "report", "report_env", "quiet", "verbose")]
+    return fields, [options[name] for name in ("wait", "verify", "report", "report_env", "quiet", "verbose")]
 
 
 def result(words):

@@ -83,3 +83,23 @@ def test_slurm_binds_memory_as_exported(slurm):
         env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert "policy: bind" in done.stdout or not os.path.exists("/sys/devices/system/node/node0"), done.stderr
+
+
+COPIES = "Slurm has started 2 copies of 'ompbind run'"
+
+
+def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
+    """The script of a batch job has the variables of a task too, but there is one script."""
+    code = f"{OMPBIND} run --share -- true"
+    done = subprocess.run(
+        [required("srun"), "-n", "2", "--cpu-bind=none", "sh", "-c", code],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert " ".join(done.stderr.split()).count(COPIES) == 1
+    script, log = tmp_path / "job.sh", tmp_path / "log"
+    script.write_text(f"#!/bin/sh\n{code}; echo $?\n")
+    subprocess.run(
+        [required("sbatch"), "--wait", "-n", "2", "--output", log, script],
+        env=slurm, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert log.read_text() == "0\n"

@@ -11,6 +11,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS, find_effects
 from ompbind.programs.library_catalog import name_library
+from ompbind.programs.process_launchers import Launch
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import Wrapper
 from tests.machines import Shape, make_machine
@@ -32,6 +33,10 @@ def sets(name, value):
     return {"assigned": ((name, value),)}
 
 
+def starts(workers=""):
+    return {"launch": Launch(text="mpirun -n 4", instead="mpirun ... ompbind exec -- CMD", workers=workers)}
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [
@@ -43,7 +48,10 @@ def sets(name, value):
         ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
         ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
         ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
-        ({"launches": True}, {}, "use 'WORDS ... ompbind exec -- CMD'"),
+        (starts(), {}, "binds its processes by rules of its own; the plan binds only mpirun"),
+        (starts(), {}, "(use 'mpirun ... ompbind exec -- CMD' without 'ompbind run')"),
+        (starts("gpu"), {}, "starts several processes (gpu), which share the CPUs of one rank"),
+        (starts("4"), {"ranks": 1}, "starts several processes (4), which share the CPUs of one rank"),
         ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),
         ({"removed": PAIR}, {"bind": Bind.THREAD}, "undoes the binding"),
         ({"removed": PAIR[:1]}, {}, "env -u OMP_PLACES undoes the binding"),
@@ -74,7 +82,9 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
         ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}),
         ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}),
         ({"rebinds": True, "nodes": CpuSet((1,))}, {"ranks": 1, "mask": parse_mask("node:1")}),
-        ({"rebinds": True, "launches": True}, {"mask": parse_mask("none")}),
+        ({"rebinds": True, **starts()}, {"mask": parse_mask("none")}),
+        (starts("4"), {"ranks": 1, "threads": 2}),
+        (starts("4"), {"mask": parse_mask("none")}),
         ({"sets_memory": True}, {}),
         ({"removed": PAIR}, {}),
         ({"removed": PAIR[:1]}, {"ranks": 8, "bind": Bind.EXACT}),

@@ -39,16 +39,13 @@ ON_NODE = Wrapper(text="", rebinds=True, nodes=CPUS("0"))
          Wrapper(text="", removed=("A", "B"), assigned=(("C", "1"), ("D", "")))),
         ("env -u env {app}", Wrapper(text="", removed=("env",))),
         ("env -S A=1 {app}", Wrapper(text="", assigned=(("A", "1"),))),
-        ("mpirun -n 2 {app}", Wrapper(text="", launches=True)),
-        ("mpiexec.hydra {app}", Wrapper(text="", launches=True)),
-        ("srun {app}", Wrapper(text="", launches=True)),
     ],
 )  # fmt: skip
 def test_options_say_what_a_wrapper_changes(app, line, expected):
     name, *words = line.format(app=app).split()
     wrapper, command = read_wrapper(f"/usr/bin/{name}", words, os.environ)
     assert wrapper.replace(text="") == expected
-    assert command[:1] == ([app] if app in words and not wrapper.launches else [])
+    assert command[:1] == ([app] if app in words else [])
 
 
 @pytest.mark.parametrize(

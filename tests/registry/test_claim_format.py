@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs
+from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
 from ompbind.registry.claim_format import (
     HEAD,
     RANKS_LIMIT,
@@ -14,6 +14,7 @@ from ompbind.registry.claim_format import (
     find_restarts,
     make_live_run,
     make_text,
+    make_waiting_run,
     parse_text,
     render_restarts,
 )
@@ -134,3 +135,32 @@ def test_a_claim_without_restarts_is_valid():
     text = make_text(live("0", "old", restarts=5))
     lines = [line for line in text.splitlines() if not line.startswith("restarts")]
     assert parse_text("\n".join([*lines, ""]), 0).restarts == 0
+
+
+def waiting(wanted="0-3", run_id="waits", **changes):
+    return live("", run_id, wanted=CpuSet.from_list(wanted), **changes)
+
+
+JOB = {"placement_index": 1}
+
+
+@pytest.mark.parametrize(
+    ("other", "mine", "waits"),
+    [
+        (waiting("0-3"), {}, True),
+        (waiting("4-5"), {}, False),
+        (waiting(run_id="mine"), {}, True),
+        (waiting(run_id="mine"), JOB, False),
+        (waiting(run_id="mine", uid=5), JOB, True),
+        (waiting(), {"parent_run_id": "inner"}, False),
+        (waiting(parent_run_id="outer"), {"parent_run_id": "inner"}, False),
+        (waiting(parent_run_id="inner"), {"parent_run_id": "inner"}, True),
+        (waiting(parent_run_id="inner"), {"parent_run_id": "outer"}, True),
+        (waiting(parent_run_id="inner"), {}, True),
+    ],
+)
+def test_a_run_waits_for_runs_that_want_the_same_cores(other, mine, waits):
+    outer, inner = live("0-3", "outer"), live("0-1", "inner", parent_run_id="outer")
+    me = claimant(**mine)
+    run = make_waiting_run(me, CpuSet((3, 7)))
+    assert must_wait_for(other, run, me, (outer, inner)) == waits

@@ -13,7 +13,9 @@ from ompbind.cli.options.readers import (
     read_file_names,
     read_names,
     read_ranks,
+    read_seconds,
 )
+from ompbind.cli.verbs import LAUNCHING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
@@ -41,6 +43,11 @@ def _complete_presets(text: str) -> Sequence[str]:
     from ompbind.cli.configuration.preset_names import read_preset_names  # late: only completion needs it
 
     return read_preset_names(os.environ)
+
+
+def _read_wait(text: str) -> float:
+    """Read the time limit of --wait; 0 for no limit, also without a value."""
+    return read_seconds(text or "0")
 
 
 PLANNING_OPTIONS = (
@@ -82,6 +89,11 @@ PLANNING_OPTIONS = (
            help="Use only cores that no other live run uses", rule=rules.check_sharing("exclusive")),
     Option(names=("--exclusive",), section=CPUS, verbs=PLANNING, flag=True, group="sharing",
            help="Do not start on cores that another live run uses"),
+    Option(names=("--wait",), section=CPUS, verbs=LAUNCHING, read=_read_wait, bare="", number=True,
+           metavar="[=TIME]",
+           help="With --avoid or --exclusive, wait until CPUs are free, at most TIME (90, 5m, 1.5h; 0: no"
+                " limit), then exit code 125",
+           rule=rules.check_wait),
     Option(names=("--allow-partial",), section=CPUS, verbs=PLANNING, flag=True,
            help="Leave out CPUs of the mask that are not usable, with a warning",
            rule=rules.check_allow_partial),

@@ -101,6 +101,14 @@ def check_sharing(*others: str) -> Rule:
     return check
 
 
+def check_wait(options: Options) -> Objection | None:
+    """Object to --wait if no other run can prevent the start, or if nothing starts."""
+    if not (options["avoid"] or options["exclusive"]):
+        hint = "add --exclusive (no other run on the CPUs) or --avoid (other CPUs if some are free)"
+        return Objection(other="exclusive", text="needs --avoid or --exclusive", hint=hint)
+    return Objection(other="dry_run", warning=True) if options["dry_run"] else None
+
+
 def check_allow_partial(options: Options) -> Objection | None:
     """Object to --allow-partial without a mask that names CPUs."""
     if _names_cpus(options) or options["compat"]:

@@ -97,8 +97,9 @@ RUNNING_OPTIONS = (
            help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
            rule=rules.check_tag),
     Option(names=("-q", "--quiet"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, help="Print only errors"),
-    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN, flag=True, everyday=True,
-           help="Show the plan first, resource usage at the end", rule=rules.check_verbose),
+    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, everyday=True,
+           help="Plan first, resource usage last (exec: a line per rank)",
+           rule=rules.check_verbose),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=_read_on_failure,
            words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
            help="If a rank fails: {words}[:N]",
@@ -124,6 +125,6 @@ RUNNING_OPTIONS = (
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
                 " {words}",
            rule=rules.check_report_env),
-    Option(names=("--dry-run",), section=STOPPING, verbs=RUN, flag=True, everyday=True,
+    Option(names=("--dry-run",), section=STOPPING, verbs=RUN_AND_EXEC, flag=True, everyday=True,
            help="Show the plan and start nothing"),
 )  # fmt: skip

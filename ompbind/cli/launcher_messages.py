@@ -1,0 +1,24 @@
+"""Messages about launchers: of `run` that a launcher has started, and of each rank of `exec`."""
+
+import os
+
+from ompbind.cli.console import print_message
+from ompbind.launchers.launcher import may_have_launcher
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.filesystem import DirectoryRoot
+
+
+def warn_about_copies(machine: Machine) -> None:
+    """Warn if a launcher has started `ompbind run` several times; only the first copy prints it."""
+    if not may_have_launcher(os.environ):
+        return
+    from ompbind.launchers.table import find_copies  # late: see `may_have_launcher`
+
+    rank = find_copies(DirectoryRoot("/"), os.environ, os.getpid(), machine.allowed)
+    if rank is None or rank.identity.local_rank:
+        return
+    print_message(
+        f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"
+        " machine, and each starts ranks of its own, numbered from 0 (use 'ompbind exec' instead of 'ompbind"
+        " run': then each copy is one rank of the job)"
+    )

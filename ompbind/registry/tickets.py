@@ -1,0 +1,102 @@
+"""Tickets: the queue of the runs that wait until CPUs are free.
+
+A *ticket* is a file as a claim is, locked for as long as its process lives. It claims no CPUs, and names the
+CPUs that its run may get.
+
+    lock the directory → read the tickets there → write x.wait → unlock
+    sleep until no earlier ticket is live → plan and register → remove x.wait
+
+Tickets are written under the lock of the directory, so the tickets that a run finds there are the earlier
+tickets: they need no numbers. A run waits for earlier tickets whose CPUs overlap its own. It remembers their
+names, and only looks whether the latest of them is still live: many waiting runs cost little.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from ompbind.cpuset import CpuSet
+from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, must_wait_for
+from ompbind.planning.request import Sharing
+from ompbind.registry.claim_files import list_claims, read_claims
+from ompbind.registry.claim_format import make_waiting_run
+from ompbind.registry.claim_names import CLAIM_SUFFIX, TICKET_SUFFIX
+from ompbind.registry.claim_writing import Claim, write_claim
+from ompbind.registry.claims import Registry, lock_registry, raise_or_describe
+from ompbind.registry.directory_watch import DirectoryWatch
+
+
+class Ticket:
+    """The ticket of this run, and the earlier tickets for which it waits, by file name."""
+
+    def __init__(self, claim: Claim, directory: str, identity: RunIdentity, earlier: Iterable[str]) -> None:
+        self._claim = claim
+        self._handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)  # a duplicate would share the lock
+        self._watch = DirectoryWatch(directory)
+        self._identity = identity
+        self._earlier = list(earlier)
+
+    def is_first(self) -> bool:
+        """Return whether no earlier ticket is live, or a rank of the same job has got its CPUs."""
+        while self._earlier and not self._read(self._earlier[-1:]):
+            self._earlier.pop()
+        return not self._earlier or self._has_job_started()
+
+    def read_earlier(self) -> tuple[LiveRun, ...]:
+        """Return the earlier runs that still wait."""
+        return self._read(self._earlier)
+
+    def sleep(self, limit_s: float) -> None:
+        """Sleep until this run may be first, or may find CPUs if it is; or for `limit_s` seconds.
+
+        Each run is woken by the ticket before it, and only the first run by claims.
+        """
+        self._watch.sleep(limit_s, self._is_awaited)
+
+    def remove(self) -> None:
+        """Remove the ticket."""
+        self._claim.release()
+        self._watch.close()
+        os.close(self._handle)
+
+    def _is_awaited(self, name: str) -> bool:
+        """Return whether a change of a file matters; "" if it is not known which files have changed."""
+        watches_claims = not self._earlier or self._identity.placement_index is not None
+        return name in ("", *self._earlier[-1:]) or (watches_claims and name.endswith(CLAIM_SUFFIX))
+
+    def _has_job_started(self) -> bool:
+        """Return whether a rank of the same job has registered: it has registered the CPUs of all ranks."""
+        if self._identity.placement_index is None:
+            return False
+        return bool(find_job_runs(self._read(list_claims(self._handle)), self._identity))
+
+    def _read(self, names: Collection[str]) -> tuple[LiveRun, ...]:
+        return read_claims(self._handle, names, with_ranks=False).runs
+
+
+@contextmanager
+def take_ticket(identity: RunIdentity, wanted: CpuSet, sharing: Sharing) -> Iterator[Ticket]:
+    """Join the queue of waiting runs with a ticket for the `wanted` CPUs, and leave it in the end.
+
+    `sharing` is AVOID or EXCLUSIVE. Raises ClaimError if claims cannot be read or written.
+    """
+    with lock_registry(sharing, identity) as registry:
+        try:
+            ticket = _take_ticket(registry, identity, wanted)
+        except OSError as error:
+            raise_or_describe(sharing, f"cannot wait in {registry.directory}", error)
+            raise
+    try:
+        yield ticket
+    finally:
+        ticket.remove()
+
+
+def _take_ticket(registry: Registry, identity: RunIdentity, wanted: CpuSet) -> Ticket:
+    """Write a ticket in the locked directory of a registry."""
+    found = read_claims(registry.handle, list_claims(registry.handle, (TICKET_SUFFIX,)), with_ranks=False)
+    run = make_waiting_run(identity, wanted)
+    pairs = zip(found.names, found.runs, strict=True)
+    earlier = [name for name, other in pairs if must_wait_for(other, run, identity, registry.live)]
+    claim = write_claim(run, registry.handle, registry.directory, TICKET_SUFFIX)
+    return Ticket(claim, registry.directory, identity, earlier)
