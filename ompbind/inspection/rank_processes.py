@@ -197,14 +197,16 @@ def _expect_by_cpus(
 def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | None) -> ExpectedBinding:
     """Replace the binding mode of a guess, and its places by the places of that mode.
 
-    For "core" the places stay the observed masks: which CPUs are whole cores is not known here. For "exact"
-    the place of the initial thread comes first.
+    For "rank" workers have a place without service CPUs, unless the rank has no places. For "core" the places
+    stay the observed masks: which CPUs are whole cores is not known here. For "exact" the place of the
+    initial thread comes first.
     """
+    workers = guess.cpus if guess.bind is Bind.NONE else guess.compute
     singles = [CpuSet((cpu,)) for cpu in guess.compute]
     if initial_thread and initial_thread.cpus in singles:
         singles.sort(key=lambda place: place != initial_thread.cpus)
     places = {
-        Bind.RANK: guess.places if guess.service_cpus and guess.places else (guess.cpus,),
+        Bind.RANK: tuple(dict.fromkeys((guess.cpus, workers))),
         Bind.NONE: (guess.cpus,),
         Bind.THREAD: (guess.cpus, *singles),
         Bind.CORE: guess.places,

@@ -67,6 +67,7 @@ def test_the_mode_follows_from_the_places(places, bind):
         ("thread", "0-1", "{0,1,2,3},{1}", "0-3 1"),
         ("core", "0-1", "{0,1,2,3},{0,1}", "0-3 0-1"),
         ("none", "0-1", "", "0-3*2"),
+        ("rank", "0-1", "", "0-3*2"),  # with a runtime whose forked children crash with places
     ],
 )
 def test_inspect_uses_the_mode_of_the_run(bind, compute, places, masks):
@@ -78,6 +79,17 @@ def test_inspect_uses_the_mode_of_the_run(bind, compute, places, masks):
     (group,) = make_inspection(ObservedProcesses(processes={12: rank}, runs=(run,))).groups
     assert group.expected.bind == bind
     assert group.verdict.severity is Severity.OK
+
+
+def test_places_of_the_command_are_not_those_of_the_run():
+    env = {"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "close"}
+    run = LiveRun(
+        run_id="job", pid=10, uid=1, started=1, ranks=((0, cpus("0-3")),), claimed=cpus("0-3"), bind="rank"
+    )
+    for masks, severity in (("0 1", Severity.ERROR), ("0-3 0-1", Severity.OK)):
+        rank = process(masks, TORCH, pid=12, **{**RANK, **env})
+        (group,) = make_inspection(ObservedProcesses(processes={12: rank}, runs=(run,))).groups
+        assert group.verdict.severity is severity
 
 
 def test_an_expectation_without_service_cpus_has_one_place():

@@ -113,6 +113,21 @@ def test_exit_codes(ompbind, command, code):
     assert ompbind("exec", "--", *command).returncode == code
 
 
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_a_rank_has_the_cores_and_service_cores_that_it_requests(ompbind, verb):
+    first, second = two_cpus()
+    show = [sys.executable, "-c", REPORT.replace('"RANK"', '"OMPBIND_CPUS", "OMPBIND_SERVICE_CPUS", "RANK"')]
+    alone = read_report(ompbind(verb, "-m", f"{first},{second}", "-c", "1", "--", *show))
+    assert (alone["cpus"], alone["OMPBIND_CPUS"], alone["OMPBIND_SERVICE_CPUS"]) == ([first], str(first), "")
+    served = read_report(ompbind(verb, "-m", f"{second},{first}", "--service-cores", "1", "--", *show))
+    assert served["cpus"] == [first, second]
+    assert {served["OMPBIND_CPUS"], served["OMPBIND_SERVICE_CPUS"]} == {str(first), str(second)}
+    assert served["OMP_NUM_THREADS"] == "1"
+    done = ompbind(verb, "-m", str(first), "-c", "1", "--service-cores", "1", "--", *show)
+    assert done.returncode == 125
+    assert "1 rank of 1 core and 1 service core need 2, but 1 is usable" in " ".join(done.stderr.split())
+
+
 def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind):
     done = ompbind("run", "-n", "2", "--", "ompbind", "exec", "--", sys.executable, "-c", REPORT)
     reports = [json.loads(line) for line in done.stdout.splitlines()]

@@ -121,6 +121,15 @@ def test_subprocesses_and_executors_are_placed_as_well(plan, cpus):
         assert executor.submit(report).result()[0] == {str(cpus[1])}
 
 
+def test_workers_have_their_service_cpus_too(cpus):
+    plan = make_plan(read_machine(), Request(mask=parse_mask("{},{}".format(*cpus)), service_cores=1))
+    with placed(plan, 0) as placement, ProcessPoolExecutor(1) as executor:
+        threads, env = executor.submit(report).result()
+    assert set(placement.cpuset) == set(cpus)
+    assert threads == {str(placement.cpuset)}
+    assert env["OMPBIND_SERVICE_CPUS"] == str(placement.service_cpus) != ""
+
+
 @pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_everything_is_restored_if_the_body_fails(plan, end):
     before = state()
