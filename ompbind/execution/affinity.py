@@ -8,7 +8,7 @@ from typing import NoReturn
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.which import find_command
+from ompbind.programs.which import find_command, find_script_error
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
@@ -60,8 +60,8 @@ def exec_error(path: str, number: int) -> LaunchError:
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
-        why = f"cannot execute {path}: its interpreter does not exist"
-        return CommandNotFoundError(why, hint="check its first line (#!)")
+        missing = f"cannot execute {path}: its interpreter does not exist"
+        return find_script_error(path) or CommandNotFoundError(missing)
     if number == errno.ENOEXEC:
         why = f"cannot execute {path}: not a program for this machine"
         return CommandNotExecutableError(why, hint="a script needs a first line such as #!/bin/sh")
