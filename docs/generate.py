@@ -1,14 +1,15 @@
 """Write docs/reference.md from the options of the program; `make docs` runs this, a test compares."""
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
-from ompbind.cli.click_base import SectionedOption, Verb
-from ompbind.cli.main import VERBS, cli
+from ompbind.cli.click_commands import METAVARS
+from ompbind.cli.click_main import make_click_command
+from ompbind.cli.options.option import Option
+from ompbind.cli.options.table import find_options
+from ompbind.cli.verb import Verb
+from ompbind.cli.verbs import VERBS
 
 REFERENCE = Path(__file__).with_name("reference.md")
 
@@ -18,31 +19,28 @@ HEAD = """\
 `make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
 `run`, `exec` and `plan` print all options with `--help-all`.
 
-An option with a variable in the last column can also be set in the environment.
-The command line takes precedence.
+- An option with a variable in the last column can also be set in the environment. A flag is `1` or `0`.
+  An option that can be repeated takes several values, separated and quoted as in a shell.
+- Each option has a form `--no-NAME`, which resets it to its default. `--no-share`, `--no-avoid` and
+  `--no-exclusive` reset all three, which are one option with three names.
+- The command line overrides variables.
+- An option that can be repeated adds to the values of its variable; `--no-NAME` resets all of them.
 """
 
 
 def render_reference() -> str:
     """Return the text of the page."""
-    context = click.Context(cli, info_name="ompbind")
-    parts = [HEAD]
-    for name in VERBS:
-        verb = cli.get_command(context, name)
-        assert isinstance(verb, Verb)
-        parts.append("\n".join(_verb_lines(verb)))
-    return "\n".join(parts)
+    return "\n".join([HEAD, *("\n".join(_verb_lines(make_click_command(name).verb)) for name in VERBS)])
 
 
 def _verb_lines(verb: Verb) -> Iterator[str]:
     yield f"## ompbind {verb.name}\n"
-    arguments = [param.metavar or "CMD..." for param in verb.params if isinstance(param, click.Argument)]
-    yield f"    ompbind {' '.join([verb.name or '', verb.options_metavar or '', *arguments])}\n"
-    yield f"{' '.join(f'{verb.help or str()} {verb.details}'.split())}\n"
-    sections: dict[str, list[click.Option]] = {}
-    for param in verb.params:
-        if isinstance(param, SectionedOption):
-            sections.setdefault(param.section, []).append(param)
+    dashes = " --" if verb.words == "command" else ""
+    yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
+    yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
+    sections: dict[str, list[Option]] = {}
+    for option in find_options(verb.name):
+        sections.setdefault(option.section, []).append(option)
     for section, options in sections.items():
         yield f"### {verb.name}: {section}\n"
         yield "| option | meaning | default | variable |"
@@ -57,25 +55,12 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     yield "```\n"
 
 
-def _row(option: click.Option) -> str:
-    meaning, _, default = (option.help or "").partition("[default: ")
-    names = f"`{', '.join(option.opts)}{_metavar(option)}`"
-    cells = (names, meaning.strip(), default.rstrip("].") or _default(option, meaning), option.envvar or "")
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
-
-
-def _default(option: click.Option, meaning: str) -> str:
-    """Return the default that click shows or that the help marks: "(default 2)", or "rank (default)"."""
-    marked = re.search(r"\(default (\w+)\)", meaning) or re.search(r"(\w+) \(default", meaning)
-    if not (marked or option.show_default):
-        return ""
-    return option.default if isinstance(option.default, str) else marked[1] if marked else ""
-
-
-def _metavar(option: click.Option) -> str:
-    if isinstance(option.type, click.Choice) and not option.metavar:
-        return f" {'|'.join(map(str, option.type.choices))}"
-    return f" {option.metavar}" if option.metavar else ""
+def _row(option: Option) -> str:
+    meaning, _, _ = option.help_text.partition(" [default: ")
+    space = "" if option.shown_metavar.startswith("[=") or not option.shown_metavar else " "
+    names = f"`{', '.join(option.names)}{space}{option.shown_metavar}`"
+    cells = (names, meaning, option.default_help or option.default or "", option.variable)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -22,6 +22,10 @@ class RequestError(OmpbindError):
     """The request contradicts itself, on any machine."""
 
 
+class OptionError(OmpbindError):
+    """The command line cannot be read: an option is unknown or has a wrong value."""
+
+
 class MaskError(OmpbindError):
     """A mask that cannot be used, with the position of the error in its text.
 

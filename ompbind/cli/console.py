@@ -5,8 +5,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
 if TYPE_CHECKING:  # --version and usage errors need none of these, which take 7 ms to import
     from ompbind.planning.plan import Plan
     from ompbind.report.text import Screen
@@ -17,9 +15,21 @@ NARROW = 40  # the least width of a line, in characters, that texts are made for
 def write_stderr(text: str) -> None:
     """Write text to standard error; if nothing reads it, ranks and exit codes are not affected."""
     try:
-        click.echo(text, err=True)
+        _write(sys.stderr, text)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def write_stdout(text: str) -> None:
+    """Write text to standard output."""
+    _write(sys.stdout, text)
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Write text and the end of the line; the stream is None if it was closed when ompbind started."""
+    if stream is not None:
+        stream.write(f"{text}\n")
+        stream.flush()
 
 
 def print_message(line: str) -> None:

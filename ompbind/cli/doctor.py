@@ -4,11 +4,10 @@ import os
 import sys
 from collections.abc import Mapping
 
-import click
-
-from ompbind.cli.click_base import Verb, complete_files, format_option
-from ompbind.cli.console import read_screen
-from ompbind.cli.planning_options import CONSUMED
+from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.options.table import find_variables
+from ompbind.cli.options.values import Values
+from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
 from ompbind.errors import MachineError, RequestError
@@ -23,24 +22,22 @@ EXAMPLES = (
 )
 
 
-@click.command(
-    "doctor", cls=Verb, examples=EXAMPLES, short_help="Find what would break a binding on this machine."
-)
-@format_option("text", "json")
-@click.argument("cmd", nargs=-1, metavar="[-- CMD...]", type=click.UNPROCESSED, shell_complete=complete_files)
-def doctor(format_: str, cmd: tuple[str, ...]) -> int:
-    """Find what on this machine or in this environment would break a binding, each with its remedy.
+HELP = """Find what on this machine or in this environment would break a binding, each with its remedy.
 
-    With a command, its Python, its OpenMP runtimes and its thread pools are checked too; the command is not
-    started. The exit code is 1 if there is an error, not for notes.
-    """
+With a command, its Python, its OpenMP runtimes and its thread pools are checked too; the command is not
+started. The exit code is 1 if there is an error, not for notes.
+"""
+
+
+def _check(options: Values) -> int:
+    """Find what on this machine or in this environment would break a binding, each with its remedy."""
     from ompbind.doctor.table import run_checks  # late, as reports are: only this verb needs it
     from ompbind.report.doctor import render_issues, render_issues_json
 
-    host = read_host_facts(cmd, dict(os.environ))
+    host = read_host_facts(options.words, dict(os.environ))
     issues = run_checks(host)
-    is_json = format_ == "json"
-    click.echo(render_issues_json(issues, host) if is_json else render_issues(issues, read_screen()))
+    is_json = options["format"] == "json"
+    write_stdout(render_issues_json(issues, host) if is_json else render_issues(issues, read_screen()))
     return 1 if any(issue.severity is Severity.ERROR for issue in issues) else 0
 
 
@@ -51,7 +48,7 @@ def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
 
     work = _read_workload(cmd, env)
     command = read_command(cmd, env, work) if cmd else None
-    host = read_runs(env).replace(command=command, workload=work, options=CONSUMED)
+    host = read_runs(env).replace(command=command, workload=work, options=find_variables())
     host = host.replace(preloadable=find_preloadable(work, env))
     try:
         host = host.replace(machine=read_machine())
@@ -93,3 +90,13 @@ def _add_system_facts(host: HostFacts) -> HostFacts:
         frequency=read_frequency(root, host.machine.online if host.machine else affinity),
         memory=read_memory(root),
     )
+
+
+VERB = Verb(
+    name="doctor",
+    run=_check,
+    help=HELP,
+    summary="Find what would break a binding on this machine.",
+    examples=EXAMPLES,
+    words="optional command",
+)

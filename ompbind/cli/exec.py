@@ -1,19 +1,17 @@
 """`ompbind exec`: become one rank of a launcher's job; no process of ompbind remains."""
 
 import os
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import click
-
-from ompbind.cli.click_base import Verb, complete_files
 from ompbind.cli.console import (
     print_changed_variables,
     print_message,
     print_warnings,
 )
+from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_and_register, print_registry_messages
-from ompbind.cli.planning_options import QUIET, make_request, make_run_spec, planning_options
+from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
@@ -49,20 +47,7 @@ def _is_first_on_machine() -> bool:
     return rank is None or rank.identity.local_rank == 0
 
 
-@click.command(
-    "exec",
-    cls=Verb,
-    help=HELP,
-    examples=EXAMPLES,
-    details=DETAILS,
-    options_metavar="[OPTIONS] --",
-    is_reporting=_is_first_on_machine,
-    short_help="Become one rank of a job that Slurm, MPI or another launcher started.",
-)
-@planning_options
-@QUIET
-@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
-def exec_(cmd: tuple[str, ...], **options: Any) -> None:
+def _become_rank(options: Values) -> NoReturn:
     """Become one rank of a launcher's job."""
     if options["topology"] != LIVE:
         raise RequestError(
@@ -70,12 +55,12 @@ def exec_(cmd: tuple[str, ...], **options: Any) -> None:
         )
     machine = read_machine()
     rank = find_launcher(os.environ, os.getppid())
-    request = make_request(options, cmd)
+    request = make_request(options)
     if rank:
         identity, request = _join_job(rank, machine, request, options)
     else:
         identity = _make_single_identity(options)
-    spec = make_run_spec(options, cmd, rank.run_id if rank else f"exec-{os.getpid()}")
+    spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
     run_identity = make_run_identity(spec.run_id)
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
@@ -99,26 +84,27 @@ def _become(command: RankCommand, claim: Claim | None) -> NoReturn:
         claim.release()
 
 
-def _make_single_identity(options: Mapping[str, Any]) -> RankIdentity:
+def _make_single_identity(options: Values) -> RankIdentity:
     """Return the identity of a single rank, without a launcher."""
-    if options["ranks"] not in (None, 1):
+    if options["ranks"] != 1:
         raise RequestError(
-            f"-n {options['ranks']}: no launcher has started this process, so exec starts a single rank",
+            f"-n {options.text('ranks')}: no launcher has started this process, so exec starts a single rank",
             hint=f"start several ranks with 'ompbind run', or use one of {render_launcher_names()}",
         )
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 
 def _join_job(
-    rank: LauncherRank, machine: Machine, request: Request, options: Mapping[str, Any]
+    rank: LauncherRank, machine: Machine, request: Request, options: Values
 ) -> tuple[RankIdentity, Request]:
     """Return the identity of a launcher's rank and the request for its plan.
 
     The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
-    known, requested, local_rank = rank.identity.local_size, options["ranks"], rank.identity.local_rank
-    size = requested if isinstance(requested, int) else known
+    known, local_rank = rank.identity.local_size, rank.identity.local_rank
+    requested = options["ranks"] if options.is_given("ranks") else None
+    size = requested or known
     if known and size != known:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"
@@ -141,3 +127,15 @@ def _join_job(
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request
+
+
+VERB = Verb(
+    name="exec",
+    run=_become_rank,
+    help=HELP,
+    summary="Become one rank of a job that Slurm, MPI or another launcher started.",
+    examples=EXAMPLES,
+    details=DETAILS,
+    words="command",
+    is_reporting=_is_first_on_machine,
+)

@@ -4,18 +4,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ompbind.cli.click_base import TABLE_OR_JSON, Verb, option
-from ompbind.cli.console import print_message, read_screen
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.options.other import INTERVAL_S
+from ompbind.cli.options.values import Values
+from ompbind.cli.verb import Verb
 from ompbind.errors import InspectError
 from ompbind.severity import Severity
 
 if TYPE_CHECKING:
     from ompbind.inspection.rank_processes import Inspection
     from ompbind.inspection.targets import Target
-
-INTERVAL_S = "2"  # default seconds between two samples of --watch
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
@@ -27,46 +25,27 @@ EXAMPLES = (
 )
 
 
-def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+def _complete(text: str) -> list[str]:
     from ompbind.inspection.targets import read_visible_runs
 
     return sorted({run.run_id for run in read_visible_runs() if run.run_id.startswith(text)})
 
 
-@click.command(
-    "inspect",
-    cls=Verb,
-    examples=EXAMPLES,
-    short_help="Show each running thread's affinity mask and last CPU.",
-)
-@click.argument("what", nargs=-1, metavar="[PID|RUN]...", shell_complete=_complete)
-@option("Options", "--all", "all_", is_flag=True, help="All live runs on this machine")
-@option(
-    "Options",
-    "-v",
-    "--verbose",
-    "each",
-    is_flag=True,
-    help="A line for each thread, and all thread pool variables",
-)
-@option("Options", "--problems", is_flag=True, help="Only the summary, and ranks and processes with issues")
-@TABLE_OR_JSON
-@option(
-    "Options", "--watch", metavar="[SECONDS]", is_flag=False, flag_value=INTERVAL_S,
-    help=f"Show CPU use, and how often threads change CPUs, every SECONDS (default {INTERVAL_S})",
-)  # fmt: skip
-def inspect(what: tuple[str, ...], **options: Any) -> int:
-    """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
+HELP = """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
 
-    A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
-    plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
-    The exit code is 1 if there is an error.
-    """
+A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
+plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
+The exit code is 1 if there is an error.
+"""
+
+
+def _inspect_targets(options: Values) -> int:
+    """Show the affinity mask and last CPU of each thread of running processes, and the issues found."""
     from ompbind.inspection.targets import find_target  # late, as all below: for this verb alone
 
-    interval_s, what = _read_interval(options["watch"], what)
+    interval_s, what = _read_interval(options["watch"], options.words)
     _check_options(what, {**options, "watch": interval_s})
-    target = None if options["all_"] else find_target(what)
+    target = None if options["all"] else find_target(what)
     if interval_s:
         from ompbind.cli.inspect_watch import watch_target
 
@@ -90,13 +69,13 @@ def _read_interval(text: str | None, what: tuple[str, ...]) -> tuple[float | Non
 
 def _check_options(what: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Raise InspectError for options that contradict each other."""
-    if options["all_"] == bool(what):
+    if options["all"] == bool(what):
         text = "--all excludes names of processes and runs" if what else "no process or run is given"
         raise InspectError(text, hint="use 'ompbind inspect 4711', or 'ompbind inspect --all'")
-    if options["watch"] and options["format_"] == "json":
+    if options["watch"] and options["format"] == "json":
         hint = "run 'ompbind inspect --format json' repeatedly instead"
         raise InspectError("--watch cannot print JSON", hint=hint)
-    if options["watch"] and options["each"]:
+    if options["watch"] and options["verbose"]:
         hint = "--watch shows the busiest threads; use -v without --watch to show all threads"
         raise InspectError("--watch excludes -v", hint=hint)
     if options["watch"] and options["problems"]:
@@ -110,13 +89,13 @@ def _show(target: "Target | None", options: Mapping[str, Any]) -> int:
 
     target = target or find_all_runs()
     inspection, problems = _inspect(target), options["problems"]
-    if options["format_"] == "json":
-        click.echo(render_inspection_json(select_problems(inspection) if problems else inspection))
+    if options["format"] == "json":
+        write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
     elif not target.pids and not target.runs:
-        click.echo(NONE_LIVE)
+        write_stdout(NONE_LIVE)
     else:
-        text = render_inspection(inspection, each=options["each"], problems=problems, screen=read_screen())
-        click.echo(text)
+        text = render_inspection(inspection, each=options["verbose"], problems=problems, screen=read_screen())
+        write_stdout(text)
     return 1 if inspection.severity is Severity.ERROR else 0
 
 
@@ -135,3 +114,14 @@ def _inspect(target: "Target") -> "Inspection":
         time.sleep(seconds)
         streaks, inspection = add_load(streaks, read_target(target))
     return inspection
+
+
+VERB = Verb(
+    name="inspect",
+    run=_inspect_targets,
+    help=HELP,
+    summary="Show each running thread's affinity mask and last CPU.",
+    examples=EXAMPLES,
+    words="targets",
+    complete_word=_complete,
+)

@@ -2,10 +2,9 @@
 
 import os
 
-import click
-
-from ompbind.cli.click_base import TABLE_OR_JSON, Verb, complete_files, option
 from ompbind.cli.console import print_message
+from ompbind.cli.options.values import Values
+from ompbind.cli.verb import Verb
 from ompbind.errors import RequestError
 from ompbind.report.probe import render_probe, render_probe_json
 
@@ -16,27 +15,23 @@ EXAMPLES = (
 )
 
 
-@click.command(
-    "probe", cls=Verb, examples=EXAMPLES, short_help="Run real OpenMP threads and show their CPUs."
-)
-@option(
-    "Options", "--python", metavar="PATH", shell_complete=complete_files,
-    help="The Python whose packages are searched [default: of VIRTUAL_ENV, else of ompbind]",
-)  # fmt: skip
-@TABLE_OR_JSON
-def probe(python: str | None, format_: str) -> int:
-    """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread.
+HELP = """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread.
 
-    Runtimes are found by name, in the Python environment, in torch and in the libraries of wheels. If none
-    is found, the binding of the process itself is shown. The exit code is 1 if a runtime crashed or hung.
-    """
+Runtimes are found by name, in the Python environment, in torch and in the libraries of wheels. If none
+is found, the binding of the process itself is shown. The exit code is 1 if a runtime crashed or hung.
+"""
+
+
+def _probe(options: Values) -> int:
+    """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread."""
+    python = options["python"]
     from ompbind.probe.openmp_region import run_probe  # late: ctypes and threads, for this verb alone
 
     chosen = "" if python is None else _find_python(python)
     if python is None:
         _print_replaced()
     result = run_probe(os.environ, chosen)
-    text = render_probe(result, os.environ) if format_ == "table" else render_probe_json(result)
+    text = render_probe(result, os.environ) if options["format"] == "table" else render_probe_json(result)
     os.write(1, (text + "\n").encode())  # a single write, so that lines of ranks do not mix
     return 1 if result.failed else 0
 
@@ -68,3 +63,12 @@ def _print_replaced() -> None:
     directory, python = os.environ.get("VIRTUAL_ENV"), find_default_python(os.environ)
     if directory and python != os.path.join(directory, "bin", "python"):
         print_message(f"VIRTUAL_ENV={directory} has no bin/python: the packages of {python} are searched")
+
+
+VERB = Verb(
+    name="probe",
+    run=_probe,
+    help=HELP,
+    summary="Run real OpenMP threads and show their CPUs.",
+    examples=EXAMPLES,
+)

@@ -3,10 +3,9 @@
 import os
 import time
 
-import click
-
-from ompbind.cli.click_base import TABLE_OR_JSON, Verb
-from ompbind.cli.console import print_message, read_screen
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.options.values import Values
+from ompbind.cli.verb import Verb
 from ompbind.errors import ClaimError
 from ompbind.registry.claim_files import render_ignored
 from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
@@ -19,13 +18,14 @@ EXAMPLES = (
 )
 
 
-@click.command("ps", cls=Verb, examples=EXAMPLES, short_help="List live runs on this machine and their CPUs.")
-@TABLE_OR_JSON
-def ps(format_: str) -> int:
-    """List the live runs of all users on this machine and the CPUs of each, oldest first.
+HELP = """List the live runs of all users on this machine and the CPUs of each, oldest first.
 
-    Each rank that a launcher started with 'ompbind exec' has a line of its own.
-    """
+Each rank that a launcher started with 'ompbind exec' has a line of its own.
+"""
+
+
+def _list_runs(options: Values) -> int:
+    """List the live runs of all users on this machine and the CPUs of each, oldest first."""
     directory = find_claims_directory(os.environ)
     try:
         claims = read_claim_list(directory)
@@ -36,6 +36,15 @@ def ps(format_: str) -> int:
     if ignored:
         print_message(ignored)
     infos = read_run_info(claims.runs)
-    is_json = format_ == "json"
-    click.echo(render_ps_json(infos) if is_json else render_ps(infos, time.time(), read_screen()))
+    is_json = options["format"] == "json"
+    write_stdout(render_ps_json(infos) if is_json else render_ps(infos, time.time(), read_screen()))
     return 0
+
+
+VERB = Verb(
+    name="ps",
+    run=_list_runs,
+    help=HELP,
+    summary="List live runs on this machine and their CPUs.",
+    examples=EXAMPLES,
+)

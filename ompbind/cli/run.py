@@ -6,34 +6,27 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
-from ompbind.cli.click_base import Verb, complete_files
 from ompbind.cli.console import (
     print_changed_variables,
     print_warnings,
     read_screen,
     write_stderr,
+    write_stdout,
 )
+from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_and_register, plan_or_suggest, print_registry_messages, read_other_runs
-from ompbind.cli.planning_options import make_request, make_run_spec, planning_options
-from ompbind.cli.run_options import (
-    fill_paths,
-    make_output,
-    make_run_options,
-    running_options,
-    set_up_rendezvous,
-)
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run_report import (
     finish_report,
     hide_secrets,
     make_run_id,
     open_report,
     report_failure,
-    report_usage_error,
 )
 from ompbind.cli.run_reporter import RunReporter
-from ompbind.errors import RequestError
+from ompbind.cli.run_settings import fill_paths, make_output, make_run_options, set_up_rendezvous
+from ompbind.cli.verb import Verb
+from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
@@ -63,62 +56,36 @@ and 127 if it is not found.
 """
 
 
-class _Run(Verb):
-    """The verb `run`: after a usage error, its report does not stay that of an earlier run."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Parse the options; a usage error is reported and raised."""
-        words = tuple(args)  # click removes words from the list
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            report_usage_error(self, words, error)
-            raise
-
-    def check_options(self, ctx: click.Context) -> None:
-        """Apply the rules of the options; an error is reported and raised."""
-        try:
-            super().check_options(ctx)
-        except RequestError as error:
-            report_failure(ctx.params, ctx.params["cmd"], error)
-            raise
+HELP = """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
+pools are configured to use only these CPUs.
+"""
 
 
-@click.command(
-    "run",
-    cls=_Run,
-    examples=EXAMPLES,
-    details=DETAILS,
-    options_metavar="[OPTIONS] --",
-    short_help="Plan, start and supervise n ranks of a command.",
-)
-@planning_options
-@running_options
-@click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=complete_files)
-def run(cmd: tuple[str, ...], **options: Any) -> int:
-    """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread pools
-    are configured to use only these CPUs.
-    """
-    options["run_id"] = options["run_id"] or make_run_id()
+def _start(values: Values) -> int:
+    """Start copies (ranks) of a command."""
+    values.set_value("run_id", values["run_id"] or make_run_id())
     try:
-        outcome = _run(cmd, options)
+        outcome = _run(values)
     except Exception as error:
-        report_failure(options, cmd, error)
+        report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
-def _run(cmd: tuple[str, ...], options: dict[str, Any]) -> Outcome | None:
+def _report_refused(values: Values, error: OmpbindError) -> None:
+    """Write the report of a run whose options are wrong."""
+    report_failure(values, error)
+
+
+def _run(values: Values) -> Outcome | None:
     """Run the ranks and write the report; None after a dry run."""
-    request = make_request(options, cmd)
-    if options["topology"] != LIVE and not options["dry_run"]:
+    request = make_request(values)
+    if values["topology"] != LIVE and not values["dry_run"]:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    spec = make_run_spec(options, cmd, options["run_id"])
-    options = fill_paths(options, spec.run_id)
+    spec = make_run_spec(values, values["run_id"])
+    options = {**values, **fill_paths(values, spec.run_id)}
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
         _dry_run(request, spec, options)
@@ -170,7 +137,7 @@ def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = 
         from ompbind.execution.rendezvous import render_address
 
         text += f"\nrendezvous: {render_address(dict(spec.added_variables))}"
-    (write_stderr if err else click.echo)(text)
+    (write_stderr if err else write_stdout)(text)
     if not options["quiet"]:
         print_changed_variables(spec.base, find_changed(plan, spec))
 
@@ -205,3 +172,15 @@ def _conclude(outcome: Outcome) -> int:
     if was_interrupted(outcome):
         exit_by_signal(signal.SIGINT)
     return exit_code(outcome)
+
+
+VERB = Verb(
+    name="run",
+    run=_start,
+    help=HELP,
+    summary="Plan, start and supervise n ranks of a command.",
+    examples=EXAMPLES,
+    details=DETAILS,
+    words="command",
+    refuse=_report_refused,
+)

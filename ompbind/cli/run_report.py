@@ -6,14 +6,14 @@ the report of this run.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ompbind.cli.console import read_message_width, write_stderr
-from ompbind.cli.run_options import ALL_VALUES, fill_paths
-from ompbind.errors import LaunchError, OmpbindError
+from ompbind.cli.options.running import ALL_VALUES
+from ompbind.cli.options.values import Values
+from ompbind.cli.run_settings import fill_paths
+from ompbind.errors import LaunchError, OmpbindError, OptionError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.planning.rank_command import RunSpec
 
@@ -83,30 +83,25 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
     return render_run(None, spec, Outcome(exits=(), error=error), time.time())
 
 
-def report_failure(options: Mapping[str, Any], cmd: Sequence[str], error: Exception) -> None:
+def report_failure(values: Values, error: Exception) -> None:
     """Write the report of a run that failed before it started, if its options name a file.
 
     After a usage error, only a report or an empty file is replaced: the name may be a mistake too.
     """
-    if options.get("report") is None or options.get("dry_run"):
+    if values["report"] is None or values["dry_run"]:
         return
-    from ompbind.cli.usage_errors import explain_usage_error
     from ompbind.execution.report_file import prepare_report
 
-    is_usage_error = isinstance(error, click.UsageError)
-    run_id = options.get("run_id") or make_run_id()
+    run_id = values["run_id"] or make_run_id()
     try:
-        paths = fill_paths(options, run_id)
-        file = prepare_report(paths["report"], paths["log_dir"] or "")
-        if is_usage_error and _has_other_content(file):
+        paths = fill_paths(values, run_id)
+        file = prepare_report(paths["report"], paths.get("log_dir", ""))
+        if isinstance(error, OptionError) and _has_other_content(file):
             return
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
-    if isinstance(error, click.UsageError):
-        explained = explain_usage_error(error)
-    else:
-        explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
-    spec = hide_secrets(RunSpec(argv=tuple(cmd), run_id=run_id, base={}), options)
+    explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
+    spec = hide_secrets(RunSpec(argv=values.words, run_id=run_id, base={}), values)
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 
 
@@ -116,19 +111,3 @@ def _has_other_content(file: "ReportFile") -> bool:
 
     head = read_head(file, _HEAD_BYTES)
     return bool(head) and SCHEMA.encode() not in (head or b"")
-
-
-def report_usage_error(command: click.Command, args: Sequence[str], error: click.UsageError) -> None:
-    """Write the report of a run whose options click has refused, as far as they can be read."""
-    is_separated = "--" in args
-    end = args.index("--") if is_separated else len(args)
-    context = click.Context(
-        command,
-        resilient_parsing=True,  # without errors
-        ignore_unknown_options=True,
-        allow_interspersed_args=is_separated,
-    )
-    with context:
-        command.parse_args(context, list(args[:end]))
-    cmd = args[end + 1 :] if is_separated else context.params["cmd"] or ()
-    report_failure(context.params, cmd, error)

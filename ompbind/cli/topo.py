@@ -1,10 +1,8 @@
 """`ompbind topo`: show the machine."""
 
-import click
-
-from ompbind.cli.click_base import Verb, format_option
-from ompbind.cli.console import read_screen
-from ompbind.cli.planning_options import TOPOLOGY
+from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.options.values import Values
+from ompbind.cli.verb import Verb
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.table import read_machine
 
@@ -19,17 +17,13 @@ EXAMPLES = (
 )
 
 
-@click.command(
-    "topo", cls=Verb, examples=EXAMPLES, short_help="Show the machine: packages, NUMA nodes, caches, cores."
-)
-@format_option(
-    "tree", "table", "json", "svg",
-    help="Output format; table: a line for each CPU, svg: a picture for browsers",
-)  # fmt: skip
-@TOPOLOGY.make_decorator("Options")
-def topo(format_: str, topology: str) -> int:
+HELP = """Show the machine: its packages, NUMA nodes, caches and cores, and which CPUs are allowed.
+"""
+
+
+def _show(options: Values) -> int:
     """Show the machine: its packages, NUMA nodes, caches and cores, and which CPUs are allowed."""
-    click.echo(_render(read_machine(topology), format_))
+    write_stdout(_render(read_machine(options["topology"]), options["format"]))
     return 0
 
 
@@ -49,3 +43,12 @@ def _render(machine: Machine, format_: str) -> str:
     from ompbind.report.topology_tree import render_tree
 
     return render_tree(machine, read_screen())
+
+
+VERB = Verb(
+    name="topo",
+    run=_show,
+    help=HELP,
+    summary="Show the machine: packages, NUMA nodes, caches, cores.",
+    examples=EXAMPLES,
+)

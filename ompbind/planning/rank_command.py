@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import RequestError
+from ompbind.errors import OptionError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
@@ -145,11 +145,11 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """Return (NAME, VALUE) of "NAME=VALUE"; raises RequestError if the name or the "=" is missing."""
+    """Return (NAME, VALUE) of "NAME=VALUE"; raises OptionError if the name or the "=" is missing."""
     name, equals, value = text.partition("=")
     if not (equals and name.isascii() and name.isidentifier()) or "\0" in value:
-        raise RequestError(
-            f"--env {text!r} is not NAME=VALUE",
+        raise OptionError(
+            f"{text!r} is not NAME=VALUE",
             hint="write a name of letters, digits and underscores (no digit first), as in PORT=800{rank}",
         )
     return name, value

@@ -76,7 +76,7 @@ class Request(Record):
     workload: Workload | None = None
     user_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
-    compat: str = ""
+    compat: str | None = None
     compat_read: tuple[str, ...] = ()
     compat_others: tuple[str, ...] = ()
 

@@ -2,11 +2,10 @@
 
 import json
 
-import click
 import pytest
 from click.testing import CliRunner
 
-from ompbind.cli.plan import plan as plan_verb
+from ompbind.cli.click_main import make_click_command
 from ompbind.compat.reading import (
     fill_request,
     find_hidden_variables,
@@ -14,7 +13,7 @@ from ompbind.compat.reading import (
     make_rank_variables,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MaskError, OmpbindError, PlanError
+from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.masks.mask import MaskWord, parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
@@ -222,9 +221,8 @@ def shown(*args, env=None, **expected):
     """Run `ompbind plan` in this process on a described machine and return its JSON."""
     runner = CliRunner(env={BIND: None, RESERVE: None, NODES: None, SGLANG: None, **(env or {})})
     machine = "synthetic:pack:2 numa:1 core:4 pu:1"
-    done = runner.invoke(
-        plan_verb, ["-n", "2", "--format", "json", "--topology", machine, *args], standalone_mode=False
-    )
+    words = ["-n", "2", "--format", "json", "--topology", machine, *args]
+    done = runner.invoke(make_click_command("plan"), words, standalone_mode=False)
     if done.exception:
         raise done.exception
     return json.loads(done.stdout)
@@ -268,7 +266,7 @@ def test_json_has_the_family_the_nodes_and_the_variables():
 
 
 def test_unknown_families_are_usage_errors():
-    with pytest.raises(click.UsageError, match="is not one of"):
+    with pytest.raises(OptionError, match="is not vllm or sglang"):
         shown("--compat", "ray")
     with pytest.raises(OmpbindError, match=f"{BIND}: "):
         shown("--compat", "vllm", env={BIND: "x"})
@@ -288,7 +286,7 @@ FRAMEWORKS["tgi"] = "tgi"
 
 
 def test_a_framework_is_one_file_and_one_row():
-    assert "--compat [vllm|sglang|tgi]" in run_with(TOY, "plan", "--help-all")
+    assert "--compat vllm|sglang|tgi" in run_with(TOY, "plan", "--help-all")
     options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
     text = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
     assert " 0 3 3 0 4-6 7 1 place: whole rank 1 3 3 0 0-2 3 1 place: whole rank " in text

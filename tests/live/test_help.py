@@ -1,10 +1,11 @@
 """The short help of verbs with many options fits on a screen; --help-all shows every option."""
 
-import click
 import pytest
 
-from ompbind.cli.click_base import SHORT_EXAMPLES
-from ompbind.cli.main import VERBS, cli
+from ompbind.cli.click_commands import SHORT_EXAMPLES
+from ompbind.cli.click_main import cli, make_click_command
+from ompbind.cli.options.table import find_options
+from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
 
 SHORT = ("run", "plan", "exec")
@@ -23,18 +24,10 @@ def read_help(monkeypatch, capsys):
     return read
 
 
-def find_verb(name):
-    return cli.get_command(click.Context(cli), name)
-
-
-def find_options(name):
-    return [param for param in find_verb(name).params if isinstance(param, click.Option)]
-
-
 def lines_of(option, text):
     """The lines of a help text that begin with the names of an option; `[=VALUE]` follows without a space."""
-    value = option.metavar if (option.metavar or "").startswith("[=") else ""
-    start = f"  {', '.join(option.opts)}{value} "
+    value = option.metavar if option.metavar.startswith("[=") else ""
+    start = f"  {', '.join(option.names)}{value} "
     return [line for line in text.splitlines() if f"{line} ".startswith(start)]
 
 
@@ -51,7 +44,7 @@ def test_short_help_has_the_everyday_options_alone(read_help, verb):
     text = read_help(verb, "--help")
     for option in find_options(verb):
         assert len(lines_of(option, text)) == option.everyday, option.name
-    assert [line in text for _, line in find_verb(verb).examples].count(True) == SHORT_EXAMPLES
+    assert [line in text for _, line in make_click_command(verb).verb.examples].count(True) == SHORT_EXAMPLES
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
@@ -60,7 +53,7 @@ def test_complete_help_has_every_option_and_example(read_help, verb, columns):
     text = read_help(verb, "--help-all", columns=columns)
     for option in find_options(verb):
         assert len(lines_of(option, text)) == 1, option.name
-    assert all(line in text for _, line in find_verb(verb).examples)
+    assert all(line in text for _, line in make_click_command(verb).verb.examples)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -73,7 +66,7 @@ def test_nothing_is_cut(read_help, words, columns):
     shown = "".join(text.split())
     for option in find_options(words[0]):
         if lines_of(option, text):
-            assert "".join(option.help.split()) in shown, option.name
+            assert "".join(option.help_text.split()) in shown, option.name
     assert max(len(line) for line in text.splitlines() if "ompbind" not in line) <= columns
 
 

@@ -2,13 +2,15 @@
 
 from itertools import product
 
-import click
 import pytest
 
-from ompbind.cli.main import cli
-from ompbind.cli.option_rules import apply_rules
-from ompbind.cli.planning_options import make_request, make_run_spec
-from ompbind.cli.run_options import make_output, make_run_options
+from ompbind.cli.options.rules import apply_rules
+from ompbind.cli.options.table import find_options
+from ompbind.cli.options.values import Values
+from ompbind.cli.quick_reader import read_quickly
+from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.run_settings import make_output, make_run_options
+from ompbind.cli.verb import read_values
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.machine.model import CoreKind
@@ -52,7 +54,7 @@ VALUES = {
     "memory": ["--memory=bind"],
     "strict": ["--strict"],
     "expect": ["--expect=tcmalloc"],
-    "assignments": ["--env=MODE=fast"],
+    "env": ["--env=MODE=fast"],
     "keep_env": ["--keep-env"],
     "freeze_threads": ["--freeze-threads"],
     "run_id": ["--run-id=mine"],
@@ -89,7 +91,7 @@ NEEDED = {
 }
 """Options without which an option has no effect, and with which it has one."""
 
-OTHERS = {"rendezvous": "opens a port", "topology": "is for a dry run alone", "preloads": "reads files"}
+OTHERS = {"rendezvous": "opens a port", "topology": "is for a dry run alone", "preload": "reads files"}
 """Options that this test leaves out: they have an effect with every other option."""
 
 SAME = {
@@ -111,12 +113,11 @@ def environment(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-def plan_result(ctx, runs):
+def plan_result(values, runs):
     """Return what ranks get (CPUs, memory, variables), the plan, and its warnings; or the error alone."""
     try:
-        with ctx:
-            request = make_request(ctx.params, COMMAND)
-        spec = make_run_spec(ctx.params, COMMAND, "run")
+        request = make_request(values)
+        spec = make_run_spec(values, "run")
         plan = make_plan(HYBRID, request, runs)
     except OmpbindError as error:
         return None, None, error.message
@@ -126,9 +127,9 @@ def plan_result(ctx, runs):
     return (commands, orders, plan.reserved), (plan, spec), warnings
 
 
-def run_result(ctx, planned):
+def run_result(values, planned):
     """Return how the run would behave, as far as its options decide it."""
-    options = {**ctx.params, "output": make_output(ctx.params)}
+    options = {**values, "output": make_output(values)}
     if options["dry_run"]:
         return options["dry_run"], options["quiet"], options["report_env"]
     fields = make_run_options(options, *planned).replace(expected=None, run_id="").as_dict()
@@ -142,25 +143,26 @@ def result(words):
     """
     if tuple(words) not in RESULTS:
         try:
-            ctx = VERB.make_context("run", [*words, "--", *COMMAND])
-            found = apply_rules(ctx, VERB.rules)
+            line = read_quickly([*words, "--", *COMMAND], OPTIONS)
+            values = Values("run", OPTIONS, line.words)
+            read_values(values, line)
+            found = apply_rules(values)
         except OmpbindError as error:
             RESULTS[tuple(words)] = None, error.message
         else:
-            beside, planned, refused = plan_result(ctx, (OTHER,))
-            alone, planned, warnings = (beside, planned, "") if planned else plan_result(ctx, ())
-            done = (beside, alone, run_result(ctx, planned)) if planned else None
+            beside, planned, refused = plan_result(values, (OTHER,))
+            alone, planned, warnings = (beside, planned, "") if planned else plan_result(values, ())
+            done = (beside, alone, run_result(values, planned)) if planned else None
             RESULTS[tuple(words)] = done, f"{refused} {warnings} {found}"
     return RESULTS[tuple(words)]
 
 
 RESULTS = {}
-VERB = cli.get_command(click.Context(cli), "run")
+OPTIONS = find_options("run")
 
 
 def test_every_option_of_run_is_in_the_table():
-    names = {param.name for param in VERB.params if isinstance(param, click.Option)} - {"help_all"}
-    assert names == VALUES.keys() | OTHERS.keys()
+    assert {option.name for option in OPTIONS} == VALUES.keys() | OTHERS.keys()
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -213,7 +215,7 @@ def test_no_option_of_a_pair_is_silently_without_effect(name):
         ("--allow-partial", {}, 0, "warning: --allow-partial has no effect without --mask"),
         ("-m 0 --smt all", {}, 0, "warning: --smt all has no effect with --mask 0: ranks get all CPUs that"),
         ("--dry-run --report a.json --timeout 5", {}, 0,
-         "warning: --timeout and --report a.json have no effect with --dry-run"),
+         "warning: --timeout 5 and --report a.json have no effect with --dry-run"),
         ("--dry-run --verify=strict", {}, 0, "warning: --verify=strict has no effect with --dry-run"),
         ("--dry-run -q --report a.json", {}, 0, ""),
         ("-m 0", {"OMPBIND_STRATEGY": "spread"}, 0, ""),

@@ -72,7 +72,7 @@ def test_env_format_refuses_values_with_line_breaks(ompbind):
         (["-n", "2", "--format", "sh", "--rank", "2"], "--rank 2: the plan has ranks 0 to 1"),
         (["--rank", "0"], "--rank requires"),
         (["-m", "0-"], "missing"),
-        (["-s", "nonsense"], "is not one of"),
+        (["-s", "nonsense"], "is not a strategy: write balanced, compact"),
         (["--topology", "/nowhere"], "topology source '/nowhere' does not exist"),
     ],
 )

@@ -21,7 +21,7 @@ def report(tmp_path):
     [
         (["-m", "9999", "--", "true"], "CPU 9999 does not exist"),
         (["-n", "9999", "--", "true"], "9999 ranks"),
-        (["--env", "PORT", "--", "true"], "--env 'PORT' is not NAME=VALUE"),
+        (["--env", "PORT", "--", "true"], "--env: 'PORT' is not NAME=VALUE"),
         (["--timestamps", "--", "true"], "--timestamps needs --output tag"),
         (["--share", "--avoid", "--", "true"], "contradict each other"),
         (["-t", "0", "--", "true"], "-t/--threads: '0' is not a whole number"),

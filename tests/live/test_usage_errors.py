@@ -19,8 +19,8 @@ import pytest
             {"OMPBIND_SHARE": "maybe"},
             "OMPBIND_SHARE: 'maybe' is not 1 (yes) or 0",
         ),
-        (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not one of 'balanced',"),
-        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --grace or"),
+        (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
+        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --mask or"),
         (["run", "--dry-run=yes", "--", "true"], {}, "option '--dry-run' does not take a value"),
         (["ps", "all"], {}, "unexpected extra argument (all)"),
         (["runs"], {}, "no such command 'runs' hint: see 'ompbind --help'"),
@@ -31,5 +31,6 @@ def test_usage_errors(ompbind, args, env, message):
     assert done.returncode == (125 if args[0] == "run" else 2)
     assert done.stdout == ""
     usage, _, error = done.stderr.partition("ompbind: error: ")
-    assert usage.startswith("Usage: ompbind ") or "does not take" in message  # click has no context there
+    is_value = ": '" in message or "does not take" in message  # click has no context for the latter
+    assert usage.startswith("" if is_value else "Usage: ompbind ")
     assert " ".join(error.split()).startswith(message)

@@ -369,7 +369,7 @@ def test_only_run_has_the_option(ompbind):
 
 def test_without_the_option_no_module_of_it_is_loaded():
     code = (
-        "import sys; from ompbind.cli.main import cli; import ompbind.cli.run, ompbind.execution.supervisor; "
+        "import sys; import ompbind.cli.main; import ompbind.cli.run, ompbind.execution.supervisor; "
         "print([name for name in sys.modules "
         "if name.startswith(('ompbind.execution.verify', 'ompbind.inspection'))])"
     )

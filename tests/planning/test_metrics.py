@@ -208,10 +208,11 @@ def test_a_comparison_without_plans_is_empty():
 def ompbind_plan():
     from click.testing import CliRunner
 
-    from ompbind.cli.plan import plan as verb
+    from ompbind.cli.click_main import make_click_command
 
     def run(*args):
-        done = CliRunner().invoke(verb, [*args, "--topology", "synthetic:pack:2 numa:1 core:4 pu:1"])
+        topology = "synthetic:pack:2 numa:1 core:4 pu:1"
+        done = CliRunner().invoke(make_click_command("plan"), [*args, "--topology", topology])
         assert done.exit_code == 0, done.output
         return done.output
 

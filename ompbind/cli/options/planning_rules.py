@@ -3,25 +3,31 @@
 `--mask none` is the same as `--strategy all --smt all --bind none`, so these are no objection.
 """
 
-from ompbind.cli.option_rules import CONTRADICT, Objection, Options, Rule
-from ompbind.masks.mask import MASK_WORDS, MaskWord
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from ompbind.cli.options.option import Objection, Rule
+from ompbind.cli.options.rules import CONTRADICT
+from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
+
+Options: TypeAlias = Mapping[str, Any]
 
 
 def _is_unbound(options: Options) -> bool:
     """Return whether the mask is `none`: every rank may use all CPUs, and its threads are not bound."""
-    return MASK_WORDS.get((options["mask"] or "").strip()) is MaskWord.NONE
+    return options["mask"] is not None and options["mask"].word is MaskWord.NONE
 
 
 def _names_cpus(options: Options) -> bool:
-    return bool(options["mask"]) and options["mask"].strip() not in MASK_WORDS
+    return options["mask"] is not None and options["mask"].word is None
 
 
 def check_strategy(options: Options) -> Objection | None:
     """Object to a strategy where it has nothing to divide, or where --compare names others."""
     if options.get("compare"):
         return Objection(other="compare", hint="name the strategies with --compare alone")
-    if "|" in (options["mask"] or ""):
+    if options["mask"] is not None and len(options["mask"].parts) > 1:
         hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
         return Objection(other="mask", hint=hint)
     return Objection(other="mask") if _is_unbound(options) and options["strategy"] != "all" else None

@@ -1,0 +1,5 @@
+"""The table of options: one record per option, and how the values of options are found.
+
+`planning`, `running` and `other` have the rows. Help, errors, completion, variables, keys of `ompbind.toml`
+and the reference follow from a row. To add an option: one row, and the code that uses its value.
+"""

@@ -1,0 +1,175 @@
+"""The record of one option, and of the places where a value can come from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from ompbind.record import Record
+
+CPUS = "Choose CPUs"
+BINDING = "Bind threads and memory"
+RANKS = "Environment of the ranks"
+OUTPUT = "Output"
+STOPPING = "Stop, check and report"
+"""The sections of the help, in its order; the last one has failures, time limits, --verify and --report."""
+
+VARIABLE_VERBS = ("run", "exec", "plan")
+"""The verbs whose options can also be given as variables."""
+
+Complete: TypeAlias = Callable[[str], Sequence[str]]
+"""Returns the words that complete a text."""
+
+FILES = "file"
+DIRECTORIES = "dir"
+"""Completions: the shell completes names of files or directories."""
+
+
+class Objection(Record):
+    """Why an option has no effect.
+
+    `other` is the name of the option that prevents it. `text` continues a sentence that begins with the
+    option; {other} is that other option. With `warning`, the plan is still what was requested.
+    """
+
+    other: str
+    text: str = "has no effect with {other}"
+    hint: str = "use only one of them"
+    warning: bool = False
+
+
+Rule: TypeAlias = Callable[[Mapping[str, Any]], Objection | None]
+"""Returns why an option has no effect, from the values of all options; None if it has an effect."""
+
+
+class Option(Record):
+    """One option of the command line.
+
+    - `names`: its short and long names, as `("-n", "--ranks")`; the last one is the long name
+    - `read`: makes the value from text; raises OptionError or MaskError. The reader of a repeatable option
+      returns a tuple, and its value has the items of all tuples
+    - `flag`: it takes no value; its value is True or False
+    - `bare`: the text of its value if it is given without one; None if it needs a value
+    - `default`: the text of its default; None for no value (None, False or ())
+    - `default_help`: what happens without the option, for the help
+    - `number`: a number in a configuration file is allowed too
+    - `words`: the words that it accepts; {words} in `help` lists them
+    - `complete`: its completion, if it is not `words`
+    - `section`: its section in the help; `everyday` options are in the short help too
+    - `verbs`: the verbs that have it
+    - `rule`: when it has no effect, because of other options
+    - `is_setting`: it can also be given as a variable and in a configuration file
+    - `group`: options of the same group are spellings of one option: resetting one resets all
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[str], Any] = str
+    flag: bool = False
+    bare: str | None = None
+    repeatable: bool = False
+    default: str | None = None
+    default_help: str = ""
+    number: bool = False
+    words: tuple[str, ...] = ()
+    complete: Complete | str | None = None
+    metavar: str = ""
+    help: str
+    section: str = "Options"
+    everyday: bool = False
+    verbs: tuple[str, ...]
+    rule: Rule | None = None
+    is_setting: bool = True
+    group: str = ""
+
+    @property
+    def long_name(self) -> str:
+        """The long name with its dashes, as `--ranks`."""
+        return self.names[-1]
+
+    @property
+    def key(self) -> str:
+        """The name in a configuration file: the long name without dashes before it."""
+        return self.long_name[2:]
+
+    @property
+    def name(self) -> str:
+        """The name of its value, as `reserve_total`."""
+        return self.key.replace("-", "_")
+
+    @property
+    def reset_name(self) -> str:
+        """The name that resets the option to its default, as `--no-ranks`."""
+        return f"--no-{self.key}"
+
+    @property
+    def variable(self) -> str:
+        """The name of its environment variable, "" if it has none."""
+        has_variable = self.is_setting and any(verb in VARIABLE_VERBS for verb in self.verbs)
+        return f"OMPBIND_{self.name.upper()}" if has_variable else ""
+
+    @property
+    def empty(self) -> Any:
+        """The value of the option if it is not given and has no default."""
+        return False if self.flag else () if self.repeatable else None
+
+    @property
+    def default_value(self) -> Any:
+        """The value of the option if it is not given."""
+        return self.empty if self.default is None else self.read(self.default)
+
+    @property
+    def shown_metavar(self) -> str:
+        """What stands for the value in the help, "" for a flag."""
+        return "" if self.flag else self.metavar or "|".join(self.words)
+
+    @property
+    def marks_default(self) -> bool:
+        """Whether the help marks the default in the list of words."""
+        return "{words}" in self.help
+
+    @property
+    def help_text(self) -> str:
+        """The help, with the words and the default."""
+        marked = (f"{word} (default)" if word == self.default else word for word in self.words)
+        text = self.help.replace("{words}", ", ".join(marked))
+        default = self.default_help or ("" if self.marks_default else self.default)
+        return f"{text} [default: {default}]" if default else text
+
+
+class Precedence(IntEnum):
+    """Where a value comes from; a higher level overrides a lower one."""
+
+    DEFAULT = 0
+    FILE = 1
+    PRESET = 2
+    VARIABLE = 3
+    COMMAND_LINE = 4
+
+
+class Source(Record):
+    """Where a value comes from: its level, and the name of the option, variable or key of a file."""
+
+    level: Precedence
+    name: str
+
+
+class Given(Record):
+    """One occurrence of an option.
+
+    `value` is the text of its value; True or False for a flag; None resets the option to its default.
+    """
+
+    option: Option
+    value: str | bool | None
+    source: Source
+
+
+class CommandLine(Record):
+    """The words of a command line after the verb: occurrences of options, and the words after them."""
+
+    givens: tuple[Given, ...]
+    words: tuple[str, ...]
+
+
+def make_source(option: Option) -> Source:
+    """Return the source of an option on the command line."""
+    return Source(level=Precedence.COMMAND_LINE, name=option.long_name)

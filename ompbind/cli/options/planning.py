@@ -1,0 +1,102 @@
+"""The planning options, which several verbs share: which CPUs ranks get, and what their environment is."""
+
+from collections.abc import Sequence
+
+from ompbind.cli.options import planning_rules as rules
+from ompbind.cli.options.option import BINDING, CPUS, FILES, RANKS, Option
+from ompbind.cli.options.readers import at_least, count_or, member, one_of, read_names, read_ranks
+from ompbind.compat.table import FRAMEWORKS
+from ompbind.machine.sources.table import source_labels
+from ompbind.masks.mask import parse_mask
+from ompbind.openmp.binding import Bind, ProcBind
+from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.rank_command import parse_assignment
+from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
+from ompbind.planning.strategies.table import STRATEGIES
+from ompbind.programs.library_catalog import PRELOADABLE
+
+PLANNING = ("run", "exec", "plan")
+"""The verbs that make a plan."""
+
+_KINDS = ("performance", "efficiency", "all")
+
+
+def _complete_preloads(text: str) -> Sequence[str]:
+    """Complete the last of some comma-separated library names."""
+    before, comma, last = text.rpartition(",")
+    return [f"{before}{comma}{name}" for name in PRELOADABLE if name.startswith(last)]
+
+
+PLANNING_OPTIONS = (
+    Option(names=("-n", "--ranks"), section=CPUS, verbs=PLANNING, read=read_ranks, default="1", number=True,
+           metavar="N|auto", everyday=True, help="Ranks; auto: from strategy or mask"),
+    Option(names=("-m", "--mask"), section=CPUS, verbs=PLANNING, read=parse_mask, metavar="MASK",
+           everyday=True, help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
+    Option(names=("-s", "--strategy"), section=CPUS, verbs=PLANNING, read=one_of(STRATEGIES, "a strategy"),
+           words=tuple(STRATEGIES), default=DEFAULT_STRATEGY, metavar="NAME", everyday=True,
+           help="Divide CPUs: {words}", rule=rules.check_strategy),
+    Option(names=("--smt",), section=CPUS, verbs=PLANNING, read=count_or("auto", "all"), default="auto",
+           words=("auto", "all"), number=True, metavar="auto|K|all", everyday=True,
+           help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs",
+           rule=rules.check_smt),
+    Option(names=("--sibling",), section=CPUS, verbs=PLANNING, read=one_of(("first", "last")),
+           words=("first", "last"), default="first", metavar="WHICH",
+           help="Hardware threads of a core to use first: {words}", rule=rules.check_sibling),
+    Option(names=("-t", "--threads"), section=CPUS, verbs=PLANNING, read=at_least(1), number=True,
+           metavar="T", everyday=True, help="Threads per rank",
+           default_help="one per CPU, or CPU quota"),
+    Option(names=("--reserve",), section=CPUS, verbs=PLANNING, read=at_least(0), default="0", number=True,
+           metavar="K", everyday=True, help="Keep K whole cores of each rank free"),
+    Option(names=("--reserve-total",), section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
+           number=True, metavar="K", help="Keep K whole cores of the machine free",
+           rule=rules.check_reserve_total),
+    Option(names=("--core-kind",), section=CPUS, verbs=PLANNING, read=one_of(_KINDS), words=_KINDS,
+           default="all", metavar="KIND", help="Cores to use of a hybrid processor: {words}"),
+    Option(names=("--share",), section=CPUS, verbs=PLANNING, flag=True, group="sharing",
+           help="Let ranks share CPUs with each other and, without a warning, with other runs",
+           rule=rules.check_sharing("exclusive", "avoid")),
+    Option(names=("--avoid",), section=CPUS, verbs=PLANNING, flag=True, group="sharing",
+           help="Use only cores that no other live run uses", rule=rules.check_sharing("exclusive")),
+    Option(names=("--exclusive",), section=CPUS, verbs=PLANNING, flag=True, group="sharing",
+           help="Do not start on cores that another live run uses"),
+    Option(names=("--allow-partial",), section=CPUS, verbs=PLANNING, flag=True,
+           help="Leave out CPUs of the mask that are not usable, with a warning",
+           rule=rules.check_allow_partial),
+    Option(names=("--compat",), section=CPUS, verbs=PLANNING, read=one_of(FRAMEWORKS),
+           words=tuple(FRAMEWORKS),
+           help="Use the CPU variables of vLLM or SGLang unless an option overrides them"),
+    Option(names=("--topology",), section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
+           complete=FILES, help=f"The machine: {source_labels()}"),
+    Option(names=("--bind",), section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),
+           default="rank", metavar="MODE", everyday=True,
+           help="Where threads may run, from the whole rank to one CPU: {words}", rule=rules.check_bind),
+    Option(names=("--proc-bind",), section=BINDING, verbs=PLANNING, read=member(ProcBind),
+           words=tuple(ProcBind), default="close", metavar="POLICY",
+           help="Distribution of threads over OMP_PLACES, where --bind makes several places: {words}",
+           rule=rules.check_proc_bind),
+    Option(names=("--omp-runtime",), section=BINDING, verbs=PLANNING,
+           read=member(OmpRuntime, automatic="auto"), words=("auto", *OmpRuntime), default="auto",
+           metavar="NAME", help="OpenMP runtime of the command: {words}; auto: detected from its files",
+           rule=rules.check_omp_runtime),
+    Option(names=("--memory",), section=BINDING, verbs=PLANNING, read=member(MemoryMode),
+           words=tuple(MemoryMode), default="local", metavar="MODE", everyday=True,
+           help="How to use the memory of the rank's NUMA nodes: {words}"),
+    Option(names=("--strict",), section=BINDING, verbs=PLANNING, flag=True,
+           help="Stop with an error if the binding is not possible as requested"),
+    Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
+           metavar="NAME|PATH", complete=_complete_preloads,
+           help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"
+                f" {', '.join(PRELOADABLE)}"),
+    Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
+           metavar="NAME|PATH", complete=_complete_preloads,
+           help="Warn unless these libraries are preloaded: comma-separated names or paths"),
+    Option(names=("--env",), section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
+           repeatable=True, metavar="NAME=VALUE", everyday=True,
+           help="Set a variable; VALUE may use {rank}, {local_rank}, {size}, {cpus}, {run_id}"),
+    Option(names=("--keep-env",), section=RANKS, verbs=PLANNING, flag=True,
+           help="Keep inherited OpenMP and thread variables as they are"),
+    Option(names=("--freeze-threads",), section=RANKS, verbs=PLANNING, flag=True,
+           help="In Python, ignore calls to torch.set_num_threads, with a warning"),
+    Option(names=("--run-id",), section=RANKS, verbs=PLANNING, metavar="TEXT", is_setting=False,
+           help="Name of the run", default_help="from time and pid"),
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""Readers of the values of options: pure functions text → value, which raise OptionError."""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any
+
+from ompbind.errors import OptionError
+
+_DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
+    """Return a reader of one of some words; `kind` says in errors what they are, as "a strategy"."""
+    known = tuple(words)
+
+    def read(text: str) -> str:
+        if text in known:
+            return text
+        listed = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise OptionError(f"{_quote(text)} is not {f'{kind}: write ' if kind else ''}{listed}")
+
+    return read
+
+
+def member(words: type[StrEnum], *, automatic: str = "") -> Callable[[str], Any]:
+    """Return a reader of one member of an enum; the word `automatic` stands for None."""
+    read_word = one_of((*filter(None, [automatic]), *map(str, words)))
+    return lambda text: None if read_word(text) == automatic else words(text)
+
+
+def count_or(*words: str) -> Callable[[str], int | str]:
+    """Return a reader of a whole number of at least 1, or of one of some words."""
+
+    def read(text: str) -> int | str:
+        if text in words:
+            return text
+        number = _read_number(text, 1)
+        if number is not None:
+            return number
+        wanted = f"{', '.join(words)} or a whole number of at least 1"
+        raise OptionError(f"{_quote(text)} is wrong: write {wanted}")
+
+    return read
+
+
+def read_ranks(text: str) -> int | None:
+    """Read a number of ranks; None for auto."""
+    number = count_or("auto")(text)
+    return number if isinstance(number, int) else None
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return a reader of a whole number that is not below a minimum."""
+
+    def read(text: str) -> int:
+        number = _read_number(text, minimum)
+        if number is None:
+            raise OptionError(f"{_quote(text)} is not a whole number of at least {minimum}")
+        return number
+
+    return read
+
+
+def read_seconds(text: str) -> float:
+    """Read a time as `timeout` and `sleep` do: a number, or a number followed by s, m, h or d."""
+    unit = _UNITS_S.get(text[-1:])
+    number = text[:-1] if unit else text
+    whole, _, fraction = number.partition(".")
+    if not (whole + fraction).isdigit() or not number.isascii() or len(number) > 12:
+        raise OptionError(f"{_quote(text)} is not a time: write seconds, or for example 90s, 5m or 1.5h")
+    return float(number) * (unit or 1)
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Read comma-separated names or paths of libraries."""
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not names:
+        raise OptionError("the name of a library is missing")
+    return names
+
+
+def _read_number(text: str, minimum: int) -> int | None:
+    """Return the number in a text of ASCII digits, None for other texts and for a number below a minimum.
+
+    Raises OptionError for a number that is larger than any that OpenMP reads.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if len(text) > _DIGITS:
+        raise OptionError(f"{_quote(text)} is too large; the limit is {'9' * _DIGITS}")
+    return int(text) if int(text) >= minimum else None
+
+
+def _quote(text: str) -> str:
+    """Return a text in quotes, cut if it is long."""
+    from ompbind.report.text import clip  # late: only an error needs it
+
+    return repr(clip(text))

@@ -1,0 +1,95 @@
+"""The options of `run` for starting and supervising ranks; `exec` has a few of them too."""
+
+from ompbind.cli.options import running_rules as rules
+from ompbind.cli.options.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
+from ompbind.cli.options.readers import one_of, read_seconds
+from ompbind.errors import OptionError
+
+MODES = ("inherit", "tag", "files")
+
+ALL_VALUES = "all"
+"""The value of --report-env with which secret values are shown too."""
+
+STRICT = "strict"
+
+RUN = ("run",)
+RUN_AND_EXEC = ("run", "exec")
+
+
+def _read_modes(text: str) -> tuple[str, ...]:
+    """Read the modes of --output: one mode, or tag and files together."""
+    modes = tuple(dict.fromkeys(text.split(",")))
+    for mode in modes:
+        one_of(MODES)(mode)
+    if "inherit" in modes and len(modes) > 1:
+        raise OptionError("inherit cannot be combined with other modes")
+    return modes
+
+
+def _read_verify(text: str) -> str:
+    """Read the optional value of --verify; "" where none is given."""
+    if text in ("", STRICT):
+        return text
+    forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
+    raise OptionError(f"{text!r} is not {STRICT}: {forms}")
+
+
+def _read_directory(text: str) -> str:
+    if not text:
+        raise OptionError("the name of a directory is missing")
+    return text
+
+
+RUNNING_OPTIONS = (
+    Option(names=("--rendezvous",), section=RANKS, verbs=RUN, flag=True,
+           help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
+    Option(names=("--stdin",), section=RANKS, verbs=RUN, read=one_of(("first", "none")),
+           words=("first", "none"), default="first", metavar="RANK",
+           help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
+                " only rank",
+           rule=rules.check_dry_run),
+    Option(names=("--output",), section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
+           metavar="MODES", everyday=True,
+           help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'",
+           default_help="inherit",
+           rule=rules.check_output),
+    Option(names=("--log-dir",), section=OUTPUT, verbs=RUN, read=_read_directory, complete=DIRECTORIES,
+           metavar="DIR", everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}",
+           rule=rules.check_log_dir),
+    Option(names=("--force",), section=OUTPUT, verbs=RUN, flag=True,
+           help="Overwrite existing files in --log-dir", rule=rules.check_force),
+    Option(names=("--timestamps",), section=OUTPUT, verbs=RUN, flag=True,
+           help="With --output tag, add the time to each line", rule=rules.check_tag),
+    Option(names=("--pty",), section=OUTPUT, verbs=RUN, flag=True,
+           help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
+           rule=rules.check_tag),
+    Option(names=("-q", "--quiet"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, help="Print only errors"),
+    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN, flag=True, everyday=True,
+           help="Show the plan first, resource usage at the end", rule=rules.check_verbose),
+    Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=one_of(("stop", "continue")),
+           words=("stop", "continue"), default="stop", metavar="ACTION", everyday=True,
+           help="Other ranks when one fails: {words}", rule=rules.check_dry_run),
+    Option(names=("--timeout",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
+           everyday=True, help="Stop after TIME (90, 5m, 1.5h; 0: never), exit code 124",
+           rule=rules.check_dry_run),
+    Option(names=("--grace",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
+           default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL",
+           rule=rules.check_dry_run),
+    Option(names=("--keep-descendants",), section=STOPPING, verbs=RUN, flag=True,
+           help="Do not kill daemons of a finished rank that have left its process group",
+           rule=rules.check_dry_run),
+    Option(names=("--verify",), section=STOPPING, verbs=RUN, read=_read_verify, bare="", words=(STRICT,),
+           metavar="[=strict]", everyday=True,
+           help="Check threads for the whole run: masks, places, load; =strict: stop with exit code 125 on an"
+                " error",
+           rule=rules.check_dry_run),
+    Option(names=("--report",), section=STOPPING, verbs=RUN, complete=FILES, metavar="FILE", everyday=True,
+           help="Write plan, exit codes and resource usage as JSON", rule=rules.check_dry_run),
+    Option(names=("--report-env",), section=STOPPING, verbs=RUN, read=one_of(("masked", ALL_VALUES)),
+           words=("masked", ALL_VALUES), default="masked", metavar="WHICH",
+           help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
+                " {words}",
+           rule=rules.check_report_env),
+    Option(names=("--dry-run",), section=STOPPING, verbs=RUN, flag=True, everyday=True,
+           help="Show the plan and start nothing"),
+)  # fmt: skip

@@ -1,0 +1,122 @@
+"""What `run` makes from the values of its options: paths, output, rendezvous, and options of the run."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ompbind.cli.console import print_message, supports_colours
+from ompbind.cli.options.running import STRICT
+from ompbind.cli.options.running_rules import make_modes
+from ompbind.errors import LaunchError
+from ompbind.execution.run_options import RunOptions
+from ompbind.planning.plan import Placement, Plan
+from ompbind.planning.rank_command import RunSpec
+
+if TYPE_CHECKING:  # help and a dry run need none of these
+    from ompbind.execution.output.options import Output
+    from ompbind.inspection.expectation import ExpectedBinding
+
+
+def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, str]:
+    """Return the paths of --log-dir and --report that are given, with {run_id} filled in.
+
+    Raises LaunchError for a relative path if the current directory was deleted.
+    """
+    named = {name: options[name] for name in ("log_dir", "report") if options[name] is not None}
+    for name, path in named.items():
+        if not os.path.isabs(path):
+            _check_directory(f"--{name.replace('_', '-')} {path}")
+    return {name: path.replace("{run_id}", run_id) for name, path in named.items()}
+
+
+def _check_directory(option: str) -> None:
+    """Raise LaunchError if a relative path means nothing, because the current directory was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        hint = "give an absolute path, or change to another directory"
+        raise LaunchError(f"{option}: the current directory was removed", hint=hint) from error
+
+
+def set_up_rendezvous(options: Mapping[str, Any], spec: RunSpec) -> RunSpec:
+    """Add the rendezvous variables if --rendezvous is given; the port is reserved from now on."""
+    if not options["rendezvous"]:
+        return spec
+    from ompbind.execution.rendezvous import (  # late: few runs need it
+        add_rendezvous,
+        find_replaced_variables,
+        open_rendezvous,
+    )
+
+    rendezvous = None if options["dry_run"] else open_rendezvous()
+    if rendezvous and rendezvous.note and not options["quiet"]:
+        print_message(f"--rendezvous: {rendezvous.note}")
+    extended_spec = add_rendezvous(spec, rendezvous)
+    replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(spec, extended_spec))
+    if replaced and not options["quiet"]:
+        print_message(f"--rendezvous replaces inherited variables: {replaced}")
+    return extended_spec
+
+
+def make_output(options: Mapping[str, Any]) -> "Output | None":
+    """Make the output options of the run; None where ranks inherit the output of ompbind."""
+    directory, modes = options["log_dir"], make_modes(options)
+    if modes == ("inherit",):
+        return None
+    from ompbind.execution.output.options import Output  # late: by default output is inherited
+
+    return Output(
+        tag="tag" in modes,
+        timestamps=options["timestamps"],
+        colours=(supports_colours(sys.stdout), supports_colours(sys.stderr)),
+        directory=directory,
+        force=options["force"],
+        pty=options["pty"],
+    )
+
+
+def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> RunOptions:
+    """Make the options of the supervisor; `options["output"]` is the result of `make_output`.
+
+    Raises LaunchError where --verify is given and this system shows no threads.
+    """
+    return RunOptions(
+        run_id=spec.run_id,
+        output=options["output"],
+        grace_s=options["grace"],
+        timeout_s=options["timeout"] or None,
+        stop_on_failure=options["on_failure"] == "stop",
+        stdin_first=options["stdin"] == "first",
+        keep_descendants=options["keep_descendants"],
+        expected=None if options["verify"] is None else _make_expected(plan, spec),
+        strict=options["verify"] == STRICT,
+    )
+
+
+def _make_expected(plan: Plan, spec: RunSpec) -> "dict[int, tuple[ExpectedBinding, int]]":
+    """Make, for every rank, the expected binding of its threads and their number."""
+    # late: few runs are verified
+    from ompbind.inspection.expectation import ExpectedBinding, select_variables
+    from ompbind.planning.rank_command import make_command, make_local_identities
+
+    if not plan.machine.bindable:
+        raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
+    bind = plan.request.bind
+
+    def expect(placement: Placement, env: Mapping[str, str]) -> ExpectedBinding:
+        return ExpectedBinding(
+            rank=placement.rank,
+            cpus=placement.cpuset,
+            places=placement.places,
+            bind=bind,
+            run_id=spec.run_id,
+            memory=placement.memory.kernel_text if placement.memory else "",
+            variables=select_variables(env),
+        )
+
+    envs = (make_command(plan, identity, spec).env for identity in make_local_identities(plan))
+    return {
+        placement.rank: (expect(placement, env), placement.threads)
+        for placement, env in zip(plan.placements, envs, strict=True)
+    }

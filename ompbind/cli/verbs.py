@@ -1,0 +1,7 @@
+"""The names of all verbs."""
+
+VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect")
+"""All verbs in the order of the help; the module of a verb has its name and the record `VERB`."""
+
+LAUNCHING = ("run", "exec")
+"""The verbs that exit with the code of the command that they start."""

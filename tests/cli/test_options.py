@@ -1,0 +1,176 @@
+"""The table of options: values from all sources, and everything that follows from a row."""
+
+import pytest
+
+from ompbind.cli.options.option import VARIABLE_VERBS, Given, Option, Precedence, Source
+from ompbind.cli.options.readers import at_least, read_names, read_seconds
+from ompbind.cli.options.table import find_options, find_variables
+from ompbind.cli.options.values import Values, resolve_values
+from ompbind.cli.options.variables import make_variable_givens
+from ompbind.cli.verbs import VERBS
+from ompbind.errors import OptionError
+from ompbind.planning import rank_variables
+from ompbind.planning.request import Request
+from ompbind.registry.claims import DIRECTORY_VARIABLE
+from tests.toys import run_with
+
+SIZE = Option(names=("-n", "--size"), read=at_least(1), default="1", verbs=("run",), help="Size")
+LIBRARIES = Option(names=("--library",), read=read_names, repeatable=True, verbs=("run",), help="Libraries")
+FORCE = Option(names=("--force",), flag=True, verbs=("run",), help="Force", group="force")
+QUIET = Option(names=("--quiet",), flag=True, verbs=("run",), help="Quiet", group="force")
+CHECK = Option(names=("--check",), bare="", verbs=("run",), help="Check")
+TOYS = (SIZE, LIBRARIES, FORCE, QUIET, CHECK)
+BY_KEY = {option.key: option for option in TOYS}
+LEVELS = dict(zip("fpvc", list(Precedence)[1:], strict=True))
+
+
+def make_given(text):
+    """Read "level:key=value", "level:key" (a flag) or "level:no-key" (a reset)."""
+    level, _, rest = text.partition(":")
+    key, equals, value = rest.partition("=")
+    source = Source(level=LEVELS[level], name=text)
+    if key.startswith("no-"):
+        return Given(option=BY_KEY[key[3:]], value=None, source=source)
+    return Given(option=BY_KEY[key], value=value if equals else True, source=source)
+
+
+@pytest.mark.parametrize(
+    ("givens", "expected", "sources"),
+    [
+        ([], {"size": 1, "library": (), "force": False, "check": None}, {"size": [""]}),
+        (["v:size=2", "c:size=4"], {"size": 4}, {"size": ["c:size=4"]}),
+        (["v:size=x", "c:size=4"], {"size": 4}, {}),
+        (["f:size=2", "c:no-size"], {"size": 1}, {"size": ["c:no-size"]}),
+        (["c:no-size", "c:size=3"], {"size": 3}, {}),
+        (["f:library=a", "v:library=b,c", "c:library=d"], {"library": ("a", "b", "c", "d")},
+         {"library": ["f:library=a", "v:library=b,c", "c:library=d"]}),
+        (["f:library=a", "v:no-library", "c:library=d"], {"library": ("d",)}, {"library": ["c:library=d"]}),
+        (["f:library=a", "c:no-library"], {"library": ()}, {"library": ["c:no-library"]}),
+        (["v:force", "c:no-quiet"], {"force": False, "quiet": False}, {}),
+        (["v:force", "c:no-quiet", "c:force"], {"force": True}, {}),
+        (["f:check", "c:check=strict"], {"check": "strict"}, {}),
+    ],
+)  # fmt: skip
+def test_values(givens, expected, sources):
+    values = Values("run", TOYS)
+    resolve_values(values, map(make_given, givens))
+    assert {name: values[name] for name in expected} == expected
+    assert {name: [source.name for source in values.sources(name)] for name in sources} == sources
+
+
+@pytest.mark.parametrize(
+    ("givens", "message"),
+    [
+        (["c:size=x"], "-n/--size: 'x' is not a whole number of at least 1"),
+        (["v:size=0"], "v:size=0: '0' is not a whole number of at least 1"),
+        (["f:library="], "f:library=: the name of a library is missing"),
+    ],
+)
+def test_a_wrong_value_names_its_source(givens, message):
+    with pytest.raises(OptionError) as error:
+        resolve_values(Values("run", TOYS), map(make_given, givens))
+    assert (error.value.message, error.value.hint) == (message, "see 'ompbind run --help'")
+    lenient = Values("run", TOYS)
+    resolve_values(lenient, map(make_given, givens), lenient=True)
+    assert not any(map(lenient.is_given, lenient))
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({"OMPBIND_SIZE": ""}, []),
+        ({"OMPBIND_SIZE": "4"}, [("size", "4")]),
+        ({"OMPBIND_LIBRARY": "a 'b c'"}, [("library", "a"), ("library", "b c")]),
+        ({"OMPBIND_FORCE": "yes", "OMPBIND_QUIET": "0"}, [("force", True), ("quiet", False)]),
+        ({"OMPBIND_CHECK": "yes"}, [("check", "")]),
+        ({"OMPBIND_CHECK": "off"}, [("check", None)]),
+        ({"OMPBIND_CHECK": "strict"}, [("check", "strict")]),
+    ],
+)
+def test_variables(env, expected):
+    assert [(given.option.name, given.value) for given in make_variable_givens(TOYS, env)] == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"OMPBIND_FORCE": "maybe"}, "OMPBIND_FORCE: 'maybe' is not 1 (yes) or 0 (no)"),
+        ({"OMPBIND_LIBRARY": "'a"}, "OMPBIND_LIBRARY: No closing quotation"),
+    ],
+)
+def test_wrong_variables(env, message):
+    with pytest.raises(OptionError) as error:
+        list(make_variable_givens(TOYS, env))
+    assert error.value.message == message
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_names_are_unique_and_defaults_can_be_read(verb):
+    options = find_options(verb)
+    names = [name for option in options for name in (*option.names, option.reset_name)]
+    assert len(names) == len(set(names))
+    for option in options:
+        assert option.default is None or option.default_value is not NotImplemented
+        assert not option.flag or option.default is option.bare is None
+
+
+def test_variables_of_options_and_of_ranks_are_disjoint():
+    carried = {value for name, value in vars(rank_variables).items() if name.startswith("OMPBIND_")}
+    assert len(carried) > 4
+    options = {option.variable for verb in VARIABLE_VERBS for option in find_options(verb)} - {""}
+    assert set(find_variables()) <= options
+    assert not options & (carried | {DIRECTORY_VARIABLE})
+
+
+def test_options_of_a_request_have_its_defaults():
+    """The fields of a request are filled from the options of the same names."""
+    plain, values = Request(), Values("run", find_options("run"))
+    shared = [name for name in Request.fields if name in values]
+    assert len(shared) > 12
+    assert {name: values[name] for name in shared} == {name: getattr(plain, name) for name in shared}
+
+
+def test_every_option_of_run_exec_and_plan_has_a_variable_unless_it_names_a_run_or_a_rank():
+    without = {option.name for verb in VARIABLE_VERBS for option in find_options(verb) if not option.variable}
+    assert without == {"run_id", "rank"}
+
+
+TOY = """
+from ompbind.cli.options import table
+from ompbind.cli.options.option import RANKS, Option
+from ompbind.cli.options.readers import one_of
+words = ("calm", "loud")
+table.LAUNCH_OPTIONS += (Option(names=("--mood",), section=RANKS, verbs=("run", "plan"), read=one_of(words),
+    words=words, default="calm", help="Mood of the ranks: {words}"),)
+import ompbind.cli.run, ompbind.cli.request
+ompbind.cli.run._run = lambda values: print("mood", values["mood"], values.source("mood").name) or None
+"""
+
+
+def test_a_row_is_found_everywhere():
+    """In help, errors, values, variables, resets, completion and the reference."""
+    ran = ("--", "true")
+    assert "--mood calm|loud Mood of the ranks: calm (default), loud" in run_with(TOY, "run", "--help-all")
+    assert "mood calm" in run_with(TOY, "run", *ran)
+    assert "mood loud --mood" in run_with(TOY, "run", "--mood", "loud", *ran)
+    assert "mood loud OMPBIND_MOOD" in run_with(TOY, "run", *ran, OMPBIND_MOOD="loud")
+    assert "mood calm --mood" in run_with(TOY, "run", "--no-mood", *ran, OMPBIND_MOOD="loud")
+    assert "--mood: 'x' is not calm or loud" in run_with(TOY, "run", "--mood", "x", *ran)
+    assert "OMPBIND_MOOD: 'x' is not calm" in run_with(TOY, "run", *ran, OMPBIND_MOOD="x")
+    completion = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    assert "plain,loud" in run_with(TOY, "run", COMP_WORDS="ompbind run --mood lo", **completion)
+    assert "plain,--no-mood" in run_with(
+        TOY, "run", **{**completion, "COMP_CWORD": "2"}, COMP_WORDS="ompbind run --no-mo"
+    )
+    shown = run_with(
+        f"{TOY}\nfrom docs.generate import render_reference\nprint(render_reference())", "--version"
+    )
+    row = "| `--mood calm\\|loud` | Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD |"
+    assert shown.count(row) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), ("1d", 86400)]
+)
+def test_times(text, seconds):
+    assert read_seconds(text) == seconds
