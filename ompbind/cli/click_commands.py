@@ -33,12 +33,15 @@ class ClickOption(click.Option):
     """An option of the table; its value is the tuple of its occurrences."""
 
     def __init__(self, option: Option) -> None:
+        # to click, `is_flag=False` means that the value is optional
+        kind: dict[str, Any] = {"is_flag": True} if option.flag else {}
+        if option.bare is not None:
+            kind = {"is_flag": False, "flag_value": option.bare}
         super().__init__(
             [*option.names, option.name],
             help=option.help_text,
             metavar=option.shown_metavar or None,
-            is_flag=option.flag,
-            flag_value=option.bare,
+            **kind,
         )
         self.option = option
 

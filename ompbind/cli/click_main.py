@@ -14,6 +14,7 @@ from ompbind.errors import OmpbindError
 
 if TYPE_CHECKING:
     from ompbind.cli.click_commands import ClickVerb
+    from ompbind.cli.options.option import Option
 
 
 class Verbs(click.Group):
@@ -28,12 +29,17 @@ class Verbs(click.Group):
         return make_click_command(cmd_name) if cmd_name in VERBS else None
 
 
+def _find_options(verb: str) -> "tuple[Option, ...]":
+    from ompbind.cli.options.table import find_options  # late: --version needs no options
+
+    return find_options(verb)
+
+
 def make_click_command(name: str) -> "ClickVerb":
     """Import a verb and make its command."""
-    from ompbind.cli.click_commands import ClickVerb  # late, as below: --version needs no options
-    from ompbind.cli.options.table import find_options
+    from ompbind.cli.click_commands import ClickVerb  # late, as above
 
-    return ClickVerb(import_module(f"ompbind.cli.{name}").VERB, find_options(name))
+    return ClickVerb(import_module(f"ompbind.cli.{name}").VERB, _find_options(name))
 
 
 @click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,4 +67,4 @@ def run_with_click(args: Sequence[str]) -> int:
             return OmpbindError.exit_code
         if error.ctx:
             write_stderr(error.ctx.get_usage())
-        raise explain_usage_error(error) from error
+        raise explain_usage_error(error, args, _find_options) from error

@@ -157,9 +157,13 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 def suggest_option(name: str, value: str, known: Collection[str]) -> str:
     """Return what to write for an unknown option with a value, "" if nothing is similar."""
+    return find_option(name, value, known) or suggest_name(name.replace("_", "-"), known)
+
+
+def find_option(name: str, value: str, known: Collection[str]) -> str:
+    """Return what to write for an option of another tool, "" if it is none."""
     written = (_write(row, value) for row in OTHER_OPTIONS if name in row.names)
-    usable = next((text for text in written if text.split(" ")[0] in known), "")
-    return usable or suggest_name(name.replace("_", "-"), known)
+    return next((text for text in written if text.split(" ")[0] in known), "")
 
 
 def _write(row: OtherOption, value: str) -> str:

@@ -82,7 +82,7 @@ def _find_hint(name: str, env: Mapping[str, str]) -> str:
         return f"to run the file in this directory, write ./{name}"
     if equals and variable.isidentifier():
         return f"set a variable with an option: --env {shlex.quote(name)}"
-    if name.startswith("-"):
+    if name.startswith("-") and name.strip("-"):
         return "write options of ompbind before --, and the command after it"
     if first != name and find_file(first, env):
         return f"write the command without quotes around all of it: -- {name}"
