@@ -18,7 +18,7 @@ FindOptions: TypeAlias = "Callable[[str], Sequence[Option]]"
 
 
 def explain_usage_error(
-    error: click.UsageError, args: Sequence[str] = (), find_options: FindOptions | None = None
+    error: click.UsageError, args: Sequence[str] = (), find_options: "FindOptions | None" = None
 ) -> OptionError:
     """Return a usage error with a message in lower case and a hint: what is meant, or where the help is.
 
@@ -26,8 +26,6 @@ def explain_usage_error(
     """
     command = error.ctx.command_path if error.ctx else "ompbind"
     see_help = f"see '{command} --help'"
-    if isinstance(error, click.MissingParameter):
-        return OptionError("the command to start is missing", hint=f"write it after --; {see_help}")
     if isinstance(error, click.NoSuchOption):
         name, value = _find_typed(error.option_name, args)
         hint = _suggest_option(name, value, error.ctx, find_options) if find_options else ""
