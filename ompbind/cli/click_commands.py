@@ -25,7 +25,13 @@ _RESETS = (
     "--no-NAME resets an option to its default. Options can also be given as variables: OMPBIND_NAME;"
     " the command line takes precedence."
 )
-METAVARS = {"command": "CMD...", "optional command": "[-- CMD...]", "targets": "[PID|RUN]..."}
+METAVARS = {
+    "command": "CMD...",
+    "optional command": "[-- CMD...]",
+    "targets": "[PID|RUN]...",
+    "shell": "bash|zsh|fish",
+    "verb": "[VERB]",
+}
 """What stands for the words after the options in the help."""
 
 
@@ -217,7 +223,7 @@ def _make_argument(verb: Verb) -> click.Argument:
 
     def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
         if complete is None:
-            return [CompletionItem(text, type="file")]
+            return [CompletionItem(text, type="file" if ctx.params.get("words") else "command")]
         return [CompletionItem(word) for word in complete(text)]
 
     return click.Argument(

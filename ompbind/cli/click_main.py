@@ -1,5 +1,6 @@
 """All verbs for click, which reads the command lines that need help, completion or an error message."""
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -57,6 +58,10 @@ def cli() -> None:
 
 def run_with_click(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
+    if "_OMPBIND_COMPLETE" in os.environ:
+        from ompbind.cli.completion_scripts import register
+
+        register()
     try:
         return cli.main(args=list(args), prog_name="ompbind", standalone_mode=False) or 0
     except click.Abort:

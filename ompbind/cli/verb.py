@@ -12,8 +12,8 @@ from ompbind.cli.options.variables import make_variable_givens
 from ompbind.errors import OmpbindError, OptionError
 from ompbind.record import Record
 
-WordsAfter: TypeAlias = Literal["command", "optional command", "targets", "none"]
-"""The words after the options: a command, a command that may be missing, processes and runs, or none."""
+WordsAfter: TypeAlias = Literal["command", "optional command", "targets", "shell", "verb", "none"]
+"""The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
 def _is_reporting() -> bool:

@@ -52,6 +52,20 @@ def test_the_command_after_two_dashes_has_its_own_completion(shell):
     assert shell.complete("ompbind run -- ompbind run --log-d").rstrip() == completed
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no shell is given hint: write one of bash, zsh, fish"),
+        (["csh"], "'csh' is no shell that ompbind knows hint: write one of bash, zsh, fish"),
+        (["bash", "zsh"], "'bash zsh' is no shell"),
+    ],
+)
+def test_other_shells_are_errors(ompbind, words, message):
+    done = ompbind("completion", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert " ".join(done.stderr.split()).startswith(f"ompbind: error: {message}")
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_script_is_printed(ompbind, name):
     done = ompbind("completion", name)

@@ -21,3 +21,18 @@ def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command
     done = ompbind(verb, "--", *(word.format(script=script) for word in command))
     assert done.returncode == code
     assert message.format(script=script) in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("verb", ["run", "ps", "help"])
+def test_help_of_a_verb(ompbind, verb):
+    done = ompbind("help", verb)
+    assert done.returncode == 0
+    assert done.stdout == ompbind(verb, "--help").stdout
+
+
+def test_help_without_a_verb_or_with_a_wrong_one(ompbind):
+    assert ompbind("help").stdout == ompbind("--help").stdout
+    wrong = ompbind("help", "pln")
+    assert wrong.returncode == 2
+    assert "no such command 'pln'" in wrong.stderr
+    assert "did you mean 'plan'?" in wrong.stderr
