@@ -11,6 +11,7 @@ from ompbind.cli.console import (
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_and_register, print_registry_messages
 from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
@@ -136,6 +137,7 @@ VERB = Verb(
     summary="Become one rank of a job that Slurm, MPI or another launcher started.",
     examples=EXAMPLES,
     details=DETAILS,
+    find_warnings=warn_of_variables,
     words="command",
     is_reporting=_is_first_on_machine,
 )

@@ -1,7 +1,7 @@
 """What a verb is, and how one is called: its options are read and checked, then it runs."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from ompbind.cli.console import print_message
@@ -20,6 +20,10 @@ def _is_reporting() -> bool:
     return True
 
 
+def _find_no_warnings(env: Mapping[str, str]) -> Iterable[str]:
+    return ()
+
+
 class Verb(Record):
     """One verb of the command line.
 
@@ -29,6 +33,7 @@ class Verb(Record):
     - `words`: which words follow the options, `complete_word` completes them
     - `is_reporting`: returns whether this process prints warnings about options: one of several that a
       launcher has started
+    - `find_warnings`: returns warnings about the environment, which --quiet hides
     - `refuse`: called with the values that could be read and the error, if options are wrong
     """
 
@@ -41,12 +46,28 @@ class Verb(Record):
     words: WordsAfter = "none"
     complete_word: Complete | None = None
     is_reporting: Callable[[], bool] = _is_reporting
+    find_warnings: Callable[[Mapping[str, str]], Iterable[str]] = _find_no_warnings
     refuse: Callable[[Values, OmpbindError], None] | None = None
 
 
 def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
-    """Run a verb with the options and words of its command line, and return its exit code."""
+    """Run a verb with the options and words of its command line, and return its exit code.
+
+    An error about a value names the variable or the file from which the value comes.
+    """
     values = Values(verb.name, options, line.words)
+    try:
+        _prepare(verb, values, line)
+        return verb.run(values) or 0
+    except OmpbindError as error:
+        from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
+
+        name_sources(error, values)
+        raise
+
+
+def _prepare(verb: Verb, values: Values, line: CommandLine) -> None:
+    """Read and check the options; the verb handles an error, which is raised."""
     try:
         read_values(values, line)
         if verb.words == "command" and not line.words:
@@ -56,7 +77,6 @@ def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
     except OmpbindError as error:
         refuse(verb, values, line, error)
         raise
-    return verb.run(values) or 0
 
 
 def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> None:
@@ -74,7 +94,7 @@ def check_options(verb: Verb, values: Values) -> None:
     --quiet hides the warnings. --verbose, and --explain of `plan`, show what gave way.
     """
     found = apply_rules(values)
-    warnings = () if values.get("quiet") else found.warnings
+    warnings = () if values.get("quiet") else (*found.warnings, *verb.find_warnings(os.environ))
     explains = values.get("verbose") or values.get("explain")
     texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
     for text in texts if texts and verb.is_reporting() else ():

@@ -9,6 +9,9 @@ OMPBIND_RESERVED_CPUS = "OMPBIND_RESERVED_CPUS"
 OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
 """The run, the rank, its CPUs in thread order, its reserved CPUs, and a name for its log files."""
 
+RANK_VARIABLES = tuple(value for name, value in sorted(globals().items()) if name.startswith("OMPBIND_"))
+"""All of these variables."""
+
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind sets (value) or removes (None)."""
 
