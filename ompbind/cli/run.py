@@ -71,16 +71,20 @@ def _start(values: Values) -> int:
         values.set_value("run_id", values["run_id"] or make_run_id())
         outcome = _run(values)
     except Exception as error:
+        if isinstance(error, OmpbindError):
+            from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
+
+            name_sources(error, values)  # before the report: it has the same message
         report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
 
 
 def _check_run_id(run_id: str | None) -> None:
-    """Raise RequestError if the run around this one has the same name: their processes look alike then."""
+    """Raise RequestError for the name of the enclosing run: processes of both runs would look alike."""
     if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
         hint = "choose another name, or omit --run-id"
-        raise RequestError(f"--run-id {run_id}: the run around this one has this name", hint=hint)
+        raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
 
 
 def _report_refused(values: Values, error: OmpbindError) -> None:

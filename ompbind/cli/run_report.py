@@ -90,7 +90,6 @@ def report_failure(values: Values, error: Exception) -> None:
     """
     if values["report"] is None or values["dry_run"]:
         return
-    from ompbind.cli.options.error_sources import name_sources
     from ompbind.execution.report_file import prepare_report
 
     run_id = values["run_id"] or make_run_id()
@@ -102,7 +101,6 @@ def report_failure(values: Values, error: Exception) -> None:
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
-    name_sources(explained, values)
     spec = hide_secrets(RunSpec(argv=values.words, run_id=run_id, base={}), values)
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 

@@ -1,4 +1,4 @@
-"""Variables with a name like those of ompbind that ompbind does not read: probably misspelled."""
+"""Variables that begin as the variables of ompbind, but that ompbind does not read: probably misspelled."""
 
 from collections.abc import Iterator, Mapping
 

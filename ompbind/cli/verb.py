@@ -56,8 +56,8 @@ def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
     An error about a value names the variable or the file from which the value comes.
     """
     values = Values(verb.name, options, line.words)
+    _prepare(verb, values, line)
     try:
-        _prepare(verb, values, line)
         return verb.run(values) or 0
     except OmpbindError as error:
         from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error

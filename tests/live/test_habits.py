@@ -102,4 +102,4 @@ def test_a_nested_run_has_a_name_of_its_own(ompbind):
     assert outer != inner
     done = ompbind("run", "--run-id", "same", "--", "ompbind", "run", "--run-id", "same", "--", "true")
     assert done.returncode == 125
-    assert "--run-id same: the run around this one has this name" in done.stderr
+    assert "--run-id same: the enclosing run has this name" in done.stderr
