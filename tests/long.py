@@ -11,6 +11,9 @@ LONG = bool(os.environ.get("OMPBIND_TEST_LONG"))
 EXAMPLES = int(os.environ.get("OMPBIND_EXAMPLES") or (1000 if LONG else 100))
 """Examples of each property test."""
 
+FUZZED = 100_000 if LONG else 2_000
+"""Random inputs of tests that look for errors without an explanation."""
+
 ROUNDS = float(os.environ.get("OMPBIND_FAULT_ROUNDS") or (10 if LONG else 0.4))
 """Factor for the repetitions of tests that depend on random moments."""
 

@@ -25,7 +25,13 @@ _RESETS = (
     "--no-NAME resets an option to its default. Options can also be given as variables: OMPBIND_NAME;"
     " the command line takes precedence."
 )
-METAVARS = {"command": "CMD...", "optional command": "[-- CMD...]", "targets": "[PID|RUN]..."}
+METAVARS = {
+    "command": "CMD...",
+    "optional command": "[-- CMD...]",
+    "targets": "[PID|RUN]...",
+    "shell": "bash|zsh|fish",
+    "verb": "[VERB]",
+}
 """What stands for the words after the options in the help."""
 
 
@@ -33,12 +39,15 @@ class ClickOption(click.Option):
     """An option of the table; its value is the tuple of its occurrences."""
 
     def __init__(self, option: Option) -> None:
+        # to click, `is_flag=False` means that the value is optional
+        kind: dict[str, Any] = {"is_flag": True} if option.flag else {}
+        if option.bare is not None:
+            kind = {"is_flag": False, "flag_value": option.bare}
         super().__init__(
             [*option.names, option.name],
             help=option.help_text,
             metavar=option.shown_metavar or None,
-            is_flag=option.flag,
-            flag_value=option.bare,
+            **kind,
         )
         self.option = option
 
@@ -219,7 +228,7 @@ def _make_argument(verb: Verb) -> click.Argument:
 
     def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
         if complete is None:
-            return [CompletionItem(text, type="file")]
+            return [CompletionItem(text, type="file" if ctx.params.get("words") else "command")]
         return [CompletionItem(word) for word in complete(text)]
 
     return click.Argument(

@@ -1,5 +1,6 @@
 """All verbs for click, which reads the command lines that need help, completion or an error message."""
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from ompbind.errors import OmpbindError
 
 if TYPE_CHECKING:
     from ompbind.cli.click_commands import ClickVerb
+    from ompbind.cli.options.option import Option
 
 
 class Verbs(click.Group):
@@ -28,12 +30,18 @@ class Verbs(click.Group):
         return make_click_command(cmd_name) if cmd_name in VERBS else None
 
 
+def _find_options(verb: str) -> "tuple[Option, ...]":
+    from ompbind.cli.options.table import find_options  # late: --version needs no options
+
+    return find_options(verb)
+
+
 def make_click_command(name: str) -> "ClickVerb":
     """Import a verb and make its command."""
-    from ompbind.cli.click_commands import ClickVerb  # late, as below: --version needs no options
-    from ompbind.cli.options.table import find_keys, find_options
+    from ompbind.cli.click_commands import ClickVerb  # late, as above
+    from ompbind.cli.options.table import find_keys
 
-    return ClickVerb(import_module(f"ompbind.cli.{name}").VERB, find_options(name), find_keys)
+    return ClickVerb(import_module(f"ompbind.cli.{name}").VERB, _find_options(name), find_keys)
 
 
 @click.group("ompbind", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,6 +59,10 @@ def cli() -> None:
 
 def run_with_click(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; raises OmpbindError, and OSError of the output."""
+    if "_OMPBIND_COMPLETE" in os.environ:
+        from ompbind.cli.completion_scripts import register
+
+        register()
     try:
         return cli.main(args=list(args), prog_name="ompbind", standalone_mode=False) or 0
     except click.Abort:
@@ -61,4 +73,4 @@ def run_with_click(args: Sequence[str]) -> int:
             return OmpbindError.exit_code
         if error.ctx:
             write_stderr(error.ctx.get_usage())
-        raise explain_usage_error(error) from error
+        raise explain_usage_error(error, args, _find_options) from error

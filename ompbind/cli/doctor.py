@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.options.table import find_variables
 from ompbind.cli.options.values import Values
+from ompbind.cli.unknown_variables import find_unknown_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.facts import HostFacts
@@ -50,6 +51,7 @@ def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
     command = read_command(cmd, env, work) if cmd else None
     host = read_runs(env).replace(command=command, workload=work, options=find_variables())
     host = host.replace(preloadable=find_preloadable(work, env))
+    host = host.replace(unknown_options=tuple(find_unknown_variables(env)))
     try:
         host = host.replace(machine=read_machine())
     except MachineError as error:

@@ -21,6 +21,7 @@ from ompbind.cli.planning import (
     register_run,
 )
 from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
@@ -205,6 +206,7 @@ VERB = Verb(
     summary="Become one rank of a job that Slurm, MPI or another launcher started.",
     examples=EXAMPLES,
     details=DETAILS,
+    find_warnings=warn_of_variables,
     words="command",
     is_reporting=_is_first_on_machine,
 )

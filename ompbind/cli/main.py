@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):  # it is None if it was closed when ompbind started
             stream.reconfigure(errors="replace")
     try:
-        code = _run(args)
+        code = run_words(args)
         if sys.stdout is not None:
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - every error: its exit code must not look like the command's
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _run(args: Sequence[str]) -> int:
+def run_words(args: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     if args and args[0] in LAUNCHING and "_OMPBIND_COMPLETE" not in os.environ:
         from ompbind.cli.options.table import find_keys, find_options

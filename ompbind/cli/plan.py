@@ -4,6 +4,7 @@ from ompbind.cli.console import print_warnings, read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_or_suggest, read_other_runs
 from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
 from ompbind.machine.sources.table import read_machine
@@ -123,5 +124,6 @@ VERB = Verb(
     summary="Show which CPUs every rank would get, and why.",
     examples=EXAMPLES,
     details=DETAILS,
+    find_warnings=warn_of_variables,
     words="optional command",
 )

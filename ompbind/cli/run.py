@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -27,6 +28,7 @@ from ompbind.cli.run_report import (
 )
 from ompbind.cli.run_reporter import RunReporter
 from ompbind.cli.run_settings import fill_paths, make_output, make_run_options, set_up_rendezvous
+from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
@@ -36,6 +38,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import Registry, make_run_identity
@@ -71,13 +74,25 @@ pools are configured to use only these CPUs.
 
 def _start(values: Values) -> int:
     """Start copies (ranks) of a command."""
-    values.set_value("run_id", values["run_id"] or make_run_id())
     try:
+        _check_run_id(values["run_id"])
+        values.set_value("run_id", values["run_id"] or make_run_id())
         outcome = _run(values)
     except Exception as error:
+        if isinstance(error, OmpbindError):
+            from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
+
+            name_sources(error, values)  # before the report: it has the same message
         report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
+
+
+def _check_run_id(run_id: str | None) -> None:
+    """Raise RequestError for the name of the enclosing run: processes of both runs would look alike."""
+    if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
+        hint = "choose another name, or omit --run-id"
+        raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
 
 
 def _report_refused(values: Values, error: OmpbindError) -> None:
@@ -190,6 +205,7 @@ VERB = Verb(
     summary="Plan, start and supervise n ranks of a command.",
     examples=EXAMPLES,
     details=DETAILS,
+    find_warnings=warn_of_variables,
     words="command",
     refuse=_report_refused,
 )

@@ -1,21 +1,80 @@
 """The text of usage errors: the messages of click in the style of all other errors of ompbind."""
 
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
 import click
 
+from ompbind.cli.verbs import VERBS
 from ompbind.errors import OptionError
 
+if TYPE_CHECKING:
+    from ompbind.cli.options.option import Option
 
-def explain_usage_error(error: click.UsageError) -> OptionError:
-    """Return a usage error with a message in lower case and a hint at the help."""
+
+FindOptions: TypeAlias = "Callable[[str], Sequence[Option]]"
+"""Returns the options of a verb."""
+
+
+def explain_usage_error(
+    error: click.UsageError, args: Sequence[str] = (), find_options: "FindOptions | None" = None
+) -> OptionError:
+    """Return a usage error with a message in lower case and a hint: what is meant, or where the help is.
+
+    `args` are the words of the command line. Without `find_options`, no options are suggested.
+    """
     command = error.ctx.command_path if error.ctx else "ompbind"
-    hint = f"see '{command} --help'"
+    see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
-        is_reset = error.option_name.startswith("--no")
-        names = [name for name in error.possibilities or () if is_reset or not name.startswith("--no-")]
-        similar = " or ".join(sorted(names))
-        hint = f"did you mean {similar}? {hint}" if similar else hint
-        return OptionError(_restyle(error.message), hint=hint)
-    return OptionError(_restyle(error.format_message()), hint=hint)
+        name, value = _find_typed(error.option_name, args)
+        hint = _suggest_option(name, value, error.ctx, find_options) if find_options else ""
+        return OptionError(f"no such option {name!r}", hint=hint or see_help)
+    message = _restyle(error.format_message())
+    is_verb = message.startswith("no such command")
+    return OptionError(message, hint=(_suggest_verb(args) if is_verb else "") or see_help)
+
+
+def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
+    """Return the unknown option as it was typed, and its value, "" if it has none.
+
+    To click, `-bind-to` is the option `-b`.
+    """
+    for word, following in zip(args, (*args[1:], ""), strict=False):
+        typed, equals, value = word.partition("=")
+        if typed == name or (len(name) == 2 and name[1] != "-" and typed.startswith(name)):
+            return typed, value if equals or following.startswith("-") else following
+        if word == "--":
+            break
+    return name, ""
+
+
+def _suggest_option(name: str, value: str, ctx: click.Context | None, find_options: FindOptions) -> str:
+    """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
+    from ompbind.cli.suggestions import suggest_option  # late, as below: few command lines are wrong
+
+    verbs = [verb for verb in VERBS if any(name in option.names for option in find_options(verb))]
+    if ctx is None or ctx.parent is None:
+        return f"write options after the verb: 'ompbind {verbs[0]} {name}'" if verbs else ""
+    options = find_options(ctx.command.name or "")
+    known = ["--help", *(known for option in options for known in option.names)]
+    known += [option.reset_name for option in options if name.startswith("--no")]
+    meant = suggest_option(name, value, known)
+    if verbs and not meant.startswith(name):
+        return f"{name} is an option of {', '.join(verbs)}"
+    return f"did you mean {meant}?" if meant else ""
+
+
+def _suggest_verb(args: Sequence[str]) -> str:
+    """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
+    from ompbind.cli.suggestions import suggest_verb
+    from ompbind.programs.which import find_file
+
+    word = next((word for word in args if not word.startswith("-")), "")
+    meant = suggest_verb(word, VERBS)
+    if meant:
+        return f"did you mean {meant!r}?"
+    return f"to start a command, write 'ompbind run -- {word}'" if find_file(word, os.environ) else ""
 
 
 def _restyle(message: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ompbind.cli.configuration.search import has_candidates
 from ompbind.cli.console import print_message
@@ -18,12 +18,16 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
-WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'none']"
-"""The words after the options: a command, a command that may be missing, processes and runs, or none."""
+WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'shell', 'verb', 'none']"
+"""The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
 def _is_reporting() -> bool:
     return True
+
+
+def _find_no_warnings(env: Mapping[str, str]) -> Iterable[str]:
+    return ()
 
 
 class Verb(Record):
@@ -35,6 +39,7 @@ class Verb(Record):
     - `words`: which words follow the options, `complete_word` completes them
     - `is_reporting`: returns whether this process prints warnings about options: one of several that a
       launcher has started
+    - `find_warnings`: returns warnings about the environment, which --quiet hides
     - `refuse`: called with the values that could be read and the error, if options are wrong
     """
 
@@ -47,11 +52,27 @@ class Verb(Record):
     words: WordsAfter = "none"
     complete_word: Complete | None = None
     is_reporting: Callable[[], bool] = _is_reporting
+    find_warnings: Callable[[Mapping[str, str]], Iterable[str]] = _find_no_warnings
     refuse: Callable[[Values, OmpbindError], None] | None = None
 
 
 def call_verb(verb: Verb, values: Values, line: CommandLine) -> int:
-    """Read the values of all options, run a verb with them, and return its exit code."""
+    """Read the values of all options, run a verb with them, and return its exit code.
+
+    An error about a value names the variable or the file from which the value comes.
+    """
+    _prepare(verb, values, line)
+    try:
+        return verb.run(values) or 0
+    except OmpbindError as error:
+        from ompbind.cli.options.error_sources import name_sources  # late: most runs have no error
+
+        name_sources(error, values)
+        raise
+
+
+def _prepare(verb: Verb, values: Values, line: CommandLine) -> None:
+    """Read and check the options; the verb handles an error, which is raised."""
     try:
         read_values(values, line)
         if verb.words == "command" and not line.words:
@@ -61,7 +82,6 @@ def call_verb(verb: Verb, values: Values, line: CommandLine) -> int:
     except OmpbindError as error:
         refuse(verb, values, line, error)
         raise
-    return verb.run(values) or 0
 
 
 def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> None:
@@ -103,7 +123,8 @@ def check_options(verb: Verb, values: Values) -> None:
     --quiet hides the warnings. --verbose, and --explain of `plan`, show what gave way.
     """
     found = apply_rules(values)
-    warnings = () if values.get("quiet") else (*values.configuration.warnings, *found.warnings)
+    found_warnings = (*values.configuration.warnings, *found.warnings, *verb.find_warnings(os.environ))
+    warnings = () if values.get("quiet") else found_warnings
     explains = values.get("verbose") or values.get("explain")
     texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
     for text in texts if texts and verb.is_reporting() else ():

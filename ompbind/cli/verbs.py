@@ -1,6 +1,6 @@
 """The names of all verbs."""
 
-VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect", "config")
+VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect", "config", "completion", "help")
 """All verbs in the order of the help; the module of a verb has its name and the record `VERB`."""
 
 LAUNCHING = ("run", "exec")

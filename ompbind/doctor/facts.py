@@ -116,7 +116,8 @@ class HostFacts(Record):
     `may_place_memory` for set_mempolicy. `runs` are the other live runs, None if they cannot be read;
     `enclosing` is the rank to which this process belongs. `command` is None if none was given. `preloadable`
     are (name, path) of libraries to preload; "" is a path that was not found. `options` are the names of the
-    variables that are options of ompbind.
+    variables that are options of ompbind. `unknown_options` are variables that look like options, each with
+    the name of the most similar option.
     """
 
     env: Mapping[str, str]
@@ -135,3 +136,4 @@ class HostFacts(Record):
     workload: Workload = Workload()
     preloadable: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
+    unknown_options: tuple[tuple[str, str], ...] = ()

@@ -17,7 +17,7 @@ from ompbind.programs.elf import read_header
 from ompbind.programs.library_catalog import LIBRARY_KINDS, PRELOADABLE
 from ompbind.programs.library_search import find_library_of_kind
 from ompbind.programs.preload import preload_directories
-from ompbind.programs.which import find_command
+from ompbind.programs.which import find_command, find_script_error
 from ompbind.programs.workload import DetectionMethod, Workload
 
 WORTHWHILE = tuple(
@@ -47,12 +47,8 @@ def read_command(argv: tuple[str, ...], env: Mapping[str, str], work: Workload) 
         path = find_command(argv[0], env)
     except LaunchError as error:
         return CommandFacts(argv=argv, error=error.message, hint=error.hint)
-    if missing := _find_missing_interpreter(path):
-        message = f"cannot execute {path}: its interpreter {missing!r} does not exist"
-        hint = "correct its first line (#!)"
-        if missing.endswith("\r"):
-            hint = f"it has Windows line ends; remove them: sed -i 's/\\r$//' {path}"
-        return CommandFacts(argv=argv, error=message, hint=hint)
+    if problem := find_script_error(path):
+        return CommandFacts(argv=argv, error=problem.message, hint=problem.hint)
     elf = read_header(work.program)
     sites = find_site_packages(work.python, env) if work.python else []
     return CommandFacts(
@@ -75,17 +71,6 @@ def _find_packages(sites: Sequence[str]) -> Iterator[Package]:
             number = re.compile(rf"/{name}-([0-9]+)\.([0-9]+)[^/]*$")
             found = next(filter(None, map(number.search, glob(f"{escape(site)}/{name}-*.dist-info"))), None)
             yield Package(name=name, version=(int(found[1]), int(found[2])) if found else ())
-
-
-def _find_missing_interpreter(path: str) -> str:
-    """Return the interpreter of a script if it does not exist, otherwise ""."""
-    try:
-        with open(path, "rb") as file:
-            line = file.readline(256)  # Linux reads as many bytes
-    except OSError:
-        return ""
-    name = os.fsdecode(line[2:].replace(b"\t", b" ").strip(b" \n").partition(b" ")[0])
-    return name if line.startswith(b"#!") and not os.path.exists(name) else ""
 
 
 def _read_series(work: Workload) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ import signal
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.planning.rank_command import RankCommand
-from ompbind.programs.which import find_command
+from ompbind.programs.which import find_command, find_script_error
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def exec_error(path: str, number: int) -> LaunchError:
     if number == errno.ENOENT:
         if not os.path.exists(path):
             return CommandNotFoundError(f"command not found: {path}")
-        why = f"cannot execute {path}: its interpreter does not exist"
-        return CommandNotFoundError(why, hint="check its first line (#!)")
+        missing = f"cannot execute {path}: its interpreter does not exist"
+        return find_script_error(path) or CommandNotFoundError(missing)
     if number == errno.ENOEXEC:
         why = f"cannot execute {path}: not a program for this machine"
         return CommandNotExecutableError(why, hint="a script needs a first line such as #!/bin/sh")

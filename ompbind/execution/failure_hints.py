@@ -27,7 +27,7 @@ FAILURE_HINTS = (
     FailureHint(status=126, hint="a command was found but cannot be executed: check its permissions,"
          " its first line (#!) and its architecture"),
     FailureHint(status=127, hint="a command (see PATH) or a shared library (see LD_LIBRARY_PATH)"
-         " was not found"),
+         " was not found, or a script has Windows line ends"),
     FailureHint(status=128 + Signals.SIGILL, hint="this CPU does not support an instruction of the program:"
          " check whether it was built for another CPU (AVX-512, AMX, SVE)"),
     FailureHint(status=128 + Signals.SIGBUS, hint="shared memory or a mapped file was not available: check"

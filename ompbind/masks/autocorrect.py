@@ -18,8 +18,8 @@ _CHARACTERS = str.maketrans("‐‑‒–—−;+&!~=", "------,,,^^:", "'\"()[]
 
 _OTHER_NAMES = {
     "package": ("socket", "sockets", "pack", "pkg", "s"),
-    "node": ("numa", "numanode", "mem", "n"),
-    "l3": ("llc", "ccx", "cache", "l"),
+    "node": ("numa", "numanode", "ldom", "mem", "n"),
+    "l3": ("llc", "ccx", "cache", "l3cache", "l"),
     "die": ("ccd", "tile"),
     "core": ("c", "cpucore", "l1"),
     "l2": ("cluster", "module"),
@@ -29,6 +29,13 @@ _OTHER_NAMES = {
 _NAMES = {other: name for name, others in _OTHER_NAMES.items() for other in others}
 _THREADS = ("cpu", "cpus", "pu", "pus", "thread", "threads", "processor", "p", "t", "hwthread")
 """The names of CPUs in other tools; a mask names CPUs by number alone."""
+
+
+def name_level(other: str) -> str:
+    """Return the name of a level, also for its plural and its name in other tools; "" if it is none."""
+    known = [str(level) for level in SELECTABLE]
+    single = other.lower().removesuffix("s")
+    return next((_NAMES.get(name, name) for name in (other.lower(), single) if name in (*known, *_NAMES)), "")
 
 
 def correct_mask(text: str) -> str:

@@ -13,6 +13,9 @@ OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
 OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"
 """How often the rank was started so far, this start included."""
 
+RANK_VARIABLES = tuple(value for name, value in sorted(globals().items()) if name.startswith("OMPBIND_"))
+"""All of these variables."""
+
 Variables = Mapping[str, str | None]
 """The variables of one rank that ompbind sets (value) or removes (None)."""
 

@@ -174,8 +174,10 @@ def test_a_row_is_found_everywhere():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), ("1d", 86400)]
-)
+    ("text", "seconds"),
+    [("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), (".5", 0.5), ("1d", 86400), ("1h30m", 5400),
+     ("1m30s", 90), ("1m1.5s", 61.5), ("1d2h3m4s", 93784), ("1.5h30m", 7200)],
+)  # fmt: skip
 def test_times(text, seconds):
     assert read_seconds(text) == seconds
 
@@ -203,3 +205,28 @@ def test_actions_on_failure(text, value):
 def test_wrong_actions_on_failure(text):
     with pytest.raises(OptionError):
         ON_FAILURE.read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "m",
+        "s5",
+        "1m30",
+        "30s1m",
+        "1m2m",
+        "1h 30m",
+        "-5",
+        "1e3",
+        "1..5",
+        "1:30",
+        "5M",
+        "٣m",
+        "9" * 13,
+        "1h.",
+    ],
+)
+def test_texts_that_are_no_times(text):
+    with pytest.raises(OptionError, match="is not a time"):
+        read_seconds(text)

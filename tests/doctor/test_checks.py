@@ -144,6 +144,7 @@ TABLE = [
      make_host(env={"OMP_PLACES": "{0}"}, enclosing=enclosed("0", 1))),
     ("variables", NOTE, "is '{0}'", make_host(env={"OMPBIND_RANK": "1", "OMP_PLACES": "{0}"})),
     ("options", OK, "is '3': an option", make_host(env={"OMPBIND_RANKS": "3"}, options=("OMPBIND_RANKS",))),
+    ("options", NOTE, "is not a variable of ompbind", make_host(unknown_options=(("OMPBIND_X", ""),))),
     ("options", NOTE, "is 'none'", make_host(env={"OMPBIND_BIND": "none"}, options=("OMPBIND_BIND",))),
     ("options", NOTE, "is 'nobind'", make_host(env={"OMPBIND_MASK": "nobind"}, options=("OMPBIND_MASK",))),
     ("preload", OK, "not set", make_host()),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli.verbs import VERBS
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -283,9 +284,6 @@ def test_cpus_that_are_not_allowed_are_faint_on_a_terminal(dual, tmp_path, env, 
 def test_this_machine_has_the_cpus_of_this_process(ompbind):
     topo = json.loads(ompbind("topo", "--format", "json").stdout)
     assert [cpu["cpu"] for cpu in topo["cpus"] if cpu["allowed"]] == sorted(os.sched_getaffinity(0))
-
-
-VERBS = ["run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect"]
 
 
 @pytest.mark.parametrize("verb", [None, *VERBS])

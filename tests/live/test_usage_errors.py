@@ -20,15 +20,60 @@ import pytest
             "OMPBIND_SHARE: 'maybe' is not 1 (yes) or 0",
         ),
         (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
-        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks or"),
+        (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks?"),
+        (["plan", "-n"], {}, "option '-n' requires an argument"),
+        (["run", "--mask"], {}, "option '--mask' requires an argument"),
+        (
+            ["exec", "--timeout", "5", "true"],
+            {},
+            "no such option '--timeout' hint: --timeout is an option of",
+        ),
+        (["-n", "4"], {}, "no such option '-n' hint: write options after the verb: 'ompbind run -n'"),
+        (["plan", "--no-strategi"], {}, "no such option '--no-strategi' hint: did you mean --no-strategy?"),
+        (
+            ["run", "-np", "4", "true"],
+            {},
+            "-n/--ranks: 'p' is wrong: write auto or a whole number of at least 1 hint: did you mean -n 4?",
+        ),
+        (
+            ["run", "-bind-to", "socket", "true"],
+            {},
+            "no such option '-bind-to' hint: did you mean -s packages?",
+        ),
+        (
+            ["run", "--cpu-bind=map_cpu:0,1", "--", "true"],
+            {},
+            "no such option '--cpu-bind' hint: did you mean -m",
+        ),
+        (
+            ["plan", "-s", "numa"],
+            {},
+            "-s/--strategy: 'numa' is not a strategy: write balanced, compact, spread,"
+            " nodes, packages, l3, l2, books, drawers, cores or all hint: did you mean"
+            " 'nodes'?",
+        ),
+        (
+            ["plan", "--format", "jsn"],
+            {},
+            "--format: 'jsn' is not table, picture, svg, json, env, sh, taskset,"
+            " numactl, vllm, slurm, rankfile, systemd or docker hint: did you"
+            " mean 'json'?",
+        ),
+        (["start", "-n", "2"], {}, "no such command 'start' hint: did you mean 'run'?"),
+        (
+            ["sleep", "1"],
+            {},
+            "no such command 'sleep' hint: to start a command, write 'ompbind run -- sleep'",
+        ),
+        (["frobnicate"], {}, "no such command 'frobnicate' hint: see 'ompbind --help'"),
         (["run", "--dry-run=yes", "--", "true"], {}, "option '--dry-run' does not take a value"),
         (["ps", "all"], {}, "unexpected extra argument (all)"),
-        (["runs"], {}, "no such command 'runs' hint: see 'ompbind --help'"),
+        (["runs"], {}, "no such command 'runs' hint: did you mean 'ps'?"),
     ],
 )
 def test_usage_errors(ompbind, args, env, message):
     done = ompbind(*args, env=env)
-    assert done.returncode == (125 if args[0] == "run" else 2)
+    assert done.returncode == (125 if args[0] in ("run", "exec") else 2)
     assert done.stdout == ""
     usage, _, error = done.stderr.partition("ompbind: error: ")
     is_unknown = message.startswith(("no such", "unexpected"))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DECIMAL_DIGITS = 12  # characters of a decimal number at most
+_UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
@@ -70,13 +71,26 @@ def at_least(minimum: int) -> Callable[[str], int]:
 
 
 def read_seconds(text: str) -> float:
-    """Read a time as `timeout` and `sleep` do: a number, or a number followed by s, m, h or d."""
-    unit = _UNITS_S.get(text[-1:])
-    number = text[:-1] if unit else text
-    whole, _, fraction = number.partition(".")
-    if not (whole + fraction).isdigit() or not number.isascii() or len(number) > 12:
-        raise OptionError(f"{_quote(text)} is not a time: write seconds, or for example 90s, 5m or 1.5h")
-    return float(number) * (unit or 1)
+    """Read a time: seconds, or numbers with the units d, h, m and s in this order (90, 1.5h, 1h30m)."""
+    if _is_decimal(text):
+        return float(text)
+    seconds, number, units = 0.0, "", "".join(_UNITS_S)
+    for character in text:
+        if character in units and _is_decimal(number):
+            seconds += float(number) * _UNITS_S[character]
+            number, units = "", units.partition(character)[2]
+        else:
+            number += character
+    if number or not text:
+        hint = "write seconds, or for example 90s, 1h30m or 1.5h"
+        raise OptionError(f"{_quote(text)} is not a time: {hint}")
+    return seconds
+
+
+def _is_decimal(text: str) -> bool:
+    """Return whether a text is a decimal number of a usual length."""
+    whole, _, fraction = text.partition(".")
+    return (whole + fraction).isdigit() and text.isascii() and len(text) <= _DECIMAL_DIGITS
 
 
 def read_names(text: str) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ RUNNING_OPTIONS = (
            help="If a rank fails: {words}[:N]",
            rule=rules.check_on_failure),
     Option(names=("--timeout",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
-           everyday=True, help="Stop after TIME (90, 5m, 1.5h; 0: never), exit code 124",
+           everyday=True, help="Stop after TIME (90, 1h30m; 0: never), exit code 124",
            rule=rules.check_dry_run),
     Option(names=("--grace",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
            default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL",

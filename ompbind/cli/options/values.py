@@ -106,7 +106,7 @@ def resolve_values(values: Values, givens: Iterable[Given], *, lenient: bool = F
             continue
         counting = _find_counting(option, occurrences)
         try:
-            read = [_read(given, values.verb) for given in counting]
+            read = [_read(given, values) for given in counting]
         except OmpbindError:
             if not lenient:
                 raise
@@ -137,7 +137,7 @@ def _find_counting(option: Option, occurrences: Sequence[Given]) -> Sequence[Giv
     return kept if option.repeatable else kept[-1:]
 
 
-def _read(given: Given, verb: str) -> Any:
+def _read(given: Given, values: Values) -> Any:
     """Read the value of an occurrence; an error names where the value comes from."""
     if given.option.flag:
         return given.value
@@ -151,8 +151,23 @@ def _read(given: Given, verb: str) -> Any:
         error.message = f"{where}: {error.message}"
         raise
     except OptionError as error:
-        hint = error.hint or f"see 'ompbind {verb} --help'"
+        hint = error.hint or _suggest(given, values) or f"see 'ompbind {values.verb} --help'"
         raise OptionError(f"{where}: {error.message}", hint=hint) from None
+
+
+def _suggest(given: Given, values: Values) -> str:
+    """Return a hint for a wrong value: the word that is meant, or the option; "" if unknown.
+
+    An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
+    """
+    from ompbind.cli.suggestions import find_option, suggest_word  # late: most values are correct
+
+    known = [name for option in values.options.values() for name in option.names]
+    meant = find_option(f"{given.option.names[0]}{given.value}", "".join(values.words[:1]), known)
+    if meant:
+        return f"did you mean {meant}?"
+    word = suggest_word(str(given.value), given.option.words)
+    return f"did you mean {word!r}?" if word else ""
 
 
 def _join(option: Option, read: Sequence[Any]) -> Any:

@@ -182,6 +182,9 @@ def check_options(host: HostFacts) -> Iterator[HostIssue]:
             yield note(name, f"is {value!r}", why, f"unset {name}")
         else:
             yield ok(name, f"is {value!r}: an option of every run")
+    for name, similar in host.unknown_options:
+        remedy = f"rename it to {similar}, or unset it" if similar else f"unset {name}"
+        yield note(name, "is not a variable of ompbind", "it has no effect", remedy)
 
 
 def check_preloads(host: HostFacts) -> Iterator[HostIssue]:

@@ -1,0 +1,45 @@
+"""`ompbind completion`: print the script with which a shell completes command lines of ompbind."""
+
+from ompbind.cli.completion_scripts import SCRIPTS
+from ompbind.cli.console import write_stdout
+from ompbind.cli.options.values import Values
+from ompbind.cli.verb import Verb
+from ompbind.errors import OptionError
+
+SHELLS = tuple(SCRIPTS)
+
+EXAMPLES = (
+    ("In ~/.bashrc", 'eval "$(ompbind completion bash)"'),
+    ("In ~/.zshrc", 'eval "$(ompbind completion zsh)"'),
+    ("In ~/.config/fish/config.fish", "ompbind completion fish | source"),
+)
+
+HELP = """Print the script with which bash, zsh or fish completes command lines of ompbind.
+
+The shell then completes verbs, options and their values, the names of live runs, and the command after --.
+"""
+
+
+def _print_script(options: Values) -> int:
+    """Print the script of the shell that is given."""
+    name = " ".join(options.words)
+    if name not in SCRIPTS:
+        problem = f"{name!r} is no shell that ompbind knows" if name else "no shell is given"
+        raise OptionError(problem, hint=f"write one of {', '.join(SHELLS)}")
+    write_stdout(SCRIPTS[name].removesuffix("\n"))
+    return 0
+
+
+def _complete(text: str) -> list[str]:
+    return [name for name in SHELLS if name.startswith(text)]
+
+
+VERB = Verb(
+    name="completion",
+    run=_print_script,
+    help=HELP,
+    summary="Print the script with which a shell completes command lines.",
+    examples=EXAMPLES,
+    words="shell",
+    complete_word=_complete,
+)

@@ -1,0 +1,179 @@
+"""What a user probably means: the most similar name, or what a name of another tool is called here.
+
+Pure, and imported only after an error. The tables list names of other tools: numactl, taskset, Slurm,
+Open MPI, MPICH, torchrun, docker. What a suggestion names must exist: `known` are the names that do.
+"""
+
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+from ompbind.masks.autocorrect import name_level
+from ompbind.record import Record
+
+_VERBS = {
+    "run": ("start", "launch", "spawn", "mpirun", "mpiexec", "torchrun"),
+    "exec": ("become", "srun", "bind"),
+    "plan": ("show", "explain", "preview", "dry-run"),
+    "topo": ("topology", "lstopo", "lscpu", "machine", "hardware"),
+    "ps": ("ls", "list", "runs", "status", "top"),
+    "inspect": ("threads", "verify", "affinity", "attach"),
+    "doctor": ("check", "diagnose", "lint"),
+    "config": ("options", "settings", "configuration"),
+    "completion": ("complete", "completions"),
+}
+"""The verbs, and what users may call them."""
+
+_WORDS = {
+    "balanced": ("distribute", "even", "slot", "node-balanced"),
+    "compact": ("block", "pack", "packed", "fill"),
+    "spread": ("scatter", "cyclic"),
+    "close": ("compact", "master", "primary"),
+    "thread": ("cpu", "pu", "hwthread", "threads"),
+    "none": ("no", "off", "false"),
+    "bind": ("membind", "strict"),
+    "local": ("localalloc", "default"),
+    "performance": ("big", "p-core", "pcore", "p"),
+    "efficiency": ("little", "e-core", "ecore", "e"),
+    "stop": ("abort", "kill", "exit", "fail"),
+    "continue": ("ignore", "keep-going"),
+    "restart": ("always", "retry"),
+    "tag": ("label", "prefix"),
+    "table": ("text", "plain", "human"),
+    "gomp": ("gnu", "gcc", "libgomp"),
+    "llvm": ("clang", "libomp", "omp"),
+    "intel": ("iomp", "libiomp5", "icx"),
+}
+"""Words that options accept, and words of other tools for them; names of domains are in `masks`."""
+
+
+class OtherOption(Record):
+    """Options of other tools with one meaning.
+
+    `write` is what to write for ompbind, with {value} for the value of the option; `example` stands for a
+    missing value. Where that is not enough, `read` makes the text from the value; "" if it means nothing.
+    """
+
+    names: tuple[str, ...]
+    write: str = ""
+    example: str = ""
+    read: Callable[[str], str] | None = None
+
+
+def _write_cpus(value: str) -> str:
+    """Return the option for `--cpus`: docker has a number of CPUs there, other tools a list."""
+    if value.isdecimal():
+        return f"-c {value} for {value} cores per rank, or -m {value} for CPU {value}"
+    return f"-m {shlex.quote(value)}" if value else "-c C for C cores per rank, or -m MASK"
+
+
+def _write_nodes(value: str) -> str:
+    """Return the mask for a list of NUMA nodes: "0,2-3" → node:0,node:2-3."""
+    return f"-m {shlex.quote(','.join(f'node:{number}' for number in (value or '0').split(',')))}"
+
+
+def _write_placement(value: str) -> str:
+    """Return the option for a value of --bind-to, --map-by or --cpu-bind, such as "ppr:1:socket"."""
+    word = value.lower().removeprefix("verbose,").removeprefix("quiet,").removeprefix("v,")
+    kind, _, rest = word.partition(":")
+    if kind in ("map_cpu", "mask_cpu", "pe-list"):
+        return f"-m {shlex.quote(rest.replace(',', '|'))}"
+    if kind in ("none", "no", "off"):
+        return "-m none"
+    level = name_level(rest.rpartition(":")[2] if kind == "ppr" else kind)
+    if level:
+        return f"-s {level if level.startswith('l') else f'{level}s'}"
+    return "-s balanced"
+
+
+def _write_variable(value: str) -> str:
+    """Return --env for a variable; MPICH has its value in the next word."""
+    return f"--env {shlex.quote(value)}" if "=" in value else f"--env {value or 'NAME'}=VALUE"
+
+
+def _write_hint(value: str) -> str:
+    return {"nomultithread": "--smt 1", "multithread": "--smt all"}.get(value, "")
+
+
+OTHER_OPTIONS = (
+    OtherOption(names=("-np", "--np", "--ntasks", "--nprocs", "--nproc", "--nproc-per-node", "-ppn", "--ppn",
+                       "--nproc_per_node", "--ntasks-per-node", "--tasks-per-node", "--num-processes",
+                       "--num_processes", "-npernode", "--npernode", "-N"),
+                write="-n {value}", example="N"),
+    OtherOption(names=("--cpus-per-task", "--cpus-per-proc", "--cpus-per-rank", "--cores-per-task",
+                       "--cores-per-rank"),
+                write="-c {value}", example="C"),
+    OtherOption(names=("--num-threads", "--omp-threads", "--threads-per-rank", "--threads-per-task"),
+                write="-t {value}", example="T"),
+    OtherOption(names=("--cpus",), read=_write_cpus),
+    OtherOption(names=("--cpu", "--cpu-list", "--cpu-set", "--cpuset", "--cpuset-cpus", "--physcpubind", "-C",
+                       "--affinity"),
+                write="-m {value}", example="MASK"),
+    OtherOption(names=("--cpunodebind", "--cpuset-mems"), read=_write_nodes),
+    OtherOption(names=("--cpu-bind", "--cpu_bind", "--bind-to", "-bind-to", "--binding", "-binding",
+                       "--map-by", "-map-by", "--distribution"),
+                read=_write_placement),
+    OtherOption(names=("--hint",), read=_write_hint),
+    OtherOption(names=("--threads-per-core",), write="--smt {value}", example="K"),
+    OtherOption(names=("--use-hwthread-cpus",), write="--smt all"),
+    OtherOption(names=("--membind", "--mem-bind"), write="--memory bind"),
+    OtherOption(names=("--interleave", "-i"), write="--memory interleave"),
+    OtherOption(names=("--preferred",), write="--memory preferred"),
+    OtherOption(names=("--localalloc",), write="--memory local"),
+    OtherOption(names=("--oversubscribe", "--overcommit", "-O"), write="--share"),
+    OtherOption(names=("-x", "--export", "-genv", "--genv", "-e", "--setenv"), read=_write_variable),
+    OtherOption(names=("-wdir", "--wdir", "-wd", "--workdir", "--working-dir", "--cwd", "-D"),
+                write="--chdir {value}", example="DIR"),
+    OtherOption(names=("-l", "--label", "--tag-output", "-prepend-rank", "--prepend-rank"),
+                write="--output tag"),
+    OtherOption(names=("--output-filename", "--log_dir", "--redirects", "--tee"), write="--log-dir DIR"),
+    OtherOption(names=("--report-bindings", "--display-map", "-print-rank-map"), write="-v"),
+    OtherOption(names=("--time", "--time-limit"), write="--timeout {value}", example="TIME"),
+    OtherOption(names=("-J", "--job-name", "--name"), write="--run-id {value}", example="NAME"),
+    OtherOption(names=("--standalone", "--master-addr", "--master_addr", "--master-port", "--master_port"),
+                write="--rendezvous"),
+    OtherOption(names=("--kill-on-bad-exit", "-K"), write="--on-failure stop"),
+)  # fmt: skip
+"""Options of other tools. A row counts only if the verb has the option that it names."""
+
+
+def suggest_verb(word: str, known: Collection[str]) -> str:
+    """Return the verb that a word probably means, "" if it is like none."""
+    return _find_name(word, known, _VERBS)
+
+
+def suggest_word(word: str, known: Collection[str]) -> str:
+    """Return the value of an option that a word probably means, "" if it is like none."""
+    level = name_level(word)
+    return next((name for name in (level, f"{level}s") if level and name in known), "") or _find_name(
+        word, known, _WORDS
+    )
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return the most similar name, such as that of a preset, a key or a variable; "" if none is similar."""
+    return next(iter(get_close_matches(name, list(known), 1)), "")
+
+
+def suggest_option(name: str, value: str, known: Collection[str]) -> str:
+    """Return what to write for an unknown option with a value, "" if nothing is similar."""
+    return find_option(name, value, known) or suggest_name(name.replace("_", "-"), known)
+
+
+def find_option(name: str, value: str, known: Collection[str]) -> str:
+    """Return what to write for an option of another tool, "" if it is none."""
+    written = (_write(row, value) for row in OTHER_OPTIONS if name in row.names)
+    return next((text for text in written if text.split(" ")[0] in known), "")
+
+
+def _write(row: OtherOption, value: str) -> str:
+    """Return what to write for an option of another tool."""
+    return (
+        row.read(value) if row.read else row.write.format(value=shlex.quote(value) if value else row.example)
+    )
+
+
+def _find_name(word: str, known: Collection[str], others: Mapping[str, tuple[str, ...]]) -> str:
+    lower = word.lower()
+    named = (name for name, words in others.items() if name in known and lower in words)
+    return next(named, "") or suggest_name(lower, known)

@@ -1,0 +1,121 @@
+"""Names of other tools and misspelled names have a suggestion that exists."""
+
+import pytest
+
+from ompbind.cli.suggestions import suggest_name, suggest_option, suggest_verb, suggest_word
+from ompbind.planning.strategies.table import STRATEGIES
+
+VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect")
+OPTIONS = (
+    "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",
+    "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
+    "--rendezvous",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "verb"),
+    [
+        ("start", "run"),
+        ("runn", "run"),
+        ("mpirun", "run"),
+        ("Plan", "plan"),
+        ("lstopo", "topo"),
+        ("list", "ps"),
+        ("check", "doctor"),
+        ("inspct", "inspect"),
+        ("python", ""),
+        ("", ""),
+    ],
+)
+def test_verbs(word, verb):
+    assert suggest_verb(word, VERBS) == verb
+
+
+@pytest.mark.parametrize(
+    ("word", "strategy"),
+    [
+        ("numa", "nodes"),
+        ("node", "nodes"),
+        ("socket", "packages"),
+        ("sockets", "packages"),
+        ("Package", "packages"),
+        ("llc", "l3"),
+        ("l3cache", "l3"),
+        ("core", "cores"),
+        ("scatter", "spread"),
+        ("block", "compact"),
+        ("balance", "balanced"),
+        ("best", ""),
+    ],
+)
+def test_strategies(word, strategy):
+    assert suggest_word(word, STRATEGIES) == strategy
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("compact", ("close", "spread"), "close"),
+        ("membind", ("local", "bind", "preferred"), "bind"),
+        ("p-core", ("performance", "efficiency", "all"), "performance"),
+        ("abort", ("stop", "continue"), "stop"),
+        ("jsn", ("table", "json"), "json"),
+        ("gcc", ("auto", "gomp", "llvm"), "gomp"),
+        ("socket", ("rank", "core"), ""),
+    ],
+)
+def test_words_of_options(word, known, meant):
+    assert suggest_word(word, known) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("-np", "4", "-n 4"),
+        ("--np", "", "-n N"),
+        ("--nproc-per-node", "auto", "-n auto"),
+        ("--cpus-per-task", "8", "-c 8"),
+        ("--cpus", "4", "-c 4 for 4 cores per rank, or -m 4 for CPU 4"),
+        ("--cpus", "0-3", "-m 0-3"),
+        ("--cpus", "", "-c C for C cores per rank, or -m MASK"),
+        ("--physcpubind", "0-3,8", "-m 0-3,8"),
+        ("--cpu-list", "0|1", "-m '0|1'"),
+        ("--cpunodebind", "0,2-3", "-m node:0,node:2-3"),
+        ("--cpunodebind", "", "-m node:0"),
+        ("--cpu-bind", "none", "-m none"),
+        ("--cpu-bind", "verbose,map_cpu:0,2", "-m '0|2'"),
+        ("--cpu-bind", "mask_cpu:0x3,0xc", "-m '0x3|0xc'"),
+        ("--cpu-bind", "ldoms", "-s nodes"),
+        ("--bind-to", "socket", "-s packages"),
+        ("--bind-to", "l3cache", "-s l3"),
+        ("--map-by", "ppr:1:numa", "-s nodes"),
+        ("--map-by", "numa:PE=4", "-s nodes"),
+        ("--map-by", "slot", "-s balanced"),
+        ("-map-by", "", "-s balanced"),
+        ("--membind", "0", "--memory bind"),
+        ("--hint", "nomultithread", "--smt 1"),
+        ("--threads-per-core", "2", "--smt 2"),
+        ("-x", "A=b c", "--env 'A=b c'"),
+        ("-genv", "NAME", "--env NAME=VALUE"),
+        ("--wdir", "/tmp", "--chdir /tmp"),
+        ("-l", "", "--output tag"),
+        ("--time", "5", "--timeout 5"),
+        ("--standalone", "", "--rendezvous"),
+        ("--thread", "2", "--threads"),
+        ("--run_id", "x", "--run-id"),
+        ("--zzz", "", ""),
+        ("--kill-on-bad-exit", "", ""),
+    ],
+)
+def test_options(name, value, written):
+    assert suggest_option(name, value, OPTIONS) == written
+
+
+def test_an_option_that_the_verb_does_not_have_is_not_suggested():
+    assert suggest_option("--time", "5", ["-n", "--ranks"]) == ""
+
+
+def test_names():
+    assert suggest_name("OMPBIND_MASKS", ["OMPBIND_MASK", "OMPBIND_RANKS"]) == "OMPBIND_MASK"
+    assert suggest_name("nothing", ["OMPBIND_MASK"]) == ""
