@@ -41,7 +41,13 @@ COMMANDS = {
 }
 """Commands by name: a Python, and verbs of ompbind. A name with a file is measured in a directory with it."""
 
-CONFIGURATION = '[defaults]\nbind = "rank"\n'
+CONFIGURATION = """
+[defaults]
+memory = "local"
+[preset.serve]
+ranks = 4
+env = { PORT = "80" }
+"""
 LARGE = Shape(packages=8, nodes=2, l3s=4, cores=16, smt=2)
 
 
