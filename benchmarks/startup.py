@@ -2,10 +2,10 @@
 
     python benchmarks/startup.py [--rounds N]
 
-Start-up: wall time compared with `python -c "import click"` in the same environment. Each round runs each
-command once; the ratio is the median over rounds. Planning: CPU time of the whole command for 64 ranks on a
-described machine of 2,048 CPUs, including reading. Definitions: the time to define a record of five fields,
-an equally strict dataclass, and a StrEnum of three values.
+Start-up: wall time compared with `python -c "import click"` in the same environment, without and with a
+configuration file. Each round runs each command once; the ratio is the median over rounds. Planning: CPU time
+of the whole command for 64 ranks on a described machine of 2,048 CPUs, including reading. Definitions: the
+time to define a record of five fields, an equally strict dataclass, and a StrEnum of three values.
 """
 
 import resource
