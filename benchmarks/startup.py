@@ -4,7 +4,7 @@
 
 Start-up: wall time compared with `python -c "import click"` in the same environment. Each round runs each
 command once, in rotating order; the ratio is the median over rounds. Each command runs in an empty directory,
-and `run` once more in a directory with an ompbind.toml. The exit code is 1 if a promise is missed.
+and `run` once more with an ompbind.toml. The exit code is 1 if a promise is missed.
 
 Planning: CPU time of the whole command for 64 ranks on a described machine of 2,048 CPUs, including reading.
 Definitions: the time to define a record of five fields, an equally strict dataclass, and a StrEnum of three

@@ -612,7 +612,7 @@ def test_ps_for_programs(ompbind, live):
     assert run.pop("command")[1:4] == [OMPBIND, "run", "-m"]
     assert run == {
         "run_id": "my run", "inside": None, "pid": process.pid, "uid": os.geteuid(),
-        "ranks": [{"rank": 0, "cpus": str(first)}], "restarts": 0, "held": str(first),
+        "ranks": [{"rank": 0, "cpus": str(first)}], "restarts": 0, "held": str(first), "configuration": None,
     }  # fmt: skip
 
 

@@ -97,6 +97,17 @@ def test_the_defaults_of_a_project_cannot_run_code(call, home):
     assert call("run", *SHOW, OMPBIND_CONFIG=str(path)).stdout == "1,\n"
 
 
+def test_defaults_of_the_user_give_way_to_those_of_a_project(call, home):
+    write(home / USER, '[defaults]\nstrategy = "spread"\n')
+    write(home / "ompbind.toml", '[defaults]\nranks = 2\nmask = "0|1"\n')
+    done = call("plan", "--topology", "synthetic:pack:1 core:4 pu:1", "--explain")
+    assert done.returncode == 0, done.stderr
+    assert "defaults.strategy=spread is not used with" in " ".join(done.stderr.split())
+    write(home / "ompbind.toml", '[defaults]\nstrategy = "spread"\nranks = 2\nmask = "0|1"\n')
+    done = call("plan", "--topology", "synthetic:pack:1 core:4 pu:1")
+    assert "has no effect with" in " ".join(done.stderr.split())
+
+
 def test_pyproject_is_a_project_file(call, home):
     write(home / "pyproject.toml", '[project]\nname = "x"\n\n[tool.ompbind.defaults]\nranks = 2\n')
     assert call("run", *SHOW).stdout == ",\n" * 2

@@ -6,11 +6,7 @@ from hashlib import sha256
 
 from ompbind.cli.configuration.parse import ConfigurationFile, Setting, parse_file
 from ompbind.cli.configuration.presets import Host, PresetUse, find_preset, list_inherited, match_preset
-from ompbind.cli.configuration.read_files import (
-    FileContent,
-    FileKind,
-    FoundFiles,
-)
+from ompbind.cli.configuration.read_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.options.option import BINDING, CPUS, Given, Precedence, Source
 from ompbind.cli.options.values import Values
 from ompbind.planning.configuration import Configuration, UsedFile
@@ -72,11 +68,8 @@ def _make_givens(files: Sequence[ConfigurationFile], chain: Sequence[PresetUse])
 
 def _make_given(setting: Setting, path: str, level: Precedence) -> Given:
     where = f"{path}:{setting.line}" if setting.line else path
-    return Given(
-        option=setting.option,
-        value=setting.value,
-        source=Source(level=level, name=f"{where}: {setting.key}"),
-    )
+    source = Source(level=level, name=f"{where}: {setting.key}")
+    return Given(option=setting.option, value=setting.value, source=source)
 
 
 def _is_without_effect(file: ConfigurationFile, setting: Setting) -> bool:
