@@ -170,11 +170,12 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
     owners: dict[int, set[int]] = {}
     if not STRATEGIES[plan.request.strategy].overlapping:
         for placement in plan.placements:
-            for cpu in placement.cpuset:
+            for cpu in (*placement.cpus, *placement.service_cpus):
                 owners.setdefault(core_of[cpu], set()).add(placement.rank)
     if sharing := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
         yield Note(code="shared-cores", text=f"{named('rank', sharing)} share cores with other ranks")
-    if sum(len(placement.cpuset) for placement in plan.placements) != len(plan.used):
+    given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
+    if given != len(plan.used):
         yield Note(code="shared", text="ranks share CPUs, as requested")
 
 

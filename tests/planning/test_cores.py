@@ -204,6 +204,16 @@ def test_places_that_are_too_long_leave_one_place_and_a_warning():
         plan(None, machine=machine, mask=mask, service_cores=1, strict=True)
 
 
+def test_a_place_that_is_too_long_is_no_place():
+    machine = make_machine(Shape(cores=3000))
+    mask = ",".join(map(str, range(0, 3000, 2)))
+    for service_cores in (0, 1):
+        made = plan(None, machine=machine, mask=mask, service_cores=service_cores)
+        assert made.placements[0].places == ()
+        assert "places-too-long" in notes(made)
+        assert ("service-workers" in notes(made)) == bool(service_cores)
+
+
 def test_without_places_a_warning_says_that_workers_may_use_service_cpus():
     old = Library(path="libomp.so.5", kind=LIBRARY_KINDS[OmpRuntime.LLVM.facts.library], version=14)
     needed = DetectedLibrary(library=old, method=DetectionMethod.NEEDED, origin="app")
