@@ -182,6 +182,8 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
 def _explain_service(plan: Plan) -> Iterator[Note]:
     """Explain which ranks have service CPUs far away, or workers that may use their service CPUs."""
     with_service = [placement for placement in plan.placements if placement.service_cpus]
+    if not with_service:
+        return
     nodes = index_by_cpu(plan.machine.at(Level.NODE))
     remote = CpuSet(
         placement.rank
@@ -190,8 +192,8 @@ def _explain_service(plan: Plan) -> Iterator[Note]:
         <= {nodes.get(cpu) for cpu in placement.cpus}
     )
     if remote:
-        text = f"service CPUs of {named('rank', remote)} are on other NUMA nodes than its compute CPUs"
-        yield Note(code="service-remote", text=text if len(remote) == 1 else text.replace("its", "their"))
+        text = f"{named('rank', remote)} {'has' if len(remote) == 1 else 'have'} service CPUs on other NUMA nodes"
+        yield Note(code="service-remote", text=f"{text} than the CPUs that compute")
     unbound = CpuSet(
         placement.rank
         for placement in with_service

@@ -227,7 +227,7 @@ def test_without_places_a_warning_says_that_workers_may_use_service_cpus():
 
 def test_service_cpus_on_other_nodes_are_a_note_and_their_memory_is_not_used():
     made = plan(SNC, ranks=3, cores=4, service_cores=1, memory=MemoryMode.BIND)
-    assert notes(made)["service-remote"].startswith("service CPUs of ranks 0-2 are on other NUMA nodes")
+    assert notes(made)["service-remote"].startswith("ranks 0-2 have service CPUs on other NUMA nodes")
     assert [placement.memory.nodes for placement in made.placements] == [(0,), (1,), (2,)]
     assert "service-remote" not in notes(plan(SNC, ranks=2, cores=3, service_cores=1))
 
@@ -235,6 +235,8 @@ def test_service_cpus_on_other_nodes_are_a_note_and_their_memory_is_not_used():
 def test_metrics_measure_the_cores_that_compute():
     metrics = measure_plan(plan(DUAL, ranks=2, cores=2, service_cores=1))
     assert (metrics.smallest, metrics.largest, metrics.idle) == (2, 2, 2)
+    part_of_core = measure_plan(plan(DUAL, mask="0-3", service_cores=1))
+    assert part_of_core.idle == 4  # on the other node; CPU 11 is in the core of service CPU 3
     crossing = measure_plan(plan(SNC, ranks=3, cores=4, service_cores=1))
     assert not any(border.crossing for border in crossing.borders)
 
