@@ -220,7 +220,6 @@ def _make_argument(verb: Verb) -> click.Argument:
     return click.Argument(
         ["words"],
         nargs=-1,
-        required=verb.words == "command",
         metavar=METAVARS[verb.words],
         type=click.UNPROCESSED,
         shell_complete=complete_word,

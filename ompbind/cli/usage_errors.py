@@ -9,8 +9,6 @@ def explain_usage_error(error: click.UsageError) -> OptionError:
     """Return a usage error with a message in lower case and a hint at the help."""
     command = error.ctx.command_path if error.ctx else "ompbind"
     hint = f"see '{command} --help'"
-    if isinstance(error, click.MissingParameter):
-        return OptionError("the command to start is missing", hint=f"write it after --; {hint}")
     if isinstance(error, click.NoSuchOption):
         is_reset = error.option_name.startswith("--no")
         names = [name for name in error.possibilities or () if is_reset or not name.startswith("--no-")]

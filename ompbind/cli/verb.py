@@ -9,7 +9,7 @@ from ompbind.cli.options.option import CommandLine, Complete, Option
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
-from ompbind.errors import OmpbindError
+from ompbind.errors import OmpbindError, OptionError
 from ompbind.record import Record
 
 WordsAfter: TypeAlias = Literal["command", "optional command", "targets", "none"]
@@ -49,6 +49,9 @@ def call_verb(verb: Verb, options: Iterable[Option], line: CommandLine) -> int:
     values = Values(verb.name, options, line.words)
     try:
         read_values(values, line)
+        if verb.words == "command" and not line.words:
+            hint = f"write it after --; see 'ompbind {verb.name} --help'"
+            raise OptionError("the command to start is missing", hint=hint)
         check_options(verb, values)
     except OmpbindError as error:
         refuse(verb, values, line, error)

@@ -19,7 +19,8 @@ LIBRARIES = Option(names=("--library",), read=read_names, repeatable=True, verbs
 FORCE = Option(names=("--force",), flag=True, verbs=("run",), help="Force", group="force")
 QUIET = Option(names=("--quiet",), flag=True, verbs=("run",), help="Quiet", group="force")
 CHECK = Option(names=("--check",), bare="", verbs=("run",), help="Check")
-TOYS = (SIZE, LIBRARIES, FORCE, QUIET, CHECK)
+TIME = Option(names=("--time",), bare="", number=True, verbs=("run",), help="Time")
+TOYS = (SIZE, LIBRARIES, FORCE, QUIET, CHECK, TIME)
 BY_KEY = {option.key: option for option in TOYS}
 LEVELS = dict(zip("fpvc", list(Precedence)[1:], strict=True))
 
@@ -82,7 +83,9 @@ def test_a_wrong_value_names_its_source(givens, message):
         ({"OMPBIND_SIZE": "4"}, [("size", "4")]),
         ({"OMPBIND_LIBRARY": "a 'b c'"}, [("library", "a"), ("library", "b c")]),
         ({"OMPBIND_FORCE": "yes", "OMPBIND_QUIET": "0"}, [("force", True), ("quiet", False)]),
-        ({"OMPBIND_CHECK": "yes"}, [("check", "")]),
+        ({"OMPBIND_CHECK": "1"}, [("check", "")]),
+        ({"OMPBIND_TIME": "1"}, [("time", "1")]),
+        ({"OMPBIND_TIME": "on"}, [("time", "")]),
         ({"OMPBIND_CHECK": "off"}, [("check", None)]),
         ({"OMPBIND_CHECK": "strict"}, [("check", "strict")]),
     ],

@@ -45,7 +45,7 @@ def test_log_files(ompbind, tmp_path, tagged):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--log-dir", ""), "--log-dir needs the name of a directory"),
+        (("--log-dir", ""), "--log-dir: the name of a directory is missing"),
         (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
         (("--output", "files"), "--output files needs --log-dir DIR"),
         (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs needs --output tag or files"),

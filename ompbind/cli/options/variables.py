@@ -31,7 +31,8 @@ def _read_values(option: Option, text: str) -> list[str | bool | None]:
         if word not in TRUE_WORDS + FALSE_WORDS:
             raise OptionError(f"{option.variable}: {text!r} is not 1 (yes) or 0 (no)")
         return [word in TRUE_WORDS]
-    if option.bare is not None and word in TRUE_WORDS + FALSE_WORDS and not word.isdigit():
+    is_number = option.number and word.isdigit()
+    if option.bare is not None and word in TRUE_WORDS + FALSE_WORDS and not is_number:
         return [option.bare if word in TRUE_WORDS else None]
     return list(_split(option, text)) if option.repeatable else [text]
 
