@@ -149,12 +149,13 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
         raise _no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])
     part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()
-    named_cpus = CpuSet(pool.parts[rank] if pool.parts else pool.cpus)
+    named_cpus = pool.parts[rank] if pool.parts else pool.position
+    service = _find_siblings(pool.available, core_cpus[used_cores:kept_cores])
     return Placement(
         rank=rank,
         cpus=part or _sort_by_position(pool, used),
         reserved=_find_siblings(pool.available, core_cpus[kept_cores:]),
-        service_cpus=_find_siblings(pool.available, core_cpus[used_cores:kept_cores]) & named_cpus,
+        service_cpus=CpuSet(cpu for cpu in service if cpu in named_cpus) if service else EMPTY,
     )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import Level, Machine, index_by_cpu
+from ompbind.machine.model import Level, Machine, cpus_of_cores, index_by_cpu
 from ompbind.planning.plan import Plan
 from ompbind.planning.strategies.core_sequence import PRIORITY
 from ompbind.record import Record
@@ -60,8 +60,9 @@ def measure_plan(plan: Plan) -> Metrics:
     Idle cores are counted among default CPUs that are not reserved, not avoided and no service CPUs.
     """
     ranks = [placement.compute for placement in plan.placements]
-    elsewhere = plan.reserved | plan.avoided | plan.used
-    return measure(plan.machine, plan.machine.default_cpus - elsewhere | plan.compute, ranks)
+    service = cpus_of_cores(plan.machine, plan.used - plan.compute)
+    usable = (plan.machine.default_cpus - plan.avoided - service | plan.compute) - plan.reserved
+    return measure(plan.machine, usable, ranks)
 
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:

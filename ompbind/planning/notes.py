@@ -170,17 +170,20 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
     owners: dict[int, set[int]] = {}
     if not STRATEGIES[plan.request.strategy].overlapping:
         for placement in plan.placements:
-            for cpu in placement.cpuset:
+            for cpu in (*placement.cpus, *placement.service_cpus):
                 owners.setdefault(core_of[cpu], set()).add(placement.rank)
     if sharing := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
         yield Note(code="shared-cores", text=f"{named('rank', sharing)} share cores with other ranks")
-    if sum(len(placement.cpuset) for placement in plan.placements) != len(plan.used):
+    given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
+    if given != len(plan.used):
         yield Note(code="shared", text="ranks share CPUs, as requested")
 
 
 def _explain_service(plan: Plan) -> Iterator[Note]:
     """Explain which ranks have service CPUs far away, or workers that may use their service CPUs."""
     with_service = [placement for placement in plan.placements if placement.service_cpus]
+    if not with_service:
+        return
     nodes = index_by_cpu(plan.machine.at(Level.NODE))
     remote = CpuSet(
         placement.rank
@@ -189,8 +192,8 @@ def _explain_service(plan: Plan) -> Iterator[Note]:
         <= {nodes.get(cpu) for cpu in placement.cpus}
     )
     if remote:
-        text = f"service CPUs of {named('rank', remote)} are on other NUMA nodes than its compute CPUs"
-        yield Note(code="service-remote", text=text if len(remote) == 1 else text.replace("its", "their"))
+        text = f"{named('rank', remote)} {'has' if len(remote) == 1 else 'have'} service CPUs on other NUMA nodes"
+        yield Note(code="service-remote", text=f"{text} than the CPUs that compute")
     unbound = CpuSet(
         placement.rank
         for placement in with_service

@@ -132,12 +132,11 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
 
 
 def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:
-    """Return the places of a rank; none if their text is too long, but one for Bind.RANK."""
+    """Return the places of a rank; none if their text is too long, or just one with Bind.RANK."""
     if placement.service_cpus:
         cpu_of_threads = tuple(islice(cycle(placement.cpus), threads))
-        places = make_service_places(cpu_of_threads, cores, bind, placement.service_cpus)
+        ways = [make_service_places(cpu_of_threads, cores, bind, placement.service_cpus)]
+        ways += [(placement.cpuset,)] if bind is Bind.RANK else []
     else:
-        places = make_places(placement.cpus, cores, bind)
-    if render_places(places) is not None:
-        return places
-    return (placement.cpuset,) if bind is Bind.RANK else ()
+        ways = [make_places(placement.cpus, cores, bind)]
+    return next((places for places in ways if render_places(places) is not None), ())

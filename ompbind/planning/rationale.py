@@ -170,7 +170,7 @@ def _explain_service(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if number := plan.request.service_cores:
         of_rank = "of each rank" if plan.request.cores else "of each rank's share"
         yield f"{count(number, 'core')} {of_rank} {'is' if number == 1 else 'are'} for service threads."
-        if plan.request.bind is not Bind.NONE:
+        if all(placement.places[1:] or placement.threads == 1 for placement in plan.placements):
             yield "No OpenMP worker thread runs there; all other threads of the rank may."
 
 

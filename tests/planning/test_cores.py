@@ -204,6 +204,16 @@ def test_places_that_are_too_long_leave_one_place_and_a_warning():
         plan(None, machine=machine, mask=mask, service_cores=1, strict=True)
 
 
+def test_a_place_that_is_too_long_is_no_place():
+    machine = make_machine(Shape(cores=3000))
+    mask = ",".join(map(str, range(0, 3000, 2)))
+    for service_cores in (0, 1):
+        made = plan(None, machine=machine, mask=mask, service_cores=service_cores)
+        assert made.placements[0].places == ()
+        assert "places-too-long" in notes(made)
+        assert ("service-workers" in notes(made)) == bool(service_cores)
+
+
 def test_without_places_a_warning_says_that_workers_may_use_service_cpus():
     old = Library(path="libomp.so.5", kind=LIBRARY_KINDS[OmpRuntime.LLVM.facts.library], version=14)
     needed = DetectedLibrary(library=old, method=DetectionMethod.NEEDED, origin="app")
@@ -217,7 +227,7 @@ def test_without_places_a_warning_says_that_workers_may_use_service_cpus():
 
 def test_service_cpus_on_other_nodes_are_a_note_and_their_memory_is_not_used():
     made = plan(SNC, ranks=3, cores=4, service_cores=1, memory=MemoryMode.BIND)
-    assert notes(made)["service-remote"].startswith("service CPUs of ranks 0-2 are on other NUMA nodes")
+    assert notes(made)["service-remote"].startswith("ranks 0-2 have service CPUs on other NUMA nodes")
     assert [placement.memory.nodes for placement in made.placements] == [(0,), (1,), (2,)]
     assert "service-remote" not in notes(plan(SNC, ranks=2, cores=3, service_cores=1))
 
@@ -225,6 +235,8 @@ def test_service_cpus_on_other_nodes_are_a_note_and_their_memory_is_not_used():
 def test_metrics_measure_the_cores_that_compute():
     metrics = measure_plan(plan(DUAL, ranks=2, cores=2, service_cores=1))
     assert (metrics.smallest, metrics.largest, metrics.idle) == (2, 2, 2)
+    part_of_core = measure_plan(plan(DUAL, mask="0-3", service_cores=1))
+    assert part_of_core.idle == 4  # on the other node; CPU 11 is in the core of service CPU 3
     crossing = measure_plan(plan(SNC, ranks=3, cores=4, service_cores=1))
     assert not any(border.crossing for border in crossing.borders)
 
