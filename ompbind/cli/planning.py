@@ -10,7 +10,7 @@ from ompbind.cli.console import print_message
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity, occupied_cores
+from ompbind.planning.occupancy import NAMED_RUNS, LiveRun, RunIdentity
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
@@ -103,7 +103,7 @@ def register_when_free(
     from ompbind.cli.waiting import call_when_free
     from ompbind.registry.tickets import take_ticket
 
-    def attempt() -> Registered | tuple[LiveRun, ...]:
+    def attempt() -> Registered | None:
         return _try_to_register(read(), request, identity.replace(started=int(time.time())))
 
     machine = read()
@@ -112,17 +112,14 @@ def register_when_free(
         return call_when_free(attempt, ticket, wait)
 
 
-def _try_to_register(
-    machine: Machine, request: Request, identity: RunIdentity
-) -> Registered | tuple[LiveRun, ...]:
-    """Plan and register; return the other runs on these CPUs if they prevent it."""
+def _try_to_register(machine: Machine, request: Request, identity: RunIdentity) -> Registered | None:
+    """Plan and register; return None if other runs prevent it."""
     plan_or_suggest(machine, request, ())
     with lock_registry(request.sharing, identity) as registry:
         try:
             plan, claim = plan_and_register(machine, request, registry)
         except (PlanError, MaskError):
-            wanted = find_possible_cpus(machine, request)
-            return tuple(run for run in registry.occupied if occupied_cores(machine, run) & wanted)
+            return None
         return Registered(plan=plan, claim=claim, registry=registry)
 
 

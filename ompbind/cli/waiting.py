@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from ompbind.cli.console import print_message
 from ompbind.errors import PlanError
-from ompbind.planning.occupancy import LiveRun
 from ompbind.record import Record
 from ompbind.registry.read_run_info import read_run_info
 from ompbind.registry.tickets import Ticket
@@ -22,24 +21,23 @@ class Wait(Record):
     prints: bool = True
 
 
-def call_when_free(attempt: Callable[[], T | tuple[LiveRun, ...]], ticket: Ticket, wait: Wait) -> T:
-    """Return the result of an attempt that succeeds; one that fails returns the runs that prevent it.
+def call_when_free(attempt: Callable[[], T | None], ticket: Ticket, wait: Wait) -> T:
+    """Return the result of an attempt that succeeds; an attempt returns None if other runs prevent it.
 
     The first attempt waits until no earlier ticket is live. Raises PlanError after the time limit.
     """
     give_up_at, prints = time.monotonic() + wait.limit_s, wait.prints
-    while isinstance(found := attempt() if ticket.is_first() else (), tuple):
+    while (found := attempt() if ticket.is_first() else None) is None:
         left_s = give_up_at - time.monotonic()
-        blockers = _render(found or ticket.read_earlier()) if prints or left_s <= 0 else ""
         if left_s <= 0:
-            text = f"the CPUs are not free after {wait.limit_s:g} s: {blockers}"
+            text = f"the CPUs are not free after {wait.limit_s:g} s: {_render_blockers(ticket)}"
             raise PlanError(text, hint="wait longer, or name other CPUs with --mask")
-        if blockers:
-            print_message(f"waiting for CPUs: {blockers}")
+        if prints:
+            print_message(f"waiting for CPUs: {_render_blockers(ticket)}")
             prints = False
         ticket.sleep(left_s)
     return found
 
 
-def _render(runs: tuple[LiveRun, ...]) -> str:
-    return render_blockers(read_run_info(runs)) or "another run has just registered"
+def _render_blockers(ticket: Ticket) -> str:
+    return render_blockers(read_run_info(ticket.read_blockers())) or "another run has just released them"

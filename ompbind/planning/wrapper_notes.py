@@ -17,7 +17,7 @@ from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
 WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
-"""The codes of notes: a wrapper undoes the binding, or only changes the number of threads."""
+"""The codes of notes: a wrapper undoes the binding, or only changes how many threads share the CPUs."""
 
 _THREADS = "OMP_NUM_THREADS"
 
@@ -77,12 +77,12 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if launch is None or (plan and _leaves_unbound(plan)):
         return
     remedy = f"use '{launch.instead}' without 'ompbind run'"
-    effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
-    if launch.workers:
+    if not launch.workers:
+        effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
+        yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
+    elif not (plan and all(_has_cpus_for(launch.workers, placement) for placement in plan.placements)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
-        if plan and all(_has_cpus_for(launch.workers, placement) for placement in plan.placements):
-            return
-    yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
+        yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
 
 
 def _has_cpus_for(workers: str, placement: Placement) -> bool:

@@ -15,7 +15,7 @@ from itertools import product
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.library_catalog import Library, LibraryRole, name_library
-from ompbind.programs.process_launchers import PROCESS_LAUNCHERS
+from ompbind.programs.process_launchers import is_process_launcher
 from ompbind.programs.which import find_file
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import read_wrapper
@@ -33,9 +33,8 @@ the directory of the script.
 _SHELLS = (
     "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "make", "xargs", "parallel", "ompbind", "docker",
     "podman", "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx", "conda", "mamba", "micromamba",
-    *PROCESS_LAUNCHERS,
 )  # fmt: skip
-"""Programs that start others, which no file names: shells, launchers, package managers."""
+"""Programs that start others, which no file names: shells, package managers."""
 
 _CHAIN_LIMIT = 6
 """Scripts and wrappers that are followed at most until a program is found."""
@@ -59,7 +58,7 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     )
     return found.replace(
         site_packages=sites[0] if sites else "",
-        opaque=not found.python and (elf is None or os.path.basename(found.program) in _SHELLS),
+        opaque=not found.python and (elf is None or _starts_others(found.program)),
         static=static,
         libraries=(*preloaded, *of_program),
         preload_warnings=warnings,
@@ -92,7 +91,7 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
         wrapper, command = read_wrapper(path, argv[1:], env)
         if wrapper.changes:
             work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
-        if os.path.basename(path) in _SHELLS:
+        if _starts_others(path):
             return work.replace(program=path), read_header(path), env
         try:
             elf = read_elf(path)
@@ -108,6 +107,11 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
             return work.replace(program=path), elf, env
         argv = command
     return work, None, env
+
+
+def _starts_others(path: str) -> bool:
+    """Return whether a program starts others, which no file names: a shell or a launcher."""
+    return os.path.basename(path) in _SHELLS or is_process_launcher(path)
 
 
 def is_python(path: str) -> bool:

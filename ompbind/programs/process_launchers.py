@@ -34,6 +34,15 @@ _FLAGS = ("--standalone", "--run-path", "--run_path", *_MODULE, *_NO_PYTHON)
 """Options of torchrun without a value; all other options have one."""
 
 
+def is_process_launcher(path: str) -> bool:
+    """Return whether a program is one of PROCESS_LAUNCHERS, also as mpiexec.hydra or mpirun.openmpi."""
+    return _find_name(path) in PROCESS_LAUNCHERS
+
+
+def _find_name(path: str) -> str:
+    return os.path.basename(path).partition(".")[0]
+
+
 class Launch(Record):
     """The processes that a command line starts.
 
@@ -51,12 +60,14 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
 
     None too if it starts `ompbind`, and if torchrun starts a single process, which has the CPUs of its rank.
     """
+    if any(os.path.basename(word) == "ompbind" for word in words):
+        return None
     name = os.path.basename(path)
     if name == _TORCHRUN:
         return _read_torchrun([name], words)
     if name.startswith("python") and words[:1] == ["-m"] and words[1:2] and words[1] in _MODULES:
         return _read_torchrun([name, *words[:2]], words[2:])
-    subcommands = PROCESS_LAUNCHERS.get(name.partition(".")[0])  # also mpiexec.hydra, mpirun.openmpi
+    subcommands = PROCESS_LAUNCHERS.get(_find_name(path))
     if subcommands is None or (subcommands and (not words or words[0] not in subcommands)):
         return None
     start = find_command_word(words, env, first=len(subcommands[:1]))
@@ -64,7 +75,7 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     text = " ".join(own_words).removesuffix(" --")
     if start == len(words):
         return Launch(text=text, instead=f"{text} ... ompbind exec -- CMD")
-    return None if _is_ompbind(words[start]) else _make_launch(text, text, words[start:])
+    return _make_launch(text, text, words[start:])
 
 
 def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | None:
@@ -77,7 +88,7 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
             workers = value or "".join(words[start + 1 : start + 2])
         start += 1 + has_value
     program, options = words[start:], words[:start]
-    if workers in ("", "1") or not program or _is_ompbind(program[0]):
+    if workers in ("", "1") or not program:
         return None
     if not set(_NO_PYTHON) & set(options):
         program = ["python", *(["-m"] if set(_MODULE) & set(options) else []), *program]
@@ -90,10 +101,6 @@ def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
     """Return the processes of a command that `launcher` should start; long commands are cut."""
     shown = " ".join([*command[:_SHOWN_WORDS], *(["..."] if len(command) > _SHOWN_WORDS else [])])
     return Launch(text=text, instead=f"{launcher} ompbind exec -- {shown}")
-
-
-def _is_ompbind(word: str) -> bool:
-    return os.path.basename(word) == "ompbind"
 
 
 _SHOWN_WORDS = 3

@@ -23,6 +23,11 @@ class Claim:
         """The name of its file."""
         return os.path.basename(self._path)
 
+    @property
+    def directory(self) -> str:
+        """The path of the directory of its file."""
+        return os.path.dirname(self._path)
+
     def keep_across_exec(self) -> None:
         """Keep the claim across exec, so that the command holds it for as long as it lives."""
         os.set_inheritable(self._file, True)

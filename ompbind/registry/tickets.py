@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from ompbind.cpuset import CpuSet
-from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, must_wait_for
+from ompbind.planning.occupancy import LiveRun, RunIdentity, find_job_runs, find_other_runs, must_wait_for
 from ompbind.planning.request import Sharing
 from ompbind.registry.claim_files import list_claims, read_claims
 from ompbind.registry.claim_format import make_waiting_run
@@ -29,11 +29,13 @@ from ompbind.registry.directory_watch import DirectoryWatch
 class Ticket:
     """The ticket of this run, and the earlier tickets for which it waits, by file name."""
 
-    def __init__(self, claim: Claim, directory: str, identity: RunIdentity, earlier: Iterable[str]) -> None:
+    def __init__(self, claim: Claim, identity: RunIdentity, wanted: CpuSet, earlier: Iterable[str]) -> None:
         self._claim = claim
-        self._handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)  # a duplicate would share the lock
-        self._watch = DirectoryWatch(directory)
+        # not a duplicate of another descriptor, which would share its lock
+        self._handle = os.open(claim.directory, os.O_RDONLY | os.O_DIRECTORY)
+        self._watch = DirectoryWatch(claim.directory)
         self._identity = identity
+        self._wanted = wanted
         self._earlier = list(earlier)
 
     def is_first(self) -> bool:
@@ -42,9 +44,11 @@ class Ticket:
             self._earlier.pop()
         return not self._earlier or self._has_job_started()
 
-    def read_earlier(self) -> tuple[LiveRun, ...]:
-        """Return the earlier runs that still wait."""
-        return self._read(self._earlier)
+    def read_blockers(self) -> tuple[LiveRun, ...]:
+        """Return the other runs that use the wanted CPUs, and the earlier runs that still wait for them."""
+        others = find_other_runs(self._read_claims(), self._identity)
+        users = (run for run in others if not run.claimed.isdisjoint(self._wanted))
+        return (*users, *self._read(self._earlier))
 
     def sleep(self, limit_s: float) -> None:
         """Sleep until this run may be first, or may find CPUs if it is; or for `limit_s` seconds.
@@ -68,7 +72,13 @@ class Ticket:
         """Return whether a rank of the same job has registered: it has registered the CPUs of all ranks."""
         if self._identity.placement_index is None:
             return False
-        return bool(find_job_runs(self._read(list_claims(self._handle)), self._identity))
+        return bool(find_job_runs(self._read_claims(), self._identity))
+
+    def _read_claims(self) -> tuple[LiveRun, ...]:
+        try:
+            return self._read(list_claims(self._handle))
+        except OSError:  # too many; this is an error once this run plans
+            return ()
 
     def _read(self, names: Collection[str]) -> tuple[LiveRun, ...]:
         return read_claims(self._handle, names, with_ranks=False).runs
@@ -99,4 +109,4 @@ def _take_ticket(registry: Registry, identity: RunIdentity, wanted: CpuSet) -> T
     pairs = zip(found.names, found.runs, strict=True)
     earlier = [name for name, other in pairs if must_wait_for(other, run, identity, registry.live)]
     claim = write_claim(run, registry.handle, registry.directory, TICKET_SUFFIX)
-    return Ticket(claim, registry.directory, identity, earlier)
+    return Ticket(claim, identity, wanted, earlier)

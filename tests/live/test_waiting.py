@@ -183,13 +183,13 @@ def test_the_error_after_the_limit_names_the_runs(queue, blocker):
     queue.add("holder", asks("0-3"))
     if blocker == "waits":
         queue.add("earlier", asks("0-5"))
-    mask, name, action = ("3", "holder", "uses CPUs 0-3")
+    found = [("holder", "uses CPUs 0-3")]
     if blocker == "waits":
-        mask, name, action = ("5", "earlier", "waits for CPUs 0-5")
-    pid = queue.started[name][1].pid
-    text = rf"the CPUs are not free after 0\.1 s: run {name} \(pid {pid}, user \w+\) {action}"
+        found.append(("earlier", "waits for CPUs 0-5"))
+    runs = [rf"run {name} \(pid {queue.started[name][1].pid}, user \w+\) {text}" for name, text in found]
+    text = rf"^the CPUs are not free after 0\.1 s: {'; '.join(runs)}$"
     with pytest.raises(PlanError, match=text):
-        plan("late", asks(mask), limit_s=0.1)
+        plan("late", asks("3-7"), limit_s=0.1)
     assert "late" not in queue.waiting()
 
 
@@ -381,6 +381,7 @@ def test_wait_needs_a_reason_to_wait(ompbind, verb):
         (["--wait"], "--wait needs --avoid or --exclusive"),
         (["--wait=5", "--share"], "--wait=5 needs --avoid or --exclusive"),
         (["--avoid", "--wait=soon"], "'soon' is not a time"),
+        (["--avoid", "--wait", "true"], "before a command write --wait --"),
     ):
         done = ompbind(verb, *args, "--", "true")
         assert (done.returncode, text in " ".join(done.stderr.split())) == (125, True)

@@ -1,11 +1,13 @@
 """Commands that start processes: what `ompbind exec` should bind, and which commands need no warning."""
 
 import os
+import sys
 
 import pytest
 
 from ompbind.programs.command_analysis import read_workload
 from ompbind.programs.process_launchers import read_launch
+from tests.elves import make_elf
 
 
 def read(line):
@@ -66,9 +68,17 @@ def test_other_commands_start_no_processes_that_exec_should_bind(line):
     assert read(line) is None
 
 
+@pytest.mark.parametrize("name", ["mpirun.openmpi", "mpiexec"])
+def test_what_a_launcher_starts_is_not_known(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(make_elf(["libc.so.6"]))
+    path.chmod(0o755)
+    assert read_workload([str(path), "-n", "2", "x"], os.environ).opaque
+
+
 def test_a_python_behind_torchrun_is_still_found(tmp_path):
     script = tmp_path / "torchrun"
-    script.write_text("#!/usr/bin/env python3\n")
+    script.write_text(f"#!{sys.executable}\n")
     script.chmod(0o755)
     workload = read_workload([str(script), "--nproc-per-node", "2", "t.py"], os.environ)
     assert workload.python

@@ -17,6 +17,7 @@ from ompbind.cli.options.readers import (
 )
 from ompbind.cli.verbs import LAUNCHING
 from ompbind.compat.table import FRAMEWORKS
+from ompbind.errors import OptionError
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
@@ -47,7 +48,10 @@ def _complete_presets(text: str) -> Sequence[str]:
 
 def _read_wait(text: str) -> float:
     """Read the time limit of --wait; 0 for no limit, also without a value."""
-    return read_seconds(text or "0")
+    try:
+        return read_seconds(text or "0")
+    except OptionError as error:
+        raise OptionError(f"{error.message}; before a command write --wait --") from None
 
 
 PLANNING_OPTIONS = (
