@@ -230,7 +230,7 @@ def test_killed_while_a_restart_waits(scene, victim, ranks):
 
 
 def test_killed_while_ranks_restart_all_the_time(scene):
-    for victim in ("foreground", "supervisor") * 3:
+    for victim in ("foreground", "supervisor") * 2:
         process = begin(
             scene, f"setsid sleep 300 & {FAIL} exit 3", ranks=3, wait_s=0.001, stderr=subprocess.DEVNULL
         )
