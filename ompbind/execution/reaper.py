@@ -132,7 +132,7 @@ def _schedule_restart(run: RunState, rank_exit: RankExit, *, requested: bool) ->
     if refusal:
         return f"; {refusal}"
     wait_s = run.restarts.schedule(policy, rank_exit, time.monotonic())
-    return f"; it starts again in {wait_s:g} s, attempt {rank_exit.attempt + 1}"
+    return f"; attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
 
 
 def _report_input(run: RunState, rank_exit: RankExit) -> None:

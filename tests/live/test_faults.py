@@ -408,7 +408,7 @@ rank, daemon = (subprocess.Popen(["sleep", "300"], env={**os.environ, **variable
 listed = []
 sys.addaudithook(lambda event, args: listed.append(args) if event == "os.listdir" else None)
 for _ in range(3):
-    assert tracker.stop({rank.pid: 0}) == "" and daemon.poll() is None
+    assert tracker.stop({rank.pid: (0, 1)}) == "" and daemon.poll() is None
 rank.kill()
 daemon.kill()
 print(len(listed))

@@ -347,7 +347,7 @@ def test_restarts_at_a_terminal_without_standard_input(terminal, tmp_path):
     """A rank that Ctrl-C kills does not start again, although the kernel has sent the signal."""
     script = f"echo >>{tmp_path}/up; [ $OMPBIND_ATTEMPT = 2 ] || exit 3; read x </dev/tty"
     screen = terminal(OMPBIND, "run", "--stdin", "none", *RESTART, "--", "sh", "-c", script)
-    screen.read_until(b"it starts again in 1 s, attempt 2")
+    screen.read_until(b"attempt 2 starts in 1 s")
     wait_until(lambda: screen.foreground() == ["sh", "-c", script], "the second attempt has the terminal")
     screen.type("\x03")
     screen.read_until(b"it does not start again")
