@@ -17,8 +17,11 @@ def warn_of_variables(env: Mapping[str, str]) -> Iterator[str]:
 
 def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each variable that ompbind does not know, and the most similar one that it knows, "" for none."""
+    names = [name for name in sorted(env) if name.startswith(PREFIX) and env[name]]
+    if not names:
+        return
     usual = {*find_variables(), *RANK_VARIABLES, DIRECTORY_VARIABLE}
-    unusual = [name for name in sorted(env) if name.startswith(PREFIX) and name not in usual and env[name]]
+    unusual = [name for name in names if name not in usual]
     if not unusual:
         return
     from ompbind.cli.suggestions import suggest_name  # late: most environments have no such variable

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ompbind.cli.suggestions import suggest_name, suggest_option, suggest_verb, suggest_word
+from ompbind.cli.options.table import find_options
+from ompbind.cli.suggestions import OTHER_OPTIONS, suggest_name, suggest_option, suggest_verb, suggest_word
+from ompbind.cli.verbs import VERBS
 from ompbind.planning.strategies.table import STRATEGIES
 
-VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect")
 OPTIONS = (
     "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",
     "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
@@ -114,6 +115,11 @@ def test_options(name, value, written):
 
 def test_an_option_that_the_verb_does_not_have_is_not_suggested():
     assert suggest_option("--time", "5", ["-n", "--ranks"]) == ""
+
+
+def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
+    own = {name for verb in VERBS for option in find_options(verb) for name in option.names}
+    assert not own & {name for row in OTHER_OPTIONS for name in row.names}
 
 
 def test_names():

@@ -11,21 +11,33 @@ from ompbind.errors import MaskError, OmpbindError, PlanError
 def name_sources(error: OmpbindError, values: Values) -> None:
     """Replace options in the message of an error by the variables or keys that their values come from.
 
-    A mask that comes from a variable or a file is named before the message, which shows only its text. The
-    hint of other errors of plans lists such options, because each of them may be the cause.
+    A mask that comes from a variable or a file is named before the message, which shows only its text. If no
+    option is named, the hint lists the options that may be the cause. A second call changes nothing.
     """
-    sources = {
-        option: source for option in values.options.values() if (source := _find_source(option, values))
-    }
-    before = error.message
-    for option, source in sources.items():
+    given = {option: source for option in values.options.values() if (source := _find_source(option, values))}
+    for option, source in given.items():
         error.message = _replace(error.message, option, values.text(option.name), source)
-    mask = next((source for option, source in sources.items() if option.name == "mask"), "")
-    if isinstance(error, MaskError) and mask and not error.message.startswith(mask):
+    mask = next((source for option, source in given.items() if option.name == "mask"), "")
+    if any(source in error.message for source in given.values()):
+        return
+    if isinstance(error, MaskError) and mask:
         error.message = f"{mask}: {error.message}"
-    elif isinstance(error, PlanError) and sources and error.message == before:
-        listed = ", ".join(render_given(values, option) for option in sources)
-        error.hint = "; ".join(filter(None, (error.hint, f"set outside of the command line: {listed}")))
+        return
+    causes = [option for option in given if _may_be_cause(option, error, values)]
+    listed = (
+        f"set outside of the command line: {', '.join(render_given(values, option) for option in causes)}"
+    )
+    if causes and listed not in error.hint:
+        error.hint = "; ".join(filter(None, (error.hint, listed)))
+
+
+def _may_be_cause(option: Option, error: OmpbindError, values: Values) -> bool:
+    """Return whether an option can cause an error: of a plan, or with its value in the message."""
+    text = values.text(option.name)
+    return isinstance(error, PlanError) or (len(text) > _SHORT and text in error.message)
+
+
+_SHORT = 2  # characters of a value that a message may have by chance
 
 
 def _find_source(option: Option, values: Values) -> str:
