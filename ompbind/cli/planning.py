@@ -1,10 +1,10 @@
 """Plans for the verbs: a wrong mask is an error that suggests a mask that works; other runs are found."""
 
-import math
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ompbind.cli.console import print_message
 from ompbind.errors import MaskError, PlanError
@@ -18,7 +18,10 @@ from ompbind.record import Record
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs wait
+    from typing import Any
+
     from ompbind.cli.waiting import Wait
 
 
@@ -88,12 +91,12 @@ def register_run(
     from ompbind.cli.waiting import Wait  # late: few runs wait
 
     is_first = identity.placement_index in (None, 0)
-    wait = Wait(limit_s=options["wait"] or math.inf, prints=is_first and not options["quiet"])
+    wait = Wait(limit_s=options["wait"] or float("inf"), prints=is_first and not options["quiet"])
     return register_when_free(read_machine, request, identity, wait)
 
 
 def register_when_free(
-    read: Callable[[], Machine], request: Request, identity: RunIdentity, wait: "Wait"
+    read: Callable[[], Machine], request: Request, identity: RunIdentity, wait: Wait
 ) -> Registered:
     """Plan and register once no earlier run waits, and other live runs leave the CPUs.
 

@@ -10,10 +10,10 @@ A request to stop, a timeout, and the last failure of another rank cancel all wa
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ompbind.execution.outcome import RankExit
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs restart ranks
     from ompbind.execution.restart_policy import RestartPolicy
 

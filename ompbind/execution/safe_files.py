@@ -14,7 +14,6 @@ import errno
 import os
 import stat
 from collections.abc import Collection
-from contextlib import suppress
 
 from ompbind.record import Record
 
@@ -184,8 +183,10 @@ def _open_step(directory: OpenDirectory, name: str, *, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    with suppress(FileExistsError):  # another process has just made it
+    try:
         _make_directory(directory, name)
+    except FileExistsError:
+        pass  # another process has just made it
     return os.open(name, flags, dir_fd=directory.fd)
 
 
@@ -227,8 +228,10 @@ def _set_permissions(file: int, mode: int) -> None:
     The directory can impose its group (set-group-ID) and an access control list, which overrides umask.
     """
     for acl in _ACLS:
-        with suppress(OSError, AttributeError):  # there is none, or the file system has none
+        try:
             os.removexattr(file, acl)
+        except (OSError, AttributeError):
+            pass  # there is none, or the file system has none
     os.fchown(file, -1, os.getegid())
     umask = os.umask(0o077)
     os.umask(umask)

@@ -12,10 +12,11 @@ from ompbind.cli.options.option import Given, Precedence, Source
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values, resolve_values
-from ompbind.cli.request import make_request
+from ompbind.cli.request import make_request, make_run_spec
 from ompbind.errors import ConfigurationError, OmpbindError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
+from ompbind.planning.rank_command import make_spec_before_plan
 from ompbind.report.text import render_error
 from tests.long import LONG
 from tests.machine.sources.test_fuzz import mutate
@@ -56,7 +57,8 @@ def check(content, preset):
     try:
         values = load_values(content, preset)
         apply_rules(values)
-        plan = make_plan(MACHINE, make_request(values))
+        spec = make_spec_before_plan(make_run_spec(values, "run"))
+        plan = make_plan(MACHINE, make_request(values, spec))
     except ConfigurationError as error:
         preset_is_missing = "is not defined" in error.message and preset is not None
         assert error.message.startswith(PATH) or preset_is_missing

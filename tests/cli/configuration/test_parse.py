@@ -9,7 +9,7 @@ from ompbind.cli.options.option import Option
 from ompbind.cli.options.readers import count_or, read_names
 from ompbind.errors import ConfigurationError
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.rank_command import parse_assignment
+from ompbind.planning.assignments import parse_assignment
 from ompbind.report.text import render_error
 
 
