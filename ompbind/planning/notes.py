@@ -192,8 +192,8 @@ def _explain_service(plan: Plan) -> Iterator[Note]:
         <= {nodes.get(cpu) for cpu in placement.cpus}
     )
     if remote:
-        have = "has" if len(remote) == 1 else "have"
-        text = f"{named('rank', remote)} {have} service CPUs on other NUMA nodes than the CPUs that compute"
+        subject = f"{named('rank', remote)} {'has' if len(remote) == 1 else 'have'}"
+        text = f"{subject} service CPUs on other NUMA nodes than the CPUs that compute"
         yield Note(code="service-remote", text=text)
     unbound = CpuSet(
         placement.rank

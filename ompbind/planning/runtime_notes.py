@@ -96,6 +96,8 @@ def _render_binding(plan: Plan) -> str:
         runtime, _ = fork_unsafe
         versions = runtime.render_versions_before(runtime.facts.forks_safely_from)
         return f"no places, because with places forked children crash in {versions}"
+    if request.bind is Bind.RANK and any(placement.places[1:] for placement in plan.placements):
+        return "the first place has all CPUs of the rank, the places of workers have no service CPUs"
     if request.bind is Bind.RANK:
         return "so each rank has one place with all its CPUs, which works with every runtime"
     if request.bind is Bind.EXACT:

@@ -123,7 +123,7 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     had nothing to do), `forced` involuntary ones (another thread got the CPU). "-" is an unknown value.
     """
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
-    cpus = {placement.rank: len(placement.cpus) for placement in plan.placements}
+    cpus = {placement.rank: len(placement.cpuset) for placement in plan.placements}
     rows = [_row(rank_exit, cpus.get(rank_exit.rank, 0)) for rank_exit in exits]
     if len(exits) > 1:
         rows.append(_sums(outcome, cpus))

@@ -214,6 +214,13 @@ def test_a_place_that_is_too_long_is_no_place():
         assert ("service-workers" in notes(made)) == bool(service_cores)
 
 
+def test_the_note_on_runtimes_says_which_places_workers_have():
+    text = notes(plan(DUAL, service_cores=1, omp_runtime=OmpRuntime.GOMP))["omp-runtime"]
+    assert text.endswith("the places of workers have no service CPUs")
+    alone = notes(plan(DUAL, omp_runtime=OmpRuntime.GOMP))["omp-runtime"]
+    assert "so each rank has one place with all its CPUs" in alone
+
+
 def test_without_places_a_warning_says_that_workers_may_use_service_cpus():
     old = Library(path="libomp.so.5", kind=LIBRARY_KINDS[OmpRuntime.LLVM.facts.library], version=14)
     needed = DetectedLibrary(library=old, method=DetectionMethod.NEEDED, origin="app")

@@ -245,6 +245,12 @@ def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown(user_s, wall_s, sha
     assert render_usage_table(finished, PLAN).splitlines()[1].split()[6] == share
 
 
+def test_service_cpus_count_as_cpus_of_the_rank():
+    plan = make_plan(make_machine(Shape(cores=4)), Request(service_cores=2))
+    finished = outcome(coded(0, 0, usage=Usage(wall_s=1.0, user_s=1.0)))
+    assert render_usage_table(finished, plan).splitlines()[1].split()[6] == "25%"
+
+
 TIMES = st.floats(0, 1e12)
 COUNTS = st.integers(0, 1 << 62)
 USAGES = st.builds(
