@@ -34,7 +34,8 @@ def name_sources(error: OmpbindError, values: Values) -> None:
 def _may_be_cause(option: Option, error: OmpbindError, values: Values) -> bool:
     """Return whether an option can cause an error: of a plan, or with its value in the message."""
     text = values.text(option.name)
-    return isinstance(error, PlanError) or (len(text) > _SHORT and text in error.message)
+    shown = text if len(text) > _SHORT else f"'{text}'"
+    return isinstance(error, PlanError) or (bool(text) and shown in error.message)
 
 
 _SHORT = 2  # characters of a value that a message may have by chance
