@@ -85,7 +85,7 @@ def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Ite
         if keys:
             have = "has" if len(keys) == 1 else "have"
             reason = f"{', '.join(keys)} {have} no effect in a project file"
-            yield f"{file.path}: {reason} (write them in a preset, or name the file with --config)"
+            yield f"{file.path}: {reason} (use a preset, or name the file with --config)"
         matching = [preset.name for preset in file.presets if preset.selects_machines]
         if matching and file.kind in (FileKind.PROJECT, FileKind.NAMED):
             text = "match has an effect only in the user's and the system's file"
