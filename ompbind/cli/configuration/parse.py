@@ -222,4 +222,8 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
 
     resets = tuple(f"{RESET}{key}" for key in known) if name.startswith(RESET) else ()
     near = get_close_matches(name.lower().replace("_", "-"), (*known, *resets), 1)
-    return f"did you mean {near[0]}?" if near else "'ompbind config' lists all keys"
+    return (
+        f"did you mean {near[0]}?"
+        if near
+        else "keys are the options that 'ompbind config' lists, except the names of runs, files and presets"
+    )

@@ -167,7 +167,10 @@ def test_errors_have_a_position(text, message, marked):
         ("[preset.a]\ninherit = 'x'", "did you mean inherits?"),
         ("[default]", "did you mean defaults?"),
         ("mask = '0'", "write it below [defaults]"),
-        ("[defaults]\nxyz = 1", "'ompbind config' lists all keys"),
+        (
+            "[defaults]\nxyz = 1",
+            "keys are the options that 'ompbind config' lists, except the names of runs, files and presets",
+        ),
     ],
 )
 def test_hints_name_the_nearest_key(text, hint):
