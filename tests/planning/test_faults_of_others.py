@@ -423,7 +423,7 @@ def test_every_rank_has_threads_and_places_in_a_form_that_every_runtime_reads(ca
             widest, *others = (
                 [int(cpu) for cpu in text.split(",")] for text in re.findall(r"{(.*?)}", places)
             )
-            assert request.bind is Bind.EXACT or sorted(widest) == sorted(placement.cpus)
+            assert request.bind is Bind.EXACT or sorted(widest) == sorted(placement.cpuset)
             assert len(others) < len(placement.cpus)
 
 
