@@ -65,7 +65,7 @@ PLANNING_OPTIONS = (
            metavar="T", everyday=True, help="Threads per rank",
            default_help="one per CPU, or CPU quota"),
     Option(names=("-c", "--cores"), section=CPUS, verbs=PLANNING, read=at_least(1), number=True, metavar="C",
-           help="Whole cores of each rank that compute; service and reserved cores are added",
+           everyday=True, help="Compute cores per rank",
            default_help="a share by strategy", rule=rules.check_cores(list_others_that_take_cores)),
     Option(names=("--service-cores",), section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
            number=True, metavar="K",
