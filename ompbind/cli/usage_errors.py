@@ -24,7 +24,8 @@ def explain_usage_error(
 
     `args` are the words of the command line. Without `find_options`, no options are suggested.
     """
-    command = error.ctx.command_path if error.ctx else "ompbind"
+    verb = [word for word in args[:1] if word in VERBS]  # click sets no context if a value is missing
+    command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
         name, value = _find_typed(error.option_name, args)

@@ -125,7 +125,9 @@ def test_a_rank_has_the_cores_and_service_cores_that_it_requests(ompbind, verb):
     assert served["OMP_NUM_THREADS"] == "1"
     done = ompbind(verb, "-m", str(first), "-c", "1", "--service-cores", "1", "--", *show)
     assert done.returncode == 125
-    assert "1 rank of 1 core and 1 service core need 2, but 1 is usable" in " ".join(done.stderr.split())
+    assert "1 rank of 1 core and 1 service core needs 2 cores, but 1 is usable" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind):

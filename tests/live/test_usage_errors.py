@@ -22,7 +22,7 @@ import pytest
         (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
         (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks?"),
         (["plan", "-n"], {}, "option '-n' requires an argument"),
-        (["run", "--mask"], {}, "option '--mask' requires an argument"),
+        (["run", "--mask"], {}, "option '--mask' requires an argument hint: see 'ompbind run --help'"),
         (
             ["exec", "--timeout", "5", "true"],
             {},

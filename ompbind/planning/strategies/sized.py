@@ -7,6 +7,7 @@ and `spread` differ only in which of the equally good positions they use.
 
 from collections.abc import Callable, Sequence
 
+from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
 from ompbind.planning.strategies.packing import pack_ranks
@@ -127,8 +128,10 @@ def _check_size(sequence: CoreSequence, ranks: int, requested: RequestedCores) -
     """Raise PlanError if the ranks do not fit on the cores."""
     available = len(sequence.core_cpus)
     if requested.total * ranks > available:
+        need = "needs" if ranks == 1 else "need"
         usable = "1 is" if available == 1 else f"{available} are"
+        cores = count(requested.total * ranks, "core")
         raise PlanError(
-            f"{requested.describe(ranks)} need {requested.total * ranks}, but {usable} usable",
+            f"{requested.describe(ranks)} {need} {cores}, but {usable} usable",
             hint=requested.advise(available // requested.total),
         )
