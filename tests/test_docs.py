@@ -127,6 +127,25 @@ def test_links_have_targets(page):
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_have_targets(page):
+    for target, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        assert heading in headings((page.parent / target) if target else page), (target, heading)
+
+
+def headings(page):
+    """Return the names by which links reach the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)", BLOCK.sub("", page.read_text()), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_list_of_pages_is_complete():
+    listed = re.findall(r"^\| \[[^\]]+\]\(([\w.]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
+    assert sorted(listed) == sorted(
+        page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"
+    )
+
+
 def test_every_note_code_is_documented():
     source = "".join(path.read_text() for path in (ROOT / "ompbind").rglob("*.py"))
     formats = (ROOT / "docs/formats.md").read_text()

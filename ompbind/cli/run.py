@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -33,9 +32,9 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
+from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
@@ -50,12 +49,15 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
     ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
+    ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
     ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
-    ("A port for each server, and one core per rank left for I/O",
-     "ompbind run -n 4 --reserve 1 --env PORT={rank+8000} -- python serve.py"),
+    ("A port for each server, and a core for its threads that do not compute",
+     "ompbind run -n 4 --service-cores 1 --env PORT={rank+8000} -- python serve.py"),
     ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
     ("A batch job: output in files, and a report as JSON",
      "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
+    ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
+    ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
     ("Stop if a thread is not on the CPUs of its rank",
      "ompbind run -n 2 --verify=strict -- python serve.py"),
     ("Show the plan, start nothing", "ompbind run -n 4 --dry-run -- ./app"),
@@ -142,7 +144,7 @@ def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> Non
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
-    warn_about_copies(plan.machine)
+    warn_about_copies(plan)
     if options["verbose"]:
         _show(plan, spec, options, err=True)
     else:
@@ -154,12 +156,11 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: 
 def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = False) -> None:
     """Print the plan and the command of the ranks, on standard error if `err`."""
     from ompbind.report.plan import render_plan
-    from ompbind.report.rank_commands import render_commands
+    from ompbind.report.rank_commands import find_filled_variables, render_commands
 
     screen = read_screen(sys.stderr if err else sys.stdout)
     shown = hide_secrets(spec, options)
-    filled = [name for name, value in shown.added_variables if has_placeholders(value)]
-    commands = render_commands(make_commands(plan, shown), filled, screen.text_width)
+    commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
     text = f"{render_plan(plan, screen)}\n\n{commands}"
     if options["rendezvous"]:
         from ompbind.execution.rendezvous import render_address

@@ -24,8 +24,8 @@ def explain_usage_error(
 
     `args` are the words of the command line. Without `find_options`, no options are suggested.
     """
-    verb = [word for word in args[:1] if word in VERBS]
-    command = error.ctx.command_path if error.ctx else " ".join(("ompbind", *verb))
+    verb = [word for word in args[:1] if word in VERBS]  # click sets no context if a value is missing
+    command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
         name, value = _find_typed(error.option_name, args)
@@ -56,7 +56,10 @@ def _suggest_option(name: str, value: str, ctx: click.Context | None, find_optio
 
     verbs = [verb for verb in VERBS if any(name in option.names for option in find_options(verb))]
     if ctx is None or ctx.parent is None:
-        return f"write options after the verb: 'ompbind {verbs[0]} {name}'" if verbs else ""
+        if verbs:
+            return f"write options after the verb: 'ompbind {verbs[0]} {name}'"
+        meant = suggest_option(name, value, ["--help", "--version"])
+        return f"did you mean {meant}?" if meant else ""
     options = find_options(ctx.command.name or "")
     known = ["--help", *(known for option in options for known in option.names)]
     known += [option.reset_name for option in options if name.startswith("--no")]

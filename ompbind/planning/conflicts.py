@@ -39,7 +39,7 @@ def check_exclusive(plan: Plan) -> None:
     if shared and plan.request.sharing is Sharing.EXCLUSIVE:
         raise PlanError(
             f"not exclusive: {render_occupancy(_available_to(plan), shared)}",
-            hint="wait until other runs finish, name other CPUs with --mask, or use free cores with --avoid",
+            hint="wait for these runs ('run --wait'), name other CPUs (--mask), or use free cores (--avoid)",
         )
 
 

@@ -81,7 +81,7 @@ def test_ranks_get_the_variables_of_a_preset_and_of_what_it_inherits(call, home)
     done = call("run", "--preset", "x", *SHOW)
     assert done.returncode == 125
     assert "--preset: preset 'x' is not defined" in done.stderr
-    assert "presets are a, b, c" in done.stderr
+    assert "these are defined: a, b, c" in done.stderr
     assert "OMPBIND_PRESET: preset 'x'" in call("run", *SHOW, OMPBIND_PRESET="x").stderr
 
 
@@ -90,7 +90,7 @@ def test_the_defaults_of_a_project_cannot_run_code(call, home):
     done = call("run", *SHOW)
     assert done.stdout == ",\n" * 2
     text = " ".join(done.stderr.split())
-    assert f"warning: {path} cannot set defaults.env, defaults.preload, because it is a project file" in text
+    assert f"warning: {path}: defaults.env, defaults.preload have no effect in a project file" in text
     assert call("run", "-q", *SHOW).stderr == ""
     path.write_text('[defaults]\nenv = ["A=1"]\n')
     assert call("run", "--config", "ompbind.toml", *SHOW).stdout == "1,\n"

@@ -125,7 +125,9 @@ def test_a_rank_has_the_cores_and_service_cores_that_it_requests(ompbind, verb):
     assert served["OMP_NUM_THREADS"] == "1"
     done = ompbind(verb, "-m", str(first), "-c", "1", "--service-cores", "1", "--", *show)
     assert done.returncode == 125
-    assert "1 rank of 1 core and 1 service core need 2, but 1 is usable" in " ".join(done.stderr.split())
+    assert "1 rank of 1 core and 1 service core needs 2 cores, but 1 is usable" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind):
@@ -188,7 +190,13 @@ OPEN_MPI_COPIES = ("Open MPI has started 2 copies of 'ompbind run' on this machi
 
 @pytest.mark.parametrize(
     ("binding", "inner", "warned"),
-    [("none", "run", True), ("core", "run", False), ("none", "exec -- ompbind run", False)],
+    [
+        ("none", "run", True),
+        ("none", "run -n 2", True),
+        ("core", "run", True),
+        ("core", "run -n 2", False),
+        ("none", "exec -- ompbind run", False),
+    ],
 )
 def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
     launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", binding)

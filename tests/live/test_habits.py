@@ -72,9 +72,10 @@ def test_an_error_names_the_option_that_a_value_comes_from(ompbind):
 
 
 def test_an_error_without_an_option_lists_variables_that_may_be_the_cause(ompbind):
-    done = ompbind("run", "--", "true", env={"OMPBIND_RANKS": "5000"})
+    done = ompbind("run", "--", "true", env={"OMPBIND_RANKS": "5000", "OMPBIND_MEMORY": "bind"})
     assert "set outside of the command line: OMPBIND_RANKS=5000" in " ".join(done.stderr.split())
     assert done.stderr.count("OMPBIND_RANKS") == 1
+    assert "OMPBIND_MEMORY" not in done.stderr  # it chooses no CPUs
     for name, value in (("OMPBIND_REPORT", "/none/x.json"), ("OMPBIND_LOG_DIR", "/proc/none")):
         done = ompbind("run", "--", "true", env={name: value})
         assert f"set outside of the command line: {name}={value}" in " ".join(done.stderr.split())

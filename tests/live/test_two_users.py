@@ -319,14 +319,12 @@ def test_claims_of_the_other_user_cost_little(directory, texts):
         other = start_as_nobody(hold_claims, shared, texts)
         assert other[0].recv() == len(texts)
         begun = time.process_time()
-        registry.open()
-        used_s = time.process_time() - begun
-        registry.close()
+        with registry:
+            used_s = time.process_time() - begun
         tracemalloc.start()
-        registry.open()
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        registry.close()
+        with registry:
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
         finish(*other)
     assert f"user {NOBODY}" in registry.ignored
     assert "more" in registry.ignored
@@ -377,8 +375,8 @@ def test_a_lock_of_the_other_user_does_not_delay_a_run(ompbind, directory, monke
     assert (done.returncode, done.stderr) == (0, "")
     monkeypatch.setattr(claims_module, "LOCK_TIMEOUT_S", 0.1)
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(shared))
-    with pytest.raises(ClaimError) as caught:
-        Registry(Sharing.AVOID, make_run_identity("mine")).open()
+    with pytest.raises(ClaimError) as caught, Registry(Sharing.AVOID, make_run_identity("mine")):
+        pass
     assert f"process {pid} of user {pwd.getpwuid(NOBODY).pw_name} has kept" in caught.value.message
     assert os.listdir(shared) == []
     finish(*other)

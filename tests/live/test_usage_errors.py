@@ -22,12 +22,15 @@ import pytest
         (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
         (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks?"),
         (["plan", "-n"], {}, "option '-n' requires an argument"),
-        (["run", "--mask"], {}, "option '--mask' requires an argument"),
+        (["run", "--mask"], {}, "option '--mask' requires an argument hint: see 'ompbind run --help'"),
         (
             ["exec", "--timeout", "5", "true"],
             {},
             "no such option '--timeout' hint: --timeout is an option of",
         ),
+        (["--verison"], {}, "no such option '--verison' hint: did you mean --version?"),
+        (["-V"], {}, "no such option '-V' hint: did you mean --version?"),
+        (["ps", "--json"], {}, "no such option '--json' hint: did you mean --format json?"),
         (["-n", "4"], {}, "no such option '-n' hint: write options after the verb: 'ompbind run -n'"),
         (["plan", "--no-strategi"], {}, "no such option '--no-strategi' hint: did you mean --no-strategy?"),
         (

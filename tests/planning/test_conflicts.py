@@ -76,7 +76,11 @@ def test_avoided_cpus_are_reported_and_are_not_idle():
         ("0-7", {}, "no core is free: CPUs 0-15 are in use by run other"),
         ("0-5", {"ranks": 3}, "3 ranks would have to share 2 cores; CPUs 0-5,8-13 are in use by run other"),
         ("0-5", {"ranks": 9}, "9 ranks do not fit on 4 CPUs (free: CPUs 6-7,14-15); CPUs 0-5"),
-        ("0-5", {"ranks": 2, "strategy": "compact", "threads": 2}, "need 4, but 2 are usable; CPUs 0-5"),
+        (
+            "0-5",
+            {"ranks": 2, "strategy": "compact", "threads": 2},
+            "need 4 cores, but 2 are usable; CPUs 0-5",
+        ),
         ("0-5", {"ranks": 3, "strategy": "nodes"}, "3 ranks would have to share 2 cores; CPUs 0-5"),
         ("0-6", {"reserve": 1}, "no core left: it gets 1 core and reserves 1; CPUs 0-6"),
     ],

@@ -102,13 +102,13 @@ def test_reserved_cores_are_beside_the_requested_cores():
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"ranks": 3, "cores": 3}, "3 ranks of 3 cores need 9, but 8 are usable",
+        ({"ranks": 3, "cores": 3}, "3 ranks of 3 cores need 9 cores, but 8 are usable",
          "request at most 2 ranks, or fewer cores with -c"),
-        ({"ranks": 9, "cores": 1}, "9 ranks of 1 core need 9, but 8 are usable", "at most 8 ranks"),
+        ({"ranks": 9, "cores": 1}, "9 ranks of 1 core need 9 cores, but 8 are usable", "at most 8 ranks"),
         ({"ranks": 2, "cores": 3, "service_cores": 1, "reserve": 1},
-         "2 ranks of 3 cores, 1 service core and 1 reserved core need 10, but 8 are usable",
+         "2 ranks of 3 cores, 1 service core and 1 reserved core need 10 cores, but 8 are usable",
          "request at most 1 rank, or fewer cores with -c"),
-        ({"ranks": 1, "cores": 9}, "1 rank of 9 cores need 9, but 8 are usable", "fewer cores with -c"),
+        ({"ranks": 1, "cores": 9}, "1 rank of 9 cores needs 9 cores, but 8 are", "fewer cores with -c"),
         ({"ranks": 1, "cores": 4, "service_cores": 1, "strategy": "nodes"},
          "1 rank of 4 cores and 1 service core do not fit, each in one NUMA node: the largest NUMA node has"
          " 4 usable cores", "request fewer cores with -c"),

@@ -419,11 +419,11 @@ def test_every_rank_has_threads_and_places_in_a_form_that_every_runtime_reads(ca
         assert (places is None) == (variables["OMP_PROC_BIND"] == "false") == (request.bind is Bind.NONE)
         if places is not None:
             assert re.fullmatch(r"\{\d+(,\d+)*\}(,\{\d+(,\d+)*\})*", places)
-            assert {int(number) for number in re.findall(r"\d+", places)} == set(placement.cpus)
+            assert {int(number) for number in re.findall(r"\d+", places)} == set(placement.cpuset)
             widest, *others = (
                 [int(cpu) for cpu in text.split(",")] for text in re.findall(r"{(.*?)}", places)
             )
-            assert request.bind is Bind.EXACT or sorted(widest) == sorted(placement.cpus)
+            assert request.bind is Bind.EXACT or sorted(widest) == sorted(placement.cpuset)
             assert len(others) < len(placement.cpus)
 
 

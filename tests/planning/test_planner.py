@@ -138,11 +138,14 @@ def test_ranks_share_smt_cores_only_if_necessary():
     [
         ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
         ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9, but 8 are usable"),
+        ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, but 8 are usable"),
         ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
         ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
         ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
-        ({"ranks": 9, "strategy": "compact", "threads": 2}, "9 ranks of 2 cores need 18, but 8 are usable"),
+        (
+            {"ranks": 9, "strategy": "compact", "threads": 2},
+            "9 ranks of 2 cores need 18 cores, but 8 are usable",
+        ),
         ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank"),
         ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
         ({"ranks": 2, "strategy": "books"}, "has no book domains"),

@@ -83,9 +83,9 @@ def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Ite
     for file in files:
         keys = dict.fromkeys(setting.key for setting in file.settings if _is_without_effect(file, setting))
         if keys:
-            them = "it" if len(keys) == 1 else "them"
-            hint = f"move {them} to a preset, or name the file with --config"
-            yield f"{file.path} cannot set {', '.join(keys)}, because it is a project file: {hint}"
+            have = "has" if len(keys) == 1 else "have"
+            reason = f"{', '.join(keys)} {have} no effect in a project file"
+            yield f"{file.path}: {reason} (use a preset, or name the file with --config)"
         matching = [preset.name for preset in file.presets if preset.selects_machines]
         if matching and file.kind in (FileKind.PROJECT, FileKind.NAMED):
             text = "match has an effect only in the user's and the system's file"

@@ -61,7 +61,7 @@ def _list_names(files: Sequence[ConfigurationFile], wrong: str) -> str:
     if near:
         return f"did you mean {near}?"
     shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-    return f"presets are {shown}" if names else "'ompbind config' shows which files are read"
+    return f"these are defined: {shown}" if names else "'ompbind config' shows which files are read"
 
 
 def match_preset(files: Sequence[ConfigurationFile], host: Host) -> PresetUse | None:

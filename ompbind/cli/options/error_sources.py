@@ -2,7 +2,7 @@
 
 import re
 
-from ompbind.cli.options.option import Option, Precedence
+from ompbind.cli.options.option import CPUS, Option, Precedence
 from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.errors import MaskError, OmpbindError, PlanError
@@ -32,10 +32,11 @@ def name_sources(error: OmpbindError, values: Values) -> None:
 
 
 def _may_be_cause(option: Option, error: OmpbindError, values: Values) -> bool:
-    """Return whether an option can cause an error: of a plan, or with its value in the message."""
+    """Return whether an option can cause an error: it chooses CPUs, or the message has its value."""
     text = values.text(option.name)
     shown = text if len(text) > _SHORT else f"'{text}'"
-    return isinstance(error, PlanError) or (bool(text) and shown in error.message)
+    is_planned = option.section == CPUS and isinstance(error, PlanError)
+    return is_planned or (bool(text) and shown in error.message)
 
 
 _SHORT = 2  # characters of a value that a message may have by chance

@@ -115,8 +115,7 @@ RUNNING_OPTIONS = (
            rule=rules.check_dry_run),
     Option(names=("--verify",), section=STOPPING, verbs=RUN, read=_read_verify, bare="", words=(STRICT,),
            metavar="[=strict]", everyday=True,
-           help="Check threads for the whole run: masks, places, load; =strict: stop with exit code 125 on an"
-                " error",
+           help="Check threads during the run; =strict: stop on an error",
            rule=rules.check_dry_run),
     Option(names=("--report",), section=STOPPING, verbs=RUN, read=read_path, complete=FILES, metavar="FILE",
            everyday=True, help="Write plan, exit codes and resource usage as JSON", rule=rules.check_dry_run),

@@ -79,7 +79,7 @@ def test_a_name_of_the_project_and_of_the_user_is_an_error_that_shows_both():
     ("files", "hint"),
     [
         (FILES, "did you mean site?"),
-        ((PROJECT,), "presets are p, q"),
+        ((PROJECT,), "these are defined: p, q"),
         ((), "'ompbind config' shows which files are read"),
     ],
 )
