@@ -17,7 +17,7 @@ HEAD = """\
 # Reference of the command line
 
 `make docs` writes this page from the program. `ompbind COMMAND --help` prints the same options.
-`run`, `exec` and `plan` print all options with `--help-all`.
+`run`, `exec`, `plan` and `config` print all options with `--help-all`.
 
 - An option with a variable in the last column can also be set in the environment. A flag is `1` or `0`.
   An option that can be repeated takes several values, separated and quoted as in a shell.

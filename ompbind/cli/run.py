@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -33,6 +32,7 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
+from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
@@ -49,12 +49,15 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
     ("One rank per NUMA node", "ompbind run -n auto -s nodes -- ./server"),
+    ("Options from ompbind.toml", "ompbind run --preset serve -- ./server"),
     ("CPUs of each rank by hand", "ompbind run -n 2 -m '0-7|8-15' -- ./app"),
-    ("A port for each server, and one core per rank left for I/O",
-     "ompbind run -n 4 --reserve 1 --env PORT={rank+8000} -- python serve.py"),
+    ("A port for each server, and a core for its threads that do not compute",
+     "ompbind run -n 4 --service-cores 1 --env PORT={rank+8000} -- python serve.py"),
     ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
     ("A batch job: output in files, and a report as JSON",
      "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
+    ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
+    ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
     ("Stop if a thread is not on the CPUs of its rank",
      "ompbind run -n 2 --verify=strict -- python serve.py"),
     ("Show the plan, start nothing", "ompbind run -n 4 --dry-run -- ./app"),

@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from enum import StrEnum
 
 from ompbind.cli.configuration.search import (
     PROJECT_NAMES,
@@ -20,6 +19,7 @@ from ompbind.cli.configuration.search import (
     list_directories,
     read_working_directory,
 )
+from ompbind.enums import WordEnum
 from ompbind.errors import ConfigurationError
 from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
 from ompbind.planning.configuration import IgnoredFile
@@ -36,7 +36,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class FileKind(StrEnum):
+class FileKind(WordEnum):
     """Where a configuration file comes from, lowest precedence first; a named file is the only file."""
 
     SYSTEM = "system"
@@ -63,14 +63,17 @@ class FoundFiles(Record):
 NO_FILES = FoundFiles()
 
 
-def read_named_file(path: str) -> FoundFiles:
-    """Read the file that --config names; raises ConfigurationError if it cannot be used."""
+def read_named_file(path: str, source: str) -> FoundFiles:
+    """Read the file that `source` (--config or its variable) names.
+
+    Raises ConfigurationError if the file cannot be used.
+    """
     try:
         data = _read_trusted(path, read_trusted_users())
         return FoundFiles(read=(FileContent(kind=FileKind.NAMED, path=path, data=data),))
     except OSError as error:
-        hint = "--config needs a regular file of at most 256 KiB that only you or root can write"
-        raise ConfigurationError(f"{path}: {_explain(error)}", hint=hint) from error
+        hint = f"{source} needs a regular file of at most 256 KiB that only you or root can write"
+        raise ConfigurationError(f"{source}: {path}: {_explain(error)}", hint=hint) from error
 
 
 def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:

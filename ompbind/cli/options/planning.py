@@ -4,39 +4,37 @@ import os
 from collections.abc import Sequence
 
 from ompbind.cli.options import planning_rules as rules
-from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option
+from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option, complete_list
 from ompbind.cli.options.readers import (
     at_least,
     count_or,
     member,
+    name_of,
     one_of,
     read_file_names,
     read_names,
     read_ranks,
     read_seconds,
 )
-from ompbind.cli.verbs import LAUNCHING
+from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.assignments import parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 from ompbind.programs.library_catalog import PRELOADABLE
 
-PLANNING = ("run", "exec", "plan")
-"""The verbs that make a plan."""
-
 _KINDS = ("performance", "efficiency", "all")
 
 
-def _complete_preloads(text: str) -> Sequence[str]:
-    """Complete the last of some comma-separated library names."""
-    before, comma, last = text.rpartition(",")
-    return [f"{before}{comma}{name}" for name in PRELOADABLE if name.startswith(last)]
+def _read_assignment(text: str) -> tuple[tuple[str, str], ...]:
+    """Read NAME=VALUE as the only item of a repeatable option."""
+    from ompbind.planning.assignments import parse_assignment  # late: many runs set no variable
+
+    return (parse_assignment(text),)
 
 
 def _complete_presets(text: str) -> Sequence[str]:
@@ -73,7 +71,7 @@ PLANNING_OPTIONS = (
            metavar="T", everyday=True, help="Threads per rank",
            default_help="one per CPU, or CPU quota"),
     Option(names=("-c", "--cores"), section=CPUS, verbs=PLANNING, read=at_least(1), number=True, metavar="C",
-           help="Whole cores of each rank that compute; service and reserved cores are added",
+           everyday=True, help="Compute cores per rank",
            default_help="a share by strategy", rule=rules.check_cores(list_others_that_take_cores)),
     Option(names=("--service-cores",), section=CPUS, verbs=PLANNING, read=at_least(0), default="0",
            number=True, metavar="K",
@@ -123,13 +121,13 @@ PLANNING_OPTIONS = (
     Option(names=("--strict",), section=BINDING, verbs=PLANNING, flag=True,
            help="Stop with an error if the binding is not possible as requested"),
     Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
-           metavar="NAME|PATH", complete=_complete_preloads,
+           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"
                 f" {', '.join(PRELOADABLE)}"),
     Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
-           metavar="NAME|PATH", complete=_complete_preloads,
+           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
-    Option(names=("--env",), section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
+    Option(names=("--env",), section=RANKS, verbs=PLANNING, read=_read_assignment,
            repeatable=True, metavar="NAME=VALUE", everyday=True,
            help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {run_id}"),
     Option(names=("--env-file",), section=RANKS, verbs=PLANNING, read=read_file_names, repeatable=True,
@@ -139,12 +137,13 @@ PLANNING_OPTIONS = (
            help="Keep inherited OpenMP and thread variables as they are"),
     Option(names=("--freeze-threads",), section=RANKS, verbs=PLANNING, flag=True,
            help="In Python, ignore calls to torch.set_num_threads, with a warning"),
-    Option(names=("--run-id",), section=RANKS, verbs=PLANNING, metavar="TEXT", is_setting=False,
-           help="Name of the run", default_help="from time and pid"),
-    Option(names=("--preset",), section=CONFIGURATION, verbs=PLANNING, metavar="NAME",
-           complete=_complete_presets, help="Use the options of [preset.NAME] of a configuration file",
+    Option(names=("--run-id",), section=RANKS, verbs=PLANNING, read=name_of("a run"),
+           metavar="TEXT", is_setting=False, help="Name of the run", default_help="from time and pid"),
+    Option(names=("--preset",), section=CONFIGURATION, verbs=PLANNING, read=name_of("a preset"),
+           metavar="NAME", complete=_complete_presets,
+           help="Use the options of [preset.NAME] of a configuration file",
            default_help="the preset whose match fits this machine"),
-    Option(names=("--config",), section=CONFIGURATION, verbs=PLANNING, metavar="FILE", complete=FILES,
-           help="Read only this configuration file; --no-config reads none",
+    Option(names=("--config",), section=CONFIGURATION, verbs=PLANNING, read=name_of("a file"),
+           metavar="FILE", complete=FILES, help="Read only this configuration file; --no-config reads none",
            default_help="ompbind.toml of the project, the user and the system"),
 )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 
 from ompbind.cpuset import CpuSet
+from ompbind.enums import WordEnum
 from ompbind.errors import OptionError, PositionError
 from ompbind.planning.placeholders import check
 
@@ -31,7 +31,7 @@ def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
     return read
 
 
-def member(words: type[StrEnum], *, automatic: str = "") -> Callable[[str], Any]:
+def member(words: type[WordEnum], *, automatic: str = "") -> Callable[[str], Any]:
     """Return a reader of one member of an enum; the word `automatic` stands for None."""
     read_word = one_of((*filter(None, [automatic]), *map(str, words)))
     return lambda text: None if read_word(text) == automatic else words(text)
@@ -112,6 +112,16 @@ def read_directory(text: str) -> str:
     _check_given(text, "the name of a directory")
     check(text)
     return text
+
+
+def name_of(kind: str) -> Callable[[str], str]:
+    """Return a reader of a name, which is not empty; `kind` says what it names, as "a file"."""
+
+    def read(text: str) -> str:
+        _check_given(text, f"the name of {kind}")
+        return text
+
+    return read
 
 
 def read_file_names(text: str) -> tuple[str, ...]:
