@@ -110,7 +110,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
         **threads,
         **_make_identity_variables(placement, identity, spec),
-        **{name: fill(value, fields) for name, value in spec.added_variables},
+        **{name: _fill_value(name, value, fields) for name, value in spec.added_variables},
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
@@ -121,6 +121,11 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
     return variables
+
+
+def _fill_value(name: str, value: str, fields: Fields) -> str:
+    """Return the value of a variable with its placeholders filled in; an error shows NAME=VALUE."""
+    return fill(f"{name}={value}", fields)[len(name) + 1 :] if "{" in value else value
 
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:

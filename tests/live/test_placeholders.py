@@ -40,7 +40,7 @@ def test_each_rank_has_its_own_port(ompbind):
         ("--wrap", "sh -c 'exec", "sh -c 'exec", "      ^^^^^"),
         ("--report", "r{rank}.json", "r{rank}.json", " ^^^^^^"),
         ("--log-dir", "{id}", "{id}", "^^^^"),
-        ("--env", "P={rank-1}", "{rank-1}", "^^^^^^^^"),
+        ("--env", "P={rank-1}", "P={rank-1}", "  ^^^^^^^^"),
     ],
 )
 def test_wrong_placeholders_are_errors_before_anything_starts(ompbind, tmp_path, option, value, text, marks):

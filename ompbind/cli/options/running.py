@@ -56,7 +56,10 @@ def _read_on_failure(text: str) -> "str | RestartPolicy":
         return one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
     from ompbind.execution.restart_policy import RestartPolicy  # late: few runs restart ranks
 
-    return RestartPolicy(limit=at_least(1)(limit) if colon else None)
+    try:
+        return RestartPolicy(limit=at_least(1)(limit) if colon else None)
+    except OptionError as error:
+        raise OptionError(f"{_RESTART}:N: {error.message}", hint=f"for example {_RESTART}:3") from None
 
 
 def _read_log_directory(text: str) -> str:
