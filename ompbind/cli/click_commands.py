@@ -11,10 +11,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ompbind.cli.options.option import VARIABLE_VERBS, CommandLine, Given, Option, make_source
+from ompbind.cli.options.option import CommandLine, Given, Option, make_given
 from ompbind.cli.options.values import FindKeys, Values
 from ompbind.cli.usage_errors import explain_usage_error
 from ompbind.cli.verb import Verb, call_verb, refuse
+from ompbind.cli.verbs import PLANNING
 
 HELP = "Help"
 """The section of the options that show help."""
@@ -68,9 +69,7 @@ class ClickOption(click.Option):
     def _make_given(self, value: Any) -> Given:
         """Make an occurrence; click has a marker of its own for an optional value that is not given."""
         known = value is None or isinstance(value, bool | str)
-        return Given(
-            option=self.option, value=value if known else self.option.bare, source=make_source(self.option)
-        )
+        return make_given(self.option, value if known else self.option.bare)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the names and the help; an optional value `[=VALUE]` follows its option without a space."""
@@ -187,7 +186,7 @@ class ClickVerb(click.Command):
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl([(names.ljust(width), text) for names, text in records])
-        if self.verb.name in VARIABLE_VERBS and not self._is_short(ctx):
+        if self.verb.name in PLANNING and not self._is_short(ctx):
             formatter.write_paragraph()
             formatter.write_text(_RESETS)
 

@@ -73,4 +73,5 @@ VERB = Verb(
     examples=EXAMPLES,
     details=DETAILS,
     words="optional command",
+    shows_replaced=True,
 )

@@ -87,7 +87,8 @@ def _become_rank(options: Values) -> int:
     else:
         identity = _make_single_identity(options)
     if options["dry_run"]:
-        _dry_run(machine, request, identity, options)
+        others = read_other_runs(machine, request, quiet=options["quiet"])
+        _show(plan_or_suggest(machine, request, others), identity, spec)
         return 0
     run_identity = make_run_identity(spec.run_id)
     if rank:
@@ -101,24 +102,28 @@ def _become_rank(options: Values) -> int:
     if not options["quiet"]:
         print_differing_ranks(plan, found.registry)
     if options["verbose"]:
-        print_message(_render_rank(plan, identity))
+        for line in _render_rank(plan, identity, spec).splitlines():
+            print_message(line)
     return _become(plan, identity, spec, found.claim)
 
 
-def _dry_run(machine: Machine, request: Request, identity: RankIdentity, options: Values) -> None:
-    """Print what the rank would get, and the first rank of the machine the plan; start nothing."""
+def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
+    """Print what the rank would get, and for the first rank of the machine the plan."""
     from ompbind.report.plan import render_plan  # late: a rank that starts needs no reports
 
-    plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
-    rank = _render_rank(plan, identity)
+    rank = _render_rank(plan, identity, spec)
     write_stdout(f"{render_plan(plan, read_screen())}\n\n{rank}" if identity.local_rank == 0 else rank)
 
 
-def _render_rank(plan: Plan, identity: RankIdentity) -> str:
-    """Return the line about this rank."""
+def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
+    """Return the line about this rank, and lines with what was filled for it."""
+    from ompbind.planning.secret_values import mask_secrets
     from ompbind.report.plan import render_rank  # late, as above
+    from ompbind.report.rank_commands import render_command
 
-    return render_rank(plan, identity, os.uname().nodename)
+    shown = mask_secrets(spec)
+    filled = render_command(make_command(plan, identity, shown), shown)
+    return "\n".join(filter(None, (render_rank(plan, identity, os.uname().nodename), filled)))
 
 
 def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | None) -> NoReturn:

@@ -4,18 +4,23 @@ import os
 
 from ompbind.cli.console import print_message
 from ompbind.launchers.launcher import may_have_launcher
-from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.planning.plan import Plan
 
 
-def warn_about_copies(machine: Machine) -> None:
-    """Warn if a launcher has started `ompbind run` several times; only the first copy prints it."""
+def warn_about_copies(plan: Plan) -> None:
+    """Warn if a launcher has started `ompbind run` several times; only the first copy prints it.
+
+    Copies that the launcher has bound may each start several ranks on their own CPUs.
+    """
     if not may_have_launcher(os.environ):
         return
-    from ompbind.launchers.table import find_copies  # late: see `may_have_launcher`
+    from ompbind.launchers.table import find_copies, is_bound  # late: see `may_have_launcher`
 
-    rank = find_copies(DirectoryRoot("/"), os.environ, os.getpid(), machine.allowed)
+    rank = find_copies(os.environ, os.getpid())
     if rank is None or rank.identity.local_rank:
+        return
+    if len(plan.placements) > 1 and is_bound(DirectoryRoot("/"), os.getpid(), plan.machine.allowed):
         return
     print_message(
         f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"

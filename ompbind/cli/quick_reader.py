@@ -6,7 +6,7 @@ So each message about a command line comes from one place.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ompbind.cli.options.option import CommandLine, Given, Option, make_source
+from ompbind.cli.options.option import CommandLine, Given, Option, make_given
 
 
 def read_quickly(args: Sequence[str], options: Iterable[Option]) -> CommandLine | None:
@@ -63,4 +63,4 @@ def _read_option(
         value, used = following, 2
     if (value == "" and option.bare is None) or (used == 2 and following.startswith("-")):
         return None
-    return Given(option=option, value=value, source=make_source(option)), used
+    return make_given(option, value), used

@@ -35,7 +35,6 @@ from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
-from ompbind.planning.placeholders import has_placeholders
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
@@ -145,7 +144,7 @@ def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> Non
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
-    warn_about_copies(plan.machine)
+    warn_about_copies(plan)
     if options["verbose"]:
         _show(plan, spec, options, err=True)
     else:
@@ -157,12 +156,11 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, options: 
 def _show(plan: Plan, spec: RunSpec, options: Mapping[str, Any], *, err: bool = False) -> None:
     """Print the plan and the command of the ranks, on standard error if `err`."""
     from ompbind.report.plan import render_plan
-    from ompbind.report.rank_commands import render_commands
+    from ompbind.report.rank_commands import find_filled_variables, render_commands
 
     screen = read_screen(sys.stderr if err else sys.stdout)
     shown = hide_secrets(spec, options)
-    filled = [name for name, value in shown.added_variables if has_placeholders(value)]
-    commands = render_commands(make_commands(plan, shown), filled, screen.text_width)
+    commands = render_commands(make_commands(plan, shown), find_filled_variables(shown), screen.text_width)
     text = f"{render_plan(plan, screen)}\n\n{commands}"
     if options["rendezvous"]:
         from ompbind.execution.rendezvous import render_address

@@ -91,6 +91,16 @@ def _write_variable(value: str) -> str:
     return f"--env {shlex.quote(value)}" if "=" in value else f"--env {value or 'NAME'}=VALUE"
 
 
+def _write_restarts(value: str) -> str:
+    """Return --on-failure for a number of restarts, or for a policy of docker such as "on-failure:3"."""
+    word, _, limit = value.partition(":")
+    if value == "no":
+        return "--on-failure stop"
+    if word.isdecimal() or limit.isdecimal():
+        return f"--on-failure restart:{limit or word}"
+    return "--on-failure restart" if value else "--on-failure restart:N"
+
+
 def _write_hint(value: str) -> str:
     return {"nomultithread": "--smt 1", "multithread": "--smt all"}.get(value, "")
 
@@ -133,6 +143,8 @@ OTHER_OPTIONS = (
     OtherOption(names=("--standalone", "--master-addr", "--master_addr", "--master-port", "--master_port"),
                 write="--rendezvous"),
     OtherOption(names=("--kill-on-bad-exit", "-K"), write="--on-failure stop"),
+    OtherOption(names=("--max-restarts", "--max_restarts", "--restart", "--restarts", "--retries"),
+                read=_write_restarts),
 )  # fmt: skip
 """Options of other tools. A row counts only if the verb has the option that it names."""
 
@@ -148,6 +160,13 @@ def suggest_word(word: str, known: Collection[str]) -> str:
     return next((name for name in (level, f"{level}s") if level and name in known), "") or _find_name(
         word, known, _WORDS
     )
+
+
+def suggest_value(text: str, known: Collection[str]) -> str:
+    """Return a hint for a wrong value of an option, or for the first wrong word of a list; "" if unknown."""
+    wrong = next((word for part in text.split(",") if (word := part.strip()) not in known), "")
+    word = suggest_word(wrong, known)
+    return f"did you mean {word!r}?" if word else ""
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ def warn_of_variables(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each variable that ompbind does not know, and the most similar one that it knows, "" for none."""
+    """Yield each variable that ompbind does not know, and the most similar one that it reads, "" for none."""
     names = [name for name in sorted(env) if name.startswith(PREFIX) and env[name]]
     if not names:
         return
@@ -27,7 +27,7 @@ def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     from ompbind.cli.suggestions import suggest_name  # late: most environments have no such variable
 
     known = {option.variable for verb in VERBS for option in find_options(verb)} - {""}
-    endings = [name.removeprefix(PREFIX) for name in sorted(known | usual)]
+    endings = [name.removeprefix(PREFIX) for name in sorted({*known, DIRECTORY_VARIABLE})]
     for name in unusual:
         if name not in known:
             similar = suggest_name(name.removeprefix(PREFIX), endings)

@@ -40,6 +40,7 @@ class Verb(Record):
     - `is_reporting`: returns whether this process prints warnings about options: one of several that a
       launcher has started
     - `find_warnings`: returns warnings about the environment, which --quiet hides
+    - `shows_replaced`: it always shows which options gave way to others
     - `refuse`: called with the values that could be read and the error, if options are wrong
     """
 
@@ -53,6 +54,7 @@ class Verb(Record):
     complete_word: Complete | None = None
     is_reporting: Callable[[], bool] = _is_reporting
     find_warnings: Callable[[Mapping[str, str]], Iterable[str]] = _find_no_warnings
+    shows_replaced: bool = False
     refuse: Callable[[Values, OmpbindError], None] | None = None
 
 
@@ -104,7 +106,10 @@ def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: boo
     from ompbind.cli.configuration.read_files import NO_FILES, read_found_files, read_named_file  # late
 
     try:
-        files = read_found_files(os.environ) if is_default else read_named_file(path) if path else NO_FILES
+        if is_default:
+            files = read_found_files(os.environ)
+        else:
+            files = read_named_file(path, values.source("config").name) if path else NO_FILES
         if files == NO_FILES and not values["preset"]:
             return ()
         from ompbind.cli.configuration.load import load_configuration  # late: it imports tomllib
@@ -120,12 +125,12 @@ def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: boo
 def check_options(verb: Verb, values: Values) -> None:
     """Apply the rules of the options; raises RequestError for options that have no effect together.
 
-    --quiet hides the warnings. --verbose, and --explain of `plan`, show what gave way.
+    --quiet hides the warnings. --verbose, --explain of `plan`, and `config` show what gave way.
     """
     found = apply_rules(values)
     found_warnings = (*values.configuration.warnings, *found.warnings, *verb.find_warnings(os.environ))
     warnings = () if values.get("quiet") else found_warnings
-    explains = values.get("verbose") or values.get("explain")
+    explains = verb.shows_replaced or values.get("verbose") or values.get("explain")
     texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
     for text in texts if texts and verb.is_reporting() else ():
         print_message(text)

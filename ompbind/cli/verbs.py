@@ -5,3 +5,6 @@ VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect", "con
 
 LAUNCHING = ("run", "exec")
 """The verbs that exit with the code of the command that they start."""
+
+PLANNING = (*LAUNCHING, "plan")
+"""The verbs that make a plan. Their options can also be given as variables and in configuration files."""

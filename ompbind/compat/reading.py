@@ -134,12 +134,13 @@ def _make_bind_setting(names: Framework, env: Environment) -> ForeignSetting:
             overridden_by=("mask", "strategy"),
         )
     unbound = word == names.unbound
+    replacing = ("mask", "strategy", "cores")
     return ForeignSetting(
         name=names.bind,
         value=word,
         meaning="no binding (-m none)" if unbound else "the CPUs of ranks (-m)",
         request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
-        overridden_by=("mask", "strategy", "smt", "sibling", "bind") if unbound else ("mask", "strategy"),
+        overridden_by=(*replacing, "smt", "sibling", "bind") if unbound else replacing,
     )
 
 

@@ -74,17 +74,16 @@ def find_launcher(env: Env, parent: int) -> LauncherRank | None:
     return LauncherRank(launcher=launcher.name, identity=identity, run_id=run_id)
 
 
-def find_copies(root: Root, env: Env, pid: int, allowed: CpuSet) -> LauncherRank | None:
-    """Return the rank of a process if its launcher has started several copies of it for the same CPUs.
+def find_copies(env: Env, pid: int) -> LauncherRank | None:
+    """Return the rank of a process if its launcher has started several copies of it on this machine.
 
-    None for a single copy on this machine, for a rank that the launcher or `ompbind exec` has bound, and in
-    the script of a batch job. `pid` is the process, `allowed` its allowed CPUs.
+    None for a rank of `ompbind exec`, and in the script of a batch job. `pid` is the process.
     """
     try:
         rank = find_launcher(env, pid) if OMPBIND_RANK not in env else None
     except RequestError:  # the variables contradict each other
         return None
-    if rank is None or rank.identity.local_size < 2 or is_bound(root, pid, allowed):
+    if rank is None or rank.identity.local_size < 2:
         return None
     step = next(launcher.step for launcher in LAUNCHERS if launcher.name == rank.launcher)
     return rank if not step or step in env else None

@@ -50,20 +50,22 @@ class _Form(Record):
     doubled: bool
 
 
-def fill(text: str, fields: Fields) -> str:
+def fill(text: str, fields: Fields, where: str = "") -> str:
     """Return the text of an option with its placeholders filled in.
 
-    Raises PositionError for a placeholder that is unknown or wrong, or whose value is negative.
+    `where` names the text in the error. Raises PositionError for a placeholder that is unknown or wrong, or
+    whose value is negative.
     """
-    return _fill(text, fields, is_command=False) if "{" in text else text
+    return _fill(text, fields, where, is_command=False) if "{" in text else text
 
 
-def fill_word(word: str, fields: Fields) -> str:
+def fill_word(word: str, fields: Fields, where: str = "") -> str:
     """Return a word of a command with its placeholders filled in; names that `fields` lacks stay.
 
-    Raises PositionError for a placeholder that is wrong, or whose value is negative.
+    `where` names the text in the error. Raises PositionError for a placeholder that is wrong, or whose value
+    is negative.
     """
-    return _fill(word, fields, is_command=True) if "{" in word else word
+    return _fill(word, fields, where, is_command=True) if "{" in word else word
 
 
 def check(text: str, names: Collection[str] = NAMES) -> None:
@@ -87,12 +89,12 @@ def make_literal(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _fill(text: str, fields: Fields, *, is_command: bool) -> str:
+def _fill(text: str, fields: Fields, where: str, *, is_command: bool) -> str:
     parts = _parse(text, tuple(fields), is_command=is_command)
-    return "".join(part if isinstance(part, str) else _compute(part, text, fields) for part in parts)
+    return "".join(part if isinstance(part, str) else _compute(part, text, fields, where) for part in parts)
 
 
-def _compute(part: Placeholder, text: str, fields: Fields) -> str:
+def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
     """Return the value of a placeholder; raises PositionError, which names the rank, for a negative value."""
     value = fields[part.name]
     if isinstance(value, str):
@@ -101,7 +103,8 @@ def _compute(part: Placeholder, text: str, fields: Fields) -> str:
     if number < 0:
         shown = text[slice(*part.span)]
         hint = "ranks are counted from 0: add a number so that each result is 0 or more"
-        message = f"rank {fields['rank']}: {shown} is {number}, but must not be negative"
+        place = f"{shown} in {where}" if where else shown
+        message = f"rank {fields['rank']}: {place} is {number}, but must not be negative"
         raise PositionError(message, text=text, span=part.span, hint=hint)
     return str(number)
 

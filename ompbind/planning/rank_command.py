@@ -110,22 +110,17 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
         **threads,
         **_make_identity_variables(placement, identity, spec),
-        **{name: _fill_value(name, value, fields) for name, value in spec.added_variables},
+        **{name: fill(value, fields, name) for name, value in spec.added_variables},
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
         is_filled = "LD_PRELOAD" in dict(spec.added_variables)
-        variables["LD_PRELOAD"] = fill(preload, fields) if is_filled else preload
+        variables["LD_PRELOAD"] = fill(preload, fields, "LD_PRELOAD") if is_filled else preload
     if spec.freeze_directory:  # put before the user's own directories, which all stay
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
     return variables
-
-
-def _fill_value(name: str, value: str, fields: Fields) -> str:
-    """Return the value of a variable with its placeholders filled in; an error shows NAME=VALUE."""
-    return fill(f"{name}={value}", fields)[len(name) + 1 :] if "{" in value else value
 
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
@@ -162,7 +157,7 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
         rank=identity.rank,
         argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
         env=env,
-        directory=fill(spec.chdir, fields),
+        directory=fill(spec.chdir, fields, "--chdir"),
         cpus=placement.cpuset if plan.machine.bindable else None,
         memory=placement.memory,
     )
@@ -177,11 +172,13 @@ def _make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tupl
             hint=f"this run has {named('rank', range(identity.size))}",
         )
     is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
-    return tuple(fill(word, fields) for word in spec.wrap) if is_wrapped else ()
+    return tuple(fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
 
 
 def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
-    return tuple(fill_word(word, fields) for word in spec.argv) if spec.fill_argv else spec.argv
+    return (
+        tuple(fill_word(word, fields, "the command") for word in spec.argv) if spec.fill_argv else spec.argv
+    )
 
 
 def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> RunSpec:
@@ -193,8 +190,8 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> 
     return spec.replace(
         argv=_fill_argv(spec, fields),
         fill_argv=False,
-        wrap=tuple(fill_word(word, fields) for word in spec.wrap),
-        chdir=fill_word(spec.chdir, fields),
+        wrap=tuple(fill_word(word, fields, "--wrap") for word in spec.wrap),
+        chdir=fill_word(spec.chdir, fields, "--chdir"),
     )
 
 

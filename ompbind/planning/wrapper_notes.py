@@ -50,11 +50,11 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     placements = plan.placements if plan else ()
     cpus = _find_cpus(wrapper, plan) if plan else None
     if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
-        effect = "replaces the affinity mask of each rank"
+        effect = "replaces the affinity mask of its rank"
         remedy = "remove it, and select CPUs with --mask"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
     if wrapper.sets_memory and any(placement.memory for placement in placements):
-        effect = "replaces the memory policy of each rank"
+        effect = "replaces the memory policy of its rank"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy="remove it, or omit --memory")
 
 
@@ -106,7 +106,7 @@ def _find_removed(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect
             words=f"env {words}", effect="undoes the binding of OpenMP threads", remedy=remedy
         )
     if _THREADS in wrapper.removed and not (plan and all(map(_has_one_thread_per_cpu, plan.placements))):
-        effect = "removes the number of threads of each rank"
+        effect = "removes the number of threads of its rank"
         remedy = "remove it, and set the number with --threads"
         words = f"env -u {_THREADS}"
         yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
@@ -143,7 +143,7 @@ def _find_assigned(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         if name == _THREADS and not (
             plan and all(value == str(placement.threads) for placement in plan.placements)
         ):
-            effect = "replaces the number of threads of each rank"
+            effect = "replaces the number of threads of its rank"
             number = f" {value}" if value.isdecimal() and int(value) else ""
             remedy = f"use --threads{number} instead"
             yield WrapperEffect(words=words, effect=effect, remedy=remedy, code=WRAPPER_THREADS)

@@ -3,7 +3,8 @@
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ompbind.planning.rank_command import RankCommand
+from ompbind.planning.placeholders import has_placeholders
+from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.report.text import Column, render_table
 from ompbind.text import clean_line, clean_lines
 
@@ -25,6 +26,20 @@ def render_commands(commands: Sequence[RankCommand], variables: Collection[str],
         ranks = Column(title="rank", cells=[str(command.rank) for command in commands], right=True)
         lines += [*([""] if lines else []), render_table([ranks, *different], width)]
     return "\n".join(lines)
+
+
+def render_command(command: RankCommand, spec: RunSpec) -> str:
+    """Render the command, the directory and the variables of one rank of a job; "" if nothing was filled."""
+    variables = find_filled_variables(spec)
+    if not (variables or command.directory or command.argv != spec.argv):
+        return ""
+    values = _find_values([command], variables)
+    return "\n".join(f"{title} of rank {command.rank}: {clean_lines(value)}" for title, [value] in values)
+
+
+def find_filled_variables(spec: RunSpec) -> list[str]:
+    """Return the names of the variables with placeholders."""
+    return [name for name, value in spec.added_variables if has_placeholders(value)]
 
 
 def _find_values(

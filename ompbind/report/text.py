@@ -248,14 +248,25 @@ def clip(text: str, limit: int = WIDTH - 20) -> str:
 def _mark(error: PositionError, width: int) -> list[str]:
     """Return two lines: the text, and "^" below the part that is wrong; a long text is cut around it."""
     start, stop = error.span
-    left = max(0, start - width // 2)
-    shown = "".join(
-        " " if char.isspace() else clean_lines(char) for char in error.text[left : left + width - 12]
-    )
+    left, right = max(0, start - width // 2), start + width
+    while _count_columns(error.text[left:start]) > width // 2:
+        left += 1
+    while _count_columns(error.text[left:right]) > width - 12:
+        right -= 1
+    shown = "".join(" " if char.isspace() else clean_lines(char) for char in error.text[left:right])
     before, after = ("..." if left else ""), ("..." if left + len(shown) < len(error.text) else "")
-    at = len(before) + start - left
-    marks = "^" * max(1, min(stop, left + len(shown)) - start)
+    at = len(before) + _count_columns(shown[: start - left])
+    marks = "^" * max(1, _count_columns(shown[start - left : stop - left]))
     return [f"    {before}{shown}{after}", "    " + " " * at + marks]
+
+
+def _count_columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: wide characters take two, accents none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width  # late: few texts need it
+
+    return sum((east_asian_width(char) in "WF") + (category(char) not in ("Mn", "Me")) for char in text)
 
 
 def render_cpus(cpus: CpuSet) -> str:

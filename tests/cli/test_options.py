@@ -2,12 +2,12 @@
 
 import pytest
 
-from ompbind.cli.options.option import VARIABLE_VERBS, Given, Option, Precedence, Source
+from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.cli.options.readers import at_least, read_names, read_seconds
 from ompbind.cli.options.table import find_options, find_variables
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.options.variables import make_variable_givens
-from ompbind.cli.verbs import VERBS
+from ompbind.cli.verbs import PLANNING, VERBS
 from ompbind.errors import OptionError
 from ompbind.execution.restart_policy import RestartPolicy
 from ompbind.planning import rank_variables
@@ -121,7 +121,7 @@ def test_names_are_unique_and_defaults_can_be_read(verb):
 def test_variables_of_options_and_of_ranks_are_disjoint():
     carried = {value for name, value in vars(rank_variables).items() if name.startswith("OMPBIND_")}
     assert len(carried) > 4
-    options = {option.variable for verb in VARIABLE_VERBS for option in find_options(verb)} - {""}
+    options = {option.variable for verb in PLANNING for option in find_options(verb)} - {""}
     assert set(find_variables()) <= options
     assert not options & (carried | {DIRECTORY_VARIABLE})
 
@@ -135,7 +135,7 @@ def test_options_of_a_request_have_its_defaults():
 
 
 def test_every_option_of_run_exec_and_plan_has_a_variable_unless_it_names_a_run_or_a_rank():
-    without = {option.name for verb in VARIABLE_VERBS for option in find_options(verb) if not option.variable}
+    without = {option.name for verb in PLANNING for option in find_options(verb) if not option.variable}
     assert without == {"run_id", "rank"}
 
 
@@ -151,16 +151,25 @@ ompbind.cli.run._run = lambda values: print("mood", values["mood"], values.sourc
 """
 
 
-def test_a_row_is_found_everywhere():
-    """In help, errors, values, variables, resets, completion and the reference."""
+def test_a_row_is_found_everywhere(tmp_path):
+    """In help, errors, values, variables, files, resets, completion and the reference."""
     ran = ("--", "true")
     assert "--mood calm|loud Mood of the ranks: calm (default), loud" in run_with(TOY, "run", "--help-all")
     assert "mood calm" in run_with(TOY, "run", *ran)
     assert "mood loud --mood" in run_with(TOY, "run", "--mood", "loud", *ran)
     assert "mood loud OMPBIND_MOOD" in run_with(TOY, "run", *ran, OMPBIND_MOOD="loud")
-    assert "mood calm --mood" in run_with(TOY, "run", "--no-mood", *ran, OMPBIND_MOOD="loud")
+    assert "mood calm --no-mood" in run_with(TOY, "run", "--no-mood", *ran, OMPBIND_MOOD="loud")
     assert "--mood: 'x' is not calm or loud" in run_with(TOY, "run", "--mood", "x", *ran)
     assert "OMPBIND_MOOD: 'x' is not calm" in run_with(TOY, "run", *ran, OMPBIND_MOOD="x")
+    file = tmp_path / "x.toml"
+    file.write_text('[defaults]\nmood = "loud"\n[preset.calm]\nno-mood = true\n[preset.wrong]\nmod = "x"\n')
+    assert f"{file}:6: preset.wrong.mod is unknown" in run_with(TOY, "config", "--config", str(file))
+    assert "did you mean mood?" in run_with(TOY, "run", "--config", str(file), *ran)
+    file.write_text("".join(file.read_text().partition("[preset.wrong]")[:1]))
+    assert f"mood loud {file}:2: defaults.mood" in run_with(TOY, "run", "--config", str(file), *ran)
+    named = ("--config", str(file), "--preset", "calm")
+    assert f"mood calm {file}:4: preset.calm.no-mood" in run_with(TOY, "run", *named, *ran)
+    assert "mood calm named file:4: preset.calm.no-mood" in run_with(TOY, "config", *named)
     completion = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
     assert "plain,loud" in run_with(TOY, "run", COMP_WORDS="ompbind run --mood lo", **completion)
     assert "plain,--no-mood" in run_with(

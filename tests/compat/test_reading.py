@@ -152,6 +152,8 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
     [
         ({BIND: "0|4"}, ["mask"], "--mask is given"),
         ({BIND: "0|4"}, ["strategy"], "--strategy is given"),
+        ({BIND: "0|4"}, ["cores"], "--cores is given"),
+        ({BIND: "nobind"}, ["cores"], "--cores is given"),
         ({BIND: "nobind"}, ["bind"], "--bind is given"),
         ({BIND: "nobind"}, ["smt"], "--smt is given"),
         ({BIND: "0|4"}, ["bind", "smt"], None),
@@ -240,6 +242,7 @@ def shown(*args, env=None, **expected):
         (["--compat", "vllm"], {BIND: "4-7|0-3", "OMPBIND_MASK": ""}, ["4-7", "0-3"]),
         (["--compat", "vllm", "-m", "2|3"], {BIND: "4-7|0-3", "OMPBIND_MASK": "0|1"}, ["2", "3"]),
         (["--compat", "vllm", "-s", "balanced"], {BIND: "4-7|0-3"}, ["0-3", "4-7"]),
+        (["--compat", "vllm", "-c", "2"], {BIND: "4-7|0-3"}, ["0-1", "4-5"]),
         (["--compat", "vllm", "--reserve", "0"], {RESERVE: "1"}, ["0-3", "4-7"]),
         (["--compat", "vllm"], {RESERVE: "1", "OMPBIND_RESERVE": "2"}, ["0-1", "4-5"]),
         (["--compat", "vllm", "--reserve-total", "1"], {RESERVE: "3"}, ["0-2", "4-7"]),

@@ -61,7 +61,7 @@ def test_every_level_overrides_the_levels_below(call, home):
         "OMPBIND_THREADS",
     )
     assert read_options(call(*show, "-t", "5", OMPBIND_THREADS="4"))["threads"] == ("5", "--threads")
-    assert read_options(call(*show, "--no-threads"))["threads"] == (None, "--threads")
+    assert read_options(call(*show, "--no-threads"))["threads"] == (None, "--no-threads")
     assert read_options(call(*show, "--no-config"))["threads"] == (None, None)
     assert read_options(call(*show, "--config", str(user)))["threads"] == ("1", f"{user}:2: defaults.threads")
 
@@ -234,6 +234,14 @@ def test_a_row_of_the_table_is_a_key(home, monkeypatch):
     monkeypatch.chdir(home)
     assert "mood loud" in run_with(TOY, "run", "--", "true", HOME=str(home))
     assert "mood loud project file:2: defaults.mood" in run_with(TOY, "config", HOME=str(home))
+
+
+def test_config_shows_which_option_gives_way(call, home):
+    write(home / "ompbind.toml", "[defaults]\nshare = true\n")
+    done = call("config", "--exclusive")
+    assert " ".join(done.stderr.split()) == (
+        f"ompbind: {home}/ompbind.toml:2: defaults.share is not used with --exclusive"
+    )
 
 
 def test_every_setting_is_a_key_but_the_choice_of_file_and_preset():

@@ -190,7 +190,13 @@ OPEN_MPI_COPIES = ("Open MPI has started 2 copies of 'ompbind run' on this machi
 
 @pytest.mark.parametrize(
     ("binding", "inner", "warned"),
-    [("none", "run", True), ("core", "run", False), ("none", "exec -- ompbind run", False)],
+    [
+        ("none", "run", True),
+        ("none", "run -n 2", True),
+        ("core", "run", True),
+        ("core", "run -n 2", False),
+        ("none", "exec -- ompbind run", False),
+    ],
 )
 def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
     launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", binding)

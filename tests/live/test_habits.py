@@ -80,12 +80,19 @@ def test_an_error_without_an_option_lists_variables_that_may_be_the_cause(ompbin
 
 @pytest.mark.parametrize("verb", ["run", "exec", "plan"])
 def test_an_unknown_variable_is_a_warning(ompbind, verb):
-    env = {"OMPBIND_MASKS": "0", "OMPBIND_XYZ": "1", "OMPBIND_FORMAT": "table", "OMPBIND_RANK": "3"}
+    env = {
+        "OMPBIND_MASKS": "0",
+        "OMPBIND_RANKZ": "2",
+        "OMPBIND_XYZ": "1",
+        "OMPBIND_FORMAT": "table",
+        "OMPBIND_RANK": "3",
+    }
     done = ompbind(verb, "--", "true", env=env)
     assert done.returncode == 0
     warnings = " ".join(done.stderr.split()).split("ompbind: warning: ")[1:]
     assert [text.strip() for text in warnings] == [
         "OMPBIND_MASKS is not a variable of ompbind; did you mean OMPBIND_MASK?",
+        "OMPBIND_RANKZ is not a variable of ompbind; did you mean OMPBIND_RANKS?",
         "OMPBIND_XYZ is not a variable of ompbind",
     ]
 

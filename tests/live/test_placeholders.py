@@ -40,7 +40,7 @@ def test_each_rank_has_its_own_port(ompbind):
         ("--wrap", "sh -c 'exec", "sh -c 'exec", "      ^^^^^"),
         ("--report", "r{rank}.json", "r{rank}.json", " ^^^^^^"),
         ("--log-dir", "{id}", "{id}", "^^^^"),
-        ("--env", "P={rank-1}", "P={rank-1}", "  ^^^^^^^^"),
+        ("--env", "P={rank-1}", "{rank-1}", "^^^^^^^^"),
     ],
 )
 def test_wrong_placeholders_are_errors_before_anything_starts(ompbind, tmp_path, option, value, text, marks):
@@ -56,7 +56,7 @@ def test_after_an_error_in_one_rank_no_claim_is_left(ompbind, claims, options):
     before = set(os.listdir(claims))
     done = ompbind("run", *options, "--", "true")
     assert done.returncode == 125
-    assert "rank 0: {rank-1} is -1" in done.stderr or "there is no rank 9" in done.stderr
+    assert "rank 0: {rank-1} in P is -1" in done.stderr or "there is no rank 9" in done.stderr
     assert set(os.listdir(claims)) == before
 
 
@@ -210,7 +210,7 @@ def test_a_wrapper_that_binds_is_a_warning_or_with_strict_an_error(ompbind):
     command = ("--", "grep", "Cpus_allowed_list", "/proc/self/status")
     done = ompbind(*options, *command)
     assert done.stdout.split()[1] == str(second)
-    assert f"warning: taskset -c {second} replaces the affinity mask of each rank" in message(done)
+    assert f"warning: taskset -c {second} replaces the affinity mask of its rank" in message(done)
     assert ompbind(*options, "--strict", *command).returncode == 125
 
 
@@ -236,7 +236,7 @@ def test_exec_reads_the_command_of_its_own_rank(ompbind, tmp_path):
     command = ("./{rank}/taskset", "-c", str(second), "true")
     done = ompbind("exec", "-m", f"{first}|{second}", "--fill", "--", *command, cwd=tmp_path, env=env)
     assert done.returncode == 0
-    assert f"warning: taskset -c {second} replaces the affinity mask of each rank" in message(done)
+    assert f"warning: taskset -c {second} replaces the affinity mask of its rank" in message(done)
 
 
 @pytest.mark.parametrize("shown", ["--dry-run", "-v"])
@@ -250,6 +250,43 @@ def test_the_plan_shows_what_was_filled(ompbind, tmp_path, shown):
     assert (
         "command of every rank: env true\n\nrank  PORT  directory\n   0  8000  d0\n   1  8001  d1\n" in text
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        (("--chdir", "d{rank-1}"), "--chdir"),
+        (("--wrap", "nice -n {rank-1}"), "--wrap"),
+        (("--fill", "--env", "A={rank}"), "the command"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_a_negative_value_is_an_error_that_says_where(ompbind, verb, options, place):
+    done = ompbind(verb, *options, "--", "echo", "{rank-1}")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert f"rank 0: {{rank-1}} in {place} is -1, but must not be negative" in message(done)
+
+
+def test_exec_shows_what_was_filled_for_its_rank(ompbind, tmp_path):
+    (tmp_path / "d2").mkdir()
+    env = {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"}
+    options = (
+        "--env",
+        "PORT={rank+8000}",
+        "--env",
+        "API_KEY={rank}",
+        "--chdir",
+        "d{rank}",
+        "--wrap",
+        "env A={rank}",
+    )
+    command = ("--fill", *options, "--", "echo", "{rank}")
+    shown = "PORT of rank 2: 8002\ndirectory of rank 2: d2\ncommand of rank 2: env A=2 echo 2\n"
+    assert ompbind("exec", "--dry-run", *command, cwd=tmp_path, env=env).stdout.endswith(shown)
+    done = ompbind("exec", "-v", *command, cwd=tmp_path, env=env)
+    assert done.stderr.endswith("".join(f"ompbind: {line}\n" for line in shown.splitlines()))
+    plain = ompbind("exec", "-v", "--", "echo", "{rank}", env=env)
+    assert plain.stderr.count("of rank 2") == 0
 
 
 def test_run_id_is_filled_in_paths(ompbind, tmp_path):

@@ -3,14 +3,21 @@
 import pytest
 
 from ompbind.cli.options.table import find_options
-from ompbind.cli.suggestions import OTHER_OPTIONS, suggest_name, suggest_option, suggest_verb, suggest_word
+from ompbind.cli.suggestions import (
+    OTHER_OPTIONS,
+    suggest_name,
+    suggest_option,
+    suggest_value,
+    suggest_verb,
+    suggest_word,
+)
 from ompbind.cli.verbs import VERBS
 from ompbind.planning.strategies.table import STRATEGIES
 
 OPTIONS = (
     "-n", "--ranks", "-c", "--cores", "-m", "--mask", "-s", "--strategy", "-t", "--threads", "--smt",
     "--share", "--memory", "--env", "--chdir", "--output", "-v", "--verbose", "--timeout", "--run-id",
-    "--rendezvous",
+    "--rendezvous", "--on-failure",
 )  # fmt: skip
 
 
@@ -106,7 +113,12 @@ def test_words_of_options(word, known, meant):
         ("--thread", "2", "--threads"),
         ("--run_id", "x", "--run-id"),
         ("--zzz", "", ""),
-        ("--kill-on-bad-exit", "", ""),
+        ("--kill-on-bad-exit", "", "--on-failure stop"),
+        ("--max-restarts", "3", "--on-failure restart:3"),
+        ("--max_restarts", "", "--on-failure restart:N"),
+        ("--restart", "on-failure:5", "--on-failure restart:5"),
+        ("--restart", "always", "--on-failure restart"),
+        ("--restart", "no", "--on-failure stop"),
     ],
 )
 def test_options(name, value, written):
@@ -117,9 +129,30 @@ def test_an_option_that_the_verb_does_not_have_is_not_suggested():
     assert suggest_option("--time", "5", ["-n", "--ranks"]) == ""
 
 
+@pytest.mark.parametrize("value", ["", "4", "a=b", "none", "nomultithread"])
+def test_every_row_names_an_option_of_run(value):
+    known = {name for option in find_options("run") for name in option.names}
+    for row in OTHER_OPTIONS:
+        written = row.read(value) if row.read else row.write.format(value=value)
+        assert written.split(" ")[0] in known | ({""} if "--hint" in row.names else set()), row.names
+
+
 def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
     own = {name for verb in VERBS for option in find_options(verb) for name in option.names}
     assert not own & {name for row in OTHER_OPTIONS for name in row.names}
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "hint"),
+    [
+        ("numa", STRATEGIES, "did you mean 'nodes'?"),
+        ("spread, block", STRATEGIES, "did you mean 'compact'?"),
+        ("zzz", STRATEGIES, ""),
+        ("zzz", (), ""),
+    ],
+)
+def test_values(text, known, hint):
+    assert suggest_value(text, known) == hint
 
 
 def test_names():

@@ -64,6 +64,16 @@ import pytest
             " numactl, vllm, slurm, rankfile, systemd or docker hint: did you"
             " mean 'json'?",
         ),
+        (
+            ["plan", "--compare", "balanced,numa"],
+            {},
+            "--compare: 'numa' is not a strategy: write balanced, compact, spread, nodes, packages, l3,"
+            " l2, books, drawers, cores or all hint: did you mean 'nodes'?",
+        ),
+        (["run", "--config", "", "true"], {}, "--config: the name of a file is missing"),
+        (["run", "--preset=", "true"], {}, "--preset: the name of a preset is missing"),
+        (["run", "--run-id", "", "true"], {}, "--run-id: the name of a run is missing"),
+        (["run", "true"], {"OMPBIND_CONFIG": "/none.toml"}, "OMPBIND_CONFIG: /none.toml: No such file"),
         (["start", "-n", "2"], {}, "no such command 'start' hint: did you mean 'run'?"),
         (
             ["sleep", "1"],
@@ -71,7 +81,11 @@ import pytest
             "no such command 'sleep' hint: to start a command, write 'ompbind run -- sleep'",
         ),
         (["frobnicate"], {}, "no such command 'frobnicate' hint: see 'ompbind --help'"),
-        (["run", "--dry-run=yes", "--", "true"], {}, "option '--dry-run' does not take a value"),
+        (
+            ["run", "--dry-run=yes", "--", "true"],
+            {},
+            "option '--dry-run' does not take a value hint: see 'ompbind run --help'",
+        ),
         (["ps", "all"], {}, "unexpected extra argument (all)"),
         (["runs"], {}, "no such command 'runs' hint: did you mean 'ps'?"),
     ],

@@ -22,7 +22,7 @@ def test_taskset_replaces_the_mask_as_the_warning_says(ompbind):
     command = [required("taskset"), "-c", str(second), "cat", "/proc/self/status"]
     done = ompbind("run", "-m", str(first), "--", *command)
     assert mask_of(done) == str(second)
-    assert f"taskset -c {second} replaces the affinity mask of each rank" in warnings(done)
+    assert f"taskset -c {second} replaces the affinity mask of its rank" in warnings(done)
     refused = ompbind("run", "-m", str(first), "--strict", "--", *command)
     assert (refused.returncode, refused.stdout) == (125, "")
     assert "replaces the affinity mask" in warnings(refused)
@@ -39,7 +39,7 @@ def test_numactl_replaces_the_mask_as_the_warning_says(ompbind, options):
         pytest.skip("numactl cannot bind here")
     done = ompbind("run", "-m", str(first), "--", numactl, "-a", *words, "cat", "/proc/self/status")
     assert mask_of(done) != str(first)
-    assert "replaces the affinity mask of each rank" in warnings(done)
+    assert "replaces the affinity mask of its rank" in warnings(done)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_wrappers_that_change_nothing_are_not_mentioned(ompbind):
 def test_plan_exec_and_doctor_warn_too(ompbind):
     first, second = two_cpus()
     command = ["--", required("taskset"), "-c", str(second), "true"]
-    text = f"taskset -c {second} replaces the affinity mask of each rank"
+    text = f"taskset -c {second} replaces the affinity mask of its rank"
     assert f"warning: {text}" in " ".join(ompbind("plan", "-m", str(first), *command).stdout.split())
     assert text in warnings(ompbind("exec", "-m", str(first), *command))
     found = json.loads(ompbind("doctor", "--format", "json", *command).stdout)["findings"]

@@ -40,7 +40,7 @@ def starts(workers=""):
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [
-        ({"rebinds": True}, {}, "WORDS replaces the affinity mask of each rank"),
+        ({"rebinds": True}, {}, "WORDS replaces the affinity mask of its rank"),
         ({"rebinds": True, "cpus": CpuSet((0, 1))}, {}, "replaces the affinity mask"),
         ({"rebinds": True, "cpus": CpuSet(range(4))}, {}, "replaces the affinity mask"),
         ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import MaskError, PlanError
+from ompbind.errors import ConfigurationError, MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.planner import make_plan
@@ -121,3 +121,28 @@ def test_errors_in_masks_fit_the_terminal(width):
     *_, mask, marks = render_error(caught.value, width).splitlines()[:3]
     assert longest(render_error(caught.value, width)) <= width
     assert mask[marks.index("^")] == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "marks"),
+    [
+        ("\tkey = 1", "key", " ^^^"),
+        ("'漢字' = 1", "'漢字'", "^^^^^^"),
+        ("'漢字'.key = 1", "key", "       ^^^"),
+        ("e\u0301\x1b.key = 1", "key", "   ^^^"),
+        ("key", "", "^"),
+    ],
+)
+def test_errors_are_marked_below_wide_characters(text, wrong, marks):
+    start = text.index(wrong)
+    error = ConfigurationError("wrong", text=text, span=(start, start + len(wrong)))
+    assert render_error(error).splitlines()[2] == f"    {marks}"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_errors_in_wide_text_fit_the_terminal(width):
+    error = ConfigurationError("wrong", text="漢" * 200 + "x" + "字" * 200, span=(200, 201))
+    _, text, marks = render_error(error, width).splitlines()
+    columns = "".join(char * 2 if char in "漢字" else char for char in text)
+    assert longest(columns) <= width
+    assert columns[marks.index("^")] == "x"

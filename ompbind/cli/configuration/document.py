@@ -39,6 +39,10 @@ class Document(Record):
             (found for end in range(len(full), 0, -1) if (found := self.positions.get(full[:end]))), None
         )
 
+    def render_table(self, path: KeyPath) -> str:
+        """Return the header of a table below the root."""
+        return f"[{render_key(self.root + path)}]"
+
     def error(
         self, path: KeyPath, message: str, hint: str = "", *, separator: str = " "
     ) -> ConfigurationError:

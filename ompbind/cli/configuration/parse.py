@@ -4,7 +4,7 @@ A file has a table [defaults] and tables [preset.NAME]. Their keys are the long 
 pyproject.toml has these tables below [tool.ompbind]. What each key takes follows from the option.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ompbind.cli.configuration.document import SHOWN, Document, parse_document, render_key
@@ -81,7 +81,8 @@ def _check_tables(document: Document) -> None:
     for name in values:
         if name not in (DEFAULTS, PRESET):
             is_option = name.removeprefix(RESET) in document.keys
-            hint = f"write it below [{DEFAULTS}]" if is_option else _suggest(name, (DEFAULTS, PRESET))
+            below = f"write it below {document.render_table((DEFAULTS,))}"
+            hint = below if is_option else _suggest(name, (DEFAULTS, PRESET))
             raise document.error((name,), "is unknown here", hint)
     presets = values.get(PRESET, {})
     tables: dict[KeyPath, Any] = {(name,): value for name, value in values.items()}
@@ -89,7 +90,7 @@ def _check_tables(document: Document) -> None:
         tables |= {(PRESET, name): value for name, value in presets.items()}
     for path, value in tables.items():
         if not isinstance(value, dict):
-            shown = f"[{PRESET}.NAME]" if path == (PRESET,) else f"[{render_key(path)}]"
+            shown = document.render_table((PRESET, "NAME") if path == (PRESET,) else path)
             raise document.error(path, "is not a table", f"write {shown} on a line, and its keys below")
 
 
@@ -153,7 +154,9 @@ def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Set
     option = document.keys.get(name)
     if option is None:
         special = (INHERITS, MATCH) if path[0] == PRESET else ()
-        raise document.error(path, "is unknown", _suggest(name, (*document.keys, *special)))
+        reset = RESET if name.startswith(RESET) else ""
+        hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
+        raise document.error(path, "is unknown", hint)
     for at, item in _read_values(document, path, option, value):
         yield _make_setting(document, at, option, item)
 
@@ -163,7 +166,10 @@ def _make_setting(document: Document, path: KeyPath, option: Option, value: str 
         try:
             option.read(value)
         except OmpbindError as error:
-            raise document.error(path, error.message, error.hint, separator=": ") from None
+            from ompbind.cli.suggestions import suggest_value  # late, as below
+
+            hint = error.hint or suggest_value(value, option.words)
+            raise document.error(path, error.message, hint, separator=": ") from None
     where = document.find(path)
     return Setting(option=option, value=value, key=render_key(path), line=where.line if where else 0)
 
@@ -212,18 +218,14 @@ def _name_type(value: Any) -> str:
 
 def _render_value(value: Any) -> str:
     """Return a wrong value for a message: itself if it is short."""
-    shown = repr(value) if isinstance(value, str | int | float) and type(value) is not bool else ""
+    shown = repr(value) if isinstance(value, str | int | float) else ""
+    shown = shown.lower() if isinstance(value, bool) else shown
     return shown if 0 < len(shown) <= SHOWN else _name_type(value)
 
 
-def _suggest(name: str, known: tuple[str, ...]) -> str:
-    """Return a hint with the known name that is most similar to an unknown name."""
-    from difflib import get_close_matches  # late: most files have no unknown key
+def _suggest(name: str, known: Collection[str], reset: str = "") -> str:
+    """Return a hint with the known name, after `reset`, that an unknown name probably means."""
+    from ompbind.cli.suggestions import suggest_name  # late: most files have no unknown key
 
-    resets = tuple(f"{RESET}{key}" for key in known) if name.startswith(RESET) else ()
-    near = get_close_matches(name.lower().replace("_", "-"), (*known, *resets), 1)
-    return (
-        f"did you mean {near[0]}?"
-        if near
-        else "keys are the options that 'ompbind config' lists, except the names of runs, files and presets"
-    )
+    near = suggest_name(name.lower().replace("_", "-"), known)
+    return f"did you mean {reset}{near}?" if near else "'ompbind config --no-config' lists the keys"

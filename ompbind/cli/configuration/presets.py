@@ -54,12 +54,12 @@ def _list_presets(files: Sequence[ConfigurationFile]) -> Iterator[PresetUse]:
 
 def _list_names(files: Sequence[ConfigurationFile], wrong: str) -> str:
     """Return a hint with the presets that are defined."""
-    from difflib import get_close_matches  # late: only an error needs it
+    from ompbind.cli.suggestions import suggest_name  # late: only an error needs it
 
     names = list(dict.fromkeys(use.preset.name for use in _list_presets(files)))
-    near = get_close_matches(wrong, names, 1)
+    near = suggest_name(wrong, names)
     if near:
-        return f"did you mean {near[0]}?"
+        return f"did you mean {near}?"
     shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
     return f"these are defined: {shown}" if names else "'ompbind config' shows which files are read"
 

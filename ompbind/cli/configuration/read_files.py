@@ -63,14 +63,17 @@ class FoundFiles(Record):
 NO_FILES = FoundFiles()
 
 
-def read_named_file(path: str) -> FoundFiles:
-    """Read the file that --config names; raises ConfigurationError if it cannot be used."""
+def read_named_file(path: str, source: str) -> FoundFiles:
+    """Read the file that `source` (--config or its variable) names.
+
+    Raises ConfigurationError if the file cannot be used.
+    """
     try:
         data = _read_trusted(path, read_trusted_users())
         return FoundFiles(read=(FileContent(kind=FileKind.NAMED, path=path, data=data),))
     except OSError as error:
-        hint = "--config needs a regular file of at most 256 KiB that only you or root can write"
-        raise ConfigurationError(f"{path}: {_explain(error)}", hint=hint) from error
+        hint = f"{source} needs a regular file of at most 256 KiB that only you or root can write"
+        raise ConfigurationError(f"{source}: {path}: {_explain(error)}", hint=hint) from error
 
 
 def read_found_files(env: Mapping[str, str], system_file: str = SYSTEM_FILE) -> FoundFiles:

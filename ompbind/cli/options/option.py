@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 
+from ompbind.cli.verbs import PLANNING
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -19,15 +20,22 @@ STOPPING = "Stop, check and report"
 CONFIGURATION = "Configuration files"
 """The sections of the help; STOPPING has failures, time limits, --verify and --report."""
 
-VARIABLE_VERBS = ("run", "exec", "plan")
-"""The verbs whose options can also be given as variables."""
-
 Complete: TypeAlias = Callable[[str], Sequence[str]]
 """Returns the words that complete a text."""
 
 FILES = "file"
 DIRECTORIES = "dir"
 """Completions: the shell completes names of files or directories."""
+
+
+def complete_list(words: Iterable[str]) -> Complete:
+    """Return a completion of the last of some comma-separated words."""
+
+    def complete(text: str) -> Sequence[str]:
+        before, comma, last = text.rpartition(",")
+        return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
+
+    return complete
 
 
 class Objection(Record):
@@ -109,7 +117,7 @@ class Option(Record):
     @property
     def variable(self) -> str:
         """The name of its environment variable, "" if it has none."""
-        has_variable = self.is_setting and any(verb in VARIABLE_VERBS for verb in self.verbs)
+        has_variable = self.is_setting and any(verb in PLANNING for verb in self.verbs)
         return f"OMPBIND_{self.name.upper()}" if has_variable else ""
 
     @property
@@ -181,6 +189,7 @@ class CommandLine(Record):
     words: tuple[str, ...]
 
 
-def make_source(option: Option) -> Source:
-    """Return the source of an option on the command line."""
-    return Source(level=Precedence.COMMAND_LINE, name=option.long_name)
+def make_given(option: Option, value: str | bool | None) -> Given:
+    """Return an occurrence of an option on the command line."""
+    name = option.reset_name if value is None else option.long_name
+    return Given(option=option, value=value, source=Source(level=Precedence.COMMAND_LINE, name=name))

@@ -1,6 +1,6 @@
 """The options of verbs that start nothing."""
 
-from ompbind.cli.options.option import FILES, OUTPUT, Option
+from ompbind.cli.options.option import FILES, OUTPUT, Option, complete_list
 from ompbind.cli.options.readers import at_least, one_of
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.export.table import FORMATS, formats_for, formats_help
@@ -31,7 +31,7 @@ OTHER_OPTIONS = (
     Option(names=("--explain",), section=OUTPUT, verbs=("plan",), flag=True, everyday=True,
            help="Also print the reason for each choice, and metrics"),
     Option(names=("--compare",), section=OUTPUT, verbs=("plan",), read=_read_strategies, metavar="NAMES",
-           everyday=True, complete=None,
+           everyday=True, words=tuple(STRATEGIES), complete=complete_list(STRATEGIES),
            help="Compare strategies side by side, for example balanced,compact,spread"),
     _make_format("tree", "table", "json", "svg", verbs=("topo",),
                  detail="; table: a line for each CPU, svg: a picture for browsers"),

@@ -4,18 +4,19 @@ import os
 from collections.abc import Sequence
 
 from ompbind.cli.options import planning_rules as rules
-from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option
+from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option, complete_list
 from ompbind.cli.options.readers import (
     at_least,
     count_or,
     member,
+    name_of,
     one_of,
     read_file_names,
     read_names,
     read_ranks,
     read_seconds,
 )
-from ompbind.cli.verbs import LAUNCHING
+from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
 from ompbind.machine.sources.table import source_labels
@@ -27,16 +28,7 @@ from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 from ompbind.programs.library_catalog import PRELOADABLE
 
-PLANNING = ("run", "exec", "plan")
-"""The verbs that make a plan."""
-
 _KINDS = ("performance", "efficiency", "all")
-
-
-def _complete_preloads(text: str) -> Sequence[str]:
-    """Complete the last of some comma-separated library names."""
-    before, comma, last = text.rpartition(",")
-    return [f"{before}{comma}{name}" for name in PRELOADABLE if name.startswith(last)]
 
 
 def _complete_presets(text: str) -> Sequence[str]:
@@ -123,11 +115,11 @@ PLANNING_OPTIONS = (
     Option(names=("--strict",), section=BINDING, verbs=PLANNING, flag=True,
            help="Stop with an error if the binding is not possible as requested"),
     Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
-           metavar="NAME|PATH", complete=_complete_preloads,
+           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"
                 f" {', '.join(PRELOADABLE)}"),
     Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
-           metavar="NAME|PATH", complete=_complete_preloads,
+           metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     Option(names=("--env",), section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
            repeatable=True, metavar="NAME=VALUE", everyday=True,
@@ -139,12 +131,13 @@ PLANNING_OPTIONS = (
            help="Keep inherited OpenMP and thread variables as they are"),
     Option(names=("--freeze-threads",), section=RANKS, verbs=PLANNING, flag=True,
            help="In Python, ignore calls to torch.set_num_threads, with a warning"),
-    Option(names=("--run-id",), section=RANKS, verbs=PLANNING, metavar="TEXT", is_setting=False,
-           help="Name of the run", default_help="from time and pid"),
-    Option(names=("--preset",), section=CONFIGURATION, verbs=PLANNING, metavar="NAME",
-           complete=_complete_presets, help="Use the options of [preset.NAME] of a configuration file",
+    Option(names=("--run-id",), section=RANKS, verbs=PLANNING, read=name_of("a run"),
+           metavar="TEXT", is_setting=False, help="Name of the run", default_help="from time and pid"),
+    Option(names=("--preset",), section=CONFIGURATION, verbs=PLANNING, read=name_of("a preset"),
+           metavar="NAME", complete=_complete_presets,
+           help="Use the options of [preset.NAME] of a configuration file",
            default_help="the preset whose match fits this machine"),
-    Option(names=("--config",), section=CONFIGURATION, verbs=PLANNING, metavar="FILE", complete=FILES,
-           help="Read only this configuration file; --no-config reads none",
+    Option(names=("--config",), section=CONFIGURATION, verbs=PLANNING, read=name_of("a file"),
+           metavar="FILE", complete=FILES, help="Read only this configuration file; --no-config reads none",
            default_help="ompbind.toml of the project, the user and the system"),
 )  # fmt: skip

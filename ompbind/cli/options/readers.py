@@ -114,6 +114,16 @@ def read_directory(text: str) -> str:
     return text
 
 
+def name_of(kind: str) -> Callable[[str], str]:
+    """Return a reader of a name, which is not empty; `kind` says what it names, as "a file"."""
+
+    def read(text: str) -> str:
+        _check_given(text, f"the name of {kind}")
+        return text
+
+    return read
+
+
 def read_file_names(text: str) -> tuple[str, ...]:
     """Read the name of a file of a repeatable option."""
     _check_given(text, "the name of a file")

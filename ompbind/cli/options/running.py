@@ -11,6 +11,7 @@ from ompbind.cli.options.readers import (
     read_seconds,
     read_wrapper_words,
 )
+from ompbind.cli.verbs import LAUNCHING
 from ompbind.errors import OptionError
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -28,7 +29,6 @@ CONTINUE, _RESTART = "continue", "restart"
 """Values of --on-failure."""
 
 RUN = ("run",)
-RUN_AND_EXEC = ("run", "exec")
 
 
 def _read_modes(text: str) -> tuple[str, ...]:
@@ -76,13 +76,13 @@ RUNNING_OPTIONS = (
            help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
                 " only rank",
            rule=rules.check_dry_run),
-    Option(names=("--fill",), section=RANKS, verbs=RUN_AND_EXEC, flag=True,
+    Option(names=("--fill",), section=RANKS, verbs=LAUNCHING, flag=True,
            help="Fill {rank} and other placeholders in the command too"),
-    Option(names=("--chdir",), section=RANKS, verbs=RUN_AND_EXEC, read=read_directory, metavar="DIR",
+    Option(names=("--chdir",), section=RANKS, verbs=LAUNCHING, read=read_directory, metavar="DIR",
            complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
-    Option(names=("--wrap",), section=RANKS, verbs=RUN_AND_EXEC, read=read_wrapper_words, metavar="CMD",
+    Option(names=("--wrap",), section=RANKS, verbs=LAUNCHING, read=read_wrapper_words, metavar="CMD",
            help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
-    Option(names=("--wrap-ranks",), section=RANKS, verbs=RUN_AND_EXEC, read=read_rank_list, metavar="LIST",
+    Option(names=("--wrap-ranks",), section=RANKS, verbs=LAUNCHING, read=read_rank_list, metavar="LIST",
            help="With --wrap, wrap only these ranks: 0,3-5", rule=rules.check_wrap_ranks),
     Option(names=("--output",), section=OUTPUT, verbs=RUN, read=_read_modes, words=(*MODES, "tag,files"),
            metavar="MODES", everyday=True,
@@ -99,8 +99,8 @@ RUNNING_OPTIONS = (
     Option(names=("--pty",), section=OUTPUT, verbs=RUN, flag=True,
            help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
            rule=rules.check_tag),
-    Option(names=("-q", "--quiet"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, help="Print only errors"),
-    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=RUN_AND_EXEC, flag=True, everyday=True,
+    Option(names=("-q", "--quiet"), section=OUTPUT, verbs=LAUNCHING, flag=True, help="Print only errors"),
+    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=LAUNCHING, flag=True, everyday=True,
            help="Plan first, resource usage last (exec: a line per rank)",
            rule=rules.check_verbose),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=_read_on_failure,
@@ -127,6 +127,6 @@ RUNNING_OPTIONS = (
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
                 " {words}",
            rule=rules.check_report_env),
-    Option(names=("--dry-run",), section=STOPPING, verbs=RUN_AND_EXEC, flag=True, everyday=True,
+    Option(names=("--dry-run",), section=STOPPING, verbs=LAUNCHING, flag=True, everyday=True,
            help="Show the plan and start nothing"),
 )  # fmt: skip

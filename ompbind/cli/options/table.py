@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from ompbind.cli.options.option import VARIABLE_VERBS, Option
+from ompbind.cli.options.option import Option
 from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.cli.options.running import RUNNING_OPTIONS
-from ompbind.cli.verbs import LAUNCHING
+from ompbind.cli.verbs import LAUNCHING, PLANNING
 
 _KEYLESS = ("preset", "config")
 
@@ -29,7 +29,7 @@ def find_keys() -> Mapping[str, Option]:
 
     A file cannot choose the file and the preset.
     """
-    options = (option for verb in VARIABLE_VERBS for option in find_options(verb))
+    options = (option for verb in PLANNING for option in find_options(verb))
     return {option.key: option for option in options if option.variable and option.key not in _KEYLESS}
 
 

@@ -160,14 +160,11 @@ def _suggest(given: Given, values: Values) -> str:
 
     An option of another tool may have been read as a short option with a value: `-np` as `-n p`.
     """
-    from ompbind.cli.suggestions import find_option, suggest_word  # late: most values are correct
+    from ompbind.cli.suggestions import find_option, suggest_value  # late: most values are correct
 
     known = [name for option in values.options.values() for name in option.names]
     meant = find_option(f"{given.option.names[0]}{given.value}", "".join(values.words[:1]), known)
-    if meant:
-        return f"did you mean {meant}?"
-    word = suggest_word(str(given.value), given.option.words)
-    return f"did you mean {word!r}?" if word else ""
+    return f"did you mean {meant}?" if meant else suggest_value(str(given.value), given.option.words)
 
 
 def _join(option: Option, read: Sequence[Any]) -> Any:

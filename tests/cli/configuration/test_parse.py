@@ -6,7 +6,7 @@ from ompbind.cli.configuration.document import DOTS_LIMIT
 from ompbind.cli.configuration.parse import parse_file
 from ompbind.cli.configuration.read_files import FileContent, FileKind
 from ompbind.cli.options.option import Option
-from ompbind.cli.options.readers import count_or, read_names
+from ompbind.cli.options.readers import count_or, one_of, read_names
 from ompbind.errors import ConfigurationError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.assignments import parse_assignment
@@ -22,6 +22,7 @@ KEYS = {
     for row in (
         option("mask", read=parse_mask),
         option("strategy"),
+        option("memory", read=one_of(("local", "bind")), words=("local", "bind")),
         option("ranks", number=True, read=count_or("auto")),
         option("timeout", number=True),
         option("strict", flag=True),
@@ -119,7 +120,7 @@ def test_a_named_pyproject_must_have_options():
             ":2: defaults.verify is a number, not a string or true or false",
             "verify",
         ),
-        ("[defaults]\nno-mask = false", ":2: defaults.no-mask is true or false", "no-mask"),
+        ("[defaults]\nno-mask = false", ":2: defaults.no-mask is false", "no-mask"),
         ("[defaults]\nno-mask = true\nmask='0'", ":3: defaults.mask and no-mask contradict", "mask"),
         ("[defaults]\nmask = { a = 1 }", ":2: defaults.mask is a table, not a string", "mask"),
         ("[defaults]\nenv = { A = 1 }", ":2: defaults.env.A is a number, not a string", "env"),
@@ -167,15 +168,28 @@ def test_errors_have_a_position(text, message, marked):
         ("[preset.a]\ninherit = 'x'", "did you mean inherits?"),
         ("[default]", "did you mean defaults?"),
         ("mask = '0'", "write it below [defaults]"),
-        (
-            "[defaults]\nxyz = 1",
-            "keys are the options that 'ompbind config' lists, except the names of runs, files and presets",
-        ),
+        ("[defaults]\nxyz = 1", "'ompbind config --no-config' lists the keys"),
+        ("[defaults]\nno-x = true", "'ompbind config --no-config' lists the keys"),
+        ("[defaults]\nmemory = 'membind'", "did you mean 'bind'?"),
     ],
 )
-def test_hints_name_the_nearest_key(text, hint):
+def test_hints_name_what_is_meant(text, hint):
     with pytest.raises(ConfigurationError) as caught:
         parse(text)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("mask = '0'", "write it below [tool.ompbind.defaults]"),
+        ("defaults = 1", "write [tool.ompbind.defaults] on a line, and its keys below"),
+        ("preset = 1", "write [tool.ompbind.preset.NAME] on a line, and its keys below"),
+    ],
+)
+def test_hints_for_a_pyproject_name_its_tables(text, hint):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(f"[tool.ompbind]\n{text}", path="/p/pyproject.toml")
     assert caught.value.hint == hint
 
 

@@ -198,14 +198,15 @@ def test_a_found_file_that_others_control_is_ignored(home, how, reason, place):
 def test_a_named_file_that_others_control_is_an_error(home, how, reason):
     put(how, home / "x.toml")
     with pytest.raises(ConfigurationError) as caught:
-        read_named_file("x.toml")
-    assert caught.value.message == f"x.toml: {reason}"
+        read_named_file("x.toml", "OMPBIND_CONFIG")
+    assert caught.value.message == f"OMPBIND_CONFIG: x.toml: {reason}"
+    assert caught.value.hint.startswith("OMPBIND_CONFIG needs a regular file")
 
 
 def test_a_named_file_that_does_not_exist_is_an_error(home):
     with pytest.raises(ConfigurationError, match="x.toml: No such file or directory"):
-        read_named_file("x.toml")
-    assert read_named_file(str(write(home / "y.toml"))).read[0].kind is FileKind.NAMED
+        read_named_file("x.toml", "--config")
+    assert read_named_file(str(write(home / "y.toml")), "--config").read[0].kind is FileKind.NAMED
 
 
 def test_a_pyproject_that_others_may_write_to_is_ignored_with_its_reason(home):
