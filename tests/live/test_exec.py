@@ -216,9 +216,7 @@ def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, bin
 def test_a_run_of_a_launcher_is_warned_about(ompbind):
     launcher = required("mpiexec.hydra")
     done = ompbind("run", "--", launcher, "-n", "2", "true")
-    assert f"(use '{Path(launcher).name} -n 2 ompbind exec -- true' without 'ompbind run')" in " ".join(
-        done.stderr.split()
-    )
+    assert f"(use '{Path(launcher).name} -n 2 ompbind exec -- true' instead)" in " ".join(done.stderr.split())
     done = ompbind("run", "--", launcher, "-n", "2", "ompbind", "exec", "--", "true")
     assert "ompbind exec" not in done.stderr
 
