@@ -332,6 +332,9 @@ def test_the_page_shows_the_table_and_explains_its_columns():
     )
     assert SHOWN[1] == render_usage_table(finished, plan) + "\n"
     columns = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", SECTIONS, re.M)))
+    last = RankExit(rank=0, pid=4710, code=0, usage=first, attempt=2, earlier=finished.exits)
+    restarted = render_usage_table(finished.replace(exits=(last, finished.exits[1])), plan)
+    assert restarted.split()[2] == columns.pop(0) == "attempts"
     titles = re.split(r" {2,}", SHOWN[1].splitlines()[0].strip())
     assert titles == ["rank", "pid", *columns]
 
