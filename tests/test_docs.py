@@ -76,7 +76,7 @@ def test_there_are_sessions():
 
 def command_lines():
     """Yield (page, command line) for each command of ompbind in a page or a help text."""
-    for kind in ("sh", "console"):
+    for kind in ("sh", "console", "text"):
         for page, text in blocks(kind):
             for line in text.splitlines():
                 found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)

@@ -56,6 +56,7 @@ EXAMPLES = (
     ("The number of the rank before each line", "ompbind run -n 2 --output tag -- python serve.py"),
     ("A batch job: output in files, and a report as JSON",
      "ompbind run -n 4 --log-dir logs --report logs/run.json --timeout 1h -- ./job"),
+    ("Wait until no other run uses the CPUs", "ompbind run -n 4 --exclusive --wait=1h -- ./job"),
     ("Start a failed rank again, at most three times", "ompbind run -n 4 --on-failure restart:3 -- ./server"),
     ("Count events of each rank with perf", "ompbind run -n 4 --wrap 'perf stat -o perf.{rank}' -- ./app"),
     ("Stop if a thread is not on the CPUs of its rank",

@@ -76,7 +76,7 @@ def _find_launcher(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     launch = wrapper.launch
     if launch is None or (plan and _leaves_unbound(plan)):
         return
-    remedy = f"use '{launch.instead}' without 'ompbind run'"
+    remedy = f"use '{launch.instead}' instead"
     if not launch.workers:
         effect = f"binds its processes by rules of its own; the plan binds only {launch.text.split()[0]}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)

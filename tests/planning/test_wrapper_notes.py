@@ -49,7 +49,7 @@ def starts(workers=""):
         ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
         ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
         (starts(), {}, "binds its processes by rules of its own; the plan binds only mpirun"),
-        (starts(), {}, "(use 'mpirun ... ompbind exec -- CMD' without 'ompbind run')"),
+        (starts(), {}, "(use 'mpirun ... ompbind exec -- CMD' instead)"),
         (starts("gpu"), {}, "starts several processes (gpu), which share the CPUs of one rank"),
         (starts("4"), {"ranks": 1}, "starts several processes (4), which share the CPUs of one rank"),
         ({"removed": PAIR}, {"bind": Bind.EXACT}, "env -u OMP_PLACES -u OMP_PROC_BIND undoes the binding"),

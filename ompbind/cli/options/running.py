@@ -56,7 +56,11 @@ def _read_on_failure(text: str) -> "str | RestartPolicy":
         return one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
     from ompbind.execution.restart_policy import RestartPolicy  # late: few runs restart ranks
 
-    return RestartPolicy(limit=at_least(1)(limit) if colon else None)
+    try:
+        return RestartPolicy(limit=at_least(1)(limit) if colon else None)
+    except OptionError as error:
+        hint = "write restart:N for at most N restarts of each rank, or stop for none"
+        raise OptionError(f"{_RESTART}:N: {error.message}", hint=hint) from None
 
 
 def _read_log_directory(text: str) -> str:
