@@ -207,6 +207,9 @@ def _explain_service(plan: Plan) -> Iterator[Note]:
             reason = "with places, forked children crash in the OpenMP runtime of the command"
         text = f"OpenMP workers of {named('rank', unbound)} may use service CPUs: {reason}"
         yield Note(code="service-workers", text=text, warning=True)
+    elif plan.request.bind is Bind.NONE:
+        text = "OpenMP workers may use service CPUs too, because --bind none does not bind them"
+        yield Note(code="service-unbound", text=text)
 
 
 def _explain_places(plan: Plan) -> Iterator[Note]:

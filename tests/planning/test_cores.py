@@ -229,7 +229,20 @@ def test_without_places_a_warning_says_that_workers_may_use_service_cpus():
     assert not made.placements[0].places
     assert "forked children crash" in notes(made)["service-workers"]
     assert "service-workers" not in notes(plan(DUAL, service_cores=1))
-    assert "service-workers" not in notes(plan(DUAL, service_cores=1, bind=Bind.NONE))
+    assert "service-workers" not in notes(plan(DUAL, service_cores=1, bind=Bind.NONE, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        ({"bind": Bind.NONE, "service_cores": 1}, True),
+        ({"mask": "none", "service_cores": 1}, True),
+        ({"bind": Bind.NONE}, False),
+        ({"bind": Bind.THREAD, "service_cores": 1}, False),
+    ],
+)
+def test_a_note_says_that_without_binding_workers_may_use_service_cpus(options, noted):
+    assert ("service-unbound" in notes(plan(DUAL, **options))) == noted
 
 
 def test_service_cpus_on_other_nodes_are_a_note_and_their_memory_is_not_used():

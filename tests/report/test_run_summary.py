@@ -297,7 +297,8 @@ def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, wid
 
 
 PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
-SECTIONS = PAGE[PAGE.index("## When a rank fails") : PAGE.index("## Verifying")]
+TITLES = ("When a rank fails", "CPU time and memory of ranks")
+SECTIONS = "\n".join(PAGE.split(f"\n## {title}\n")[1].partition("\n## ")[0] for title in TITLES)
 SHOWN = re.findall(r"```text\n(.*?)```", SECTIONS, re.S)
 
 
