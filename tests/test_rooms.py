@@ -19,7 +19,7 @@ ROOMS = tuple(
 )
 """All rooms in order: a module imports from its own room and from earlier rooms; only cli imports report."""
 
-BASE = {"errors", "cpuset", "record", "severity", "text"}
+BASE = {"errors", "cpuset", "enums", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
 """Modules of pure rooms that may read the system."""
@@ -145,8 +145,10 @@ def test_version_and_usage_errors_load_few_modules():
     }
     least |= {"ompbind.cli.click_main", "ompbind.cli.usage_errors"}
     assert loaded_by(call.format("--version")) & OURS == least
-    for_errors = {f"ompbind.{name}" for name in ("report", "report.text", "text", "cpuset", "record")}
-    for_errors |= {"ompbind.cli.suggestions", "ompbind.programs", "ompbind.programs.which"}
+    for_errors = {
+        f"ompbind.{name}" for name in ("report", "report.text", "text", "cpuset", "record", "enums")
+    }
+    for_errors |= {"ompbind.enums", "ompbind.cli.suggestions", "ompbind.programs", "ompbind.programs.which"}
     for_errors |= {name for name in OURS if name.startswith(("ompbind.masks", "ompbind.machine"))}
     assert loaded_by(call.format("nonsense")) & OURS <= least | for_errors
 
@@ -160,8 +162,8 @@ def test_a_start_of_ranks_loads_neither_reports_nor_other_verbs():
 
 FOR_RANKS = set(
     """
-    __future__ _collections _ctypes _functools _operator _struct collections collections.abc enum errno fcntl
-    functools gc itertools keyword math operator reprlib resource select signal struct types
+    __future__ _collections _ctypes _operator _struct collections collections.abc errno fcntl
+    gc itertools keyword math operator reprlib resource select struct
     """.split()  # noqa: SIM905 - lines instead of a column
 )
 """Modules outside of ompbind that a start of ranks may load: no click, re, typing, inspect or json."""

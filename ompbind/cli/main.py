@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -28,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in args if not word.startswith("-")), "")
     if verb not in LAUNCHING:
+        import signal  # late: a start of ranks needs no enums of signals
+
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # it is None if it was closed when ompbind started

@@ -9,7 +9,6 @@ from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.assignments import parse_env_file
 from ompbind.planning.rank_command import RunSpec
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_environ
@@ -112,6 +111,8 @@ def make_run_spec(values: Values, run_id: str) -> RunSpec:
 def _read_env_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the (NAME, value) pairs of files of variables, in order; raises RequestError or PositionError."""
     for path in paths:
+        from ompbind.planning.assignments import parse_env_file  # late: few runs have such files
+
         yield from parse_env_file(_read_text(path), path, os.environ)
 
 

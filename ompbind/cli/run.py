@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -33,6 +32,7 @@ from ompbind.cli.verb import Verb
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
+from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan

@@ -62,6 +62,8 @@ class OtherOption(Record):
 
 def _write_cpus(value: str) -> str:
     """Return the option for `--cpus`: docker has a number of CPUs there, other tools a list."""
+    if value.replace(".", "", 1).isdecimal() and not value.isdecimal():
+        value = ""  # docker also has parts of CPUs
     if value.isdecimal():
         return f"-c {value} for {value} cores per rank, or -m {value} for CPU {value}"
     return f"-m {shlex.quote(value)}" if value else "-c C for C cores per rank, or -m MASK"
@@ -101,6 +103,11 @@ def _write_restarts(value: str) -> str:
     return "--on-failure restart" if value else "--on-failure restart:N"
 
 
+def _write_memory(value: str) -> str:
+    """Return --memory for nodes as of numactl, or for a word of Slurm."""
+    return "--memory local" if value in ("local", "none", "no") else "--memory bind"
+
+
 def _write_hint(value: str) -> str:
     return {"nomultithread": "--smt 1", "multithread": "--smt all"}.get(value, "")
 
@@ -126,7 +133,7 @@ OTHER_OPTIONS = (
     OtherOption(names=("--hint",), read=_write_hint),
     OtherOption(names=("--threads-per-core",), write="--smt {value}", example="K"),
     OtherOption(names=("--use-hwthread-cpus",), write="--smt all"),
-    OtherOption(names=("--membind", "--mem-bind"), write="--memory bind"),
+    OtherOption(names=("--membind", "--mem-bind", "--mem_bind"), read=_write_memory),
     OtherOption(names=("--interleave", "-i"), write="--memory interleave"),
     OtherOption(names=("--preferred",), write="--memory preferred"),
     OtherOption(names=("--localalloc",), write="--memory local"),
@@ -145,6 +152,8 @@ OTHER_OPTIONS = (
     OtherOption(names=("--kill-on-bad-exit", "-K"), write="--on-failure stop"),
     OtherOption(names=("--max-restarts", "--max_restarts", "--restart", "--restarts", "--retries"),
                 read=_write_restarts),
+    OtherOption(names=("--json",), write="--format json"),
+    OtherOption(names=("-V",), write="--version"),
 )  # fmt: skip
 """Options of other tools. A row counts only if the verb has the option that it names."""
 
@@ -166,7 +175,7 @@ def suggest_value(text: str, known: Collection[str]) -> str:
     """Return a hint for a wrong value of an option, or for the first wrong word of a list; "" if unknown."""
     wrong = next((word for part in text.split(",") if (word := part.strip()) not in known), "")
     word = suggest_word(wrong, known)
-    return f"did you mean {word!r}?" if word else ""
+    return f"did you mean '{word}'?" if word else ""
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
@@ -180,8 +189,12 @@ def suggest_option(name: str, value: str, known: Collection[str]) -> str:
 
 
 def find_option(name: str, value: str, known: Collection[str]) -> str:
-    """Return what to write for an option of another tool, "" if it is none."""
-    written = (_write(row, value) for row in OTHER_OPTIONS if name in row.names)
+    """Return what to write for an option of another tool, "" if it is none.
+
+    Many tools accept long options with a single dash too.
+    """
+    names = {name, f"-{name}"} if len(name) > len("-x") else {name}
+    written = (_write(row, value) for row in OTHER_OPTIONS if names.intersection(row.names))
     return next((text for text in written if text.split(" ")[0] in known), "")
 
 

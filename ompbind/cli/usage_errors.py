@@ -56,7 +56,10 @@ def _suggest_option(name: str, value: str, ctx: click.Context | None, find_optio
 
     verbs = [verb for verb in VERBS if any(name in option.names for option in find_options(verb))]
     if ctx is None or ctx.parent is None:
-        return f"write options after the verb: 'ompbind {verbs[0]} {name}'" if verbs else ""
+        if verbs:
+            return f"write options after the verb: 'ompbind {verbs[0]} {name}'"
+        meant = suggest_option(name, value, ["--help", "--version"])
+        return f"did you mean {meant}?" if meant else ""
     options = find_options(ctx.command.name or "")
     known = ["--help", *(known for option in options for known in option.names)]
     known += [option.reset_name for option in options if name.startswith("--no")]

@@ -4,16 +4,16 @@ A fact that cannot be read is None, "" or empty, never an error.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from ompbind.cpuset import CpuSet
+from ompbind.enums import WordEnum
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
 
 
-class Permission(StrEnum):
+class Permission(WordEnum):
     """The result of a system call that was tried."""
 
     GRANTED = "granted"

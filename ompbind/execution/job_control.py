@@ -12,8 +12,8 @@ Several ranks cannot share the terminal: their standard input is empty.
 """
 
 import os
-import signal
 
+from ompbind.execution.signals import signal
 from ompbind.procfs.reader import read_processes
 
 
@@ -106,7 +106,7 @@ def exit_by_interrupt() -> None:
         exit_by_signal(signal.SIGINT)
 
 
-def exit_by_signal(number: signal.Signals) -> None:
+def exit_by_signal(number: int) -> None:
     """Kill this process by the default action of a signal."""
     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))

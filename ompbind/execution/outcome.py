@@ -4,9 +4,9 @@ The supervisor only records events; the functions here decide what they mean.
 """
 
 from collections.abc import Sequence
-from signal import Signals
 
 from ompbind.errors import OmpbindError
+from ompbind.execution.signals import signal
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -136,11 +136,13 @@ def exit_code(outcome: Outcome) -> int:
 def was_interrupted(outcome: Outcome) -> bool:
     """Return whether the run stopped because SIGINT killed its first failing rank."""
     failure = first_failure(outcome.exits)
-    return failure is not None and failure.signal == Signals.SIGINT and not outcome.timed_out
+    return failure is not None and failure.signal == signal.SIGINT and not outcome.timed_out
 
 
 def signal_name(number: int) -> str:
     """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
+    from signal import Signals  # late: see signals.py
+
     has_name = number in {member.value for member in Signals}
     return Signals(number).name if has_name else f"signal {number}"
 

@@ -15,7 +15,6 @@ Children that the foreground process already had, as after `exec` in a script, a
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 from ompbind.errors import LaunchError
@@ -30,6 +29,7 @@ from ompbind.execution.signal_pipe import (
     block_signals,
     find_unignored,
 )
+from ompbind.execution.signals import signal
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_children, read_stat
 from ompbind.record import Record

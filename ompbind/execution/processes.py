@@ -10,11 +10,11 @@ The kernel gives the PID of a process that was reaped to another process. So eac
 """
 
 import os
-import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
 
 from ompbind.cpuset import named
+from ompbind.execution.signals import signal
 from ompbind.procfs.process import Stat, find_descendants
 from ompbind.procfs.reader import is_proc_of_pid_namespace, read_children, read_processes, read_stat
 

@@ -1,14 +1,14 @@
 """Reap ranks: what follows when the kernel reports that a rank exited or was stopped."""
 
 import os
-import signal
 import time
 from resource import struct_rusage
 
-from ompbind.execution.outcome import RankExit, make_usage, render_exit
+from ompbind.execution.outcome import RankExit, make_usage, render_exit, signal_name
 from ompbind.execution.processes import signal_parent, signal_rank
 from ompbind.execution.run_state import RunState
 from ompbind.execution.signal_pipe import TERMINATION_SIGNALS, TTY_SIGNALS
+from ompbind.execution.signals import signal
 from ompbind.procfs.reader import read_caught_signals
 
 
@@ -22,7 +22,7 @@ def reap(run: RunState, pid: int) -> bool:
     except ChildProcessError:
         return False
     if found in run.children.live and os.WIFSTOPPED(status):
-        _handle_stop(run, found, signal.Signals(os.WSTOPSIG(status)))
+        _handle_stop(run, found, os.WSTOPSIG(status))
     elif found in run.children.live:
         _handle_exit(run, _make_rank_exit(run, found, status, used))
     return found != 0
@@ -36,7 +36,7 @@ def reap_exited(run: RunState, pid: int) -> bool:
     return False
 
 
-def _handle_stop(run: RunState, pid: int, number: signal.Signals) -> None:
+def _handle_stop(run: RunState, pid: int, number: int) -> None:
     """Handle that signal `number` has stopped a rank: give it the terminal, or stop the whole job.
 
     - several ranks: none can have the terminal; report a rank that requests it
@@ -51,7 +51,7 @@ def _handle_stop(run: RunState, pid: int, number: signal.Signals) -> None:
         if number in TTY_SIGNALS:
             rank = f"rank {run.children.live[pid].rank} (pid {pid})"
             text = "only a single rank can use the terminal (-n 1 starts a single rank)"
-            run.output.message(f"{rank} is stopped by {number.name}: {text}")
+            run.output.message(f"{rank} is stopped by {signal_name(number)}: {text}")
     elif requests and run.terminal.is_ours():
         run.terminal.give(pid)
         signal_rank(pid, signal.SIGCONT)

@@ -1,7 +1,6 @@
 """The state of a supervised run: one object per part, such as children, shutdown and output."""
 
 import os
-import signal
 import time
 from collections.abc import Mapping
 
@@ -10,6 +9,7 @@ from ompbind.execution.accounting import Accounting
 from ompbind.execution.children import Children
 from ompbind.execution.job_control import EmptyInput, Terminal
 from ompbind.execution.orphans import OrphanTracker
+from ompbind.execution.outcome import signal_name
 from ompbind.execution.poller import make_poller
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.restarts import Restarts
@@ -17,6 +17,7 @@ from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_output import RunOutput
 from ompbind.execution.shutdown import Shutdown
+from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -84,7 +85,7 @@ class RunState:
         all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
         self.report(self.orphans.stop(self.children.owners, kill=all_killed))
 
-    def stop(self, first: signal.Signals) -> None:
+    def stop(self, first: int) -> None:
         """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
         cancelled = self.children.cancel_waiting()
         if cancelled:
@@ -96,7 +97,7 @@ class RunState:
             self.output.message(f"not starting {named('rank', failed)} again")
         self.send(self.shutdown.escalation.request(first, time.monotonic()))
 
-    def send(self, number: signal.Signals | None) -> None:
+    def send(self, number: int | None) -> None:
         """Send a signal of the escalation, if any, to all ranks and report it."""
         live = self.children.ranks
         if number is None or not (live or self.orphans.any_left):
@@ -108,7 +109,7 @@ class RunState:
         self.shutdown.note_sent(number)
         targets = named("rank", live.values()) if live else "processes left by ranks"
         if not (self.shutdown.error or self.output.reader_closed):
-            self.output.message(f"stopping {targets} with {number.name}")
+            self.output.message(f"stopping {targets} with {signal_name(number)}")
 
 
 def _make_sampler(options: RunOptions) -> "AffinitySampler | None":

@@ -4,10 +4,10 @@
 timeout, an error, or a foreground process that exited; and how long the run still waits for a slow reader.
 """
 
-import signal
 import time
 
 from ompbind.errors import LaunchError
+from ompbind.execution.signals import signal
 
 _REPEAT_S = 0.5
 """Seconds within which two requests count as one: some programs signal a child, then its process group."""
@@ -30,9 +30,9 @@ class Escalation:
         self.begun = False
         self.due_at: float | None = None
         self.sent_at = 0.0
-        self.remaining: list[signal.Signals] = []
+        self.remaining: list[int] = []
 
-    def request(self, first: signal.Signals, now: float) -> signal.Signals | None:
+    def request(self, first: int, now: float) -> int | None:
         """Return the signal to send after a request to stop: `first`, later the next signal.
 
         None if all were sent, or if the last was sent so recently that this is the same request.
@@ -44,7 +44,7 @@ class Escalation:
             return None
         return self.take_next(now)
 
-    def take_next(self, now: float) -> signal.Signals | None:
+    def take_next(self, now: float) -> int | None:
         """Return the next signal and start the wait after it; None when all were sent."""
         number = self.remaining.pop(0) if self.remaining else None
         self.sent_at = now
@@ -99,9 +99,9 @@ class Shutdown:
         """Note which signal came before all ranks were started; the first one stays."""
         self.start_interrupted_by = self.start_interrupted_by or number
 
-    def note_sent(self, number: signal.Signals) -> None:
+    def note_sent(self, number: int) -> None:
         """Note which signal was sent to all ranks."""
-        self.kill_sent = number is signal.SIGKILL
+        self.kill_sent = number == signal.SIGKILL
 
     def note_foreground_exit(self) -> None:
         """Note that the foreground process has exited."""
@@ -116,7 +116,7 @@ class Shutdown:
         self.timed_out = not self.begun
         return self.timed_out
 
-    def take_due_signal(self, now: float) -> signal.Signals | None:
+    def take_due_signal(self, now: float) -> int | None:
         """Return the next signal of the escalation if its time has come."""
         due_at = self.escalation.due_at
         return self.escalation.take_next(now) if due_at is not None and now >= due_at else None

@@ -1,13 +1,12 @@
 """Two ways to receive signals in a loop: pending signals with `sigwait`, or bytes in a pipe.
 
-The functions here change some 60 signals. They call the functions of `_signal`, which `signal` wraps: the
-wrappers make an enum of each number, which takes ten times as long.
+The functions here change some 60 signals.
 """
 
-import _signal  # type: ignore[import-not-found]
 import os
-import signal
 from collections.abc import Iterable
+
+from ompbind.execution.signals import signal
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that request the end of a run: they are forwarded, and start the escalation to SIGKILL."""
@@ -17,8 +16,8 @@ _NOT_FORWARDED = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS X
 
 FORWARDED_SIGNALS = tuple(
     sorted(
-        _signal.valid_signals()
-        - {signal.Signals[f"SIG{name}"] for name in _NOT_FORWARDED.split()}
+        signal.valid_signals()
+        - {getattr(signal, f"SIG{name}") for name in _NOT_FORWARDED.split()}
         - set(TERMINATION_SIGNALS)
     )
 )
@@ -33,7 +32,7 @@ Both processes of ompbind ignore them: a stopped process forwards no signal and 
 
 def block_signals() -> frozenset[int]:
     """Block all signals, so that a fork comes before any is handled; returns the mask before."""
-    return frozenset(_signal.pthread_sigmask(signal.SIG_BLOCK, _signal.valid_signals()))
+    return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()))
 
 
 def block_for_sigwait(signal_mask: frozenset[int]) -> frozenset[int]:
@@ -43,7 +42,7 @@ def block_for_sigwait(signal_mask: frozenset[int]) -> frozenset[int]:
     ignored stay ignored; `signal_mask` contains the signals that the caller had blocked.
     """
     handled = _find_handled_signals()
-    _signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask | handled)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask | handled)
     return handled
 
 
@@ -52,14 +51,14 @@ def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
     handled = _find_handled_signals()
     for number in handled:
-        _signal.signal(number, _do_nothing)
-    _signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
+        signal.signal(number, _do_nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
 
 
 def _find_handled_signals() -> frozenset[int]:
     """Ignore `TTY_SIGNALS`, and return the signals that ompbind handles."""
     for number in TTY_SIGNALS:
-        _signal.signal(number, _signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN)
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
@@ -69,14 +68,14 @@ def stop_signal_pipe(signal_mask: frozenset[int]) -> None:
     `signal_mask` contains the signals that the caller had blocked. Termination signals are unblocked anyway.
     """
     for number in (*TERMINATION_SIGNALS, *FORWARDED_SIGNALS):
-        if _signal.getsignal(number) is _do_nothing:
-            _signal.signal(number, _signal.SIG_DFL)
-    _signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - {*TERMINATION_SIGNALS})
+        if signal.getsignal(number) is _do_nothing:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - {*TERMINATION_SIGNALS})
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
     """Return the signals among `numbers` that are not ignored."""
-    return tuple(number for number in numbers if _signal.getsignal(number) != _signal.SIG_IGN)
+    return tuple(number for number in numbers if signal.getsignal(number) != signal.SIG_IGN)
 
 
 def read_signals(pipe: int) -> list[int] | None:

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 from collections.abc import Sequence
-from functools import partial
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
@@ -28,6 +26,7 @@ from ompbind.execution.process_pair import Foreground
 from ompbind.execution.processes import exit_with_parent
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.signal_pipe import block_signals
+from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 from ompbind.programs.which import find_command
@@ -67,17 +66,22 @@ def start_rank(
     """
     redirections = [(file, number) for number, file in enumerate(files) if file >= 0]
     is_forked = terminal is not None or not is_proc_of_pid_namespace()
-    start = partial(_fork, terminal=terminal) if is_forked else _spawn
+
+    def start() -> int:
+        if is_forked:
+            return _fork(command, path, foreground, redirections, terminal=terminal)
+        return _spawn(command, path, foreground, redirections)
+
     try:
         if command.cpus is not None:
             set_affinity(command.cpus)
         with WorkingDirectory(command.directory):
             if command.memory is None:
-                return start(command, path, foreground, redirections)
+                return start()
             from ompbind.execution.mempolicy import temporary_policy  # late: few runs have memory policies
 
             with temporary_policy(command.memory):
-                return start(command, path, foreground, redirections)
+                return start()
     except LaunchError as error:
         raise _add_rank(command.rank, error) from error
     except OSError as error:

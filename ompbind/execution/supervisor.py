@@ -14,9 +14,7 @@ A second termination signal sends the next signal of the escalation without wait
 """
 
 import os
-import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import count
 
@@ -37,6 +35,7 @@ from ompbind.execution.signal_pipe import (
     start_signal_pipe,
     stop_signal_pipe,
 )
+from ompbind.execution.signals import signal
 from ompbind.execution.spawn import find_executable
 from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_rank_or_stop
 from ompbind.planning.rank_command import RankCommand
@@ -72,8 +71,8 @@ def run_ranks(
 
 def _order_starts(commands: Sequence[RankCommand]) -> list[RankCommand]:
     """Order ranks such that ranks with the same CPUs do not start directly after each other."""
-    turns = defaultdict[CpuSet | None, Iterator[int]](count)
-    return sorted(commands, key=lambda command: next(turns[command.cpus]))
+    turns: dict[CpuSet | None, Iterator[int]] = {}
+    return sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count())))
 
 
 def _supervise_ranks(run: RunState) -> Outcome:
@@ -190,7 +189,7 @@ def _handle_signal(run: RunState, number: int) -> None:
     if number in TERMINATION_SIGNALS:
         idle = not (run.has_unfinished or run.orphans.any_left)
         run.shutdown.note_request(time.monotonic(), idle=idle)
-        run.stop(signal.Signals(number))
+        run.stop(number)
     elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
         return  # no process could continue the job; the kernel does not stop it either without ompbind
     elif number in FORWARDED_SIGNALS:

@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import combinations, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.enums import WordEnum
 from ompbind.errors import MachineError
 from ompbind.record import Record
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
 
-class Level(StrEnum):
+class Level(WordEnum):
     """What the cores of a domain share, usually the widest level first."""
 
     DRAWER = "drawer"

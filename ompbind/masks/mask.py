@@ -6,15 +6,15 @@ can mean the same; `mask_text` writes each meaning in one way, the *canonical te
 """
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 
 from ompbind.cpuset import CpuSet, range_text, render_sequence
+from ompbind.enums import WordEnum
 from ompbind.errors import MaskError
 from ompbind.masks.grammar import Item, read_items, split_span
 from ompbind.record import Record
 
 
-class MaskWord(StrEnum):
+class MaskWord(WordEnum):
     """A mask that is a single word."""
 
     AUTO = "auto"

@@ -1,11 +1,10 @@
 """How OpenMP threads are bound: the modes of --bind, and how a binding is written for a runtime."""
 
-from enum import StrEnum
-
+from ompbind.enums import WordEnum
 from ompbind.record import Record
 
 
-class Bind(StrEnum):
+class Bind(WordEnum):
     """The modes of --bind: how the OpenMP threads of a rank are bound; every mode also binds its process."""
 
     RANK = "rank"
@@ -15,7 +14,7 @@ class Bind(StrEnum):
     NONE = "none"
 
 
-class ProcBind(StrEnum):
+class ProcBind(WordEnum):
     """How OpenMP distributes the threads of a team over places (OMP_PROC_BIND)."""
 
     CLOSE = "close"
@@ -26,7 +25,7 @@ DISTRIBUTING_WORDS = ("true", *map(str, ProcBind))
 """Values of OMP_PROC_BIND that only distribute threads over the places of OMP_PLACES."""
 
 
-class BindingSyntax(StrEnum):
+class BindingSyntax(WordEnum):
     """How a binding is written: as OMP_PLACES, as a CPU list in KMP_AFFINITY, or not at all."""
 
     PLACES = "places"

@@ -7,9 +7,9 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import StrEnum
 from itertools import combinations
 
+from ompbind.enums import WordEnum
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -98,7 +98,7 @@ _KMP = RuntimeFacts(
 _LLVM_NAMES = (("__kmpc_fork_call_if", 16), ("omp_in_explicit_task", 15), ("__kmpc_fork_call", 14))
 
 
-class OmpRuntime(StrEnum):
+class OmpRuntime(WordEnum):
     """The OpenMP runtimes, by their names for --omp-runtime, with their facts."""
 
     facts: RuntimeFacts
@@ -106,7 +106,6 @@ class OmpRuntime(StrEnum):
     def __new__(cls, word: str, facts: RuntimeFacts = _KMP) -> Self:
         """Make a row; the default is for type checkers only, which check OmpRuntime("gomp") with it."""
         made = str.__new__(cls, word)
-        made._value_ = word
         made.facts = facts
         return made
 

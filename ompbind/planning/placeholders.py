@@ -9,11 +9,16 @@
 - A name without a value is an error in options. In the words of a command it is text.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
 
 from ompbind.errors import PositionError
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 NUMBERS = ("rank", "local_rank", "size")
 TEXTS = ("cpus", "run_id")
@@ -109,9 +114,21 @@ def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
     return str(number)
 
 
-@lru_cache(maxsize=256)  # a text is parsed once for all ranks
-def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str | Placeholder, ...]:
+_Parts: TypeAlias = "tuple[str | Placeholder, ...]"
+
+_parsed: dict[tuple[str, tuple[str, ...], bool], _Parts] = {}
+"""The parts of texts: a text is parsed once for all ranks."""
+
+
+def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> _Parts:
     """Return the parts of a text; raises PositionError for a placeholder that cannot be used."""
+    key = (text, names, is_command)
+    if key not in _parsed:
+        _parsed[key] = _parse_new(*key)
+    return _parsed[key]
+
+
+def _parse_new(text: str, names: tuple[str, ...], is_command: bool) -> _Parts:
     parts: list[str | Placeholder] = []
     at = 0
     for form in _find_forms(text):

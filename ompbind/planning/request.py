@@ -8,8 +8,8 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 
+from ompbind.enums import WordEnum
 from ompbind.errors import RequestError
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
 from ompbind.masks.mask import Mask, MaskWord
@@ -27,7 +27,7 @@ RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
 
 
-class MemoryMode(StrEnum):
+class MemoryMode(WordEnum):
     """The memory policy of a rank: the kernel's default (local), or a policy for its NUMA nodes."""
 
     LOCAL = "local"
@@ -36,7 +36,7 @@ class MemoryMode(StrEnum):
     INTERLEAVE = "interleave"
 
 
-class Sharing(StrEnum):
+class Sharing(WordEnum):
     """What to do about CPUs that other runs use: warn, share, avoid or refuse."""
 
     WARN = "warn"

@@ -6,13 +6,13 @@ they bundle: `libgomp-e985bcbb.so.1.0.0`.
 """
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 
+from ompbind.enums import WordEnum
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 
 
-class LibraryRole(StrEnum):
+class LibraryRole(WordEnum):
     """What a library is for."""
 
     RUNTIME = "runtime"

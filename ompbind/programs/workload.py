@@ -5,15 +5,15 @@ program, or *available* in the environment of its Python; only a run shows wheth
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
 
+from ompbind.enums import WordEnum
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
 
 
-class DetectionMethod(StrEnum):
+class DetectionMethod(WordEnum):
     """Why a library is expected in a process, surest first."""
 
     PRELOADED = "preloaded"

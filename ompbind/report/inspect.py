@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import CpuSet, count
 from ompbind.inspection.loaded_libraries import find_libraries
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
@@ -16,6 +16,7 @@ from ompbind.report.text import (
     Column,
     Screen,
     clip,
+    render_all_cpus,
     render_bytes,
     render_cpus,
     render_paragraph,
@@ -110,7 +111,7 @@ def make_title(group: RankProcesses) -> str:
     number = min(len(plan.places), len(plan.cpus))  # if places are unknown, all possible ones are listed
     places = f", {count(number, 'place')}" if number > 1 else ""
     attempt = f", attempt {group.attempt}" if group.attempt > 1 else ""
-    cpus = named("CPU", plan.cpus)
+    cpus = render_all_cpus(plan.compute, plan.service_cpus)
     return f"rank {group.rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
 
 

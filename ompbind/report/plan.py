@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import CpuSet, count
 from ompbind.machine.model import Level, index_by_cpu
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
@@ -14,6 +14,7 @@ from ompbind.report.text import (
     PIPE,
     Column,
     Screen,
+    render_all_cpus,
     render_cpus,
     render_paragraph,
     render_table,
@@ -33,7 +34,7 @@ def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
 def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
     """Return one rank of a job, on one line: "rank 3 of 8 on node n07: CPUs 24-31, 1 place, 8 threads"."""
     placement = plan.placements[identity.placement_index]
-    cpus = named("CPU", placement.cpus)
+    cpus = render_all_cpus(placement.compute, placement.service_cpus)
     places = count(len(placement.places), "place") if placement.places else "no places"
     threads = count(placement.threads, "thread")
     return f"rank {identity.rank} of {identity.size} on node {node}: {cpus}, {places}, {threads}"

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 
-from ompbind.cpuset import CpuSet, render_ranges
+from ompbind.cpuset import CpuSet, named, render_ranges
 from ompbind.errors import MaskError, OmpbindError, PositionError
 from ompbind.record import Record
 from ompbind.text import clean_line, clean_lines
@@ -275,6 +275,12 @@ def render_cpus(cpus: CpuSet) -> str:
     Masks accept all of these.
     """
     return ",".join(render_ranges(list(cpus.ranges())))
+
+
+def render_all_cpus(compute: CpuSet, service_cpus: CpuSet) -> str:
+    """Return the CPUs of a rank: "CPUs 0-2", or "CPUs 0-2, service CPU 3"."""
+    service = f", service {named('CPU', service_cpus)}" if service_cpus else ""
+    return f"{named('CPU', compute)}{service}"
 
 
 def dim(text: str) -> str:

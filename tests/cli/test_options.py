@@ -212,8 +212,9 @@ def test_actions_on_failure(text, value):
     "text", ["", "restart:", "restart:0", "restart:-1", "restart:N", "restarts", "stop:1"]
 )
 def test_wrong_actions_on_failure(text):
-    with pytest.raises(OptionError):
+    with pytest.raises(OptionError) as caught:
         ON_FAILURE.read(text)
+    assert ("restart:N" in caught.value.hint) == text.startswith("restart:")
 
 
 @pytest.mark.parametrize(

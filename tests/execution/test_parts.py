@@ -7,6 +7,7 @@ import pytest
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.affinity import WorkingDirectory, exec_error
+from ompbind.execution.outcome import signal_name
 from ompbind.execution.shutdown import Escalation
 from ompbind.execution.spawn import find_executable
 from ompbind.planning.rank_command import RankCommand
@@ -17,16 +18,16 @@ def send_all(first):
     escalation, sent = Escalation(grace_s=5), []
     for now in range(4):
         number = escalation.request(first, now)
-        sent.append((number and number.name, escalation.due_at))
+        sent.append((number and signal_name(number), escalation.due_at))
     return sent
 
 
 def test_two_requests_at_once_are_one():
     escalation = Escalation(grace_s=5)
-    assert escalation.request(signal.SIGTERM, 10.0) is signal.SIGTERM
+    assert escalation.request(signal.SIGTERM, 10.0) == signal.SIGTERM
     assert escalation.request(signal.SIGTERM, 10.1) is None
     assert escalation.due_at == 15.0
-    assert escalation.request(signal.SIGTERM, 11.0) is signal.SIGKILL
+    assert escalation.request(signal.SIGTERM, 11.0) == signal.SIGKILL
 
 
 def test_each_signal_is_sent_once_and_the_last_is_sigkill():

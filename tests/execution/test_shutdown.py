@@ -32,9 +32,9 @@ def test_a_run_that_was_stopped_before_does_not_time_out(shutdown):
 
 
 def test_signals_are_due_after_the_grace_period(shutdown):
-    assert shutdown.escalation.request(signal.SIGTERM, 0.0) is signal.SIGTERM
+    assert shutdown.escalation.request(signal.SIGTERM, 0.0) == signal.SIGTERM
     assert shutdown.take_due_signal(GRACE_S - 1) is None
-    assert shutdown.take_due_signal(GRACE_S) is signal.SIGKILL
+    assert shutdown.take_due_signal(GRACE_S) == signal.SIGKILL
     assert shutdown.take_due_signal(GRACE_S * 9) is None
 
 

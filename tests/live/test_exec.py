@@ -179,6 +179,14 @@ def test_each_rank_prints_a_line_about_itself(ompbind, claims, args, option):
     assert done.stdout.count("OpenMP places") < 2
 
 
+def test_the_line_about_a_rank_has_its_service_cpus(ompbind):
+    first, second = two_cpus()
+    options = ("-m", f"{first},{second}", "--service-cores", "1", "--dry-run")
+    assert ompbind("exec", *options, "--", "true").stdout.endswith(
+        f": CPU {first}, service CPU {second}, 1 place, 1 thread\n"
+    )
+
+
 def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
     done = ompbind("exec", "--dry-run", "--", "touch", str(tmp_path / "started"))
     assert (done.returncode, os.listdir(tmp_path), os.listdir(claims)) == (0, [], [])

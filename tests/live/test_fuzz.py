@@ -8,6 +8,7 @@ import pytest
 
 from ompbind.cli import main as command_line
 from ompbind.cli.options.table import find_options
+from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.errors import MaskError, OmpbindError
 from ompbind.registry.claims import DIRECTORY_VARIABLE
 from tests.long import FUZZED
@@ -76,10 +77,10 @@ def make_words(rng, option):
 
 
 def make_line(rng):
-    verb = rng.choice(("run", "plan"))
+    verb = rng.choice(PLANNING)
     options = find_options(verb)
     words = [word for option in rng.choices(options, k=rng.randrange(6)) for word in make_words(rng, option)]
-    start = ["--dry-run"] if verb == "run" else []
+    start = ["--dry-run"] if verb in LAUNCHING else []
     command = rng.choice(
         ([], ["true"], ["--", "true"], ["--", "sh", "-c", "exit 1"], ["--"], ["-n", "2", "true"])
     )

@@ -48,6 +48,11 @@ def test_help_without_a_verb_or_with_a_wrong_one(ompbind):
         ("run", {"OMPBIND_MASK": "0-x"}, "OMPBIND_MASK: 'x' is not a number"),
         ("run", {"OMPBIND_PRELOAD": "nothing"}, "OMPBIND_PRELOAD=nothing: neither a path nor one of"),
         ("run", {"OMPBIND_TOPOLOGY": "/none"}, "OMPBIND_TOPOLOGY: ranks can only run on this machine"),
+        (
+            "run",
+            {"OMPBIND_LOG_DIR": "x", "OMPBIND_OUTPUT": "inherit"},
+            "OMPBIND_LOG_DIR=x has no effect with OMPBIND_OUTPUT=inherit",
+        ),
         ("exec", {"OMPBIND_RANKS": "4"}, "OMPBIND_RANKS=4: no launcher has started this process"),
     ],
 )
@@ -74,6 +79,8 @@ def test_an_error_without_an_option_lists_variables_that_may_be_the_cause(ompbin
     for name, value in (("OMPBIND_REPORT", "/none/x.json"), ("OMPBIND_LOG_DIR", "/proc/none")):
         done = ompbind("run", "--", "true", env={name: value})
         assert f"set outside of the command line: {name}={value}" in " ".join(done.stderr.split())
+    done = ompbind("plan", env={"OMPBIND_TOPOLOGY": "/x"})
+    assert "set outside of the command line: OMPBIND_TOPOLOGY=/x" in " ".join(done.stderr.split())
     done = ompbind("run", "-n", "5000", "--", "true", env={"OMPBIND_RANKS": "1"})
     assert "OMPBIND_RANKS" not in done.stderr
 

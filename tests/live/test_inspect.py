@@ -233,6 +233,7 @@ def test_workers_of_a_run_are_expected_beside_its_service_cpus(start, ompbind, m
     assert [thread["cpus"] for thread in group["processes"][0]["threads"]] == [whole, worker]
     held = json.loads(ompbind("ps", "--format", "json").stdout)["runs"][0]
     assert held["ranks"] == [{"rank": 0, "cpus": whole}]
+    assert f": CPU {first}, service CPU {second}, --bind {mode}" in ompbind("inspect", "--all").stdout
 
 
 def test_a_command_that_undoes_its_binding_is_found(start, ompbind):

@@ -48,7 +48,7 @@ def test_log_files(ompbind, tmp_path, tagged):
         (("--log-dir", ""), "--log-dir: the name of a directory is missing"),
         (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
         (("--output", "files"), "--output files needs --log-dir DIR"),
-        (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs needs --output tag or files"),
+        (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs has no effect with --output inherit"),
         (("--output", "tag,inherit"), "inherit cannot be combined with other modes"),
         (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
         (("--output", ""), "'' is not inherit, tag or files"),

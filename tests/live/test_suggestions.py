@@ -12,6 +12,7 @@ from ompbind.cli.suggestions import (
     suggest_word,
 )
 from ompbind.cli.verbs import VERBS
+from ompbind.openmp.binding import Bind
 from ompbind.planning.strategies.table import STRATEGIES
 
 OPTIONS = (
@@ -101,7 +102,11 @@ def test_words_of_options(word, known, meant):
         ("--map-by", "numa:PE=4", "-s nodes"),
         ("--map-by", "slot", "-s balanced"),
         ("-map-by", "", "-s balanced"),
+        ("--cpus", "1.5", "-c C for C cores per rank, or -m MASK"),
+        ("-cpus", "4", "-c 4 for 4 cores per rank, or -m 4 for CPU 4"),
+        ("-cpu-bind", "core", "-s cores"),
         ("--membind", "0", "--memory bind"),
+        ("--mem-bind", "local", "--memory local"),
         ("--hint", "nomultithread", "--smt 1"),
         ("--threads-per-core", "2", "--smt 2"),
         ("-x", "A=b c", "--env 'A=b c'"),
@@ -132,9 +137,10 @@ def test_an_option_that_the_verb_does_not_have_is_not_suggested():
 @pytest.mark.parametrize("value", ["", "4", "a=b", "none", "nomultithread"])
 def test_every_row_names_an_option_of_run(value):
     known = {name for option in find_options("run") for name in option.names}
+    others = {"--hint": {""}, "--json": {"--format"}, "-V": {"--version"}}
     for row in OTHER_OPTIONS:
         written = row.read(value) if row.read else row.write.format(value=value)
-        assert written.split(" ")[0] in known | ({""} if "--hint" in row.names else set()), row.names
+        assert written.split(" ")[0] in known | others.get(row.names[0], set()), row.names
 
 
 def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
@@ -147,6 +153,7 @@ def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
     [
         ("numa", STRATEGIES, "did you mean 'nodes'?"),
         ("spread, block", STRATEGIES, "did you mean 'compact'?"),
+        ("cor", tuple(Bind), "did you mean 'core'?"),
         ("zzz", STRATEGIES, ""),
         ("zzz", (), ""),
     ],

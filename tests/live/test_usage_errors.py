@@ -21,11 +21,6 @@ import pytest
         ),
         (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
         (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks?"),
-        (
-            ["run", "--on-failure", "restart:0", "--", "true"],
-            {},
-            "--on-failure: restart:N: '0' is not a whole number of at least 1 hint: for example restart:3",
-        ),
         (["plan", "-n"], {}, "option '-n' requires an argument"),
         (["run", "--mask"], {}, "option '--mask' requires an argument hint: see 'ompbind run --help'"),
         (
@@ -33,6 +28,9 @@ import pytest
             {},
             "no such option '--timeout' hint: --timeout is an option of",
         ),
+        (["--verison"], {}, "no such option '--verison' hint: did you mean --version?"),
+        (["-V"], {}, "no such option '-V' hint: did you mean --version?"),
+        (["ps", "--json"], {}, "no such option '--json' hint: did you mean --format json?"),
         (["-n", "4"], {}, "no such option '-n' hint: write options after the verb: 'ompbind run -n'"),
         (["plan", "--no-strategi"], {}, "no such option '--no-strategi' hint: did you mean --no-strategy?"),
         (

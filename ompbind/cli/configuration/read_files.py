@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from enum import StrEnum
 
 from ompbind.cli.configuration.search import (
     PROJECT_NAMES,
@@ -20,6 +19,7 @@ from ompbind.cli.configuration.search import (
     list_directories,
     read_working_directory,
 )
+from ompbind.enums import WordEnum
 from ompbind.errors import ConfigurationError
 from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
 from ompbind.planning.configuration import IgnoredFile
@@ -36,7 +36,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class FileKind(StrEnum):
+class FileKind(WordEnum):
     """Where a configuration file comes from, lowest precedence first; a named file is the only file."""
 
     SYSTEM = "system"

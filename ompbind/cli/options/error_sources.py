@@ -34,8 +34,9 @@ def name_sources(error: OmpbindError, values: Values) -> None:
 def _may_be_cause(option: Option, error: OmpbindError, values: Values) -> bool:
     """Return whether an option can cause an error: it chooses CPUs, or the message has its value."""
     text = values.text(option.name)
+    shown = text if len(text) > _SHORT else f"'{text}'"
     is_planned = option.section == CPUS and isinstance(error, PlanError)
-    return is_planned or (len(text) > _SHORT and text in error.message)
+    return is_planned or (bool(text) and shown in error.message)
 
 
 _SHORT = 2  # characters of a value that a message may have by chance

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 
 from ompbind.cli.verbs import PLANNING
+from ompbind.enums import NumberEnum
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -149,7 +149,7 @@ class Option(Record):
         return f"{text} [default: {default}]" if default else text
 
 
-class Precedence(IntEnum):
+class Precedence(NumberEnum):
     """Where a value comes from; a higher level overrides a lower one.
 
     FILE are the defaults of a project file, or of the file that --config names.

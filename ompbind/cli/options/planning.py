@@ -23,12 +23,18 @@ from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.assignments import parse_assignment
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 from ompbind.programs.library_catalog import PRELOADABLE
 
 _KINDS = ("performance", "efficiency", "all")
+
+
+def _read_assignment(text: str) -> tuple[tuple[str, str], ...]:
+    """Read NAME=VALUE as the only item of a repeatable option."""
+    from ompbind.planning.assignments import parse_assignment  # late: many runs set no variable
+
+    return (parse_assignment(text),)
 
 
 def _complete_presets(text: str) -> Sequence[str]:
@@ -121,7 +127,7 @@ PLANNING_OPTIONS = (
     Option(names=("--expect",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
            metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Warn unless these libraries are preloaded: comma-separated names or paths"),
-    Option(names=("--env",), section=RANKS, verbs=PLANNING, read=lambda text: (parse_assignment(text),),
+    Option(names=("--env",), section=RANKS, verbs=PLANNING, read=_read_assignment,
            repeatable=True, metavar="NAME=VALUE", everyday=True,
            help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {run_id}"),
     Option(names=("--env-file",), section=RANKS, verbs=PLANNING, read=read_file_names, repeatable=True,

@@ -59,7 +59,8 @@ def _read_on_failure(text: str) -> "str | RestartPolicy":
     try:
         return RestartPolicy(limit=at_least(1)(limit) if colon else None)
     except OptionError as error:
-        raise OptionError(f"{_RESTART}:N: {error.message}", hint=f"for example {_RESTART}:3") from None
+        hint = "write restart:N for at most N restarts of each rank, or stop for none"
+        raise OptionError(error.message, hint=hint) from None
 
 
 def _read_log_directory(text: str) -> str:

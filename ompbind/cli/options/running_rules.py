@@ -64,7 +64,7 @@ def check_output(options: Options) -> Objection | None:
 def check_log_dir(options: Options) -> Objection | None:
     """Object to a directory of log files if output is inherited."""
     if options["output"] == ("inherit",):
-        return Objection(other="output", text="needs --output tag or files", hint="omit --output inherit")
+        return Objection(other="output", hint="write --output tag or files to use log files")
     return check_dry_run(options)
 
 

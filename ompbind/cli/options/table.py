@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from ompbind.cli.options.option import Option
+from ompbind.cli.options.option import CONFIGURATION, Option
 from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.cli.options.running import RUNNING_OPTIONS
 from ompbind.cli.verbs import LAUNCHING, PLANNING
-
-_KEYLESS = ("preset", "config")
 
 LAUNCH_OPTIONS = (*PLANNING_OPTIONS, *RUNNING_OPTIONS)
 """The options of verbs that start ranks, in the order of the help; `plan` has some of them."""
@@ -30,7 +28,7 @@ def find_keys() -> Mapping[str, Option]:
     A file cannot choose the file and the preset.
     """
     options = (option for verb in PLANNING for option in find_options(verb))
-    return {option.key: option for option in options if option.variable and option.key not in _KEYLESS}
+    return {option.key: option for option in options if option.variable and option.section != CONFIGURATION}
 
 
 def find_variables() -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
@@ -37,10 +36,21 @@ class SourceInput:
         self.text = text
         self._error: OSError | ValueError | None = None
         self._file: BinaryIO | None = None
+        self._kept: dict[str, Any] = {}
 
-    @cached_property
+    def _once(self, name: str, read: Callable[[], Any]) -> Any:
+        """Return what a function returns; it is called once. `cached_property` takes time to import."""
+        if name not in self._kept:
+            self._kept[name] = read()
+        return self._kept[name]
+
+    @property
     def head(self) -> bytes:
         """The first bytes of the file, b"" if it cannot be read. The file is opened only once."""
+        head: bytes = self._once("head", self._read_head)
+        return head
+
+    def _read_head(self) -> bytes:
         try:
             if stat.S_ISFIFO(os.stat(self.text).st_mode) and not self.text.startswith(("/dev/", "/proc/")):
                 message = f"{self.text!r} is a named pipe"
@@ -51,9 +61,13 @@ class SourceInput:
             self._error = error
             return b""
 
-    @cached_property
+    @property
     def data(self) -> bytes:
         """The whole file. Raises MachineError if it is larger than `SIZE_LIMIT`."""
+        data: bytes = self._once("data", self._read_data)
+        return data
+
+    def _read_data(self) -> bytes:
         chunks = [self.head]
         try:  # in chunks, because standard input has no size and may be endless
             while (
@@ -70,12 +84,16 @@ class SourceInput:
             raise MachineError(f"{self.text!r} is larger than {SIZE_LIMIT >> 20} MiB", hint=source_hint())
         return data
 
-    @cached_property
+    @property
     def json(self) -> Mapping[str, Any] | None:
         """The object in a JSON file, {} for another JSON value, None for a file that is not JSON.
 
         Raises MachineError if the JSON is invalid.
         """
+        value: Mapping[str, Any] | None = self._once("json", self._read_json)
+        return value
+
+    def _read_json(self) -> Mapping[str, Any] | None:
         if not self.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
             return None
         try:

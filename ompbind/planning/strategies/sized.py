@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
-from ompbind.planning.strategies.packing import pack_ranks
-from ompbind.planning.strategies.shapes import RankSizes
 from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
 
 _Choose = Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]
@@ -31,6 +29,11 @@ def balanced(
         shares = sorted(take_cores(sequence, share, requested) for share in balanced(sequence, ranks))
         return min((far_apart, shares), key=lambda way: measure_shares(sequence, way, requested.compute))
     cores = len(sequence.core_cpus)
+    if ranks == 1:
+        return [tuple(range(cores))]
+    from ompbind.planning.strategies.packing import pack_ranks  # late: a single rank gets all cores
+    from ompbind.planning.strategies.shapes import RankSizes
+
     rank_size = -(-cores // ranks)
     sizes = RankSizes(large=rank_size, small_ranks=rank_size * ranks - cores)
     return list(pack_ranks(sequence, sizes, least_reach=True))
@@ -69,6 +72,9 @@ def _place(
 
 def _place_equal(sequence: CoreSequence, ranks: int, size: int, choose: _Choose) -> list[CoreIndices]:
     """Return positions for ranks of one size with the fewest crossings; `choose` selects among equals."""
+    from ompbind.planning.strategies.packing import pack_ranks  # late: see `balanced`
+    from ompbind.planning.strategies.shapes import RankSizes
+
     is_hybrid = len(set(sequence.kind_numbers)) > 1
     sizes = RankSizes(large=size)
     min_score = sorted(pack_ranks(sequence, sizes, ignore_unavoidable=is_hybrid).values())[-ranks]
