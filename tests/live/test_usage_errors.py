@@ -21,6 +21,11 @@ import pytest
         ),
         (["run", "-s", "best", "--", "true"], {}, "-s/--strategy: 'best' is not a strategy: write balanced"),
         (["run", "--rank", "2", "--", "true"], {}, "no such option '--rank' hint: did you mean --ranks?"),
+        (
+            ["run", "--on-failure", "restart:0", "--", "true"],
+            {},
+            "--on-failure: restart:N: '0' is not a whole number of at least 1 hint: write restart:N for",
+        ),
         (["plan", "-n"], {}, "option '-n' requires an argument"),
         (["run", "--mask"], {}, "option '--mask' requires an argument hint: see 'ompbind run --help'"),
         (

@@ -60,7 +60,7 @@ def _read_on_failure(text: str) -> "str | RestartPolicy":
         return RestartPolicy(limit=at_least(1)(limit) if colon else None)
     except OptionError as error:
         hint = "write restart:N for at most N restarts of each rank, or stop for none"
-        raise OptionError(error.message, hint=hint) from None
+        raise OptionError(f"{_RESTART}:N: {error.message}", hint=hint) from None
 
 
 def _read_log_directory(text: str) -> str:
