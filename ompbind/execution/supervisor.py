@@ -57,8 +57,7 @@ def run_ranks(
     """
     try:
         ordered = _order_starts(commands)
-        starts: StartCommands = {command.rank: (command, find_executable(command)) for command in ordered}
-        return _supervise_ranks(RunState(starts, options, foreground, reporter))
+        return _supervise_ranks(RunState(_find_executables(ordered), options, foreground, reporter))
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
@@ -73,6 +72,18 @@ def _order_starts(commands: Sequence[RankCommand]) -> list[RankCommand]:
     """Order ranks such that ranks with the same CPUs do not start directly after each other."""
     turns: dict[CpuSet | None, Iterator[int]] = {}
     return sorted(commands, key=lambda command: next(turns.setdefault(command.cpus, count())))
+
+
+def _find_executables(commands: Sequence[RankCommand]) -> StartCommands:
+    """Return each command with the path of its file, which is searched once for equal names."""
+    paths: dict[tuple[str | None, ...], str] = {}
+    starts = {}
+    for command in commands:
+        key = (command.argv[0], command.directory, command.env.get("PATH"))
+        if key not in paths:
+            paths[key] = find_executable(command)
+        starts[command.rank] = (command, paths[key])
+    return starts
 
 
 def _supervise_ranks(run: RunState) -> Outcome:

@@ -6,8 +6,7 @@ from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.mask import Mask, MaskWord, part_error
-from ompbind.planning.mask_resolution import resolve_mask, sort_by_core
-from ompbind.planning.occupancy import AvailableCpus
+from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request, Smt
 from ompbind.record import Record
@@ -55,6 +54,8 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
             raise PlanError(f"no {kind}core is {state}", hint=_core_kinds_hint(machine))
         return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
     mask = request.mask
+    from ompbind.planning.mask_resolution import resolve_mask  # late: many plans have no mask
+
     selected, dropped = resolve_mask(mask, available, allow_partial=request.allow_partial)
     cpus_of_kind = machine.cpus_of_kind(request.core_kind)
     parts = tuple(tuple(cpu for cpu in part if cpu in cpus_of_kind) for part in selected)
@@ -97,6 +98,8 @@ def _default_cpus(available: AvailableCpus, request: Request) -> Iterator[int]:
     if request.nodes is None:
         yield from sort_by_core(available.machine, available.default_cpus & cpus_of_kind)
     else:
+        from ompbind.planning.mask_resolution import resolve_mask  # late, as above
+
         (on_nodes,), _ = resolve_mask(request.nodes, available)
         yield from (cpu for cpu in on_nodes if cpu in cpus_of_kind)
 

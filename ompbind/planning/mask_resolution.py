@@ -18,7 +18,7 @@ from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.grammar import SELECTABLE, Item, Selector
 from ompbind.masks.mask import Mask, part_error
-from ompbind.planning.occupancy import AvailableCpus, render_occupancy
+from ompbind.planning.occupancy import AvailableCpus, render_occupancy, sort_by_core
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -41,13 +41,6 @@ def resolve_mask(
             raise part_error(mask, items, "no CPU is left in this part of the mask", _usable_hint(available))
         parts.append(cpus)
     return tuple(parts), tuple(dict.fromkeys(dropped))
-
-
-def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
-    """Yield `cpus` core by core in the machine's order, so that SMT siblings are adjacent."""
-    for core in machine.at(Level.CORE):
-        if not core.cpus.isdisjoint(cpus):  # cheaper than the intersection, and most cores are disjoint
-            yield from core.cpus & cpus
 
 
 Resolved = tuple[tuple[int, ...], list[MaskError]]

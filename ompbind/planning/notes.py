@@ -11,7 +11,6 @@ from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.conflicts import explain_other_runs
-from ompbind.planning.mask_resolution import resolve_mask
 from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
@@ -98,6 +97,8 @@ def _find_requested(plan: Plan) -> CpuSet:
     mask = request.mask if has_mask else request.nodes
     if mask is None:
         return machine.allowed
+    from ompbind.planning.mask_resolution import resolve_mask  # late: many plans have no mask
+
     parts, _ = resolve_mask(mask, AvailableCpus(machine=machine), allow_partial=True)
     return CpuSet(cpu for part in parts for cpu in part)
 

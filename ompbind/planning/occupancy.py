@@ -113,6 +113,13 @@ def whole_cores(machine: Machine, cpus: CpuSet) -> CpuSet:
     return union(core.cpus for core in find_overlapping(machine.at(Level.CORE), cpus))
 
 
+def sort_by_core(machine: Machine, cpus: CpuSet) -> Iterator[int]:
+    """Yield `cpus` core by core in the machine's order, so that SMT siblings are adjacent."""
+    for core in machine.at(Level.CORE):
+        if not core.cpus.isdisjoint(cpus):  # cheaper than the intersection, and most cores are disjoint
+            yield from core.cpus & cpus
+
+
 def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
     """Return the runs that could contend with a new run: all but the runs it starts in and its own job."""
     runs = tuple(runs)

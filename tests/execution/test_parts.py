@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.execution import supervisor
 from ompbind.execution.affinity import WorkingDirectory, exec_error
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.shutdown import Escalation
@@ -98,6 +99,27 @@ def test_executables_are_found_from_the_directory_of_the_rank(directory):
     assert find_executable(make_rank(directory, "./good")) == "./good"
     assert find_executable(make_rank(directory, "tool")) == "bin/tool"
     assert os.getcwd() == before
+
+
+def test_an_executable_is_searched_once_for_ranks_that_find_the_same(directory, monkeypatch):
+    searched = []
+
+    def find(command):
+        searched.append(command.rank)
+        return find_executable(command)
+
+    monkeypatch.setattr(supervisor, "find_executable", find)
+    for name in ("bin", "sub/bin"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        (directory / name / "tool").symlink_to(directory / "good")
+    first, other = make_rank(directory, "tool"), make_rank(directory / "sub", "./bin/tool")
+    absolute = {"PATH": str(directory / "bin")}
+    different = (first, first, other, first.replace(env=absolute), other.replace(argv=("bin/tool",)), other)
+    commands = [command.replace(rank=rank) for rank, command in enumerate(different)]
+    found = supervisor._find_executables(commands)
+    assert [path for _, path in found.values()] == [find_executable(command) for command in commands]
+    assert [command for command, _ in found.values()] == commands
+    assert searched == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
