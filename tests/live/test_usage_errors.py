@@ -24,7 +24,7 @@ import pytest
         (
             ["run", "--on-failure", "restart:0", "--", "true"],
             {},
-            "--on-failure: restart:N: '0' is not a whole number of at least 1 hint: for example restart:3",
+            "--on-failure: restart:N: '0' is not a whole number of at least 1 hint: write restart:N for",
         ),
         (["plan", "-n"], {}, "option '-n' requires an argument"),
         (["run", "--mask"], {}, "option '--mask' requires an argument hint: see 'ompbind run --help'"),
