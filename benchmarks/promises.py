@@ -95,7 +95,7 @@ def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
 IMPORT_CLICK = 'python -c "import click"'
 """The command that starts are compared with: a Python that imports a library for command lines."""
 
-STARTUP_LIMITS = {"run": 1.15, "run, ompbind.toml": 1.4, "exec": 0.95}
+STARTUP_LIMITS = {"run": 1.05, "run, ompbind.toml": 1.4, "exec": 0.85}
 """How long starts of one rank may take at most, relative to IMPORT_CLICK."""
 
 

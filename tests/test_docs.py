@@ -113,6 +113,16 @@ def test_ompbind_accepts_the_command_lines_of_pages(page, line, presets):
         read_values(values, command.make_line(command.make_context(verb, args)))
 
 
+def test_the_table_of_options_is_as_shown(presets, tmp_path):
+    command, *shown = next(text for page, text in blocks("text") if page == "configuration.md").splitlines()
+    env = {**clean_environment(), "XDG_CONFIG_HOME": str(tmp_path)}
+    words = shlex.split(command.removeprefix("$ "))
+    done = subprocess.run(words, env=env, cwd=tmp_path, text=True, capture_output=True, timeout=60)
+    table = shown[shown.index("") + 1 : -1]
+    assert len(table) == 4
+    assert [line for line in done.stdout.splitlines() if line in table] == table
+
+
 def test_the_reference_is_up_to_date():
     spec = util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     generate = util.module_from_spec(spec)

@@ -19,7 +19,7 @@ ROOMS = tuple(
 )
 """All rooms in order: a module imports from its own room and from earlier rooms; only cli imports report."""
 
-BASE = {"errors", "cpuset", "enums", "record", "severity", "text"}
+BASE = {"errors", "cpuset", "digest", "enums", "record", "severity", "text"}
 PURE = {"procfs", "machine", "openmp", "masks", "planning", "compat"}
 READERS = ("procfs.reader", "procfs.process_state", "machine.sources")
 """Modules of pure rooms that may read the system."""

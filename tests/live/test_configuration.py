@@ -220,6 +220,14 @@ def test_presets_are_completed(call, home):
     assert done.stdout.split() == ["plain,serve", "plain,search"]
 
 
+def test_presets_of_a_named_file_are_completed(call, home):
+    write(home / "ompbind.toml", "[preset.serve]\n")
+    named = write(home / "x.toml", "[preset.second]\n")
+    line = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind run --preset se", "COMP_CWORD": "3"}
+    assert call("run", **line, OMPBIND_CONFIG=str(named)).stdout == "plain,second\n"
+    assert "plain," not in call("run", **line, OMPBIND_CONFIG="/none.toml").stdout
+
+
 TOY = """
 from ompbind.cli.options import table
 from ompbind.cli.options.option import CPUS, Option

@@ -329,7 +329,7 @@ def test_a_rank_that_has_the_terminal_does_not_outlive_both_processes(terminal):
 
 
 RESTART = ["--on-failure", "restart"]
-NOT_POSSIBLE = b"does not restart a single rank that has the"
+NOT_POSSIBLE = b"cannot restart a single rank that has the"
 
 
 @pytest.mark.parametrize("args", [["-n1"], ["-nauto", "-m", "{cpu}", "-s", "cores"]], ids=["one", "auto"])

@@ -163,6 +163,8 @@ def _read_setting(document: Document, path: KeyPath, value: Any) -> Iterator[Set
 
 def _make_setting(document: Document, path: KeyPath, option: Option, value: str | bool | None) -> Setting:
     if isinstance(value, str):
+        if "\0" in value:  # no command line and no variable can contain it
+            raise document.error(path, "contains a null character")
         try:
             option.read(value)
         except OmpbindError as error:
@@ -180,6 +182,8 @@ def _read_values(
     """Yield each value of a key as in `Given`, with its path."""
     if isinstance(value, dict) and option.key == ENV:
         for name, text in value.items():
+            if "=" in name:
+                raise document.error((*path, name), "is not the name of a variable")
             if not isinstance(text, str):
                 raise document.error((*path, name), f"is {_name_type(text)}, not a string", 'write "…"')
             yield (*path, name), f"{name}={text}"

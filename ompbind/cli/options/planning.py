@@ -41,7 +41,8 @@ def _complete_presets(text: str) -> Sequence[str]:
     """Complete the name of a preset."""
     from ompbind.cli.configuration.preset_names import read_preset_names  # late: only completion needs it
 
-    return read_preset_names(os.environ)
+    (config,) = (option for option in PLANNING_OPTIONS if option.name == "config")
+    return read_preset_names(os.environ, config.variable)
 
 
 def _read_wait(text: str) -> float:

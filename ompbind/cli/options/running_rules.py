@@ -32,7 +32,7 @@ def check_wrap_ranks(options: Options) -> Objection | None:
     return Objection(other="wrap", text="has no effect without --wrap", hint="name a wrapper with --wrap CMD")
 
 
-TERMINAL = "does not restart a single rank that has the terminal"
+TERMINAL = "cannot restart a single rank that has the terminal"
 TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
 
 

@@ -28,7 +28,8 @@ OPTIONS = {option.name: option for option in find_options("plan")}
 ALL_KEYS = find_keys()
 KEYS = [key for key in ALL_KEYS if key not in ("preload", "expect", "topology", "compat")]
 VALUES = """1 2 0 -1 1.5 true false "auto" "all" "0-3" "0|1" "node:0" "spread" "thread" "A=1" [] {} {A="1"}
-["A=1","B={rank}"] "5m" 1979-05-27 [[1]] '' "x" 'first' 99999999999999999999999 inf nan "none" "bind" """
+["A=1","B={rank}"] "5m" 1979-05-27 [[1]] '' "x" 'first' 99999999999999999999999 inf nan "none" "bind"
+"a\\u0000/b" {"A=B"="1"} """
 NAMES = ["a", "b", "c"]
 LINES = st.one_of(
     st.builds("{} = {}".format, st.sampled_from(KEYS), st.sampled_from(VALUES.split())),
