@@ -27,12 +27,12 @@ test: $(VENV)/.developing ## set up and run the tests in parallel; the last line
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 test-long: $(VENV)/.developing ## run the tests with large numbers: examples, faults, recordings, all runtimes
-	OMPBIND_TEST_LONG=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
-	OMPBIND_EXAMPLES=100000 $(BIN)/python -m pytest -n auto --dist worksteal \
+	OMPTEST_LONG=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	OMPTEST_EXAMPLES=100000 $(BIN)/python -m pytest -n auto --dist worksteal \
 	    tests/planning/test_promises.py tests/planning/strategies/test_table.py
 
 test-vm: $(VENV)/.developing ## boot virtual machines with other topologies and bind there
-	OMPBIND_VM_TESTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/vm $(ARGS)
+	OMPTEST_VM_TESTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/vm $(ARGS)
 
 cover: $(VENV)/.developing ## run the tests that start no other process, and show lines without coverage
 	$(BIN)/coverage erase

@@ -5,19 +5,19 @@ from typing import Any
 
 from hypothesis import settings
 
-LONG = bool(os.environ.get("OMPBIND_TEST_LONG"))
+LONG = bool(os.environ.get("OMPTEST_LONG"))
 """Whether all cases are tried."""
 
-EXAMPLES = int(os.environ.get("OMPBIND_EXAMPLES") or (1000 if LONG else 100))
+EXAMPLES = int(os.environ.get("OMPTEST_EXAMPLES") or (1000 if LONG else 100))
 """Examples of each property test."""
 
 FUZZED = 100_000 if LONG else 2_000
 """Random inputs of tests that look for errors without an explanation."""
 
-ROUNDS = float(os.environ.get("OMPBIND_FAULT_ROUNDS") or (10 if LONG else 0.4))
+ROUNDS = float(os.environ.get("OMPTEST_FAULT_ROUNDS") or (10 if LONG else 0.4))
 """Factor for the repetitions of tests that depend on random moments."""
 
-WHOLE_MATRIX = LONG or os.environ.get("OMPBIND_TEST_MATRIX") == "all"
+WHOLE_MATRIX = LONG or os.environ.get("OMPTEST_MATRIX") == "all"
 """Whether to test every OpenMP runtime in every mode and with every other runtime."""
 
 

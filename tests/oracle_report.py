@@ -2,7 +2,7 @@
 
     python tests/oracle_report.py [DIRECTORY]
 
-DIRECTORY, or else the variable OMPBIND_TOPOLOGIES, contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and
+DIRECTORY, or else the variable OMPTEST_TOPOLOGIES, contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and
 `compare.json`, which names the fields with known differences. Prints for each dump and field whether the two
 agree, what differs, and a total. The exit code is 1 if anything differs. A field is "corrected" if ompbind
 corrects an error in the files and has a remark on it.

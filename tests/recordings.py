@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-RECORDINGS = Path(os.environ.get("OMPBIND_TOPOLOGIES") or Path(__file__).parent / "../../shared/topologies")
+RECORDINGS = Path(os.environ.get("OMPTEST_TOPOLOGIES") or Path(__file__).parent / "../../shared/topologies")
 """A directory with `dumps/NAME.tar.gz`, `oracle/NAME.json`, `xml/NAME.xml` and `compare.json`."""
 
 

@@ -154,7 +154,7 @@ from ompbind import make_place
 
 def check_types(directory, text):
     if util.find_spec("mypy") is None:
-        assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install mypy"
+        assert not os.environ.get("OMPTEST_ALL"), "CI must install mypy"
         pytest.skip("mypy is not installed")
     (directory / "program.py").write_text(text)
     cache = f"--cache-dir={directory}/cache"

@@ -192,7 +192,7 @@ def two_cpus():
 def required(*names):
     """Return the first installed program of some; without any, the test is skipped, or fails in CI."""
     found = next((path for path in map(shutil.which, names) if path), None)
-    if found is None and os.environ.get("OMPBIND_TEST_ALL"):
+    if found is None and os.environ.get("OMPTEST_ALL"):
         raise AssertionError(f"CI must install {names[0]}")
     if found is None:
         pytest.skip(f"{names[0]} is not installed")
@@ -205,7 +205,7 @@ def python_with_torch():
     for path in (sys.executable, "/usr/bin/python3"):
         if Path(path).exists() and subprocess.run([path, "-c", code], timeout=60).returncode == 0:
             return path
-    assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install torch"
+    assert not os.environ.get("OMPTEST_ALL"), "CI must install torch"
     return pytest.skip("no Python here has torch")
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.live.conftest import required
 
-UNPACKED = "OMPBIND_LLVM_ROOT"
+UNPACKED = "OMPTEST_LLVM_ROOT"
 """Names a directory with unpacked Debian packages: only one libomp5-* can be installed at a time."""
 
 BINDS = ("rank", "none", "thread", "core", "exact")
@@ -74,14 +74,14 @@ def opposites(name):
 
 def is_installed(name):
     """Return whether a runtime is installed; True if CI requires all runtimes, so that none is skipped."""
-    return bool(os.environ.get("OMPBIND_TEST_ALL") or _find(name))
+    return bool(os.environ.get("OMPTEST_ALL") or _find(name))
 
 
 @functools.cache
 def path_of(name):
     """Return the file of a runtime; without it the test is skipped, or fails if CI requires all runtimes."""
     found = next(iter(sorted(_find(name))), None)
-    if found is None and os.environ.get("OMPBIND_TEST_ALL"):
+    if found is None and os.environ.get("OMPTEST_ALL"):
         raise AssertionError(f"CI must install {name}")
     if found is None:
         pytest.skip(f"there is no {name} here")
@@ -125,7 +125,7 @@ def _of_distribution(name, file):
 def needs_packages(*names):
     """Skip a test without some Python packages, or fail if CI requires them."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing and os.environ.get("OMPBIND_TEST_ALL"):
+    if missing and os.environ.get("OMPTEST_ALL"):
         raise AssertionError(f"CI must install {missing}")
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")

@@ -28,7 +28,7 @@ def run(script, *args, **env):
 
 def has_compiler():
     """Return whether a compiler is installed; CI must have a compiler."""
-    return bool(os.environ.get("OMPBIND_TEST_ALL") or shutil.which("cc"))
+    return bool(os.environ.get("OMPTEST_ALL") or shutil.which("cc"))
 
 
 def test_launches_are_measured():

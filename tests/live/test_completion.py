@@ -12,7 +12,7 @@ from tests.live.shells import START, Shell
 def shell(request, tmp_path_factory):
     """A shell in a directory with a directory and a file."""
     if not Shell.is_installed(request.param):
-        assert not os.environ.get("OMPBIND_TEST_ALL"), f"CI must install {request.param}"
+        assert not os.environ.get("OMPTEST_ALL"), f"CI must install {request.param}"
         pytest.skip(f"{request.param} is not installed")
     directory = tmp_path_factory.mktemp("shell")
     (directory / "basket").mkdir()

@@ -75,7 +75,7 @@ def libgomp():
     """Return a program with a region in libgomp; try it in a child, since libgomp could bind this process."""
     code = REGION.format(library="libgomp.so.1")
     if subprocess.run([sys.executable, "-c", code], capture_output=True, env=clean_environment()).returncode:
-        assert not os.environ.get("OMPBIND_TEST_ALL"), "CI must install libgomp1"
+        assert not os.environ.get("OMPTEST_ALL"), "CI must install libgomp1"
         pytest.skip("libgomp.so.1 is not installed")
     return code
 

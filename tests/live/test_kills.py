@@ -1,7 +1,7 @@
 """Kills and signals at any moment: no process of any rank is left, and the exit code is never a false 0.
 
 The moments are spread evenly from the start of ompbind to some time after all ranks run; how long that takes
-is measured first. OMPBIND_FAULT_ROUNDS=10 tests ten times as many moments.
+is measured first. OMPTEST_FAULT_ROUNDS=10 tests ten times as many moments.
 """
 
 import contextlib

@@ -108,7 +108,7 @@ def filtered(error, call):
     """Return the words before a command that make a system call fail; skip if no filter can be set."""
     before = (sys.executable, SANDBOX, str(error), call, "--")
     done = subprocess.run([*before, "true"], capture_output=True, text=True, timeout=60)
-    if done.returncode and not os.environ.get("OMPBIND_TEST_ALL"):
+    if done.returncode and not os.environ.get("OMPTEST_ALL"):
         pytest.skip(done.stderr)
     return before
 

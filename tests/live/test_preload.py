@@ -99,7 +99,7 @@ def test_libraries_are_found_by_name_and_loaded(ompbind, name):
     label = LIBRARY_KINDS[name].label
     command = ["sh", "-c", 'echo "$LD_PRELOAD"; exec cat /proc/self/maps']
     done = ompbind("run", "--share", "--preload", name, "--expect", name, "--strict", "--", *command)
-    if done.returncode == 125 and f"no {label} in" in done.stderr and not os.environ.get("OMPBIND_TEST_ALL"):
+    if done.returncode == 125 and f"no {label} in" in done.stderr and not os.environ.get("OMPTEST_ALL"):
         pytest.skip(f"{label} is not installed")
     assert (done.returncode, done.stderr) == (0, "")
     path, *maps = done.stdout.splitlines()

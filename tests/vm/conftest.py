@@ -13,7 +13,7 @@ import pytest
 from tests.vm.machines import MACHINES, make_task
 
 ROOT = Path(__file__).parent.parent.parent
-TOOL = Path(os.environ.get("OMPBIND_VM") or ROOT / "../shared/vm/ompbind-vm")
+TOOL = Path(os.environ.get("OMPTEST_VM") or ROOT / "../shared/vm/ompbind-vm")
 BOOT_S = 240
 MACHINE_FAILED = (124, 125)
 """Exit codes of the tool if the machine fails; programs inside have their own time limit and codes."""
@@ -36,7 +36,7 @@ def observed(name):
     if missing:
         pytest.skip(f"NOTE: no virtual machines: {missing}")
     done = boot(name)
-    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPBIND_TEST_ALL"):
+    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPTEST_ALL"):
         pytest.skip(f"NOTE: no virtual machine {name}: {last_line(done.stderr)}")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
@@ -48,7 +48,7 @@ def what_is_missing():
     if os.uname().machine != "x86_64":
         return "their topologies need x86_64"
     if not os.access(TOOL, os.X_OK):
-        return f"there is no {os.path.normpath(TOOL)} (OMPBIND_VM names another tool)"
+        return f"there is no {os.path.normpath(TOOL)} (OMPTEST_VM names another tool)"
     with open(__file__, encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # it unpacks a system, and several workers may call it
         done = subprocess.run([TOOL, "--setup"], capture_output=True, text=True, timeout=600)

@@ -27,7 +27,7 @@ from tests.live.runtimes import (
 from tests.long import WHOLE_MATRIX
 from tests.vm.conftest import BOOT_S, MACHINE_FAILED, TOOL, last_line, what_is_missing
 
-if not os.environ.get("OMPBIND_VM_TESTS"):
+if not os.environ.get("OMPTEST_VM_TESTS"):
     pytest.skip("boots a virtual machine, which takes minutes: make test-vm does", allow_module_level=True)
 
 NAMES = ("libgomp", "libgomp of torch", "libomp 14", "libomp 19", "libiomp5")
@@ -73,7 +73,7 @@ def results(tmp_path_factory):
     directory = tmp_path_factory.mktemp("programs")
     runs = [run for run in RUNS if is_installed(run[2])]
     done = boot([command_of(*run, build_program(run[2], directory)) for run in runs])
-    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPBIND_TEST_ALL"):
+    if done.returncode in MACHINE_FAILED and not os.environ.get("OMPTEST_ALL"):
         pytest.skip(f"NOTE: no virtual machine: {last_line(done.stderr)}")
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(zip(runs, json.loads(done.stdout), strict=True))

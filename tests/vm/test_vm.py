@@ -13,7 +13,7 @@ import pytest
 from tests.live.conftest import required
 from tests.vm.machines import MACHINES
 
-if not os.environ.get("OMPBIND_VM_TESTS"):
+if not os.environ.get("OMPTEST_VM_TESTS"):
     pytest.skip("boots virtual machines, which takes minutes: make test-vm does", allow_module_level=True)
 
 every_machine = pytest.mark.parametrize("name", MACHINES)

@@ -27,7 +27,7 @@ from tests.recordings import RECORDINGS, recorded, sampled
 COMPARE = json.loads((RECORDINGS / "compare.json").read_text()) if recorded("compare.json") else {}
 DUMPS = recorded("dumps/*.tar.gz")
 XML = recorded("xml/*.xml")
-WHY = "no recordings: OMPBIND_TOPOLOGIES names their directory"
+WHY = "no recordings: OMPTEST_TOPOLOGIES names their directory"
 NONE = pytest.param(None, marks=pytest.mark.skip(WHY))
 REQUESTS = [
     Request(ranks=2),
