@@ -228,7 +228,7 @@ def _make_argument(verb: Verb) -> click.Argument:
     def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
         if complete is None:
             return [CompletionItem(text, type="file" if ctx.params.get("words") else "command")]
-        return [CompletionItem(word) for word in complete(text)]
+        return [CompletionItem(word) for word in complete(text) if word.startswith(text)]
 
     return click.Argument(
         ["words"],

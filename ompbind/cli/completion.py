@@ -30,10 +30,6 @@ def _print_script(options: Values) -> int:
     return 0
 
 
-def _complete(text: str) -> list[str]:
-    return [name for name in SHELLS if name.startswith(text)]
-
-
 VERB = Verb(
     name="completion",
     run=_print_script,
@@ -41,5 +37,5 @@ VERB = Verb(
     summary="Print the script with which a shell completes command lines.",
     examples=EXAMPLES,
     words="shell",
-    complete_word=_complete,
+    complete_word=lambda _: tuple(SHELLS),
 )

@@ -20,10 +20,6 @@ def _show_help(options: Values) -> int:
     return run_with_click([*options.words, "--help"])
 
 
-def _complete(text: str) -> list[str]:
-    return [name for name in VERBS if name.startswith(text)]
-
-
 VERB = Verb(
     name="help",
     run=_show_help,
@@ -31,5 +27,5 @@ VERB = Verb(
     summary="Show the help of ompbind or of a verb.",
     examples=EXAMPLES,
     words="verb",
-    complete_word=_complete,
+    complete_word=lambda _: VERBS,
 )

@@ -28,7 +28,7 @@ EXAMPLES = (
 def _complete(text: str) -> list[str]:
     from ompbind.inspection.targets import read_visible_runs
 
-    return sorted({run.run_id for run in read_visible_runs() if run.run_id.startswith(text)})
+    return sorted({run.run_id for run in read_visible_runs()})
 
 
 HELP = """Show the affinity mask and last CPU of each thread of running processes, and the issues found.

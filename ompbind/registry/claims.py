@@ -89,21 +89,25 @@ def _is_public(path: str) -> bool:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs, `live` all of them, `job_runs` live ranks of the same job. `handle` is
-    the open directory. `failure` says why claims could not be read or written, and `ignored` names the claims
-    that do not count. Both are usually "".
+    `occupied` are the other live runs, `live` all of them. `handle` is the open directory. `failure` says why
+    claims could not be read or written, and `ignored` names the claims that do not count. Both are usually
+    "".
     """
 
     def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
         self.live: tuple[LiveRun, ...] = ()
-        self.job_runs: tuple[LiveRun, ...] = ()
         self.failure = self.ignored = ""
         self._sharing = sharing
         self._identity = identity
         self.directory = find_claims_directory(os.environ)
         self.handle = -1
         self._names = frozenset[str]()
+
+    @property
+    def job_runs(self) -> tuple[LiveRun, ...]:
+        """The live ranks of the same launcher's job."""
+        return find_job_runs(self.live, self._identity)
 
     def __enter__(self) -> "Registry":
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
@@ -171,7 +175,6 @@ class Registry:
         found = read_claims(self.handle, names, with_ranks=False)
         self.live = found.runs
         self.occupied = _select_runs(found.runs, self._identity, self._sharing)
-        self.job_runs = find_job_runs(found.runs, self._identity)
         self.ignored = render_ignored(found.ignored, self.directory)
 
 

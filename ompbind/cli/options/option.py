@@ -21,7 +21,7 @@ CONFIGURATION = "Configuration files"
 """The sections of the help; STOPPING has failures, time limits, --verify and --report."""
 
 Complete: TypeAlias = Callable[[str], Sequence[str]]
-"""Returns the words that complete a text."""
+"""Returns words that may complete a text; the words that do not begin with the text are dropped."""
 
 FILES = "file"
 DIRECTORIES = "dir"
@@ -32,8 +32,8 @@ def complete_list(words: Iterable[str]) -> Complete:
     """Return a completion of the last of some comma-separated words."""
 
     def complete(text: str) -> Sequence[str]:
-        before, comma, last = text.rpartition(",")
-        return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
+        before, comma, _ = text.rpartition(",")
+        return [f"{before}{comma}{word}" for word in words]
 
     return complete
 
@@ -51,7 +51,10 @@ class Objection(Record):
     warning: bool = False
 
 
-Rule: TypeAlias = "Callable[[Mapping[str, Any]], Objection | None]"
+Options: TypeAlias = "Mapping[str, Any]"
+"""The values of all options of a verb, by name."""
+
+Rule: TypeAlias = "Callable[[Options], Objection | None]"
 """Returns why an option has no effect, from the values of all options; None if it has an effect."""
 
 

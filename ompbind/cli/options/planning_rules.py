@@ -5,18 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from ompbind.cli.options.option import Objection, Rule
+from ompbind.cli.options.option import Objection, Options, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-Options: TypeAlias = "Mapping[str, Any]"
 
 
 def _is_unbound(options: Options) -> bool:

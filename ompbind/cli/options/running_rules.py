@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
-from ompbind.cli.options.option import Objection
+from ompbind.cli.options.option import Objection, Options
 from ompbind.cli.options.rules import CONTRADICT
-
-TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-Options: TypeAlias = "Mapping[str, Any]"
 
 
 def make_modes(options: Options) -> tuple[str, ...]:
