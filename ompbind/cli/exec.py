@@ -153,7 +153,8 @@ def _join_job(
 ) -> tuple[RankIdentity, Request]:
     """Return the identity of a launcher's rank and the request for its plan.
 
-    The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone.
+    The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone, and
+    for its part of the CPU quota.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
@@ -179,7 +180,7 @@ def _join_job(
         cpus = named("CPU", machine.allowed)
         text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
         print_message(f"{text}; they keep their CPUs")
-    request = request.replace(ranks=1)
+    request = request.replace(ranks=1, outside_ranks=size - 1)
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request

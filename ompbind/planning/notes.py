@@ -145,19 +145,29 @@ def _explain_nodes(plan: Plan) -> Iterator[Note]:
         yield Note(code="crosses-nodes", text=f"{subject} CPUs on more than one NUMA node")
 
 
-def _explain_threads(plan: Plan) -> Iterator[Note]:
-    """Warn of threads that the CPU quota of the cgroup limits, and of more threads than CPUs."""
-    placements, quota = plan.placements, plan.machine.quota
-    threads = sum(placement.threads for placement in placements)
-    limited = [placement.threads for placement in placements if placement.threads < len(placement.cpus)]
-    if quota is not None and plan.request.threads is None and limited:
-        text = f"the CPU quota of the cgroup is {quota:g}: threads per rank limited to {min(limited)}"
+def _explain_quota(plan: Plan) -> Iterator[Note]:
+    """Warn of more ranks or threads than CPUs in the CPU quota, and of threads that it limits."""
+    quota, placements = plan.machine.quota, plan.placements
+    if quota is None:
+        return
+    outside = plan.request.outside_ranks
+    ranks = len(placements) + outside
+    threads = sum(placement.threads for placement in placements) + outside * placements[0].threads
+    limited = CpuSet(placement.threads for placement in placements if placement.threads < len(placement.cpus))
+    found = f"the CPU quota of the cgroup is {quota:g}"
+    if ranks > max(quota, 1):
+        text = f"{found}, which is too little for {count(ranks, 'rank')}: they will be throttled"
+        yield Note(code="quota-ranks", text=f"{text} (start fewer ranks, or raise the quota)", warning=True)
+    elif plan.request.threads is None and limited:
+        yield Note(code="quota", text=f"{found}: threads per rank limited to {limited}", warning=True)
+    if threads > max(quota, ranks):
+        text = f"{found}: {threads} threads will be throttled (lower --threads)"
         yield Note(code="quota", text=text, warning=True)
-    if quota is not None and threads > max(quota, len(placements)):
-        text = f"the CPU quota of the cgroup is {quota:g}: {threads} threads will be throttled"
-        yield Note(code="quota", text=f"{text} (lower --threads)", warning=True)
+
+
+def _explain_threads(plan: Plan) -> Iterator[Note]:
     oversubscribed = CpuSet(
-        placement.rank for placement in placements if placement.threads > len(placement.cpus)
+        placement.rank for placement in plan.placements if placement.threads > len(placement.cpus)
     )
     if oversubscribed:
         verb = "has" if len(oversubscribed) == 1 else "have"
@@ -237,6 +247,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_kinds,
     _explain_nodes,
     explain_memory,
+    _explain_quota,
     _explain_threads,
     _explain_sharing,
     explain_other_runs,
@@ -247,15 +258,15 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
 )
 """What notes are about: a function for each subject, in the order of output."""
 
-CANNOT_BIND = (
-    "not-bindable", "places-too-long", "service-workers", "preload", "wrapper",
+REFUSED_IF_STRICT = (
+    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper",
     CONFLICT, UNSET, LIMITED, NARROWED,
 )  # fmt: skip
-"""The codes of notes that say that a binding cannot be honoured."""
+"""The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""
 
 
 def check_strict(plan: Plan) -> None:
-    """Raise PlanError if the request is strict and a binding cannot be honoured."""
-    failures = [note.text for note in plan.notes if note.code in CANNOT_BIND]
+    """Raise PlanError if the request is strict and ranks cannot have their binding, or a CPU each."""
+    failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]
     if plan.request.strict and failures:
         raise PlanError("; ".join(failures), hint="without --strict this is a warning")

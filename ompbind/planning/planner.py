@@ -18,6 +18,7 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
+from ompbind.planning.thread_counts import make_thread_counts
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -104,10 +105,9 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
     core_of, node_of = index_by_cpu(machine.at(Level.CORE)), index_by_cpu(machine.at(Level.NODE))
     domains, memory_of = machine.at(Level.NODE), map_memory_nodes(machine.nodes)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
-    cpus_in_all = sum(len(placement.cpus) for placement in placements)
     previous: Placement | None = None
-    for placement in placements:
-        if previous is not None and previous.cpus is placement.cpus:
+    for placement, threads in zip(placements, _count_threads(machine, request, placements), strict=True):
+        if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
             previous = previous.replace(rank=placement.rank)
             yield previous
             continue
@@ -118,10 +118,6 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
         for cpu in placement.cpus:
             cores.setdefault(core_of[cpu], []).append(cpu)
         bind = request.bind if binds else Bind.NONE
-        threads = len(placement.cpus)
-        if machine.quota is not None:
-            threads = max(1, min(threads, int(machine.quota * threads / cpus_in_all)))
-        threads = request.threads or threads
         previous = placement.replace(
             places=_make_places(placement, [*map(CpuSet, cores.values())], bind, threads),
             threads=threads,
@@ -129,6 +125,15 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
             memory_nodes=tuple(sorted({near for node in nodes for near in memory_of.get(node, ())})),
         )
         yield previous
+
+
+def _count_threads(machine: Machine, request: Request, placements: Sequence[Placement]) -> list[int]:
+    """Return the number of threads of each rank; ranks outside the plan have their part of the CPU quota."""
+    if request.threads is not None:
+        return [request.threads] * len(placements)
+    ranks = len(placements)
+    quota = machine.quota and machine.quota * ranks / (ranks + request.outside_ranks)
+    return make_thread_counts([len(placement.cpus) for placement in placements], quota)
 
 
 def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:

@@ -62,7 +62,9 @@ class Request(Record):
     variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
     a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
     `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
-    variables. `configuration` says which files the options were read from.
+    variables. `outside_ranks` is the number of ranks that have a part of the machine's CPU quota, but are not
+    in this plan: a launcher has bound them already. `configuration` says which files the options were read
+    from.
     """
 
     ranks: int | None = 1
@@ -89,6 +91,7 @@ class Request(Record):
     compat: str | None = None
     compat_read: tuple[str, ...] = ()
     compat_others: tuple[str, ...] = ()
+    outside_ranks: int = 0
     configuration: Configuration = Configuration()
 
     @property

@@ -259,13 +259,6 @@ def test_places_of_each_mode(bind, places):
     assert [str(place) for place in placement.places] == places
 
 
-@pytest.mark.parametrize(("quota", "threads"), [(None, 4), (8.0, 4), (5.9, 2), (2.0, 1), (0.5, 1)])
-def test_threads_stay_within_the_quota(quota, threads):
-    made = plan(None, machine=make_machine(DUAL, quota=quota), ranks=2)
-    assert [placement.threads for placement in made.placements] == [threads] * 2
-    assert ("quota" in [note.code for note in made.notes]) == (threads < 4)
-
-
 def test_only_allowed_cpus_are_used():
     machine = make_machine(DUAL, allowed=CpuSet([1, 5, 6]))
     assert lists(plan(None, machine=machine, ranks=2)) == ["1", "5-6"]

@@ -195,23 +195,27 @@ def check_service(made):
 def check_ranks(made):
     """Check threads, places, nodes and variables of every rank."""
     nodes = {cpu: node.number for node in made.machine.nodes for cpu in node.cpus}
-    quota, cpus_in_all = made.machine.quota, sum(len(placement.cpus) for placement in made.placements)
+    check_threads(made)
     for placement in made.placements:
         assert len(placement.cpus) == len(placement.compute)
         assert placement.cpuset == placement.compute | placement.service_cpus
         assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
-        if made.request.threads is not None:
-            assert placement.threads == made.request.threads
-        elif quota is None:
-            assert placement.threads == len(placement.cpus)
-        else:
-            assert placement.threads == max(
-                1, min(len(placement.cpus), int(quota * len(placement.cpus) / cpus_in_all))
-            )
         assert union(placement.places) in (CpuSet(), placement.cpuset)
         if placement.service_cpus:
             check_service_places(made, placement)
         check_variables(made, placement)
+
+
+def check_threads(made):
+    """Check the threads of all ranks together: as requested, one per CPU, or as the quota allows."""
+    threads = [placement.threads for placement in made.placements]
+    cpus = [len(placement.cpus) for placement in made.placements]
+    quota = sum(cpus) if made.machine.quota is None else made.machine.quota
+    if made.request.threads is not None:
+        assert threads == [made.request.threads] * len(cpus)
+    else:
+        assert sum(threads) == min(sum(cpus), max(int(quota), len(cpus)))
+        assert all(1 <= number <= most for number, most in zip(threads, cpus, strict=True))
 
 
 def check_service_places(made, placement):

@@ -120,7 +120,8 @@ PLANNING_OPTIONS = (
            words=tuple(MemoryMode), default="local", metavar="MODE", everyday=True,
            help="How to use the memory of the rank's NUMA nodes: {words}"),
     Option(names=("--strict",), section=BINDING, verbs=PLANNING, flag=True,
-           help="Stop with an error if the binding is not possible as requested"),
+           help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota "
+                "has less than one CPU for each"),
     Option(names=("--preload",), section=RANKS, verbs=PLANNING, read=read_names, repeatable=True,
            metavar="NAME|PATH", complete=complete_list(PRELOADABLE),
            help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are"

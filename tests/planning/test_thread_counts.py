@@ -1,0 +1,94 @@
+"""The threads of ranks under a CPU quota: within the quota together, and as equal as their CPUs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.errors import PlanError
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.planning.thread_counts import make_thread_counts
+from tests.long import examples
+from tests.machines import Shape, make_machine
+
+EIGHT = Shape(packages=2, cores=4)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quota", "threads"),
+    [
+        ([4, 4, 4], None, [4, 4, 4]),
+        ([4, 4, 4], 12.0, [4, 4, 4]),
+        ([4, 4, 4], 11.9, [4, 4, 3]),
+        ([4, 4, 4], 8.0, [3, 3, 2]),
+        ([4, 4, 4], 3.0, [1, 1, 1]),
+        ([4, 4, 4], 2.0, [1, 1, 1]),
+        ([4, 4, 4], 0.5, [1, 1, 1]),
+        ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
+        ([6, 3], 6.0, [4, 2]),
+        ([1, 7], 4.0, [1, 3]),
+        ([1, 1], 1.5, [1, 1]),
+        ([8], 7.65, [7]),
+        ([8], 1e300, [8]),
+    ],
+)
+def test_the_quota_is_divided_in_proportion_to_cpus(cpus, quota, threads):
+    assert make_thread_counts(cpus, quota) == threads
+
+
+@examples(1)
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=40), st.floats(0.01, 500))
+def test_the_quota_is_used_and_never_exceeded(cpus, quota):
+    threads = make_thread_counts(cpus, quota)
+    assert sum(threads) == min(sum(cpus), max(int(quota), len(cpus)))
+    for number, own in zip(threads, cpus, strict=True):
+        assert 1 <= number <= own
+        equal = [other for other, same in zip(threads, cpus, strict=True) if same == own]
+        assert max(equal) - min(equal) <= 1
+
+
+def quota_notes(quota, **options):
+    made = make_plan(make_machine(EIGHT, quota=quota), Request(**options))
+    return {note.code: note.text for note in made.notes if note.code.startswith("quota") and note.warning}
+
+
+@pytest.mark.parametrize(
+    ("quota", "options", "expected"),
+    [
+        (None, {"ranks": 4}, {}),
+        (8.0, {"ranks": 4}, {}),
+        (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
+        (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1-2"}),
+        (2.0, {"ranks": 2}, {"quota": "is 2: threads per rank limited to 1"}),
+        (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
+        (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),
+        (4.0, {"ranks": 2, "threads": 2}, {}),
+        (4.0, {"ranks": 2, "threads": 3}, {"quota": "6 threads will be throttled (lower --threads)"}),
+        (4.0, {"outside_ranks": 1}, {"quota": "is 4: threads per rank limited to 2"}),
+        (4.0, {"outside_ranks": 1, "threads": 3}, {"quota": "6 threads will be throttled"}),
+        (1.0, {"outside_ranks": 1}, {"quota-ranks": "too little for 2 ranks"}),
+    ],
+)
+def test_warnings_name_the_quota(quota, options, expected):
+    found = quota_notes(quota, **options)
+    assert found.keys() == expected.keys()
+    assert all(text in found[code] for code, text in expected.items())
+
+
+def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
+    machine = make_machine(EIGHT, quota=1.0)
+    with pytest.raises(PlanError, match="quota of the cgroup is 1, which is too little for 2 ranks"):
+        make_plan(machine, Request(ranks=2, strict=True))
+    assert make_plan(machine, Request(ranks=1, strict=True)).placements[0].threads == 1
+
+
+def test_ranks_with_the_same_cpus_divide_the_quota():
+    made = make_plan(make_machine(EIGHT, quota=7.0), Request(ranks=3, strategy="all"))
+    assert [placement.threads for placement in made.placements] == [3, 2, 2]
+
+
+@pytest.mark.parametrize("outside", [1, 2, 7])
+def test_a_rank_that_plans_for_itself_has_its_part_of_the_quota(outside):
+    """Ranks that a launcher has bound: each plans alone, and together they stay within the quota."""
+    made = make_plan(make_machine(EIGHT, quota=8.0), Request(outside_ranks=outside))
+    assert made.placements[0].threads == 8 // (outside + 1)
