@@ -100,13 +100,16 @@ def _show(target: "Target | None", options: Mapping[str, Any]) -> int:
 
 
 def _inspect(target: "Target") -> "Inspection":
-    """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds."""
-    from ompbind.inspection.read_load import CONFIRM_STEPS_S, add_load, is_suspicious
+    """Inspect a target; while more threads are runnable than there are CPUs, look again for 10 seconds.
+
+    If the cgroup of a process was throttled before, look again once, to see whether it still is.
+    """
+    from ompbind.inspection.read_load import CONFIRM_STEPS_S, add_load, is_suspicious, was_throttled
     from ompbind.inspection.targets import inspect as read_target
 
     streaks, inspection = add_load({}, read_target(target))
     for seconds in CONFIRM_STEPS_S:
-        if not is_suspicious(streaks):
+        if not is_suspicious(streaks) and (seconds != CONFIRM_STEPS_S[0] or not was_throttled(streaks)):
             break
         if seconds == CONFIRM_STEPS_S[-1]:
             what = "whether more threads are runnable than there are CPUs"

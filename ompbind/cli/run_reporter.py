@@ -37,13 +37,15 @@ class RunReporter:
         return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
 
     def summary(self, outcome: Outcome) -> str:
-        """Render the failures of ranks; with `verbose` also their resource usage."""
-        if self._quiet or not (self._verbose or exit_code(outcome)):
+        """Render the failures of ranks, and throttling; with `verbose` also the resource usage of ranks."""
+        was_throttled = outcome.throttling and outcome.throttling.throttled_periods
+        if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
             return ""
-        # late: most runs succeed and are not verbose
-        from ompbind.report.run_summary import render_failures, render_usage_table
+        # late: most runs succeed, are not throttled and are not verbose
+        from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 
         width = read_message_width()
         failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
+        throttling = render_throttling(outcome, self._plan, width)
         usage = render_usage_table(outcome, self._plan, width) if self._verbose else ""
-        return "\n".join(filter(None, (failures, usage)))
+        return "\n".join(filter(None, (failures, throttling, usage)))

@@ -102,6 +102,7 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
         keep_descendants=options["keep_descendants"],
         expected=None if options["verify"] is None else _make_expected(plan, spec),
         strict=options["verify"] == STRICT,
+        has_quota=plan.machine.quota is not None,
     )
 
 

@@ -1,21 +1,22 @@
-"""Kernel counters of a run: ompbind's peak memory at the start of ranks, and out-of-memory kills."""
+"""Kernel counters of a run: ompbind's peak memory at the start of ranks, out-of-memory kills, throttling."""
 
 from resource import RUSAGE_SELF, getrusage
 
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.cgroup import read_oom_kills
+from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
 
 
 class Accounting:
-    """The counters of one run.
+    """The counters of one run, from now on; throttling is only counted where there is a CPU quota.
 
     `inherited_rss_bytes` is the peak memory of this process when it last started a rank, which inherits it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_quota: bool) -> None:
         self.inherited_rss_bytes = 0
         self._oom_kills: int | None = None  # the counter of the cgroup when all ranks were started
+        self._throttling = read_throttling(DirectoryRoot("/")) if has_quota else None
 
     def note_start(self) -> None:
         """Note the peak memory of this process after the start of a rank."""
@@ -29,3 +30,10 @@ class Accounting:
         """Return how many processes the out-of-memory killer has killed since all ranks were started."""
         before = self._oom_kills
         return 0 if before is None else max(0, (read_oom_kills(DirectoryRoot("/")) or 0) - before)
+
+    def count_throttling(self) -> Throttling | None:
+        """Return how the CPU quota has throttled the cgroup during the run; None without a quota."""
+        if self._throttling is None:
+            return None
+        now = read_throttling(DirectoryRoot("/"))
+        return now and now.since(self._throttling)

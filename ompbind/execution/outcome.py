@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # annotations only: most runs load neither
     from resource import struct_rusage
 
     from ompbind.inspection.verdict import VerificationResult
+    from ompbind.machine.sources.linux.cgroup import Throttling
 
 KIB = 1024
 """Bytes per unit of `ru_maxrss` on Linux."""
@@ -86,7 +87,8 @@ class Outcome(Record):
     """How a run finished: the exits of its ranks in the order in which they came, and why it was stopped.
 
     `start_interrupted_by` is the signal that stopped the run before all ranks had started. `oom_kills` is the
-    number of processes in its cgroup that the kernel killed because memory ran out. `error` is the failure of
+    number of processes in its cgroup that the kernel killed because memory ran out. `throttling` is
+    how the CPU quota throttled this cgroup during the run, None without a quota. `error` is the failure of
     ompbind itself that stopped the run. `write_errors` say which output could not be written; they do not
     stop the run. `verified` is the result of --verify, None without it. `stop_requested` is true after a
     termination signal or a timeout.
@@ -96,6 +98,7 @@ class Outcome(Record):
     timed_out: bool = False
     start_interrupted_by: int | None = None
     oom_kills: int = 0
+    throttling: "Throttling | None" = None
     error: OmpbindError | None = None
     write_errors: tuple[str, ...] = ()
     verified: "VerificationResult | None" = None

@@ -23,6 +23,7 @@ class RunOptions(Record):
     - `keep_descendants`: processes that have left the process group of their rank are not stopped
     - `expected`: for --verify, the expected binding of each rank with its number of threads
     - `strict`: a binding that is not as expected stops the run
+    - `has_quota`: the cgroup has a CPU quota
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class RunOptions(Record):
     keep_descendants: bool = False
     expected: "Mapping[int, tuple[ExpectedBinding, int]] | None" = None
     strict: bool = False
+    has_quota: bool = False
 
     @property
     def is_tagged(self) -> bool:

@@ -61,7 +61,7 @@ class RunState:
         self.restarts = Restarts()
         self.shutdown = Shutdown(options.grace_s, options.timeout_s)
         self.output = RunOutput(options.output, sorted(ranks), self.poller, reporter)
-        self.accounting = Accounting()
+        self.accounting = Accounting(has_quota=options.has_quota)
         self.sampler = _make_sampler(options)
         self.orphans = OrphanTracker(options.run_id, options.grace_s, groups_only=options.keep_descendants)
 

@@ -246,6 +246,7 @@ def _finish(run: RunState) -> Outcome:
         timed_out=run.shutdown.timed_out,
         start_interrupted_by=run.shutdown.start_interrupted_by,
         oom_kills=run.accounting.count_oom_kills() if run.children.has_failed_rank else 0,
+        throttling=run.accounting.count_throttling(),
         error=run.shutdown.error or (run.sampler.error if run.sampler else None),
         write_errors=run.output.write_errors,
         verified=run.sampler.verified if run.sampler else None,

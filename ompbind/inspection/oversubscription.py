@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.inspection.loaded_libraries import find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.severity import Severity
@@ -36,12 +37,18 @@ MIN_DELAY = 0.5
 class LoadSample(Record):
     """The processes of one rank at a time; `at_s` is in seconds of a monotonic clock.
 
-    `throttled_s` is how long the CPU quota has throttled their cgroup since it was created, summed over CPUs.
+    `throttling` is how the CPU quota has throttled their cgroup since it was created, None if unknown.
     """
 
     at_s: float
     processes: tuple[ProcessState, ...]
-    throttled_s: float = 0.0
+    throttling: Throttling | None = None
+
+    def throttled_since(self, before: "LoadSample | None") -> Throttling | None:
+        """Return how the cgroup was throttled since an earlier sample; None if unknown."""
+        if self.throttling is None or before is None or before.throttling is None:
+            return None
+        return self.throttling.since(before.throttling)
 
 
 _LEAST_SHARE = 0.05
@@ -145,14 +152,14 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
         return None
     cpus = max(crowded, key=lambda cpus: (shares[cpus] / len(cpus), len(cpus), -cpus.bits))
     inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
-    throttled_s = max(0.0, sample.throttled_s - before.throttled_s) if before else 0.0
+    throttling = sample.throttled_since(before)
     return Competitors(
         cpus=cpus,
         threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
         runnable=shares[cpus],
         busy_s=sum(load.busy_s for load in inside),
         # While the cgroup is throttled on a CPU, all runnable threads there wait.
-        delay_s=_add_delays(inside, throttled_s * shares[cpus] / len(cpus)),
+        delay_s=_add_delays(inside, throttling.throttled_s * shares[cpus] / len(cpus) if throttling else 0.0),
     )
 
 

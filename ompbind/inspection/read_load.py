@@ -1,13 +1,19 @@
-"""Sample the load of processes, and judge it group by group: `oversubscription` has the rule."""
+"""Sample the load of processes, and judge it: `oversubscription` has the rule, for each group of processes.
+
+Throttling is judged for each cgroup.
+"""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ompbind.cpuset import named
 from ompbind.inspection.oversubscription import MIN_SPAN_S, LoadSample, Streak, add_sample, judge_load
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
+from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.cgroup import read_throttled_s
+from ompbind.machine.sources.linux.cgroup import Throttling, read_throttling
 from ompbind.procfs.process_state import ProcessState
+from ompbind.severity import Severity
 
 CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
 """Seconds between samples that confirm oversubscription; the short first step ends most false suspicions."""
@@ -18,27 +24,69 @@ Streaks = Mapping[tuple[str | None, int | None, int], Streak]
 
 def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
     """Make a sample of processes that were just read."""
-    throttled_s = read_throttled_s(DirectoryRoot("/"), processes[0].pid) if processes else 0.0
-    return LoadSample(at_s=at_s, processes=tuple(processes), throttled_s=throttled_s)
+    throttling = read_throttling(DirectoryRoot("/"), str(processes[0].pid)) if processes else None
+    return LoadSample(at_s=at_s, processes=tuple(processes), throttling=throttling)
 
 
 def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
     """Add an inspection to the streaks of its groups; return it with the issues that follow."""
     now = time.monotonic()
-    found = {
-        _make_key(group): add_sample(streaks.get(_make_key(group), Streak()), read_load(group.processes, now))
-        for group in inspection.groups
-    }
-    groups = (
-        group.replace(verdict=judge_load(group.verdict, found[_make_key(group)]))
-        for group in inspection.groups
-    )
-    return found, inspection.replace(groups=tuple(groups))
+    found, groups, throttled = {}, [], []
+    for group in inspection.groups:
+        before = streaks.get(_make_key(group), Streak())
+        sample = read_load(group.processes, now)
+        if throttling := sample.throttled_since(before.last):
+            throttled.append((group, throttling))
+        streak = found[_make_key(group)] = add_sample(before, sample)
+        groups.append(group.replace(verdict=judge_load(group.verdict, streak)))
+    issues = (*inspection.shared_issues, *find_throttled(throttled))
+    return found, inspection.replace(groups=tuple(groups), shared_issues=issues)
+
+
+def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iterator[ThreadIssue]:
+    """Yield a warning for each cgroup that was throttled.
+
+    `measured` are groups of processes, each with the throttling of its cgroup between two samples.
+    """
+    by_cgroup: dict[str, list[tuple[RankProcesses, Throttling]]] = {}
+    for group, throttling in measured:
+        if throttling.throttled_periods:
+            by_cgroup.setdefault(throttling.cgroup, []).append((group, throttling))
+    for throttled in by_cgroup.values():
+        groups = [group for group, _ in throttled]
+        text = f"the CPU quota of the cgroup throttled {_name_groups(groups)} in {throttled[0][1]}"
+        yield ThreadIssue(
+            code="throttled",
+            severity=Severity.WARNING,
+            threads=sum(group.verdict.threads for group in groups),
+            text=f"{text}: use fewer ranks or threads, or raise the quota",
+        )
+
+
+def _name_groups(groups: Sequence[RankProcesses]) -> str:
+    """Name groups of processes: "ranks 0-1 of run a and 2 processes"."""
+    ranks: dict[str | None, list[int]] = {}
+    for group in groups:
+        if group.rank is not None:
+            ranks.setdefault(group.run_id, []).append(group.rank)
+    names = [f"{named('rank', numbers)} of run {run_id}" for run_id, numbers in ranks.items()]
+    others = [group.first for group in groups if group.rank is None]
+    if len(others) == 1:
+        names.append(f"process {others[0].pid} ({others[0].name})")
+    elif others:
+        names.append(f"{len(others)} processes")
+    return " and ".join(names)
 
 
 def is_suspicious(streaks: Streaks) -> bool:
     """Return whether a group had more runnable threads than CPUs in its last sample."""
     return any(streak.samples for streak in streaks.values())
+
+
+def was_throttled(streaks: Streaks) -> bool:
+    """Return whether the cgroup of a group was throttled at any time before its last sample."""
+    samples = (streak.last for streak in streaks.values())
+    return any(sample and sample.throttling and sample.throttling.throttled_periods for sample in samples)
 
 
 def _make_key(group: RankProcesses) -> tuple[str | None, int | None, int]:

@@ -16,6 +16,7 @@ class ThreadIssue(Record):
     "stacked" (too many threads on a place while another place has none),
     "crowded" (more threads than places),
     "oversubscribed" (more runnable threads than CPUs for some time),
+    "throttled" (stopped by the kernel because the CPU quota was used up),
     "shared" (several ranks or processes on CPUs that they should not share) or
     "memory" (another memory policy than planned).
     `is_over`: earlier samples of the run had it, the last sample has not.

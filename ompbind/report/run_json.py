@@ -4,6 +4,7 @@ import json
 
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, signal_name
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankCommand,
@@ -42,11 +43,20 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         "exit_code": exit_code(outcome),
         "timed_out": outcome.timed_out,
         "oom_kills": outcome.oom_kills,
+        "throttling": _throttling_record(outcome.throttling) if outcome.throttling else None,
         "error": outcome.error.message if outcome.error else None,
         "troubles": list(outcome.write_errors),
         "verified": verified_record(outcome.verified),
     }
     return json.dumps(record, indent=2)
+
+
+def _throttling_record(throttling: Throttling) -> dict[str, object]:
+    return {
+        "periods": throttling.periods,
+        "throttled_periods": throttling.throttled_periods,
+        "throttled_s": throttling.throttled_s,
+    }
 
 
 def _plan_record(plan: Plan, spec: RunSpec) -> dict[str, object]:

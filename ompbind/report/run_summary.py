@@ -7,7 +7,7 @@ that: the last lines that failed ranks wrote, and hints.
 from collections.abc import Iterator, Sequence
 from signal import Signals
 
-from ompbind.cpuset import named
+from ompbind.cpuset import count, named
 from ompbind.execution.failure_hints import find_hint
 from ompbind.execution.outcome import (
     Outcome,
@@ -112,6 +112,15 @@ def _last_lines(words: Sequence[str], width: int) -> Iterator[str]:
     text = "\n".join(map(make_visible, words)).strip("\n")
     for line in text.split("\n")[-LAST_LINES:]:
         yield wrap_quoted(clip(line, LINE_LIMIT), width)
+
+
+def render_throttling(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
+    """Render how the CPU quota throttled the run; "" if it did not."""
+    throttling, quota = outcome.throttling, plan.machine.quota
+    if quota is None or throttling is None or not throttling.throttled_periods:
+        return ""
+    text = f"the CPU quota of {count(quota, 'CPU')} throttled this cgroup in {throttling}"
+    return render_paragraph("ompbind", f"{text}: use fewer ranks or threads, or raise the quota", width)
 
 
 def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:

@@ -16,6 +16,7 @@ from ompbind.inspection.oversubscription import (
     judge_load,
 )
 from ompbind.inspection.verdict import Verdict
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.severity import Severity
 
@@ -48,7 +49,8 @@ def judge(*samples, **options):
     streak = Streak()
     for at_s, threads, busy_s, delay_s, throttled_s in samples:
         processes = (server(threads, busy_s, delay_s, **options),)
-        streak = add_sample(streak, LoadSample(at_s=at_s, processes=processes, throttled_s=throttled_s))
+        throttling = Throttling(cgroup="c", throttled_s=throttled_s)
+        streak = add_sample(streak, LoadSample(at_s=at_s, processes=processes, throttling=throttling))
     return judge_load(FINE, streak)
 
 

@@ -234,3 +234,34 @@ def library(tmp_path_factory):
     command = ["gcc", "-shared", "-o", str(path), "-x", "c", "-"]
     subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
     return str(path)
+
+
+QUOTA_FILES = {
+    "/sys/fs/cgroup/cpu": ("cpu.cfs_quota_us", "{}"),
+    "/sys/fs/cgroup": ("cpu.max", "{} 100000"),
+}
+"""Parent directories for a cgroup with a CPU quota, of version 1 and of version 2, and how it is written."""
+
+
+@pytest.fixture
+def quota():
+    """Return a function: a number of CPUs → the words before a command that runs it with this quota."""
+    made = []
+
+    def make(cpus):
+        for top, (name, form) in QUOTA_FILES.items():
+            directory = Path(top) / f"ompbind-test-{os.getpid()}-{len(made)}"
+            try:
+                directory.mkdir()
+            except OSError:
+                continue
+            made.append(directory)
+            if (directory / name).exists():
+                (directory / name).write_text(form.format(int(cpus * 100_000)))
+                return ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
+        pytest.skip("no cgroup with a quota can be made here")
+
+    yield make
+    for directory in made:
+        wait_until(lambda at=directory: not (at / "cgroup.procs").read_text(), "the cgroup is empty")
+        directory.rmdir()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.request import Request
@@ -51,8 +52,8 @@ def test_a_report_has_everything():
     first, second = record.pop("ranks")
     assert record == {
         "schema": "ompbind-run/1", "run_id": "night", "command": ["./app", "a b"], "started": 5.25,
-        "exit_code": 139, "timed_out": False, "oom_kills": 0, "error": None, "troubles": [],
-        "verified": None,
+        "exit_code": 139, "timed_out": False, "oom_kills": 0, "throttling": None,
+        "error": None, "troubles": [], "verified": None,
     }  # fmt: skip
     assert first == {
         "rank": 0, "pid": 10, "exit_code": 0, "signal": None, "signal_name": None, "stopped": True,
@@ -91,7 +92,10 @@ def test_the_report_has_the_filled_command_and_directory_of_each_rank():
 
 
 def test_a_timeout_and_processes_killed_for_memory_are_reported():
-    record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), timed_out=True, oom_kills=2))
+    throttling = Throttling(cgroup="c", periods=5, throttled_periods=2, throttled_s=0.5)
+    exited = RankExit(rank=0, pid=1, code=0)
+    record = json.loads(rendered(exited, timed_out=True, oom_kills=2, throttling=throttling))
+    assert record["throttling"] == {"periods": 5, "throttled_periods": 2, "throttled_s": 0.5}
     assert (record["exit_code"], record["timed_out"], record["oom_kills"]) == (124, True, 2)
 
 

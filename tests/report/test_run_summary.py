@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from ompbind.execution.failure_hints import FAILURE_HINTS, OUT_OF_MEMORY, find_hint
 from ompbind.execution.outcome import KIB, Outcome, RankExit, Usage, make_usage, render_exit, signal_name
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.run_summary import LAST_LINES, LINE_LIMIT, render_failures, render_usage_table
+from ompbind.report.run_summary import (
+    LAST_LINES,
+    LINE_LIMIT,
+    render_failures,
+    render_throttling,
+    render_usage_table,
+)
 from ompbind.report.text import WIDTH
 from tests.machines import Shape, make_machine
 
@@ -355,3 +362,31 @@ def test_attempts_have_a_column_if_a_rank_was_restarted():
     assert [words[:4] for words in lines[1:3]] == [["0", "100", "3", "0"], ["1", "101", "1", "0"]]
     assert lines[3][:3] == ["all", "4", "0"]
     assert all(len(line) <= 80 for line in render_usage_table(finished, PLAN, 80).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("quota", "throttling", "text"),
+    [
+        (None, None, ""),
+        (2.5, None, ""),
+        (2.5, {"periods": 9}, ""),
+        (
+            2.5,
+            {"periods": 40, "throttled_periods": 7, "throttled_s": 1.5},
+            "ompbind: the CPU quota of 2.5 CPUs throttled this cgroup in 7 of 40 periods "
+            "(1.50 s, summed over CPUs): use fewer ranks or threads, or raise the quota",
+        ),
+    ],
+)
+def test_throttling_is_named_if_there_was_any(quota, throttling, text):
+    plan = PLAN.replace(machine=PLAN.machine.replace(quota=quota))
+    counted = throttling and Throttling(cgroup="c", **throttling)
+    rendered = render_throttling(outcome(coded(0, 0), throttling=counted), plan)
+    assert " ".join(rendered.split()) == text
+    assert all(len(line) <= WIDTH for line in rendered.splitlines())
+
+
+def test_the_page_shows_the_line_about_throttling():
+    plan = PLAN.replace(machine=PLAN.machine.replace(quota=2.0))
+    throttling = Throttling(cgroup="c", periods=104, throttled_periods=37, throttled_s=5.81)
+    assert render_throttling(outcome(coded(0, 0), throttling=throttling), plan) in PAGE

@@ -19,6 +19,32 @@ _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuse
 """The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""
 
 
+class Throttling(Record):
+    """How often and for how long the CPU quotas of a cgroup and of its ancestors have throttled it.
+
+    A quota counts its periods while threads run: there were `periods`, and the cgroup was throttled in
+    `throttled_periods` of them. `throttled_s` is in seconds, summed over CPUs. `cgroup` is the directory of
+    the cgroup, without the first slash.
+    """
+
+    cgroup: str
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_s: float = 0.0
+
+    def __str__(self) -> str:
+        periods = f"{self.throttled_periods} of {self.periods} periods"
+        return f"{periods} ({self.throttled_s:.2f} s, summed over CPUs)"
+
+    def since(self, before: "Throttling") -> "Throttling":
+        """Return what was counted since an earlier reading of the same cgroup."""
+        return self.replace(
+            periods=max(0, self.periods - before.periods),
+            throttled_periods=max(0, self.throttled_periods - before.throttled_periods),
+            throttled_s=max(0.0, self.throttled_s - before.throttled_s),
+        )
+
+
 class CgroupLimits(Record):
     """The limits of a process by its cgroups; None is no limit.
 
@@ -65,26 +91,41 @@ def read_oom_kills(root: Root) -> int | None:
     return None
 
 
-def read_throttled_s(root: Root, pid: int) -> float:
-    """Return how long the CPU quotas of a process's cgroup and of its ancestors have throttled them.
+def read_throttling(root: Root, process: str = "self") -> Throttling | None:
+    """Return how the CPU quotas of a process's cgroup and of its ancestors have throttled it.
 
-    In seconds since the cgroups were created, summed over CPUs; 0 without quotas.
+    `process` is its PID. Counted since the cgroups were created, and summed over quotas; most processes have
+    one quota at most. None if no cgroup counts periods.
     """
-    paths = dict(_read_paths(root, str(pid)))
-    directories = (
+    paths = dict(_read_paths(root, process))
+    directories = [
         directory
         for mount in _read_mounts(root)
         if mount[0] & {"", "cpu"}
         for directory in _list_directories(mount, _find_limiting_path(mount[0], paths))
+    ]
+    found = [counters for directory in directories if (counters := _read_throttling(root, directory))]
+    if not found:
+        return None
+    return found[0].replace(
+        periods=sum(counters.periods for counters in found),
+        throttled_periods=sum(counters.throttled_periods for counters in found),
+        throttled_s=sum(counters.throttled_s for counters in found),
     )
-    return sum(_read_throttled_s(root, directory) for directory in directories)
 
 
-def _read_throttled_s(root: Root, directory: str) -> float:
-    """Read the throttled time of one cgroup: in µs (version 2) or ns (version 1)."""
+def _read_throttling(root: Root, directory: str) -> Throttling | None:
+    """Read the counters of one cgroup: times in µs (version 2) or ns (version 1); None without periods."""
     pairs = (line.split() for line in (root.read(f"{directory}/cpu.stat") or "").splitlines())
-    found = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
-    return found.get("throttled_usec", 0) / 1e6 + found.get("throttled_time", 0) / 1e9
+    counts = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
+    if "nr_periods" not in counts:
+        return None
+    return Throttling(
+        cgroup=directory,
+        periods=counts["nr_periods"],
+        throttled_periods=counts.get("nr_throttled", 0),
+        throttled_s=counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9,
+    )
 
 
 def _list_oom_counters(mount: _Mount, paths: dict[str, str]) -> list[str]:

@@ -20,7 +20,12 @@ from ompbind.machine.model import Level
 from ompbind.machine.sources import archive as archive_module
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.cgroup import read_limits, read_oom_kills, read_throttled_s
+from ompbind.machine.sources.linux.cgroup import (
+    Throttling,
+    read_limits,
+    read_oom_kills,
+    read_throttling,
+)
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.machine.sources.table import read_machine
@@ -568,38 +573,55 @@ def test_missing_members_and_directories_are_empty(tmp_path):
 
 
 THROTTLED = [
-    # files, seconds
-    ({}, 0.0),
-    ({"proc/7/cgroup": "0::/a/b\n", "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n"}, 0.0),
+    # files, counters
+    ({}, None),
+    ({"proc/7/cgroup": "0::/a/b\n", "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n"}, None),
     (
         {
-            "proc/7/cgroup": "0::/a/b\n",
+            "proc/7/cgroup": "0::/a\n",
+            "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n",
+            "cg/a/cpu.stat": "usage_usec 9\n",  # without the cpu controller
+        },
+        None,
+    ),
+    (
+        {
+            "proc/7/cgroup": "0::/a/b/c\n",
             "proc/self/cgroup": "0::/other\n",
             "proc/self/mountinfo": "1 2 0:3 / /cg rw - cgroup2 cgroup2 rw\n",
-            "cg/a/b/cpu.stat": "usage_usec 9\nnr_throttled 3\nthrottled_usec 1500000\n",
-            "cg/a/cpu.stat": "throttled_usec 500000\n",
-            "cg/other/cpu.stat": "throttled_usec 7000000\n",
+            "cg/a/b/c/cpu.stat": "usage_usec 9\n",
+            "cg/a/b/cpu.stat": "usage_usec 9\nnr_periods 8\nnr_throttled 3\nthrottled_usec 1500000\n",
+            "cg/a/cpu.stat": "nr_periods 2\nnr_throttled 1\nthrottled_usec 500000\n",
+            "cg/other/cpu.stat": "nr_periods 90\nthrottled_usec 7000000\n",
         },
-        2.0,
+        ("cg/a/b", 10, 4, 2.0),
     ),
     (
         {
             "proc/7/cgroup": "4:memory:/x\n2:cpu,cpuacct:/a\n",
             "proc/self/mountinfo": "1 2 0:3 / /c rw - cgroup cgroup rw,cpu,cpuacct\n"
             "1 2 0:3 / /m rw - cgroup cgroup rw,memory\n",
-            "c/a/cpu.stat": "nr_periods 4\nthrottled_time 250000000\n",
+            "c/a/cpu.stat": "nr_periods 4\nnr_throttled 1\nthrottled_time 250000000\n",
             "c/cpu.stat": "nr_periods 0\nthrottled_time x\n",
-            "m/x/cpu.stat": "throttled_time 9000000000\n",
+            "m/x/cpu.stat": "nr_periods 7\nthrottled_time 9000000000\n",
         },
-        0.25,
+        ("c/a", 4, 1, 0.25),
     ),
 ]
 
 
-@pytest.mark.parametrize(("files", "seconds"), THROTTLED)
-def test_the_throttled_time_of_a_process_is_the_time_of_its_cgroups(tmp_path, files, seconds):
+@pytest.mark.parametrize(("files", "counters"), THROTTLED)
+def test_the_throttling_of_a_process_is_that_of_its_cgroups(tmp_path, files, counters):
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert read_throttled_s(DirectoryRoot(str(tmp_path)), 7) == seconds
+    found = read_throttling(DirectoryRoot(str(tmp_path)), "7")
+    assert (found and tuple(found.as_dict().values())) == counters
+
+
+def test_throttling_since_an_earlier_reading():
+    before = Throttling(cgroup="c", periods=4, throttled_periods=1, throttled_s=0.25)
+    after = Throttling(cgroup="c", periods=10, throttled_periods=4, throttled_s=1.0)
+    assert after.since(before) == Throttling(cgroup="c", periods=6, throttled_periods=3, throttled_s=0.75)
+    assert before.since(after) == Throttling(cgroup="c")  # the cgroup was created again
