@@ -168,6 +168,10 @@ def test_every_variable_a_rank_gets_is_documented():
     openmp = import_module("ompbind.openmp.variables")
     formats = (ROOT / "docs/formats.md").read_text()
     assert not [name for name in openmp.THREAD_COUNTS if f"`{name}`" not in formats]
+    readers = (ROOT / "docs/runtimes.md").read_text().partition("\n## Other thread pools\n")[2]
+    cells = [line.split(" | ")[0] for line in readers.splitlines() if line.startswith("| `")]
+    listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert listed == {*openmp.THREAD_COUNTS, openmp.LIBUV_VARIABLE}
 
 
 def test_make_targets_of_the_readme_exist():

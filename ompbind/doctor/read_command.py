@@ -27,7 +27,7 @@ WORTHWHILE = tuple(
 )
 """Libraries to search for: preloading them may make programs faster."""
 
-_PACKAGES = ("duckdb", "torch", "vllm")  # packages with thread pools or expected preloads
+_PACKAGES = ("duckdb", "onnxruntime", "torch", "vllm")  # packages with thread pools or expected preloads
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
 

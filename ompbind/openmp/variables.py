@@ -16,8 +16,14 @@ THREAD_COUNTS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS",
     "LOKY_MAX_CPU_COUNT", "PYTHON_CPU_COUNT", "GOMAXPROCS", "VECLIB_MAXIMUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "LLAMA_ARG_THREADS",
+    "JULIA_NUM_THREADS", "DOTNET_PROCESSOR_COUNT",
 )  # fmt: skip
-"""Variables that set the size of a thread pool; all are set to the threads of the rank."""
+"""Variables that set the size of a thread pool; all are set to the threads of the rank.
+
+Their programs are listed in docs/runtimes.md. All read a decimal number. Not among them are pools whose
+threads mostly wait (ARROW_IO_THREADS, TOKIO_WORKER_THREADS), and JAVA_TOOL_OPTIONS, which Java prints.
+"""
 
 LIBUV_VARIABLE = "UV_THREADPOOL_SIZE"
 LIBUV_DEFAULT = 4

@@ -193,6 +193,8 @@ TABLE = [
     ("pools", NOTE, "counts all 8 online CPUs", command(python=(3, 14), isolated=True)),
     ("pools", NOTE, "its thread pool counts all 8 online CPUs",
      command(packages=(Package(name="duckdb", version=(1, 5)),))),
+    ("pools", NOTE, "a session starts a thread for each core of the machine (4), bound to it",
+     command(packages=(Package(name="onnxruntime"),), machine=SMT)),
     ("pools", NOTE, "version 2.13: its inter-op thread pools count all cores of the machine (8)",
      command(packages=(Package(name="torch", version=(2, 13)),))),
     ("pools", NOTE, "before version 2.14: its inter-op thread pools count all cores of the machine (4)",

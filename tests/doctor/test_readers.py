@@ -162,7 +162,7 @@ def test_recordings_can_be_checked(path):
 def environment(tmp_path):
     """A directory that looks like a virtual environment; its Python cannot run."""
     site = tmp_path / "lib/python3.12/site-packages"
-    for name in ("torch/lib", "duckdb", "vllm"):
+    for name in ("torch/lib", "duckdb", "onnxruntime", "vllm"):
         (site / name).mkdir(parents=True)
     for metadata in ("torch-2.13.0+cpu.dist-info", "torchvision-1.9.0.dist-info", "duckdb-x.dist-info"):
         (site / metadata).mkdir()
@@ -185,7 +185,7 @@ def test_a_command_of_a_python(environment):
     python = str(environment / "bin/python3.12")
     command = describe((python, "-I", "serve.py"), {})
     versions = {package.name: package.version for package in command.packages}
-    assert versions == {"duckdb": (), "torch": (2, 13), "vllm": ()}
+    assert versions == {"duckdb": (), "onnxruntime": (), "torch": (2, 13), "vllm": ()}
     assert command.isolated
     assert command.python is not None
     assert command.error == ""

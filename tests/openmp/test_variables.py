@@ -51,14 +51,13 @@ def test_every_pool_gets_its_threads_and_overriding_variables_are_removed():
     assert "" not in made.values()
 
 
-def test_variables_that_are_known_from_measurements_are_included():
+def test_variables_that_programs_are_known_to_read_are_included():
     counts = {
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-        "NUMEXPR_MAX_THREADS",
-    }
+        "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+        "NUMEXPR_MAX_THREADS", "LLAMA_ARG_THREADS", "JULIA_NUM_THREADS", "DOTNET_PROCESSOR_COUNT",
+        "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS",
+        "OPENCV_FOR_THREADS_NUM", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS",
+    }  # fmt: skip
     cleared = {
         "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_TOPOLOGY_METHOD", "KMP_ALL_THREADS",
         "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",

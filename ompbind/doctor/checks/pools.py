@@ -54,6 +54,11 @@ def _find_package_pools(host: HostFacts, command: CommandFacts) -> Iterator[Host
         found = f"its thread pool counts {_count_online(host)}"
         remedy = "in SQL: SET threads = N, with the value of OMP_NUM_THREADS"
         yield note("DuckDB", found, _TOO_MANY, remedy)
+    if "onnxruntime" in versions:
+        found = f"a session starts a thread for each core of the machine{_count_cores(host)}, bound to it"
+        why = "threads of a rank run on cores of other ranks, unless the session has a number of threads"
+        remedy = "SessionOptions.intra_op_num_threads = N, with the value of OMP_NUM_THREADS"
+        yield note("ONNX Runtime", found, why, remedy)
     torch = versions.get("torch")
     if torch is None:
         return
@@ -61,8 +66,7 @@ def _find_package_pools(host: HostFacts, command: CommandFacts) -> Iterator[Host
     if torch >= _TORCH_FOLLOWS:
         yield ok("torch", f"{version}: its inter-op thread pools follow the affinity mask")
     else:
-        cores = f" ({len(host.machine.at(Level.CORE))})" if host.machine else ""
-        found = f"{version}: its inter-op thread pools count all cores of the machine{cores}"
+        found = f"{version}: its inter-op thread pools count all cores of the machine{_count_cores(host)}"
         remedy = "torch.set_num_interop_threads(1), if the program uses them at all"
         yield note("torch", found, _TOO_MANY, remedy)
 
@@ -74,10 +78,15 @@ def _find_others(host: HostFacts) -> Iterator[HostIssue]:
         remedy = "let the program count the CPUs of sched_getaffinity()"
         yield note("C++", found, f"if a thread pool uses this count, {_TOO_MANY}", remedy)
     if work.program.rpartition("/")[2] in ("java", "javaw"):
-        yield ok("Java", "version 9 and later: sizes its thread pools by the affinity mask")
+        found = "version 9 and later: sizes its thread pools by the affinity mask"
+        yield ok("Java", f"{found}, or by -XX:ActiveProcessorCount=N")
     if work.opaque and work.program:
         found = "in a rank, the command nproc prints the thread count of the rank (OMP_NUM_THREADS)"
         yield ok("nproc", found)
+
+
+def _count_cores(host: HostFacts) -> str:
+    return f" ({len(host.machine.at(Level.CORE))})" if host.machine else ""
 
 
 def _count_online(host: HostFacts) -> str:
