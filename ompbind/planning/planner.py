@@ -18,7 +18,6 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
-from ompbind.planning.thread_counts import make_thread_counts
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -131,9 +130,12 @@ def _count_threads(machine: Machine, request: Request, placements: Sequence[Plac
     """Return the number of threads of each rank; ranks outside the plan have their part of the CPU quota."""
     if request.threads is not None:
         return [request.threads] * len(placements)
-    ranks = len(placements)
-    quota = machine.quota and machine.quota * ranks / (ranks + request.outside_ranks)
-    return make_thread_counts([len(placement.cpus) for placement in placements], quota)
+    cpus = [len(placement.cpus) for placement in placements]
+    if machine.quota is None:
+        return cpus
+    from ompbind.planning.thread_counts import make_thread_counts  # late: few machines have a quota
+
+    return make_thread_counts(cpus, machine.quota * len(cpus) / (len(cpus) + request.outside_ranks))
 
 
 def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:

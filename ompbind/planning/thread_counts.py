@@ -8,14 +8,14 @@ rank has one thread at least.
 from collections.abc import Sequence
 
 
-def make_thread_counts(cpus: Sequence[int], quota: float | None) -> list[int]:
+def make_thread_counts(cpus: Sequence[int], quota: float) -> list[int]:
     """Return the number of threads of each rank, for ranks with these numbers of CPUs (1 or more).
 
-    `quota` is the CPU time that the ranks have together, in CPUs, None without a limit. The sum is at most
-    the quota, or one thread per rank. Of ranks with equal CPUs, the first have one thread more if the quota
+    `quota` is the CPU time that the ranks have together, in CPUs. The sum is at most the quota, or one thread
+    per rank. Of ranks with equal CPUs, the first have one thread more if the quota
     cannot be divided: three ranks with 4 CPUs and a quota of 8.5 have 3, 3 and 2.
     """
-    if quota is None or quota >= sum(cpus):
+    if quota >= sum(cpus):
         return list(cpus)
     more = [number - 1 for number in cpus]  # beyond the first thread of each rank
     left = max(0, int(quota) - len(cpus))

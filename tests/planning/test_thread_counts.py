@@ -17,7 +17,6 @@ EIGHT = Shape(packages=2, cores=4)
 @pytest.mark.parametrize(
     ("cpus", "quota", "threads"),
     [
-        ([4, 4, 4], None, [4, 4, 4]),
         ([4, 4, 4], 12.0, [4, 4, 4]),
         ([4, 4, 4], 11.9, [4, 4, 3]),
         ([4, 4, 4], 8.0, [3, 3, 2]),
