@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.effect import make_repetitions
+from benchmarks.comparison import make_repetitions
 from benchmarks.launchers import Unavailable, as_hwloc_set
 from benchmarks.promises import (
     IMPORT_CLICK,
@@ -17,6 +17,7 @@ from benchmarks.promises import (
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
+    make_scheduler_promises,
     make_startup_promises,
     median_interval,
     median_ratio,
@@ -240,6 +241,17 @@ def test_disturbed_rounds_are_dropped():
     openmpi, _, taskset, _ = make_effect_promises(times)
     assert openmpi.measured is None
     assert (taskset.measured, taskset.low) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("slower", "word"), [(1.0, "ok"), (1.04, "ok"), (1.06, "MISSED"), (None, "-")], ids=str
+)
+def test_the_promise_about_a_busy_scheduler_is_against_the_layout_of_vllm(slower, word, capsys):
+    times = {"vllm": NOISE, "ompbind": [slower and slower * noise for noise in NOISE], "shared": [2.0] * 9}
+    (promise,) = make_scheduler_promises(times)
+    assert render_promise(promise).split()[0] == word
+    assert print_promises([promise]) == (word == "MISSED")
+    assert len(max(capsys.readouterr().out.splitlines(), key=len)) <= 80
 
 
 @pytest.mark.parametrize(
