@@ -27,7 +27,8 @@ class Framework(Record):
     means one NUMA node per rank, its value `unbound` no binding ("" if there is no such value). `reserve` is
     the variable for reserved cores, `nodes` for NUMA nodes, "" if there is none. In ranks, `bind` has the
     value `inside`, with fields such as {cpus}; `effect` is the note on it. The variables `others` are removed
-    from ranks, because they contradict a plan.
+    from ranks, because they contradict a plan. `workers` is the command line of a server with several workers;
+    their number follows. `ompbind plan --format` has a format with the name of the framework for it.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Framework(Record):
     others: tuple[str, ...] = ()
     inside: str
     effect: str
+    workers: str = ""
 
 
 def load_framework(name: str) -> Framework:
@@ -88,7 +90,25 @@ def fill_request(request: Request, framework: str, env: Environment, given: Coll
         else:
             read.append(f"{setting.name}={setting.value} is read as {setting.meaning}")
     others.append(load_framework(framework).effect)
-    return request.replace(compat=framework, compat_read=tuple(read), compat_others=tuple(others))
+    return request.replace(
+        compat=framework,
+        compat_read=tuple(read),
+        compat_others=tuple(others),
+        compat_workers=_make_workers_hint(framework, request),
+    )
+
+
+def _make_workers_hint(framework: str, request: Request) -> str:
+    """Return what to do if the CPU lists are for the workers of one server, which are not ranks."""
+    command = load_framework(framework).workers
+    lists = len(request.mask.parts) if request.mask else 0
+    if not command or lists < 2:
+        return ""
+    plan = f"ompbind plan -n {lists} --compat {framework} --format {framework}"
+    return (
+        f'for one server with {lists} workers ({command} {lists}), use eval "$({plan})" instead of ompbind run;'
+        f" for {lists} servers, use -n {lists}"
+    )
 
 
 def find_hidden_variables(framework: str) -> tuple[str, ...]:

@@ -8,4 +8,5 @@ FRAMEWORK = Framework(
     automatic="all",
     inside="{cpus}",
     effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
+    workers="python -m sglang.launch_server --tp",
 )

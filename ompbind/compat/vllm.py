@@ -12,4 +12,5 @@ FRAMEWORK = Framework(
     others=("VLLM_CPU_SIM_MULTI_NUMA",),
     inside="nobind",
     effect="ranks get VLLM_CPU_OMP_THREADS_BIND=nobind, so that vLLM does not bind threads again",
+    workers="vllm serve -tp",
 )
