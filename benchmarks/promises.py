@@ -149,13 +149,17 @@ def make_effect_promises(times: Mapping[tuple[str, str], Sequence[float | None]]
 
 
 SCHEDULER_LIMIT = 1.05
-"""Time of OpenMP work beside a busy scheduler at most, relative to vLLM's own layout."""
+"""Time of OpenMP work beside a busy scheduler at most, relative to each of vLLM's own layouts."""
+
+VLLM_LAYOUTS = ("vllm-gomp", "vllm-omp")
+"""vLLM's own layouts: with libgomp preloaded, and without a preloaded OpenMP runtime."""
 
 
-def make_scheduler_promises(times: Mapping[str, Sequence[float | None]]) -> list[Promise]:
-    """Return the promise about OpenMP work beside a busy scheduler. Keys of `times` are layouts."""
-    pair = (times.get("ompbind", ()), times.get("vllm", ()))
-    return [_pair_promise("time, of that in vLLM's own layout", SCHEDULER_LIMIT, *pair)]
+def make_scheduler_promises(times: Mapping[str, Sequence[float | None]]) -> Iterator[Promise]:
+    """Yield the promises about OpenMP work beside a busy scheduler. Keys of `times` are layouts."""
+    for layout in VLLM_LAYOUTS:
+        pair = (times.get("ompbind", ()), times.get(layout, ()))
+        yield _pair_promise(f"time, of {layout}'s", SCHEDULER_LIMIT, *pair)
 
 
 class IdleUsage(Record):

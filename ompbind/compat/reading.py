@@ -27,8 +27,8 @@ class Framework(Record):
     means one NUMA node per rank, its value `unbound` no binding ("" if there is no such value). `reserve` is
     the variable for reserved cores, `nodes` for NUMA nodes, "" if there is none. In ranks, `bind` has the
     value `inside`, with fields such as {cpus}; `effect` is the note on it. The variables `others` are removed
-    from ranks, because they contradict a plan. `workers` is the command line of a server with several workers;
-    their number follows. `ompbind plan --format` has a format with the name of the framework for it.
+    from ranks, because they contradict a plan. `workers` is the command line of a server with workers, up to
+    their number. `ompbind plan --format` has a format with the name of the framework for it.
     """
 
     title: str
@@ -106,8 +106,8 @@ def _make_workers_hint(framework: str, request: Request) -> str:
         return ""
     plan = f"ompbind plan -n {lists} --compat {framework} --format {framework}"
     return (
-        f'for one server with {lists} workers ({command} {lists}), use eval "$({plan})" instead of ompbind run;'
-        f" for {lists} servers, use -n {lists}"
+        f'for one server with {lists} workers ({command} {lists}), use eval "$({plan})" instead of ompbind'
+        f" run; for {lists} servers, use -n {lists}"
     )
 
 

@@ -62,7 +62,8 @@ class Request(Record):
     variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
     a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
     `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
-    variables; `compat_workers` is the hint if the mask of a framework has several parts for one rank. `configuration` says which files the options were read from.
+    variables; `compat_workers` is the hint if the mask of a framework has several parts for one rank.
+    `configuration` says which files the options were read from.
     """
 
     ranks: int | None = 1
