@@ -48,7 +48,7 @@ def fill_request(
         compat_others=tuple(others),
         compat_warnings=tuple(warnings),
         compat_divided=names.divided,
-        compat_workers=_make_workers_hint(framework, request),
+        compat_workers="" if "mask" in given else _make_workers_hint(framework, request),
     )
 
 
