@@ -46,11 +46,12 @@ class Timing(Record):
 class Task(Record):
     """What to measure: `times` repetitions per measurement, and `samples` undisturbed measurements.
 
-    At most twice as many measurements are made.
+    At most twice as many measurements are made. `ranks` is the number of ranks that work.
     """
 
     times: int
     samples: int
+    ranks: int = RANKS
 
 
 def time_ranks(command: Sequence[str], settings: RunSettings, task: Task) -> list[Timing]:
@@ -59,7 +60,7 @@ def time_ranks(command: Sequence[str], settings: RunSettings, task: Task) -> lis
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        listener.listen(RANKS)
+        listener.listen(task.ranks)
         pid = start(command, settings)
         until = time.monotonic() + settings.timeout_s
         try:
@@ -77,10 +78,10 @@ def _collect_timings(listener: socket.socket, pid: int, task: Task, until: float
     """Return the measurements; None if a rank exited. Raises TimeoutError."""
     timings: list[Timing] = []
     with ExitStack() as stack:
-        ranks = [stack.enter_context(rank) for rank in _accept_ranks(listener, pid, until)]
+        ranks = [stack.enter_context(rank) for rank in _accept_ranks(listener, pid, task.ranks, until)]
         while sum(t.is_undisturbed for t in timings) < task.samples and len(timings) < 2 * task.samples:
             before, begin = _read_foreign_s(pid), time.perf_counter()
-            answers = [*_run_work(ranks, task.times, until)] if len(ranks) == RANKS else [""]
+            answers = [*_run_work(ranks, task.times, until)] if len(ranks) == task.ranks else [""]
             wall_s = time.perf_counter() - begin
             if not all(answers):
                 return None
@@ -123,15 +124,15 @@ def sum_ticks(pid: int) -> int:
     return sum(int(processes[pid][11]) + int(processes[pid][12]) for pid in tree if pid in processes)
 
 
-def _accept_ranks(listener: socket.socket, pid: int, until: float) -> list[socket.socket]:
-    """Return a connection to each rank; fewer if the launcher has exited. Raises TimeoutError."""
+def _accept_ranks(listener: socket.socket, pid: int, count: int, until: float) -> list[socket.socket]:
+    """Return a connection to each of `count` ranks; fewer if the launcher has exited. Raises TimeoutError."""
     ranks: list[socket.socket] = []
     handle = os.pidfd_open(pid)
     try:
         poller = select.poll()
         poller.register(handle, select.POLLIN)
         poller.register(listener, select.POLLIN)
-        while len(ranks) < RANKS:
+        while len(ranks) < count:
             ready = [fd for fd, _ in poller.poll(max(0.0, until - time.monotonic()) * 1000)]
             if not ready:
                 raise TimeoutError

@@ -40,8 +40,6 @@ code is 1.
 """
 
 import argparse
-import math
-import random
 import statistics
 import subprocess
 import sys
@@ -50,68 +48,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.barrier import MAX_FOREIGN_SHARE, RANKS, SOCKET_VARIABLE, Task, Timing, time_ranks
-from benchmarks.launchers import LAUNCHER_PREFIXES, Unavailable, compile_program, make_environment
-from benchmarks.promises import (
-    HAND_TUNED,
-    make_effect_promises,
-    median_interval,
-    pair_ratios,
-    print_promises,
+from benchmarks.barrier import SOCKET_VARIABLE
+from benchmarks.comparison import (
+    Bench,
+    Key,
+    Work,
+    make_openmp,
+    make_regions,
+    measure_all,
+    render_dropped,
+    render_table,
 )
+from benchmarks.launchers import LAUNCHER_PREFIXES, Unavailable, make_environment
+from benchmarks.promises import HAND_TUNED, make_effect_promises, pair_ratios, print_promises
 from benchmarks.rounds import compile_modules, make_name_parser, make_parser
-from benchmarks.timing import Failed, RunSettings, TimedOut
+from benchmarks.timing import RunSettings
 from benchmarks.variants import (
     MAKERS,
     THREAD_POOL_PREFIXES,
     HandTuning,
-    Variant,
     make_hand_tuning,
     make_variants,
 )
 from ompbind import read_machine
 from ompbind.record import Record
 
-SLOW_FACTOR = 3.0
-SAMPLES = 3
-MAX_DIVISOR = 20
 DEFAULT_VARIANTS = tuple(name for name in MAKERS if name != "places")
-SMALL_BYTES = 128 << 10
 LARGE_BYTES = (32 << 20, 128 << 20)
 """Minimum and maximum size of each of the triad's three arrays; in between, twice the last cache."""
-
-Key = tuple[str, str]
-"""A kind of work, and a variant."""
-
-
-class Work(Record):
-    """A kind of work.
-
-    `command` is the command of a rank, `probe_times` a small number of repetitions for the first run.
-    `unit` is the unit of throughput, and `amount` the work of one repetition, in this unit without "/s".
-    """
-
-    command: tuple[str, ...]
-    probe_times: int
-    unit: str
-    amount: float = 1.0
-
-
-class Repetitions(Record):
-    """Repetitions of a key: `times` is the whole work; each of `samples` runs does `times / divisor`."""
-
-    times: int
-    divisor: int = 1
-    samples: int = SAMPLES
-
-
-def make_repetitions(times: int, slower: float) -> Repetitions:
-    """Return the repetitions for a variant that takes `slower` times as long as planned."""
-    if slower <= SLOW_FACTOR:
-        return Repetitions(times=times)
-    return Repetitions(
-        times=times, divisor=min(times, MAX_DIVISOR, math.ceil(slower / SLOW_FACTOR)), samples=1
-    )
 
 
 def read_last_cache() -> int:
@@ -129,27 +93,11 @@ class Tools(Record):
     python: str
 
 
-def make_openmp(tools: Tools, size: int) -> tuple[str, ...]:
-    """Compile ranks.c and return its command for arrays of `size` bytes. Raises Unavailable."""
-    try:
-        program = compile_program("ranks.c", tools.directory, "-O3", "-fopenmp")
-    except subprocess.CalledProcessError as why:
-        raise Unavailable("the C compiler has no OpenMP") from why
-    if program is None:
-        raise Unavailable("no C compiler found (cc, gcc, clang)")
-    return (program, str(size))
-
-
-def make_regions(tools: Tools) -> Work:
-    """Return work in arrays that fit into the first caches."""
-    return Work(command=make_openmp(tools, SMALL_BYTES), probe_times=100, unit="regions/s")
-
-
 def make_triad(tools: Tools) -> Work:
     """Return work in arrays that are larger than the last cache."""
     least, most = LARGE_BYTES
     size = max(least, min(most, 2 * read_last_cache()))
-    return Work(command=make_openmp(tools, size), probe_times=3, unit="GB/s", amount=3 * size / 1e9)
+    return Work(command=make_openmp(tools.directory, size), probe_times=3, unit="GB/s", amount=3 * size / 1e9)
 
 
 def make_python(tools: Tools, name: str, modules: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,7 +109,7 @@ def make_python(tools: Tools, name: str, modules: tuple[str, ...]) -> tuple[str,
 
 
 WORKS: Mapping[str, Callable[[Tools], Work]] = {
-    "regions": make_regions,
+    "regions": lambda tools: make_regions(tools.directory),
     "triad": make_triad,
     "matmul": lambda tools: Work(
         command=make_python(tools, "matmul", ("torch",)), probe_times=20, unit="products/s"
@@ -172,125 +120,17 @@ WORKS: Mapping[str, Callable[[Tools], Work]] = {
 }
 
 
-class Bench:
-    """Results of one run of this benchmark.
-
-    `repetitions` has an entry per key that is measured; a key that fails is removed. `times` has a time per
-    round, None if there was no undisturbed time. `timings` are all single measurements.
-    """
-
-    def __init__(
-        self, works: Mapping[str, Work], variants: Mapping[str, Variant], settings: RunSettings
-    ) -> None:
-        self.works = works
-        self.variants = variants
-        self.settings = settings
-        self.repetitions: dict[Key, Repetitions] = {}
-        self.times: dict[Key, list[float | None]] = {}
-        self.timings: list[Timing] = []
-
-    def warm_up(self, work: str, seconds: float) -> None:
-        """Find the number of repetitions, from ompbind if it is measured, and find slow variants."""
-        times = 0
-        for variant in sorted(self.variants, key=lambda name: name != "ompbind"):
-            once_s = self._measure_once_s((work, variant), self.works[work].probe_times)
-            if once_s and not times:  # measure again, for as long as in the rounds
-                once_s = self._measure_once_s((work, variant), max(1, round(seconds / once_s))) or once_s
-            if once_s:
-                times = times or max(1, round(seconds / once_s))
-                self.repetitions[work, variant] = make_repetitions(times, once_s * times / seconds)
-                self.times[work, variant] = []
-
-    def _measure_once_s(self, key: Key, times: int) -> float | None:
-        """Return the shortest time of one repetition in seconds; None if it failed."""
-        timings = self._run(key, Task(times=times, samples=2))
-        return min(timing.seconds for timing in timings) / times if timings else None
-
-    def measure(self, key: Key) -> None:
-        """Run a variant in one round, and record its time, or None if it failed."""
-        repetitions = self.repetitions.get(key)
-        if repetitions:
-            times = repetitions.times // repetitions.divisor
-            timings = self._run(key, Task(times=times, samples=repetitions.samples)) or []
-            self.timings.extend(timings)
-            seconds = [timing.seconds for timing in timings if timing.is_undisturbed]
-            whole_s = statistics.median(seconds) / times * repetitions.times if seconds else None
-            self.times[key].append(whole_s)
-
-    def _run(self, key: Key, task: Task) -> list[Timing] | None:
-        """Return the measurements. If the variant fails: print a line, drop the key, and return None."""
-        variant = self.variants[key[1]]
-        env = {**self.settings.env, **variant.env}
-        command = [*variant.prefix, *self.works[key[0]].command]
-        try:
-            return time_ranks(command, self.settings.replace(env=env), task)
-        except TimedOut:
-            why = f"it did not exit in {self.settings.timeout_s:g} s"
-        except Failed as failed:
-            why = f"it exited with {failed}"
-        self.repetitions.pop(key, None)
-        print(f"{key[0]}, {key[1]}: left out, {why}")
-        return None
-
-
-def measure_all(bench: Bench, options: argparse.Namespace) -> None:
-    """Run all rounds."""
-    for work in bench.works:
-        bench.warm_up(work, options.seconds)
-    for _ in range(options.rounds):
-        for work in bench.works:
-            for variant in random.sample(list(bench.variants), len(bench.variants)):
-                bench.measure((work, variant))
-
-
-def render_table(bench: Bench, work: str) -> Iterator[str]:
-    """Yield the lines of the table of one kind of work."""
-    repetitions = {
-        name: bench.repetitions[work, name] for name in bench.variants if (work, name) in bench.repetitions
-    }
-    unit = bench.works[work].unit
-    times = max((item.times for item in repetitions.values()), default=0)
-    yield f"\n{work}, {times} times in each of {RANKS} ranks"
-    yield f"{'variant':9} {'median ms':>10} {'least ms':>9} {unit:>11}  {'ompbind is':>26} {'rounds':>7}"
-    medians = {}
-    for variant in repetitions:
-        seconds = [time_s for time_s in bench.times[work, variant] if time_s is not None]
-        cells = ["-"] * 3
-        if seconds:
-            medians[variant] = statistics.median(seconds)
-            rate = times * bench.works[work].amount / medians[variant]
-            cells = [
-                f"{medians[variant] * 1e3:.1f}",
-                f"{min(seconds) * 1e3:.1f}",
-                f"{rate:,.{0 if rate > 99 else 1}f}",
-            ]
-        ratio = render_ratio(bench.times.get((work, "ompbind"), ()), bench.times[work, variant])
-        yield f"{variant:9} {cells[0]:>10} {cells[1]:>9} {cells[2]:>11}  {ratio:>26} {len(seconds):7}"
-    yield from render_slow(repetitions)
-    yield from render_best(medians)
+def render_comparison(bench: Bench, work: str) -> Iterator[str]:
+    """Yield the lines of the table of one kind of work, and what follows from them."""
+    yield from render_table(bench, work)
+    yield from render_best(bench.times, work)
     yield from render_unbound(bench.times, work)
 
 
-def render_slow(repetitions: Mapping[str, Repetitions]) -> Iterator[str]:
-    """Yield a line for each variant that did a part of the work."""
-    for variant, item in repetitions.items():
-        if item.divisor > 1:
-            yield f"{variant} is slow: it did 1/{item.divisor} of the work; its time is scaled to all work."
-
-
-def render_ratio(over: Iterable[float | None], under: Iterable[float | None]) -> str:
-    """Return the median ratio within rounds, and its confidence interval if there are enough rounds."""
-    ratios = pair_ratios(tuple(over), tuple(under))
-    if not ratios:
-        return "-"
-    low, high = median_interval(ratios)
-    interval = f"({low:.3f} to {high:.3f})" if low else "(few rounds)"
-    return f"{statistics.median(ratios):.3f} x {interval}"
-
-
-def render_best(medians: Mapping[str, float]) -> Iterator[str]:
+def render_best(times: Mapping[Key, list[float | None]], work: str) -> Iterator[str]:
     """Yield which variant tuned by hand has the lowest median."""
-    hand_tuned = {variant: median for variant, median in medians.items() if variant in HAND_TUNED}
+    measured = {name: [time_s for time_s in times.get((work, name), ()) if time_s] for name in HAND_TUNED}
+    hand_tuned = {name: statistics.median(seconds) for name, seconds in measured.items() if seconds}
     if hand_tuned:
         yield f"The fastest variant tuned by hand is {min(hand_tuned, key=hand_tuned.__getitem__)}."
 
@@ -355,12 +195,8 @@ def main() -> int:
         settings = RunSettings(env=env, stderr_path=str(directory / "stderr"), timeout_s=options.timeout)
         bench = Bench(works, variants, settings)
         measure_all(bench, options)
-    print("\n".join(line for work in works for line in render_table(bench, work)))
-    disturbed = sum(not timing.is_undisturbed for timing in bench.timings)
-    print(
-        f"\n{disturbed} of {len(bench.timings)} times were dropped: "
-        f"other processes used more than {MAX_FOREIGN_SHARE:.0%} of the CPUs."
-    )
+    print("\n".join(line for work in works for line in render_comparison(bench, work)))
+    print(render_dropped(bench))
     is_missing = any((work, "ompbind") not in bench.repetitions for work in works) and "ompbind" in variants
     return max(print_promises(make_effect_promises(bench.times)), int(is_missing))
 

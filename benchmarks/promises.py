@@ -1,4 +1,4 @@
-"""Promises: limits for measured numbers of starts, launches, idle runs and bound work.
+"""Promises: limits for measured numbers of starts, launches, idle runs, bound work and busy schedulers.
 
 Nothing is measured here.
 """
@@ -102,13 +102,17 @@ STARTUP_LIMITS = {"run": 1.05, "run, ompbind.toml": 1.4, "exec": 0.85}
 def make_startup_promises(walls: Mapping[str, Sequence[float]]) -> Iterator[Promise]:
     """Yield the promises about the wall times of starts, by name; a time per round."""
     for name, limit in STARTUP_LIMITS.items():
-        ratios = pair_ratios(walls.get(name, ()), walls.get(IMPORT_CLICK, ()))
-        yield Promise(
-            text=f"{name}, of import click's",
-            limit=limit,
-            measured=statistics.median(ratios) if ratios else None,
-            low=median_interval(ratios)[0],
-        )
+        pair = (walls.get(name, ()), walls.get(IMPORT_CLICK, ()))
+        yield _pair_promise(f"{name}, of import click's", limit, *pair)
+
+
+def _pair_promise(
+    text: str, limit: float, over: Sequence[float | None], under: Sequence[float | None]
+) -> Promise:
+    """Return the promise about the median ratio within rounds."""
+    ratios = pair_ratios(over, under)
+    median = statistics.median(ratios) if ratios else None
+    return Promise(text=text, limit=limit, measured=median, low=median_interval(ratios)[0])
 
 
 def make_launch_promises(walls: WallTimes) -> list[Promise]:
@@ -140,13 +144,22 @@ def make_effect_promises(times: Mapping[tuple[str, str], Sequence[float | None]]
     """
     for work in dict.fromkeys(work for work, _ in times):
         for other in (*HAND_TUNED, "default"):
-            ratios = pair_ratios(times.get((work, "ompbind"), ()), times.get((work, other), ()))
-            yield Promise(
-                text=f"{work}, time, of {other}'s",
-                limit=1 / MIN_THROUGHPUT,
-                measured=statistics.median(ratios) if ratios else None,
-                low=median_interval(ratios)[0],
-            )
+            pair = (times.get((work, "ompbind"), ()), times.get((work, other), ()))
+            yield _pair_promise(f"{work}, time, of {other}'s", 1 / MIN_THROUGHPUT, *pair)
+
+
+SCHEDULER_LIMIT = 1.05
+"""Time of OpenMP work beside a busy scheduler at most, relative to each of vLLM's own layouts."""
+
+VLLM_LAYOUTS = ("vllm-gomp", "vllm-omp")
+"""vLLM's own layouts: with libgomp preloaded, and without a preloaded OpenMP runtime."""
+
+
+def make_scheduler_promises(times: Mapping[str, Sequence[float | None]]) -> Iterator[Promise]:
+    """Yield the promises about OpenMP work beside a busy scheduler. Keys of `times` are layouts."""
+    for layout in VLLM_LAYOUTS:
+        pair = (times.get("ompbind", ()), times.get(layout, ()))
+        yield _pair_promise(f"time, of {layout}'s", SCHEDULER_LIMIT, *pair)
 
 
 class IdleUsage(Record):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.effect import make_repetitions
+from benchmarks.comparison import make_repetitions
 from benchmarks.launchers import Unavailable, as_hwloc_set
 from benchmarks.promises import (
     IMPORT_CLICK,
@@ -17,6 +17,7 @@ from benchmarks.promises import (
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
+    make_scheduler_promises,
     make_startup_promises,
     median_interval,
     median_ratio,
@@ -240,6 +241,25 @@ def test_disturbed_rounds_are_dropped():
     openmpi, _, taskset, _ = make_effect_promises(times)
     assert openmpi.measured is None
     assert (taskset.measured, taskset.low) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "slower", "words"),
+    [
+        ("ompbind", 1.04, ["ok", "ok"]),
+        ("ompbind", 1.06, ["MISSED", "MISSED"]),
+        ("vllm-gomp", 0.9, ["MISSED", "ok"]),
+        ("vllm-omp", 0.9, ["ok", "MISSED"]),
+        ("shared", 0.5, ["ok", "ok"]),
+    ],
+)
+def test_promises_about_a_busy_scheduler_are_against_each_layout_of_vllm(layout, slower, words, capsys):
+    times = {name: list(NOISE) for name in ("vllm-gomp", "vllm-omp", "ompbind", "shared")}
+    times[layout] = [slower * noise for noise in NOISE]
+    promises = list(make_scheduler_promises(times))
+    assert [render_promise(promise).split()[0] for promise in promises] == words
+    assert print_promises(promises) == ("MISSED" in words)
+    assert len(max(capsys.readouterr().out.splitlines(), key=len)) <= 80
 
 
 @pytest.mark.parametrize(

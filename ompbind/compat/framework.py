@@ -44,7 +44,8 @@ class Framework(Record):
     In ranks, `bind` has the value `inside`, with fields such as {cpus}; `effect` is the note on it. The
     variables `others` are removed from ranks, because they contradict a plan. If a runtime that reads KMP
     variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks share a domain, and
-    `explain` returns notes on other differences.
+    `explain` returns notes on other differences. `workers` is the command line of a server with workers, up
+    to their number; `ompbind plan --format` has a format with the name of the framework for these workers.
     """
 
     title: str
@@ -63,6 +64,7 @@ class Framework(Record):
     kmp_variables: tuple[tuple[str, str], ...] = ()
     divided: str = ""
     explain: Callable[[FrameworkInput, Request], Iterable[str]] = lambda source, request: ()
+    workers: str = ""
 
 
 def load_framework(name: str) -> Framework:

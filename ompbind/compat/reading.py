@@ -48,6 +48,20 @@ def fill_request(
         compat_others=tuple(others),
         compat_warnings=tuple(warnings),
         compat_divided=names.divided,
+        compat_workers="" if "mask" in given else _make_workers_hint(framework, request),
+    )
+
+
+def _make_workers_hint(framework: str, request: Request) -> str:
+    """Return what to do if the CPU lists are for the workers of one server, which are not ranks."""
+    command = load_framework(framework).workers
+    lists = len(request.mask.parts) if request.mask else 0
+    if not command or lists < 2:
+        return ""
+    plan = f"ompbind plan -n {lists} --compat {framework} --format {framework}"
+    return (
+        f'for one server with {lists} workers ({command} {lists}), use eval "$({plan})" instead of ompbind'
+        f" run; for {lists} servers, use -n {lists}"
     )
 
 

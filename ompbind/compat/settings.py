@@ -16,7 +16,7 @@ from ompbind.compat.framework import (
 )
 from ompbind.cpuset import count, named
 from ompbind.errors import MaskError
-from ompbind.machine.model import Level
+from ompbind.machine.model import Level, Machine
 from ompbind.masks.grammar import Item, Selector
 from ompbind.masks.mask import Mask, parse_mask
 from ompbind.record import Record
@@ -69,11 +69,14 @@ def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetti
     word = text.strip()
     if _is_automatic(names, source.env):
         selection = find_selection(names, source.machine)
+        fields = {"strategy": "numa", **(selection.request_fields if selection else {})}
+        if fields["strategy"] == "nodes":  # whole NUMA nodes, which `numa` would split
+            fields.update(_number_nodes(source.machine, names.bind))
         return ForeignSetting(
             name=names.bind,
             value=word,
             meaning=f"the CPUs that {names.title} selects",
-            request_fields={"strategy": "numa", **(selection.request_fields if selection else {})},
+            request_fields=fields,
             overridden_by=("mask",),
         )
     unbound = word == names.unbound
@@ -97,20 +100,20 @@ def _has_slices(names: Framework, env: Environment) -> bool:
 
 def _make_slices_setting(names: Framework, source: FrameworkInput) -> ForeignSetting:
     """Return equal shares of the machine, in the order of the OS numbers of NUMA nodes."""
-    numbers = [
-        node.number for node in source.machine.nodes if not node.cpus.isdisjoint(source.machine.allowed)
-    ]
-    fields: dict[str, object] = {"strategy": "compact"}
-    if numbers:
-        fields["nodes"] = _select_nodes(",".join(map(str, sorted(numbers))), names.slices)
     return ForeignSetting(
         name=names.slices,
         value=source.env[names.slices].strip(),
         meaning="equal shares of the machine, whole cores each",
-        request_fields=fields,
+        request_fields={"strategy": "compact", **_number_nodes(source.machine, names.slices)},
         overridden_by=("strategy", "cores"),
         requires_no_mask=True,
     )
+
+
+def _number_nodes(machine: Machine, name: str) -> dict[str, Mask]:
+    """Return the field of a request for all NUMA nodes by their OS numbers; none if there are no nodes."""
+    numbers = sorted(node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
+    return {"nodes": _select_nodes(",".join(map(str, numbers)), name)} if numbers else {}
 
 
 def _parse_lists(names: Framework, text: str) -> Mask:

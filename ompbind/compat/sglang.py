@@ -6,7 +6,9 @@ FRAMEWORK = Framework(
     title="SGLang",
     bind="SGLANG_CPU_OMP_THREADS_BIND",
     automatic="all",
-    selections=(Selection(request_fields={"smt": 1}),),
+    selections=(Selection(request_fields={"strategy": "nodes", "smt": 1}),),
     inside="{cpus}",
     effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
+    divided="SGLang stops if there are more ranks than NUMA nodes; ranks divide these evenly",
+    workers="python -m sglang.launch_server --tp",
 )

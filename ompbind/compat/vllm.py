@@ -76,4 +76,5 @@ FRAMEWORK = Framework(
     kmp_variables=(("KMP_BLOCKTIME", "5"), ("KMP_TPAUSE", "0")),
     divided="vLLM stops if there are more ranks than NUMA nodes or packages; ranks divide these evenly",
     explain=_explain_differences,
+    workers="vllm serve -tp",
 )

@@ -63,7 +63,7 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         if not part:
             message = f"this part of the mask names no {request.core_kind} core"
             raise part_error(mask, items, message, _core_kinds_hint(machine))
-    _check_parts(mask, request.ranks)
+    _check_parts(mask, request)
     cpus = tuple(cpu for part in parts for cpu in part)
     partial = (
         Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
@@ -117,9 +117,9 @@ def _make_positions(cpus: Sequence[int]) -> dict[int, int]:
     return {cpu: index for index, cpu in enumerate(cpus)}
 
 
-def _check_parts(mask: Mask, ranks: int | None) -> None:
+def _check_parts(mask: Mask, request: Request) -> None:
     """Raise MaskError if the mask has several parts, but not one for each rank."""
-    parts = len(mask.parts)
+    parts, ranks = len(mask.parts), request.ranks
     if parts == 1 or ranks in (None, parts):
         return
     surplus = [item for part in mask.parts[ranks:] for item in part]
@@ -127,4 +127,6 @@ def _check_parts(mask: Mask, ranks: int | None) -> None:
     message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
     number = count(ranks or 0, "part")
     hint = f"use -n {parts}, write {number}, or write a mask without '|' to divide it among the ranks"
+    if ranks == 1 and request.compat_workers:
+        hint = request.compat_workers
     raise part_error(mask, items, message, hint)

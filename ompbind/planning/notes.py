@@ -40,7 +40,7 @@ def _explain_compat(plan: Plan) -> Iterator[Note]:
         yield Note(code="compat", text=text)
     for text in request.compat_warnings:
         yield Note(code="compat", text=text, warning=True)
-    if request.compat_divided and request.strategy == "numa" and _divides_domains(plan):
+    if request.compat_divided and request.strategy in ("numa", "nodes") and _divides_domains(plan):
         yield Note(code="compat", text=request.compat_divided)
 
 

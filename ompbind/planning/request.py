@@ -66,7 +66,8 @@ class Request(Record):
 
     `compat` is the framework whose variables were read. `compat_read` has a text for each value that was read
     from them, `compat_others` has texts about the other variables, `compat_warnings` about values that have
-    no effect. `compat_divided` is what to say if several ranks share a domain of the strategy.
+    no effect. `compat_divided` is what to say if several ranks share a domain of the strategy,
+    `compat_workers` the hint if the mask of the framework has several parts for one rank.
     `default_variables` (name, value) are for ranks whose user does not set these variables. `memory_bytes` is
     the memory that each rank will need, 0 if unknown.
 
@@ -104,6 +105,7 @@ class Request(Record):
     outside_ranks: int = 0
     compat_warnings: tuple[str, ...] = ()
     compat_divided: str = ""
+    compat_workers: str = ""
     default_variables: tuple[tuple[str, str], ...] = ()
     memory_bytes: int = 0
     configuration: Configuration = Configuration()

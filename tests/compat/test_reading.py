@@ -304,6 +304,25 @@ def test_json_has_the_family_the_nodes_and_the_variables():
     assert not {BIND, NODES} & plain["ranks"][0]["env"].keys()
 
 
+@pytest.mark.parametrize(
+    ("framework", "variable", "command"),
+    [("vllm", BIND, "vllm serve -tp 2"), ("sglang", SGLANG, "python -m sglang.launch_server --tp 2")],
+)
+def test_several_lists_for_one_rank_are_for_the_workers_of_one_server(framework, variable, command):
+    with pytest.raises(MaskError, match="the mask has 2 parts for 1 rank") as caught:
+        shown("-n", "1", "--compat", framework, env={variable: "0|1"})
+    plan = f"ompbind plan -n 2 --compat {framework} --format {framework}"
+    assert f'for one server with 2 workers ({command}), use eval "$({plan})"' in caught.value.hint
+    for ranks, args, env in (
+        ("3", ["--compat", framework], {variable: "0|1"}),
+        ("1", ["--compat", framework, "-m", "0|1"], {}),
+        ("1", ["-m", "0|1"], {variable: "0|1"}),
+    ):
+        with pytest.raises(MaskError, match="the mask has 2 parts") as caught:
+            shown("-n", ranks, *args, env=env)
+        assert "for one server" not in caught.value.hint
+
+
 def test_unknown_families_are_usage_errors():
     with pytest.raises(OptionError, match="is not vllm or sglang"):
         shown("--compat", "ray")

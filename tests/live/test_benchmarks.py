@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.barrier import SOCKET_VARIABLE, Task, sum_ticks, time_ranks
+from benchmarks.comparison import compile_openmp
 from benchmarks.quiet import read_activity, read_descendants
 from benchmarks.timing import Failed, RunSettings, TimedOut, time_once
 from benchmarks.variants import MAKERS
@@ -133,6 +134,27 @@ def test_unavailable_work_is_left_out():
     assert "regions: left out, no C compiler found" in done.stdout
     assert "taskset: left out, no taskset on the PATH" in done.stdout
     assert done.returncode == 0
+
+
+def test_work_beside_a_busy_scheduler_is_measured_in_every_layout():
+    done = run("scheduler.py", "--rounds", "1", "--seconds", "0.05")
+    if not has_compiler() or "only one CPU" in done.stdout:
+        pytest.skip("no compiler, or one CPU only")
+    assert (done.returncode, done.stderr) == (0, "")
+    layouts = ["vllm-gomp", "vllm-omp", "ompbind", "shared"]
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.startswith(tuple(layouts))]
+    assert rows == layouts
+    assert "time, of vllm-gomp's" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_the_busy_scheduler_exits_with_the_code_of_its_command(tmp_path):
+    if not has_compiler():
+        pytest.skip("no compiler")
+    scheduler = compile_openmp("scheduler.c", tmp_path)
+    codes = {"exit 0": 0, "exit 3": 3, "kill -9 $$": 1}
+    for script, code in codes.items():
+        assert subprocess.run([scheduler, "/bin/sh", "-c", script]).returncode == code
 
 
 RANK = """

@@ -1,5 +1,7 @@
 """Variables of vLLM and SGLang with real ranks: their CPUs, and the variables that they get."""
 
+import re
+import shlex
 import sys
 
 import pytest
@@ -44,6 +46,41 @@ def test_a_rank_under_a_launcher_gets_its_list(ompbind):
     env = {**SLURM, "VLLM_CPU_OMP_THREADS_BIND": f"{second}|{first}"}
     done = ompbind("exec", "--compat", "vllm", "--", sys.executable, "-c", SHOW, env=env)
     assert done.stdout == f"5 [{first}] ['nobind', None, None]\n"
+
+
+@pytest.mark.parametrize("family", ["vllm", "sglang"])
+def test_lists_for_workers_of_one_server_are_written_as_they_are_read(ompbind, family):
+    """The hint of the error is a command that works."""
+    first, second = two_cpus()
+    variable = f"{family.upper()}_CPU_OMP_THREADS_BIND"
+    env = {variable: f"{second}|{first}"}
+    done = ompbind("run", "--compat", family, "--", "true", env=env)
+    assert (done.returncode, done.stdout) == (125, "")
+    words = shlex.split(re.search(r"\$\((.*?)\)", " ".join(done.stderr.split()))[1])
+    again = ompbind(*words[1:], env=env)
+    assert again.stdout == f"export {variable}='{second}|{first}'\n"
+
+
+def test_the_processes_of_sglang_may_use_the_service_cpus(ompbind):
+    """SGLang binds the threads of its scheduler process to the CPUs of its variable; no other process."""
+    first, second = two_cpus()
+    code = (
+        SHOW
+        + """
+if os.fork() == 0:
+    os.sched_setaffinity(0, {int(cpu) for cpu in found[2].split(",")})  # the scheduler process
+    os._exit(0)
+os.wait()
+if os.fork() == 0:
+    os.write(1, f"later {sorted(os.sched_getaffinity(0))}\\n".encode())  # such as the detokenizer
+    os._exit(0)
+os.wait()
+"""
+    )
+    options = ("-n", "1", "--compat", "sglang", "--service-cores", "1")
+    done = ompbind("run", *options, "--", sys.executable, "-c", code)
+    both = f"[{first}, {second}]"
+    assert done.stdout.splitlines() == [f"0 {both} [None, None, '{first}']", f"later {both}"], done.stderr
 
 
 def test_an_invalid_value_starts_nothing(ompbind):

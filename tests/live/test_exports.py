@@ -76,9 +76,10 @@ def test_taskset_reads_lists_of_any_length(cpus):
 
 
 @pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
-def test_shells_export_what_vllm_reads(shell):
-    name = "VLLM_CPU_OMP_THREADS_BIND"
-    done = run(f'eval "$(ompbind plan -n 2 --format vllm)"; printenv {name}', shell=required(shell))
+@pytest.mark.parametrize("server", ["vllm", "sglang"])
+def test_shells_export_what_servers_read(shell, server):
+    name = f"{server.upper()}_CPU_OMP_THREADS_BIND"
+    done = run(f'eval "$(ompbind plan -n 2 --format {server})"; printenv {name}', shell=required(shell))
     assert done.stdout == "{}|{}\n".format(*two_cpus())
 
 

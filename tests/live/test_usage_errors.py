@@ -64,7 +64,7 @@ import pytest
             ["plan", "--format", "jsn"],
             {},
             "--format: 'jsn' is not table, picture, svg, json, env, sh, taskset,"
-            " numactl, vllm, slurm, rankfile, systemd or docker hint: did you"
+            " numactl, vllm, sglang, slurm, rankfile, systemd or docker hint: did you"
             " mean 'json'?",
         ),
         (

@@ -24,7 +24,8 @@ from tests.machines import Shape, make_machine
 from tests.planning.test_promises import cases
 from tests.toys import run_with
 
-NAMES = ("taskset", "numactl", "vllm", "slurm", "rankfile", "systemd", "docker")
+NAMES = ("taskset", "numactl", "vllm", "sglang", "slurm", "rankfile", "systemd", "docker")
+SERVERS = {"vllm": "VLLM_CPU_OMP_THREADS_BIND", "sglang": "SGLANG_CPU_OMP_THREADS_BIND"}
 RENDER = {name: FORMATS[name].load() for name in NAMES}
 DUAL = Shape(packages=2, cores=4, smt=2)
 
@@ -102,13 +103,21 @@ def read_docker(texts):
     return read_lines(texts, [], lambda words: option(words, "--cpuset-cpus"), "--cpuset-mems")
 
 
-def read_vllm(texts):
-    """As vLLM reads its variable: a list for each rank between bars, of numbers and ranges with commas."""
+def read_server(texts, variable):
+    """As vLLM and SGLang read their variables: a list for each rank, of numbers and ranges with commas."""
     command, assignment = shlex.split(texts[0])
     assert command == "export"
     name, _, value = assignment.partition("=")
-    assert name == "VLLM_CPU_OMP_THREADS_BIND"
+    assert name == variable
     return [(listed(part), None) for part in value.split("|")]
+
+
+def read_vllm(texts):
+    return read_server(texts, SERVERS["vllm"])
+
+
+def read_sglang(texts):
+    return read_server(texts, SERVERS["sglang"])
 
 
 def read_slurm(texts):
@@ -165,12 +174,12 @@ def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
     except RequestError as error:
         assert error.hint
         slots = [len(str(placement.cpuset)) for placement in plan.placements]
-        assert (name == "rankfile" and max(slots) > 48) or (name == "vllm" and request.bind is Bind.NONE)
+        assert (name == "rankfile" and max(slots) > 48) or (name in SERVERS and request.bind is Bind.NONE)
         return
-    if name == "vllm":
+    if name in SERVERS:
         assert request.bind is not Bind.NONE
     ranks = list(READ[name](texts))
-    given = [placement.compute if name == "vllm" else placement.cpuset for placement in plan.placements]
+    given = [placement.compute if name in SERVERS else placement.cpuset for placement in plan.placements]
     assert [cpus for cpus, _ in ranks] == [set(cpus) for cpus in given]
     if name in ("numactl", "docker", "systemd", "slurm"):
         assert [nodes for _, nodes in ranks] == [set(placement.memory_nodes) for placement in plan.placements]
@@ -208,6 +217,8 @@ SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
         ("vllm", {"mask": "0-14:2|1"}, "export VLLM_CPU_OMP_THREADS_BIND='0,2,4,6,8,10,12,14|1'"),
         ("vllm", {"mask": "4-7|0-3", "bind": Bind.EXACT}, "export VLLM_CPU_OMP_THREADS_BIND='4-7|0-3'"),
         ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
+        ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
+        ("sglang", {"mask": "4-7|0-3", "bind": Bind.EXACT}, "export SGLANG_CPU_OMP_THREADS_BIND='4-7|0-3'"),
         (
             "slurm",
             {"ranks": 2, "smt": "all"},
@@ -270,17 +281,23 @@ def test_machines_that_cannot_bind_have_no_cpus_to_pass_on(name):
     assert "--format sh" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "vllm"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SERVERS])
 def test_ranks_that_do_not_bind_their_threads_are_confined_all_the_same(name):
     modes = (Bind.NONE, Bind.RANK)
     without, with_ = (list(READ[name](render(name, made(ranks=2, bind=bind)))) for bind in modes)
     assert without == with_
 
 
-def test_vllm_gets_no_cpus_with_bind_none():
+@pytest.mark.parametrize(("name", "hint"), [("vllm", "--mask none"), ("sglang", "leave --bind out")])
+def test_servers_get_no_cpus_with_bind_none(name, hint):
     with pytest.raises(RequestError, match="--bind none excludes that") as caught:
-        render("vllm", made(ranks=2, bind=Bind.NONE))
-    assert "--mask none" in caught.value.hint
+        render(name, made(ranks=2, bind=Bind.NONE))
+    assert hint in caught.value.hint
+
+
+def test_sglang_has_no_value_for_ranks_that_are_not_bound():
+    with pytest.raises(RequestError, match="SGLang always binds OpenMP threads; --mask none excludes that"):
+        render("sglang", made(ranks=2, mask="none"))
 
 
 def test_a_rankfile_has_the_limit_of_open_mpi():

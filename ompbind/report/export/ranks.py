@@ -2,6 +2,7 @@
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode
 
@@ -31,3 +32,16 @@ def check_memory(plan: Plan, tool: str, *supported: MemoryMode) -> None:
             hint="leave --memory out, or let every rank set it itself: ompbind exec"
             f" --memory {plan.request.memory} -- COMMAND",
         )
+
+
+def check_thread_binding(plan: Plan, tool: str, hint: str) -> None:
+    """Raise RequestError for --bind none, if a tool always binds OpenMP threads to the CPUs of a rank."""
+    if plan.request.bind is Bind.NONE:
+        raise RequestError(
+            f"{tool} binds OpenMP threads to the CPUs that it is given; --bind none excludes that", hint=hint
+        )
+
+
+def render_compute_lists(plan: Plan) -> str:
+    """Render the compute CPUs of each rank, as in '0-3|4-7'."""
+    return "|".join(str(placement.compute) for placement in confined_ranks(plan))

@@ -12,7 +12,7 @@ def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render the variables of one rank as commands for `eval` in any POSIX shell."""
     (environment,) = variables
     return "\n".join(
-        f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+        f"unset {name}" if value is None else render_export(name, value)
         for name, value in sorted(environment.items())
     )
 
@@ -30,3 +30,8 @@ def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
                 hint="use --format sh or --format json",
             )
     return "\n".join(f"{name}={value}" for name, value in sorted(environment.items()) if value is not None)
+
+
+def render_export(name: str, value: str) -> str:
+    """Render a variable as a shell command."""
+    return f"export {name}={shlex.quote(value)}"

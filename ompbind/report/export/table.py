@@ -47,6 +47,7 @@ FORMATS: Mapping[str, Format] = {
     "taskset": Format(render=f"{_EXPORT}.taskset:render_taskset", ranks="any"),
     "numactl": Format(render=f"{_EXPORT}.numactl:render_numactl", ranks="any"),
     "vllm": Format(render=f"{_EXPORT}.vllm:render_vllm", ranks="all"),
+    "sglang": Format(render=f"{_EXPORT}.sglang:render_sglang", ranks="all"),
     "slurm": Format(render=f"{_EXPORT}.slurm:render_slurm", ranks="all"),
     "rankfile": Format(render=f"{_EXPORT}.rankfile:render_rankfile", ranks="all", help="Open MPI"),
     "systemd": Format(render=f"{_EXPORT}.systemd:render_systemd", ranks="one", takes="variables",
