@@ -15,7 +15,6 @@ Children that the foreground process already had, as after `exec` in a script, a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
@@ -36,6 +35,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 

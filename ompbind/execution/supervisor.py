@@ -13,9 +13,10 @@
 A second termination signal sends the next signal of the escalation without waiting.
 """
 
+from __future__ import annotations
+
 import os
 import time
-from collections.abc import Iterator, Sequence
 from itertools import count
 
 from ompbind.cpuset import CpuSet
@@ -42,6 +43,8 @@ from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # it is an interface only
+    from collections.abc import Iterator, Sequence
+
     from ompbind.execution.reporter import Reporter
 
 LONGEST_SLEEP_S = 86400.0
@@ -49,7 +52,7 @@ LONGEST_SLEEP_S = 86400.0
 
 
 def run_ranks(
-    commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: "Reporter"
+    commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: Reporter
 ) -> Outcome:
     """Start all commands, wait until all have exited, and return how they exited.
 

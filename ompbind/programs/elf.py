@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping
 from itertools import takewhile
 
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
 ARCHITECTURES: Mapping[int, str] = {

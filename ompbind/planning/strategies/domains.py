@@ -1,6 +1,6 @@
 """One domain of a level for each rank, or an equal share of one."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
@@ -9,7 +9,12 @@ from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import balanced
 
-_Divide = Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+_Divide: TypeAlias = "Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]"
 
 
 def divide_domains(level: Level) -> _Divide:

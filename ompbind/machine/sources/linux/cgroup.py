@@ -9,11 +9,15 @@ Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. 
 and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
 """The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""
