@@ -115,8 +115,6 @@ STANDARD = {
     "_locale",
     "resource",
     "_ctypes",
-    "struct",
-    "_struct",
 }
 TO_RUN = "import ompbind.cli.main, ompbind.cli.run, ompbind.execution.supervisor"
 JSON = {"json", "json.decoder", "json.encoder", "json.scanner", "_json"}
@@ -161,7 +159,7 @@ def test_a_start_of_ranks_loads_neither_reports_nor_other_verbs():
 
 
 FOR_RANKS = set(
-    "__future__ _ctypes _operator _struct errno fcntl gc itertools operator resource select struct".split()  # noqa: SIM905
+    "__future__ _ctypes _operator errno fcntl gc itertools operator resource select".split()  # noqa: SIM905
 )
 """Modules outside of ompbind that a start of ranks may load: no click, re, typing, collections or json."""
 
