@@ -27,6 +27,7 @@ _BY_TIME = MAGIC_NUMBER + bytes(4)
 """The start of each file that this Python has compiled, and that is valid for one time of its source."""
 
 _HEADER_SIZE = 16
+_FOUR_BYTES = 0xFFFFFFFF
 _LARGEST = 65536
 """Size in bytes up to which compiled files are read here; a larger buffer costs more than it saves."""
 
@@ -69,9 +70,8 @@ class QuickFinder:
             stat = os.stat(source)
         except OSError:
             return None
-        versions = (int(stat.st_mtime), stat.st_size)
-        expected = _BY_TIME + b"".join((number & 0xFFFFFFFF).to_bytes(4, "little") for number in versions)
-        if content[:_HEADER_SIZE] != expected or len(content) == _LARGEST:
+        version = int(stat.st_mtime) & _FOUR_BYTES | (stat.st_size & _FOUR_BYTES) << 32
+        if content[:_HEADER_SIZE] != _BY_TIME + version.to_bytes(8, "little") or len(content) == _LARGEST:
             return None
         spec = ModuleSpec(name, _LoaderOfContent(name, source, content), origin=source)
         spec.has_location = True

@@ -243,8 +243,9 @@ def _put_first(directory: str, path: str) -> str:
 
 def _render_cpus(placement: Placement) -> str:
     """Return the CPUs as kernel list text if they are in rising order, else one by one in thread order."""
-    if placement.cpus == tuple(placement.compute):
-        return str(placement.compute)
+    cpus = placement.compute
+    if placement.cpus == tuple(cpus):
+        return str(cpus)
     return ",".join(map(str, placement.cpus))
 
 
