@@ -101,7 +101,6 @@ def become_supervisor(cleanup: Cleanup) -> Foreground:
         _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup)
     os.setpgid(0, 0)
     os.close(write_end)
-    _set_process_name()
     return foreground
 
 
@@ -190,7 +189,7 @@ def _handle_killed_supervisor(supervisor: int, number: int, cleanup: Cleanup, in
     return LaunchError.launch_code
 
 
-def _set_process_name() -> None:
+def set_process_name() -> None:
     """Set the supervisor's name in comm and in its command line, as `ps` shows them; ignores errors."""
     name = SUPERVISOR_NAME.encode()
     stat = read_stat("self")

@@ -23,7 +23,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
-from ompbind.execution.process_pair import Foreground, redirect_to_null
+from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap, reap_exited
 from ompbind.execution.rlimits import LIMIT_HINTS
@@ -120,10 +120,16 @@ def _start_ranks(run: RunState) -> None:
     if run.options.output:
         run.output.open()
     run.limit.check_free_files()
+    _start_next(run)
+    set_process_name()  # only now, so that the first rank does not wait for it
     while run.children.waiting:
-        start_rank_or_stop(run, run.children.take_next())
-        _handle_events(run, 0)
+        _start_next(run)
     _finish_starting(run)
+
+
+def _start_next(run: RunState) -> None:
+    start_rank_or_stop(run, run.children.take_next())
+    _handle_events(run, 0)
 
 
 def _finish_starting(run: RunState) -> None:
