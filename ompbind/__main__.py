@@ -15,7 +15,10 @@ def start() -> None:
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it stays ignored (nohup)
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     gc.disable()
-    from ompbind.cli.main import main  # late: only now an interrupt is handled
+    from ompbind.cli.quick_imports import start_quick_imports  # late: only now an interrupt is handled
+
+    start_quick_imports()
+    from ompbind.cli.main import main
 
     main()
 

@@ -4,7 +4,12 @@ In this module a *list* is kernel list text such as "0-3,8", and a *mask* is ker
 "ff,ffffffff". A set has no order; where the order of CPUs matters, they are in a tuple of numbers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
 
 CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that no text can request a huge set."""
@@ -33,14 +38,14 @@ class CpuSet:
         raise AttributeError(f"a CpuSet is immutable: cannot set {name}")
 
     @classmethod
-    def from_bits(cls, bits: int) -> "CpuSet":
+    def from_bits(cls, bits: int) -> CpuSet:
         """Return the set of the numbers of the bits that are 1."""
         made = cls.__new__(cls)
         object.__setattr__(made, "bits", bits)
         return made
 
     @classmethod
-    def from_list(cls, text: str) -> "CpuSet":
+    def from_list(cls, text: str) -> CpuSet:
         """Read kernel list text such as "0-3,8" or "0-31:2/8".
 
         Spaces, line ends and NUL bytes around the list are ignored. "" is the empty set, and so is "(null)",
@@ -54,7 +59,7 @@ class CpuSet:
         return cls.from_bits(bits)
 
     @classmethod
-    def from_mask(cls, text: str) -> "CpuSet":
+    def from_mask(cls, text: str) -> CpuSet:
         """Read kernel mask text such as "ff" or "ff,ffffffff" (words of 32 bits, most significant first).
 
         Raises ValueError if the text is not a mask.
@@ -97,19 +102,19 @@ class CpuSet:
     def __contains__(self, cpu: int) -> bool:
         return cpu >= 0 and (self.bits >> cpu) & 1 == 1
 
-    def __or__(self, other: "CpuSet") -> "CpuSet":
+    def __or__(self, other: CpuSet) -> CpuSet:
         return CpuSet.from_bits(self.bits | other.bits)
 
-    def __and__(self, other: "CpuSet") -> "CpuSet":
+    def __and__(self, other: CpuSet) -> CpuSet:
         return CpuSet.from_bits(self.bits & other.bits)
 
-    def __sub__(self, other: "CpuSet") -> "CpuSet":
+    def __sub__(self, other: CpuSet) -> CpuSet:
         return CpuSet.from_bits(self.bits & ~other.bits)
 
-    def __le__(self, other: "CpuSet") -> bool:
+    def __le__(self, other: CpuSet) -> bool:
         return self.bits & ~other.bits == 0
 
-    def __lt__(self, other: "CpuSet") -> bool:
+    def __lt__(self, other: CpuSet) -> bool:
         return self <= other and self != other
 
     def __eq__(self, other: object) -> bool:
@@ -138,7 +143,7 @@ class CpuSet:
             bits >>= length
             offset += skip + length
 
-    def isdisjoint(self, other: "CpuSet") -> bool:
+    def isdisjoint(self, other: CpuSet) -> bool:
         """Return whether the two sets have no CPU in common."""
         return self.bits & other.bits == 0
 

@@ -6,10 +6,9 @@ the definition of the enums that a start of ranks needs, take a fifteenth of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 TYPE_CHECKING = False  # type checkers know this name
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from enum import IntEnum, StrEnum
 
     class WordEnum(StrEnum):

@@ -5,6 +5,8 @@ Each class has two exit codes: `launch_code` for `run` and `exec`, which leave t
 that solves the problem.
 """
 
+from __future__ import annotations
+
 
 class OmpbindError(Exception):
     """An error that ompbind can explain: `message` says what is wrong, `hint` what to do ("" if unknown)."""

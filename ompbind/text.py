@@ -3,6 +3,8 @@
 Each character that is not printable becomes "?". Escape sequences then have no effect.
 """
 
+from __future__ import annotations
+
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
 

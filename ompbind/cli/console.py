@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # --version and usage errors need none of these, which take 7 ms to import
+    from collections.abc import Mapping
     from typing import TextIO
 
     from ompbind.planning.plan import Plan

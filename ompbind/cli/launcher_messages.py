@@ -1,5 +1,7 @@
 """Messages about launchers: of `run` that a launcher has started, and of each rank of `exec`."""
 
+from __future__ import annotations
+
 import os
 
 from ompbind.cli.console import print_message

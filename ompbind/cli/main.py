@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
 from io import TextIOWrapper
 
 from ompbind.cli.console import read_message_width, write_stderr
@@ -14,6 +13,7 @@ from ompbind.errors import OmpbindError
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.cli.console import print_message
 from ompbind.errors import MaskError, PlanError
@@ -20,6 +19,7 @@ from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry,
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs wait
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from ompbind.cli.waiting import Wait

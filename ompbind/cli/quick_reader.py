@@ -4,9 +4,13 @@ Everything else is left to click: help, unknown and abbreviated options, missing
 So each message about a command line comes from one place.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
 
 from ompbind.cli.options.option import CommandLine, Given, Option, make_given
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def read_quickly(args: Sequence[str], options: Iterable[Option]) -> CommandLine | None:

@@ -1,7 +1,8 @@
 """The request for a plan, and what all ranks have in common, made from the values of options."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.cli.options.table import find_variables
 from ompbind.cli.options.values import Values
@@ -15,6 +16,10 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command_analysis import preload_entries, read_wrapped_workload
 from ompbind.programs.workload import Workload
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 _MOST_BYTES = 1 << 20
 """Bytes of a file of variables at most; the kernel allows a rank about as many."""

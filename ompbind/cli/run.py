@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
 
 from ompbind.cli.console import (
     print_changed_variables,
@@ -44,6 +43,7 @@ from ompbind.registry.claims import Registry, make_run_identity
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 EXAMPLES = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.options.running import ALL_VALUES
@@ -20,6 +19,7 @@ from ompbind.planning.rank_command import RunSpec
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs write a report
+    from collections.abc import Mapping
     from typing import Any
 
     from ompbind.execution.report_file import ReportFile

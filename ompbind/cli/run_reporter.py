@@ -1,5 +1,7 @@
 """The messages of `ompbind run` while ranks run, and its summary."""
 
+from __future__ import annotations
+
 from ompbind.cli.console import read_message_width, render_message
 from ompbind.execution.outcome import Outcome, exit_code
 from ompbind.planning.plan import Plan
@@ -30,7 +32,7 @@ class RunReporter:
         """Render an error of ompbind, in quiet runs too."""
         return render_message(f"error: {line}")
 
-    def verified(self, verified: "VerificationResult") -> str:
+    def verified(self, verified: VerificationResult) -> str:
         """Render the result of --verify."""
         from ompbind.report.verification import render_verified
 

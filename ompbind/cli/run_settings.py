@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 
 from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.options.running import CONTINUE, STRICT
@@ -17,6 +16,7 @@ from ompbind.planning.rank_command import RunSpec
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # help and a dry run need none of these
+    from collections.abc import Mapping
     from typing import Any
 
     from ompbind.execution.output.options import Output

@@ -1,12 +1,16 @@
 """Variables that begin as the variables of ompbind, but that ompbind does not read: probably misspelled."""
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
 
 from ompbind.cli.options.table import find_options, find_variables
 from ompbind.cli.options.variables import PREFIX
 from ompbind.cli.verbs import VERBS
 from ompbind.planning.rank_variables import RANK_VARIABLES
 from ompbind.registry.claims import DIRECTORY_VARIABLE
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 def warn_of_variables(env: Mapping[str, str]) -> Iterator[str]:

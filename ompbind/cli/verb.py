@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ompbind.cli.configuration.search import has_candidates
 from ompbind.cli.console import print_message
@@ -16,6 +15,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Literal, TypeAlias
 
 WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'shell', 'verb', 'none']"

@@ -1,5 +1,7 @@
 """Kernel counters of a run: ompbind's peak memory at the start of ranks, out-of-memory kills, throttling."""
 
+from __future__ import annotations
+
 from resource import RUSAGE_SELF, getrusage
 
 from ompbind.execution.outcome import KIB

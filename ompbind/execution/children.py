@@ -1,7 +1,8 @@
 """The ranks of a run as child processes: waiting to be started, running (`live`), exited."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Sequence
 
 from ompbind.execution.outcome import RankExit
 from ompbind.execution.poller import READABLE
@@ -10,6 +11,8 @@ from ompbind.execution.rlimits import FileLimit
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ompbind.execution.poller import Poller
 
 
@@ -35,7 +38,7 @@ class Children:
     they came. `is_single` is true for a run of one rank, which can have the terminal.
     """
 
-    def __init__(self, ranks: Sequence[int], poller: "Poller", limit: FileLimit) -> None:
+    def __init__(self, ranks: Sequence[int], poller: Poller, limit: FileLimit) -> None:
         self.is_single = len(ranks) == 1
         self.waiting = list(reversed(ranks))
         self.live: dict[int, Child] = {}

@@ -3,7 +3,7 @@
 The supervisor only records events; the functions here decide what they mean.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 from ompbind.errors import OmpbindError
 from ompbind.execution.signals import signal
@@ -11,6 +11,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # annotations only: most runs load neither
+    from collections.abc import Sequence
     from resource import struct_rusage
 
     from ompbind.inspection.verdict import VerificationResult
@@ -35,7 +36,7 @@ class Usage(Record):
     involuntary_switches: int = 0
 
 
-def make_usage(used: "struct_rusage", wall_s: float, inherited_rss_bytes: int) -> Usage:
+def make_usage(used: struct_rusage, wall_s: float, inherited_rss_bytes: int) -> Usage:
     """Return what a rank used, from the kernel's counters and the seconds from its start to its exit.
 
     `inherited_rss_bytes` is the peak memory of the process that started the rank. `execve` does not reset the
@@ -70,7 +71,7 @@ class RankExit(Record):
     last_lines: tuple[str, ...] = ()
     attempt: int = 1
     started: float = 0.0
-    earlier: tuple["RankExit", ...] = ()
+    earlier: tuple[RankExit, ...] = ()
 
     @property
     def status(self) -> int:
@@ -98,10 +99,10 @@ class Outcome(Record):
     timed_out: bool = False
     start_interrupted_by: int | None = None
     oom_kills: int = 0
-    throttling: "Throttling | None" = None
+    throttling: Throttling | None = None
     error: OmpbindError | None = None
     write_errors: tuple[str, ...] = ()
-    verified: "VerificationResult | None" = None
+    verified: VerificationResult | None = None
     stop_requested: bool = False
 
 

@@ -1,7 +1,8 @@
 """Poll files: an epoll, which reports them in the order in which they became readable, or a `select.poll`."""
 
+from __future__ import annotations
+
 import errno
-import math
 import os
 import select
 import stat
@@ -38,7 +39,7 @@ def has_epoll() -> bool:
     return hasattr(select, "epoll")
 
 
-def make_poller() -> "Poller":
+def make_poller() -> Poller:
     """Return an epoll if the system has it, or a `select.poll` with the same methods."""
     return select.epoll() if has_epoll() else _Poll()
 
@@ -56,6 +57,8 @@ class _Poll:
         self._poll.unregister(file)
 
     def poll(self, timeout: float | None, maxevents: int) -> list[tuple[int, int]]:
+        import math  # late: only systems without epoll need it
+
         return self._poll.poll(None if timeout is None else math.ceil(timeout * 1000))[:maxevents]
 
 

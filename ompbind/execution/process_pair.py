@@ -15,7 +15,6 @@ Children that the foreground process already had, as after `exec` in a script, a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
@@ -36,6 +35,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 
@@ -101,7 +101,6 @@ def become_supervisor(cleanup: Cleanup) -> Foreground:
         _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup)
     os.setpgid(0, 0)
     os.close(write_end)
-    _set_process_name()
     return foreground
 
 
@@ -190,7 +189,7 @@ def _handle_killed_supervisor(supervisor: int, number: int, cleanup: Cleanup, in
     return LaunchError.launch_code
 
 
-def _set_process_name() -> None:
+def set_process_name() -> None:
     """Set the supervisor's name in comm and in its command line, as `ps` shows them; ignores errors."""
     name = SUPERVISOR_NAME.encode()
     stat = read_stat("self")

@@ -1,5 +1,7 @@
 """Reap ranks: what follows when the kernel reports that a rank exited or was stopped."""
 
+from __future__ import annotations
+
 import os
 import time
 from resource import struct_rusage

@@ -8,13 +8,14 @@
 A request to stop, a timeout, and the last failure of another rank cancel all waits.
 """
 
-from collections import deque
-from collections.abc import Iterable
+from __future__ import annotations
 
 from ompbind.execution.outcome import RankExit
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # few runs restart ranks
+    from collections.abc import Iterable
+
     from ompbind.execution.restart_policy import RestartPolicy
 
 ATTEMPTS_KEPT = 100
@@ -32,14 +33,14 @@ class Restarts:
         self.waiting: dict[int, float | None] = {}
         self.count = 0
         self._waits: dict[int, float] = {}  # the last wait of each rank
-        self._earlier: dict[int, deque[RankExit]] = {}
+        self._earlier: dict[int, tuple[RankExit, ...]] = {}
 
     @property
     def next_at(self) -> float | None:
         """The next deadline; None if there is none."""
         return min((at for at in self.waiting.values() if at is not None), default=None)
 
-    def schedule(self, policy: "RestartPolicy", rank_exit: RankExit, now: float) -> float:
+    def schedule(self, policy: RestartPolicy, rank_exit: RankExit, now: float) -> float:
         """Let a failed rank wait for its restart; returns the seconds to its deadline."""
         from ompbind.execution.restart_policy import find_wait_s  # late: few runs restart ranks
 
@@ -57,7 +58,7 @@ class Restarts:
     def note_start(self, last: RankExit) -> None:
         """Note that a rank has started again after the attempt `last`."""
         del self.waiting[last.rank]
-        self._earlier.setdefault(last.rank, deque(maxlen=ATTEMPTS_KEPT)).append(last)
+        self._earlier[last.rank] = (*self._earlier.get(last.rank, ()), last)[-ATTEMPTS_KEPT:]
         self.count += 1
 
     def cancel(self) -> list[int]:
@@ -67,6 +68,4 @@ class Restarts:
 
     def add_earlier(self, exits: Iterable[RankExit]) -> list[RankExit]:
         """Return the exits of ranks, each with its earlier attempts."""
-        return [
-            rank_exit.replace(earlier=tuple(self._earlier.get(rank_exit.rank, ()))) for rank_exit in exits
-        ]
+        return [rank_exit.replace(earlier=self._earlier.get(rank_exit.rank, ())) for rank_exit in exits]

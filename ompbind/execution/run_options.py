@@ -1,11 +1,13 @@
 """The options of a run: how its ranks are started, supervised and stopped, as plain values."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
 
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # most runs inherit their output, few are verified or restart ranks
+    from collections.abc import Callable, Mapping
+
     from ompbind.execution.output.options import Output
     from ompbind.execution.restart_policy import RestartPolicy
     from ompbind.inspection.expectation import ExpectedBinding
@@ -27,15 +29,15 @@ class RunOptions(Record):
     """
 
     run_id: str
-    output: "Output | None" = None
+    output: Output | None = None
     grace_s: float = 10.0
     timeout_s: float | None = None
     stop_on_failure: bool = True
-    restart: "RestartPolicy | None" = None
+    restart: RestartPolicy | None = None
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True
     keep_descendants: bool = False
-    expected: "Mapping[int, tuple[ExpectedBinding, int]] | None" = None
+    expected: Mapping[int, tuple[ExpectedBinding, int]] | None = None
     strict: bool = False
     has_quota: bool = False
 

@@ -1,13 +1,16 @@
 """The output of a run: messages of ompbind, and the output of ranks unless they inherit standard output."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
 from ompbind.execution.poller import READABLE, has_epoll, has_reader, open_pipe_path
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # most runs write nothing
+    from collections.abc import Sequence
+
     from ompbind.execution.output.multiplexer import OutputMultiplexer
     from ompbind.execution.output.options import Output
     from ompbind.execution.poller import Poller
@@ -22,7 +25,7 @@ class RunOutput:
     """
 
     def __init__(
-        self, output: "Output | None", ranks: Sequence[int], poller: "Poller", reporter: "Reporter"
+        self, output: Output | None, ranks: Sequence[int], poller: Poller, reporter: Reporter
     ) -> None:
         self.multiplexer: OutputMultiplexer | None = None
         self.reader_closed = False
@@ -43,7 +46,7 @@ class RunOutput:
         """Sentences that say which output could not be written, and why."""
         return self.multiplexer.write_errors if self.multiplexer else ()
 
-    def open(self) -> "OutputMultiplexer":
+    def open(self) -> OutputMultiplexer:
         """Open the multiplexer, unless it is open already; raises LaunchError on systems without epoll."""
         # late: most runs write nothing
         from ompbind.execution.output.multiplexer import OutputMultiplexer

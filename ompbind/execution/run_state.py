@@ -1,8 +1,9 @@
 """The state of a supervised run: one object per part, such as children, shutdown and output."""
 
+from __future__ import annotations
+
 import os
 import time
-from collections.abc import Mapping
 
 from ompbind.cpuset import named
 from ompbind.execution.accounting import Accounting
@@ -22,11 +23,14 @@ from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # no run needs the interface, few are verified
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
     from ompbind.execution.reporter import Reporter
     from ompbind.execution.verify.sampler import AffinitySampler
 
 
-StartCommands = Mapping[int, tuple[RankCommand, str]]
+StartCommands: TypeAlias = "Mapping[int, tuple[RankCommand, str]]"
 """For each rank number the command and the path of its executable; in the order of start."""
 
 
@@ -40,7 +44,7 @@ class RunState:
     """
 
     def __init__(
-        self, starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: "Reporter"
+        self, starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter
     ) -> None:
         ranks = tuple(starts)
         self.starts = starts
@@ -112,7 +116,7 @@ class RunState:
             self.output.message(f"stopping {targets} with {signal_name(number)}")
 
 
-def _make_sampler(options: RunOptions) -> "AffinitySampler | None":
+def _make_sampler(options: RunOptions) -> AffinitySampler | None:
     if options.expected is None:
         return None
     from ompbind.execution.verify.sampler import AffinitySampler  # late: few runs are verified

@@ -4,6 +4,8 @@
 timeout, an error, or a foreground process that exited; and how long the run still waits for a slow reader.
 """
 
+from __future__ import annotations
+
 import time
 
 from ompbind.errors import LaunchError

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import IGNORED_BY_PYTHON, WorkingDirectory, exec_error, set_affinity
@@ -33,9 +32,10 @@ from ompbind.programs.which import find_command
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Sequence
+    from typing import NoReturn, TypeAlias
 
-Redirections = Sequence[tuple[int, int]]
+Redirections: TypeAlias = "Sequence[tuple[int, int]]"
 """Pairs of an open file here and its number in the rank."""
 
 

@@ -13,16 +13,17 @@
 A second termination signal sends the next signal of the escalation without waiting.
 """
 
+from __future__ import annotations
+
 import os
 import time
-from collections.abc import Iterator, Sequence
 from itertools import count
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.poller import READABLE
-from ompbind.execution.process_pair import Foreground, redirect_to_null
+from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap, reap_exited
 from ompbind.execution.rlimits import LIMIT_HINTS
@@ -42,6 +43,8 @@ from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:  # it is an interface only
+    from collections.abc import Iterator, Sequence
+
     from ompbind.execution.reporter import Reporter
 
 LONGEST_SLEEP_S = 86400.0
@@ -49,7 +52,7 @@ LONGEST_SLEEP_S = 86400.0
 
 
 def run_ranks(
-    commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: "Reporter"
+    commands: Sequence[RankCommand], options: RunOptions, foreground: Foreground, reporter: Reporter
 ) -> Outcome:
     """Start all commands, wait until all have exited, and return how they exited.
 
@@ -117,10 +120,16 @@ def _start_ranks(run: RunState) -> None:
     if run.options.output:
         run.output.open()
     run.limit.check_free_files()
+    _start_next(run)
+    set_process_name()  # only now, so that the first rank does not wait for it
     while run.children.waiting:
-        start_rank_or_stop(run, run.children.take_next())
-        _handle_events(run, 0)
+        _start_next(run)
     _finish_starting(run)
+
+
+def _start_next(run: RunState) -> None:
+    start_rank_or_stop(run, run.children.take_next())
+    _handle_events(run, 0)
 
 
 def _finish_starting(run: RunState) -> None:

@@ -1,5 +1,7 @@
 """Flux."""
 
+from __future__ import annotations
+
 from ompbind.launchers.launcher import Env, Launcher, read_number
 
 

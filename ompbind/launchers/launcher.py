@@ -1,12 +1,17 @@
 """The record of one launcher; each launcher has a module with one such record."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
 
 from ompbind.errors import RequestError
 from ompbind.machine.sources.filesystem import whole_number
 from ompbind.record import Record
 
-Env = Mapping[str, str]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+Env: TypeAlias = "Mapping[str, str]"
 
 _IN_LOCAL_RANK = "LOCAL"
 """A part of each variable `local_rank`."""

@@ -1,5 +1,7 @@
 """Slurm."""
 
+from __future__ import annotations
+
 from ompbind.launchers.launcher import Env, Launcher, read_number
 
 

@@ -4,7 +4,7 @@ A *launcher* starts the ranks of a job on many machines; `LAUNCHERS` has all kno
 nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The innermost launcher counts.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
@@ -20,6 +20,10 @@ from ompbind.planning.rank_command import RankIdentity
 from ompbind.planning.rank_variables import OMPBIND_RANK
 from ompbind.procfs.process import status_value
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class LauncherRank(Record):

@@ -1,5 +1,7 @@
 """How OpenMP threads are bound: the modes of --bind, and how a binding is written for a runtime."""
 
+from __future__ import annotations
+
 from ompbind.enums import WordEnum
 from ompbind.record import Record
 

@@ -24,16 +24,21 @@ Measured with libgomp, libomp 14 to 19 and libiomp5, which all accept a place se
     thread  {0,1,2,3,4,5},{1},{2},{3}
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
+
 TEXT_LIMIT = min(runtime.facts.places_limit for runtime in OmpRuntime if runtime.facts.places_limit)
 """The longest OMP_PLACES that every runtime accepts, in bytes."""
 
-Cores = Sequence[CpuSet]
+Cores: TypeAlias = "Sequence[CpuSet]"
 """The CPUs of one rank, a set for each core, in the order of the rank."""
 
 

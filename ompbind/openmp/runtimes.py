@@ -6,7 +6,6 @@ Most facts are measured. To add a runtime, add a row: `programs` then detects it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from itertools import combinations
 
 from ompbind.enums import WordEnum
@@ -14,6 +13,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from typing import Self
 
 PLACE_VARIABLES = ("OMP_PLACES", "OMP_PROC_BIND")

@@ -20,7 +20,8 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
     reserved                         3,11  |                    7,15
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from itertools import cycle, pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
@@ -36,6 +37,10 @@ from ompbind.planning.service_cpus import take_service_cpus
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_core_sequence
 from ompbind.planning.strategies.shares import RequestedCores, take_cores
 from ompbind.planning.strategies.table import STRATEGIES, Strategy, check_strategy
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SMT8_AUTO_LIMIT = 4
 """Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""

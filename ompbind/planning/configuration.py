@@ -1,5 +1,7 @@
 """Which configuration files and which preset the options of a request come from."""
 
+from __future__ import annotations
+
 from ompbind.record import Record
 
 

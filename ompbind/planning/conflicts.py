@@ -3,7 +3,7 @@
 Two runs contend wherever they occupy the same core: its hardware threads share its execution units.
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
@@ -17,6 +17,10 @@ from ompbind.planning.occupancy import (
 )
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.request import Request, Sharing
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 def make_available(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> AvailableCpus:

@@ -1,6 +1,6 @@
 """The ordered CPUs that a request may use: the CPUs of its mask, or else all free CPUs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet, count, named, union
 from ompbind.errors import PlanError
@@ -10,6 +10,10 @@ from ompbind.planning.occupancy import AvailableCpus, sort_by_core
 from ompbind.planning.plan import Note
 from ompbind.planning.request import Request, Smt
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class CpuPool(Record):

@@ -11,7 +11,7 @@ items in order, then its exclusions are removed. With cores {0,8} {1,9} {2,10} i
 Errors are collected, so that --allow-partial can report every dropped CPU.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
@@ -19,6 +19,10 @@ from ompbind.machine.model import Domain, Level, Machine, find_overlapping
 from ompbind.masks.grammar import SELECTABLE, Item, Selector
 from ompbind.masks.mask import Mask, part_error
 from ompbind.planning.occupancy import AvailableCpus, render_occupancy, sort_by_core
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Parts = tuple[tuple[int, ...], ...]
 

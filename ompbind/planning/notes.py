@@ -3,7 +3,7 @@
 Each `_explain_` function yields the notes on one subject; `_SUBJECTS` lists the functions in output order.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError
@@ -18,6 +18,10 @@ from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def explain(plan: Plan) -> list[Note]:

@@ -4,12 +4,16 @@ A run *claims* the CPUs of its ranks and the CPUs that it reserves. A rank of a 
 of all ranks of the job on its machine: ranks that start later must still find their CPUs free.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.record import Record
 from ompbind.text import clean_name
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 NAMED_RUNS = 3
 """How many runs a message names; it only counts the others."""

@@ -3,9 +3,13 @@
 Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:

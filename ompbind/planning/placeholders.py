@@ -11,13 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-
 from ompbind.errors import PositionError
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
     from typing import TypeAlias
 
 NUMBERS = ("rank", "local_rank", "size")
@@ -25,7 +24,7 @@ TEXTS = ("cpus", "run_id")
 NAMES = (*NUMBERS, *TEXTS)
 """All placeholders; NUMBERS allow arithmetic."""
 
-Fields = Mapping[str, int | str]
+Fields: TypeAlias = "Mapping[str, int | str]"
 """The values of placeholders for one rank, by name."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"

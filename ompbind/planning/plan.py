@@ -4,13 +4,17 @@ A *placement* is what one rank gets: CPUs in order, places, threads, NUMA nodes,
 placements, the reserved and idle CPUs, and notes on the choices that the request left open.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import Machine
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PREFERRED_MANY = 5
 """MPOL_PREFERRED_MANY: prefers several nodes; kernels before 5.15 have only MPOL_PREFERRED, for one node."""
@@ -39,7 +43,7 @@ class MemoryPolicy(Record):
     main_node: int
 
     @property
-    def main_node_only(self) -> "MemoryPolicy":
+    def main_node_only(self) -> MemoryPolicy:
         """The same policy with `main_node` as its only node."""
         return self.replace(nodes=(self.main_node,))
 

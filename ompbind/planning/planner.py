@@ -1,6 +1,7 @@
 """`make_plan`: machine × request × other live runs → plan, a pure function."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
 from itertools import cycle, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -19,6 +20,10 @@ from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
 from ompbind.planning.service_cpus import use_whole_service_cores
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:

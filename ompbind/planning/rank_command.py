@@ -3,7 +3,7 @@
 The *identity* of a rank is its number: global and local rank, both sizes, and its placement in the plan.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import RequestError
@@ -24,6 +24,10 @@ from ompbind.planning.rank_variables import (
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
@@ -240,8 +244,9 @@ def _put_first(directory: str, path: str) -> str:
 
 def _render_cpus(placement: Placement) -> str:
     """Return the CPUs as kernel list text if they are in rising order, else one by one in thread order."""
-    if placement.cpus == tuple(placement.compute):
-        return str(placement.compute)
+    cpus = placement.compute
+    if placement.cpus == tuple(cpus):
+        return str(cpus)
     return ",".join(map(str, placement.cpus))
 
 

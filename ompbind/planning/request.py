@@ -7,8 +7,6 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ompbind.enums import WordEnum
 from ompbind.errors import RequestError
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
@@ -21,6 +19,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Literal, TypeAlias
 
 RANK_LIMIT = 1 << 16

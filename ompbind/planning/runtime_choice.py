@@ -5,6 +5,8 @@ first place. All that this thread creates later inherits the narrowed affinity m
 the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
 """
 
+from __future__ import annotations
+
 from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair

@@ -1,6 +1,6 @@
 """Notes on OpenMP runtimes: which ones ranks load, how this was found, and which bindings will not hold."""
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, BindingSyntax, ProcBind
@@ -27,6 +27,10 @@ from ompbind.planning.runtime_choice import (
 )
 from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.workload import DetectionMethod, Workload
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CONFLICT = "omp-runtime-conflict"
 """The code of warnings that threads will not run where the binding mode requests."""

@@ -5,7 +5,11 @@ next period begins. So the quota, rounded down, is divided among the ranks, in p
 rank has one thread at least.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def make_thread_counts(cpus: Sequence[int], quota: float) -> list[int]:

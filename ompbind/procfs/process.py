@@ -1,9 +1,13 @@
 """Parse files below /proc/PID, see proc(5): text or bytes → values. `reader` reads the files."""
 
-from collections.abc import Callable, Collection, Mapping
+from __future__ import annotations
 
 from ompbind.record import Record
 from ompbind.text import clean_name
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
 
 EXITED_STATES = ("Z", "X", "x")
 """The states of processes and threads that have exited: zombie, dead."""

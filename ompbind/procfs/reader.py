@@ -5,10 +5,11 @@ process. The PID "self" is this process. If /proc shows another PID namespace, i
 that namespace: no other process than "self" is then read, as if there were no /proc.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import time
-from collections.abc import Callable
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.procfs.process import (
@@ -26,6 +27,8 @@ from ompbind.procfs.process import (
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ompbind.procfs.numa_maps import MemoryMap
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -157,7 +160,7 @@ def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str,
     return parse_maps(_read_if_allowed(pid, "maps") or b"", keep)
 
 
-def read_memory_map(pid: int) -> "MemoryMap | None":
+def read_memory_map(pid: int) -> MemoryMap | None:
     """Read /proc/PID/numa_maps of a process, or of a thread by its TID.
 
     The kernel walks all pages, which takes a moment for large processes. None if the process does not exist,

@@ -7,9 +7,10 @@
 4. Before all these: the libraries in LD_PRELOAD, unless the program is statically linked.
 """
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
@@ -19,6 +20,10 @@ from ompbind.programs.process_launchers import is_process_launcher
 from ompbind.programs.which import find_file
 from ompbind.programs.workload import DetectedLibrary, DetectionMethod, Workload
 from ompbind.programs.wrappers import read_wrapper
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 _HEAD = 1 << 12
 """Bytes at the beginning of a script that name its interpreter, also behind `#!/bin/sh` (`_TRAMPOLINE`)."""

@@ -12,15 +12,16 @@ the System V ABI, chapters 4 and 5. All offsets and sizes are in bytes.
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterator, Mapping
-from itertools import takewhile
 
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from collections.abc import Iterator, Mapping
+    from typing import BinaryIO, Literal, TypeAlias
+
+Order: TypeAlias = "Literal['little', 'big']"
+Fields: TypeAlias = "tuple[tuple[int, int], ...]"
 
 ARCHITECTURES: Mapping[int, str] = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
@@ -36,6 +37,20 @@ SYSTEM_LIBRARY_PREFIXES = (
 
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3  # types of segments (PT_LOAD, PT_DYNAMIC, PT_INTERP)
 _NEEDED, _STRINGS, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29  # dynamic tags (DT_NEEDED, DT_STRTAB, …)
+_MACHINE: Fields = ((18, 2),)
+_HEADER: Mapping[bool, Fields] = {True: ((32, 8), (54, 2), (56, 2)), False: ((28, 4), (42, 2), (44, 2))}
+_SEGMENT: Mapping[bool, Fields] = {
+    True: ((0, 4), (8, 8), (16, 8), (32, 8)),
+    False: ((0, 4), (4, 4), (8, 4), (16, 4)),
+}
+_TAG: Mapping[bool, Fields] = {True: ((0, 8), (8, 8)), False: ((0, 4), (4, 4))}
+"""The offset and the size of each field that is read, of files with 64 bits (True) and with 32 bits:
+
+- ELF header: the offset of the program headers, the size of one, and their number
+- program header: type, offset, address and size of the segment
+- entry of the dynamic section: tag and value
+"""
+
 _HEADERS_LIMIT = 1 << 16
 """Bytes of program headers or of a dynamic section that are read at most; real files have a tenth."""
 
@@ -86,7 +101,7 @@ def read_elf(path: str) -> Elf | None:
             return None
         try:
             return _read(file, head)
-        except (ValueError, struct.error):
+        except ValueError:
             return None
 
 
@@ -99,12 +114,12 @@ def read_header(path: str) -> Elf | None:
 
 
 def _read(file: BinaryIO, head: bytes) -> Elf:
-    """Read a file whose first bytes are `head`; raises ValueError or struct.error if it is truncated."""
+    """Read a file whose first bytes are `head`; raises ValueError if it is truncated."""
     is_64_bit, is_little_endian = head[4:5] == b"\2", head[5:6] == b"\1"
-    order = "<" if is_little_endian else ">"
+    order: Order = "little" if is_little_endian else "big"
     segments = list(_read_segments(file, head, order, is_64_bit=is_64_bit))
     section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), None)
-    tags = list(_read_tags(file, section, f"{order}{'QQ' if is_64_bit else 'II'}")) if section else []
+    tags = list(_read_tags(file, section, order, is_64_bit=is_64_bit)) if section else []
     strings, found = dict(tags).get(_STRINGS), dict[int, list[str]]()
     start = next(  # the offset of the string table in the file; its tag has its address in memory
         (
@@ -118,7 +133,7 @@ def _read(file: BinaryIO, head: bytes) -> Elf:
         if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
             found.setdefault(tag, []).append(_read_text(file, start + at))
     return Elf(
-        machine=struct.unpack_from(f"{order}H", head, 18)[0],
+        machine=_read_numbers(head, 0, _MACHINE, order)[0],
         bits=64 if is_64_bit else 32,
         is_little_endian=is_little_endian,
         needed=tuple(found.get(_NEEDED, ())),
@@ -130,27 +145,41 @@ def _read(file: BinaryIO, head: bytes) -> Elf:
 
 
 def _read_segments(
-    file: BinaryIO, head: bytes, order: str, *, is_64_bit: bool
+    file: BinaryIO, head: bytes, order: Order, *, is_64_bit: bool
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (kind, offset, address, size) of the PT_LOAD, PT_DYNAMIC and PT_INTERP segments."""
-    start, length, count = struct.unpack_from(f"{order}{'32xQ14xHH' if is_64_bit else '28xI10xHH'}", head)
+    start, length, count = _read_numbers(head, 0, _HEADER[is_64_bit], order)
     file.seek(start)
     table = file.read(min(length * count, _HEADERS_LIMIT))
     for at in range(0, len(table), length or 1):
-        kind, offset, address, size = struct.unpack_from(
-            f"{order}{'I4xQQ8xQ' if is_64_bit else 'III4xI'}", table, at
-        )
+        kind, offset, address, size = _read_numbers(table, at, _SEGMENT[is_64_bit], order)
         if kind in (_LOAD, _DYNAMIC, _INTERPRETER):
             yield kind, offset, address, size
 
 
-def _read_tags(file: BinaryIO, section: tuple[int, int], layout: str) -> Iterator[tuple[int, int]]:
+def _read_tags(
+    file: BinaryIO, section: tuple[int, int], order: Order, *, is_64_bit: bool
+) -> Iterator[tuple[int, int]]:
     """Yield the (tag, value) pairs of the dynamic section, which is (offset, size), up to DT_NULL."""
     offset, size = section
     file.seek(offset)
     table = file.read(min(size, _HEADERS_LIMIT))
-    whole = len(table) - len(table) % struct.calcsize(layout)
-    yield from takewhile(lambda pair: pair[0] != 0, struct.iter_unpack(layout, table[:whole]))
+    length = sum(_TAG[is_64_bit][-1])
+    for at in range(0, len(table) - length + 1, length):
+        tag, value = _read_numbers(table, at, _TAG[is_64_bit], order)
+        if tag == 0:
+            return
+        yield tag, value
+
+
+def _read_numbers(data: bytes, at: int, fields: Fields, order: Order) -> list[int]:
+    """Return the numbers of a structure at an offset; raises ValueError if it is truncated.
+
+    Not by `struct`: it takes longer to import than all headers of a program take to read.
+    """
+    if at + sum(fields[-1]) > len(data):
+        raise ValueError("truncated")
+    return [int.from_bytes(data[at + start : at + start + size], order) for start, size in fields]
 
 
 def _read_text(file: BinaryIO, offset: int) -> str:

@@ -5,11 +5,15 @@ A *runtime* creates and binds OpenMP threads. A *BLAS* has its own threads or us
 they bundle: `libgomp-e985bcbb.so.1.0.0`.
 """
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
 
 from ompbind.enums import WordEnum
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 class LibraryRole(WordEnum):

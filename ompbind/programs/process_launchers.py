@@ -5,11 +5,16 @@ share the CPUs of the rank that torchrun is. In both cases ompbind should be sta
 each process.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Mapping, Sequence
 
 from ompbind.programs.which import find_command_word
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "mpirun": (),

@@ -3,10 +3,15 @@
 Hints are for words that work in a shell, and not as a command: `cd /tmp`, `PORT=8000 app`, `'app arg'`.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Mapping, Sequence
 
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, OmpbindError
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def find_command(name: str, env: Mapping[str, str]) -> str:

@@ -4,13 +4,17 @@ A *workload* is a command with the facts that its files show. A library is *prel
 program, or *available* in the environment of its Python; only a run shows whether it is then loaded.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 from ompbind.enums import WordEnum
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.library_catalog import Library, LibraryRole
 from ompbind.programs.wrappers import Wrapper
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class DetectionMethod(WordEnum):

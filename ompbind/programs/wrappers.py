@@ -6,13 +6,19 @@ To add a wrapper: a name in WRAPPERS; if it changes the binding or variables, al
 _READERS.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.process_launchers import Launch, read_launch
 from ompbind.programs.which import find_command_word
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
 WRAPPERS = (
     "env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "chrt", "taskset", "numactl",
@@ -58,7 +64,7 @@ class Wrapper(Record):
 NO_WRAPPER = Wrapper(text="")
 """Changes nothing."""
 
-Options = Sequence[tuple[str, str]]
+Options: TypeAlias = "Sequence[tuple[str, str]]"
 """The options of a wrapper, each with its long name and its value; "" without a value."""
 
 

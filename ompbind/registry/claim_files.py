@@ -4,13 +4,13 @@ Only regular, locked files with a single name are read. The claims and bytes of 
 so that no user can slow down the runs of others. Files that look like claims but do not count are named.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os
 import stat
 import time
-from collections import Counter
-from collections.abc import Collection, Sequence
 
 from ompbind.cpuset import count
 from ompbind.planning.occupancy import NAMED_RUNS, LiveRun
@@ -18,6 +18,10 @@ from ompbind.record import Record
 from ompbind.registry.claim_format import TEXT_LIMIT, parse_text
 from ompbind.registry.claim_names import CLAIM_SUFFIXES, NEW_SUFFIX, PREFIX, remove_claim
 from ompbind.text import clean_name
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
 
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
@@ -82,14 +86,14 @@ class _UserLimits:
     """The number and the bytes of the claims of each user, which are limited."""
 
     def __init__(self) -> None:
-        self._claims = Counter[int]()
-        self._bytes = Counter[int]()
+        self._claims: dict[int, int] = {}
+        self._bytes: dict[int, int] = {}
 
     def add(self, status: os.stat_result) -> None:
         """Add a claim; raises OSError if another user has too many, as the claim does not count then."""
         uid = status.st_uid
-        self._claims[uid] += 1
-        self._bytes[uid] += status.st_size
+        self._claims[uid] = self._claims.get(uid, 0) + 1
+        self._bytes[uid] = self._bytes.get(uid, 0) + status.st_size
         is_too_much = self._claims[uid] > USER_CLAIMS_LIMIT or self._bytes[uid] > USER_BYTES_LIMIT
         if is_too_much and uid != os.geteuid():  # own claims that are stale must be removed
             raise OSError(errno.EDQUOT, f"user {uid} has too many or too long claims")

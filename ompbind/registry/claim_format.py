@@ -16,8 +16,6 @@ claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.occupancy import LiveRun, RunIdentity
@@ -26,6 +24,7 @@ from ompbind.text import clean_name
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 HEAD = "ompbind-run 1"

@@ -1,5 +1,7 @@
 """The names of the files in the directory of claims, and how a file is removed."""
 
+from __future__ import annotations
+
 import os
 
 PREFIX = "ompbind-"

@@ -17,12 +17,13 @@ they never plan on the same free CPUs. Other runs do not, because any user can k
 read no claims.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os
 import stat
 import time
-from collections.abc import Collection, Mapping
 
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
@@ -43,6 +44,10 @@ from ompbind.registry.claim_files import (
 from ompbind.registry.claim_format import make_live_run
 from ompbind.registry.claim_names import CLAIM_SUFFIXES
 from ompbind.registry.claim_writing import Claim, write_claim
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 """The variable that names another directory for claims."""
@@ -109,7 +114,7 @@ class Registry:
         """The live ranks of the same launcher's job."""
         return find_job_runs(self.live, self._identity)
 
-    def __enter__(self) -> "Registry":
+    def __enter__(self) -> Registry:
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
 
         Raises ClaimError if this fails and `sharing` is strict.

@@ -5,10 +5,11 @@ search stops at the first directory that other users own or may write to. Each f
 and without following a link, in a directory that stays open, and is checked on its descriptor.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
 
 from ompbind.cli.configuration.search import (
     PROJECT_NAMES,
@@ -24,6 +25,10 @@ from ompbind.errors import ConfigurationError
 from ompbind.execution.safe_files import UnsafeFileError, is_shared, read_trusted_users
 from ompbind.planning.configuration import IgnoredFile
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
 
 SIZE_LIMIT = 256 << 10
 """The largest configuration file that is read, in bytes."""

@@ -4,9 +4,14 @@ Most machines have no configuration file. Then this module is all that is import
 are all that is done.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterator, Mapping
 from itertools import chain
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 FILE_NAME, PYPROJECT = "ompbind.toml", "pyproject.toml"
 PROJECT_NAMES = (FILE_NAME, PYPROJECT)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
 from ompbind.cli.verbs import PLANNING
 from ompbind.enums import NumberEnum
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
 CPUS = "Choose CPUs"
@@ -20,7 +19,7 @@ STOPPING = "Stop, check and report"
 CONFIGURATION = "Configuration files"
 """The sections of the help; STOPPING has failures, time limits, --verify and --report."""
 
-Complete: TypeAlias = Callable[[str], Sequence[str]]
+Complete: TypeAlias = "Callable[[str], Sequence[str]]"
 """Returns words that may complete a text; the words that do not begin with the text are dropped."""
 
 FILES = "file"

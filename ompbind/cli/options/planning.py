@@ -1,7 +1,8 @@
 """The planning options, which several verbs share: which CPUs ranks get, and what their environment is."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Sequence
 
 from ompbind.cli.options import planning_rules as rules
 from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option, complete_list
@@ -26,6 +27,10 @@ from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 from ompbind.programs.library_catalog import PRELOADABLE
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _KINDS = ("performance", "efficiency", "all")
 

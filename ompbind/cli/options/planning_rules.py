@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ompbind.cli.options.option import Objection, Options, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _is_unbound(options: Options) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from ompbind.cpuset import CpuSet
 from ompbind.enums import WordEnum
 from ompbind.errors import OptionError, PositionError
@@ -11,6 +9,7 @@ from ompbind.planning.placeholders import check
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 _DIGITS = 9  # digits of a number at most: OpenMP reads numbers of 31 bits

@@ -5,12 +5,16 @@ names the other option that prevents it. Of two options of one level, this is an
 plan is still what was requested. Of two levels, the lower one gives way, which -v shows.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 from ompbind.cli.options.option import Objection, Option, Precedence
 from ompbind.cli.options.values import Values
 from ompbind.errors import RequestError
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONTRADICT = "and {other} contradict each other"
 """The text of an objection if neither option is more important than the other."""

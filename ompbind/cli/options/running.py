@@ -1,5 +1,7 @@
 """The options of `run` for starting and supervising ranks; `exec` has a few of them too."""
 
+from __future__ import annotations
+
 from ompbind.cli.options import running_rules as rules
 from ompbind.cli.options.option import DIRECTORIES, FILES, OUTPUT, RANKS, STOPPING, Option
 from ompbind.cli.options.readers import (
@@ -49,7 +51,7 @@ def _read_verify(text: str) -> str:
     raise OptionError(f"{text!r} is not {STRICT}: {forms}")
 
 
-def _read_on_failure(text: str) -> "str | RestartPolicy":
+def _read_on_failure(text: str) -> str | RestartPolicy:
     """Read what happens when a rank fails: a word, or when it starts again."""
     word, colon, limit = text.partition(":")
     if word != _RESTART:

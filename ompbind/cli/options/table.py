@@ -1,11 +1,15 @@
 """All options, and which of them a verb has."""
 
-from collections.abc import Mapping
+from __future__ import annotations
 
 from ompbind.cli.options.option import CONFIGURATION, Option
 from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.cli.options.running import RUNNING_OPTIONS
 from ompbind.cli.verbs import LAUNCHING, PLANNING
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LAUNCH_OPTIONS = (*PLANNING_OPTIONS, *RUNNING_OPTIONS)
 """The options of verbs that start ranks, in the order of the help; `plan` has some of them."""

@@ -6,7 +6,7 @@ list all after its last reset. A value that a higher level replaces is not read,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from _collections_abc import Mapping  # `collections.abc` imports all of `collections`
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.errors import MaskError, OmpbindError, OptionError, PositionError
@@ -14,6 +14,7 @@ from ompbind.planning.configuration import Configuration
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, TypeAlias
 
 FindKeys: TypeAlias = "Callable[[], Mapping[str, Option]]"

@@ -1,10 +1,14 @@
 """Options as environment variables: `OMPBIND_<NAME>`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from __future__ import annotations
 
 from ompbind.cli.options.option import Given, Option, Precedence, Source
 from ompbind.cli.options.values import FALSE_WORDS, TRUE_WORDS
 from ompbind.errors import OptionError
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 PREFIX = "OMPBIND_"
 

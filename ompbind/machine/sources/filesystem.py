@@ -4,13 +4,15 @@ A root contains `sys/` and `proc/` as a running Linux shows them: this machine o
 relative to it. The functions here parse the formats that files of sysfs and procfs share.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Protocol
 else:
     Protocol = object

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
 
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
@@ -17,6 +16,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, BinaryIO
 
 SYNTHETIC = "synthetic:"

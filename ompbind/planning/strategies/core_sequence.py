@@ -11,11 +11,15 @@ a domain are usually one *range* of indices. For 2 packages with 2 L3s each, and
 A domain whose cores are not adjacent has several ranges.
 """
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import Level, Machine
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 CoreRange = tuple[int, int]
 """Adjacent cores of a sequence: the first index, and the index after the last one."""
@@ -78,7 +82,7 @@ class CoreSequence(Record):
                 found.setdefault(number, []).append(core)
         return tuple(map(tuple, found.values()))
 
-    def subsequence(self, indices: CoreIndices) -> "CoreSequence":
+    def subsequence(self, indices: CoreIndices) -> CoreSequence:
         """Return the sequence of some of the cores, in the same order."""
         return _make_sequence(
             tuple(self.core_cpus[core] for core in indices),

@@ -1,6 +1,6 @@
 """One domain for each rank, or an equal share of one."""
 
-from collections.abc import Callable, Iterable, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
@@ -9,8 +9,13 @@ from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import balanced
 
-_Divide = Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
-_FindDomains = Callable[[CoreSequence], Sequence[CoreIndices]]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
+
+_Divide: TypeAlias = "Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]"
+_FindDomains: TypeAlias = "Callable[[CoreSequence], Sequence[CoreIndices]]"
 
 _SPLITTING = (Level.DRAWER, Level.BOOK, Level.PACKAGE)
 """The levels at which `find_numa_parts` splits NUMA nodes; the first that splits one is used."""

@@ -33,14 +33,18 @@ Both are a knapsack problem on the tree of domains:
 3. From the root down, give each half its small ranks, and allocate cores (`allocate`).
 """
 
-from collections import deque
-from collections.abc import Sequence
+from __future__ import annotations
+
 from itertools import accumulate, islice
 
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
 from ompbind.planning.strategies.scores import ShapeScores, Split
 from ompbind.planning.strategies.shapes import RankSizes, ShapeTree
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 RankPiece = tuple[int, int]
 """A rank by number, and how many of its cores are in one domain."""
@@ -63,7 +67,7 @@ class _PlacedShape(Record):
     backwards: bool = False
 
     @property
-    def reversed(self) -> "_PlacedShape":
+    def reversed(self) -> _PlacedShape:
         """The same shape, with its cores used in the opposite order."""
         return self.replace(head=self.tail[::-1], tail=self.head[::-1], backwards=not self.backwards)
 
@@ -195,11 +199,11 @@ class _Packing:
         A rank that continues from the first half gets the first free cores of the second: they are closest.
         """
         score = domain.inherited_score + self.shapes[domain.shape].score
-        queue = deque((*domain.head, *own, *domain.tail))
+        left = [*domain.head, *own, *domain.tail][::-1]
         started = {rank for rank, _ in domain.head}
         filled: list[_PlacedShape] = []
         for half in halves:
-            pieces = _take_cores(queue, self.scores.count_free(half.shape, half.small_ranks))
+            pieces = _take_cores(left, self.scores.count_free(half.shape, half.small_ranks))
             head = tuple(piece for piece in pieces if piece[0] in started)
             tail = tuple(piece for piece in pieces if piece[0] not in started)
             filled.append(half.replace(inherited_score=score, head=head, tail=tail))
@@ -207,14 +211,14 @@ class _Packing:
         return filled
 
 
-def _take_cores(queue: deque[RankPiece], free: int) -> list[RankPiece]:
-    """Take pieces of `free` cores in all from a queue; the last piece is split if necessary."""
+def _take_cores(left: list[RankPiece], free: int) -> list[RankPiece]:
+    """Take pieces of `free` cores in all from the end of a list; the last piece is split if necessary."""
     pieces: list[RankPiece] = []
-    while free and queue:
-        rank, cores = queue.popleft()
+    while free and left:
+        rank, cores = left.pop()
         used = min(free, cores)
         pieces.append((rank, used))
         free -= used
         if used < cores:
-            queue.appendleft((rank, cores - used))
+            left.append((rank, cores - used))
     return pieces

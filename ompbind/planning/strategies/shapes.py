@@ -12,13 +12,16 @@ that cross boundaries can use domains that are not adjacent. If this would take 
 children are joined, in pairs and then in pairs of pairs.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
 from itertools import product
-from math import prod
 
 from ompbind.planning.strategies.core_sequence import CoreRange, CoreSequence, LevelRanges, split_range
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 SEARCH_LIMIT = 1 << 16
 """Combinations of children and small ranks that are tried for all shapes together: about 0.2 s."""
@@ -145,10 +148,13 @@ class ShapeTree:
         """
         if len(children) > CHILDREN_LIMIT:
             return []
-        kinds = Counter(children)
+        kinds = {child: children.count(child) for child in children}
         most_small = max(self.ranks.most_small(self.shapes[child].size) for child in kinds)
         steps = (self.ranks.most_small(shape.size) + 1) * (most_small + 1) + SHAPE_STEPS
-        if self.use_steps(steps * len(kinds) * prod(times + 1 for times in kinds.values())):
+        count = 1  # of selections
+        for times in kinds.values():
+            count *= times + 1
+        if self.use_steps(steps * len(kinds) * count):
             choices = sorted(product(*(range(times + 1) for times in kinds.values())), key=sum)
             selections = (dict(zip(kinds, times, strict=True)) for times in choices)
             return [tuple(_select(children, times)) for times in selections if sum(times.values()) > 1]

@@ -11,11 +11,15 @@ other cores: whole ranks first, or compute cores first and then the nearest free
 `measure_shares` compares the two.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.planning.strategies.core_sequence import PRIORITY, CoreIndices, CoreSequence
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class RequestedCores(Record):

@@ -5,14 +5,19 @@ ranks then use the positions with the highest scores, that is, with the fewest c
 and `spread` differ only in which of the equally good positions they use.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, LevelRanges
 from ompbind.planning.strategies.shares import RequestedCores, add_nearest, measure_shares, take_cores
 
-_Choose = Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+_Choose: TypeAlias = "Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]"
 """Chooses a number of equally good positions, for these levels of domains."""
 
 

@@ -1,6 +1,6 @@
 """The table of strategies: one record for each."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
 
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
@@ -9,6 +9,10 @@ from ompbind.planning.strategies.domains import divide_domains, find_numa_parts
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import balanced, compact, cores, spread
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 def _one_per_node(sequence: CoreSequence, requested: RequestedCores | None) -> int:

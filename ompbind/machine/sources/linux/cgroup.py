@@ -9,11 +9,15 @@ Version 1 has a hierarchy for each controller, version 2 one hierarchy for all. 
 and of all its ancestors are read, innermost first: the first cpuset counts, and the smallest quota.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.sources.filesystem import Root, whole_number
 from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
 """The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""
@@ -36,7 +40,7 @@ class Throttling(Record):
         periods = f"{self.throttled_periods} of {self.periods} periods"
         return f"{periods} ({self.throttled_s:.2f} s, summed over CPUs)"
 
-    def since(self, before: "Throttling") -> "Throttling":
+    def since(self, before: Throttling) -> Throttling:
         """Return what was counted since an earlier reading of the same cgroup."""
         return self.replace(
             periods=max(0, self.periods - before.periods),

@@ -7,13 +7,17 @@
 `machine.core_kinds` makes the kinds from these facts.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import CoreKind, Domain
 from ompbind.machine.sources.filesystem import Root, read_list, whole_number
 from ompbind.machine.sources.linux.sysfs import CPU
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PERFORMANCE_CPUS = "sys/devices/cpu_core/cpus"
 """The file with the CPUs of performance cores; all other cores are efficiency cores."""

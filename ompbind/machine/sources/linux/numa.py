@@ -9,7 +9,7 @@
 A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.machine.model import Node, add_nearest_nodes, check_size, render_gpu_remark
@@ -23,6 +23,10 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 NODE_DIRECTORY = "sys/devices/system/node"
 GPU_DIRECTORY = "proc/driver/nvidia/gpus"

@@ -14,7 +14,7 @@
 Missing facts and joined packages add a remark.
 """
 
-from collections.abc import Collection, Iterable
+from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
@@ -28,6 +28,10 @@ from ompbind.machine.sources.filesystem import (
     read_set,
     whole_number,
 )
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 CPU = "sys/devices/system/cpu"
 

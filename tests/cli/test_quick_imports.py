@@ -1,0 +1,165 @@
+"""The quick imports: the same modules as Python's own imports, and every unusual case is left to Python."""
+
+import importlib.machinery
+import importlib.util
+import os
+import py_compile
+import subprocess
+import sys
+import types
+
+import pytest
+
+from ompbind.cli.quick_imports import make_finder
+
+
+def load(directory, name="sample"):
+    """Import a package from a directory, and return it without a place in sys.modules."""
+    spec = importlib.machinery.PathFinder.find_spec(name, [str(directory)])
+    package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    return package
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package with a module and a subpackage, all compiled."""
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    for name in ("__init__", "module", "inner/__init__", "inner/module"):
+        path = tmp_path / "sample" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"name = {name!r}\n")
+        py_compile.compile(path, invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+    return load(tmp_path)
+
+
+def find(package, name):
+    path = [*package.__path__] if name.count(".") == 1 else [f"{package.__path__[0]}/inner"]
+    return make_finder(package).find_spec(name, path)
+
+
+def facts(spec):
+    return (
+        spec.name,
+        spec.origin,
+        spec.cached,
+        spec.parent,
+        spec.has_location,
+        spec.submodule_search_locations,
+        isinstance(spec.loader, importlib.machinery.SourceFileLoader),
+        spec.loader.path,
+        spec.loader.name,
+    )
+
+
+@pytest.mark.parametrize("name", ["sample.module", "sample.inner", "sample.inner.module"])
+def test_modules_are_as_those_of_python(package, name):
+    found = find(package, name)
+    search = [*package.__path__] if name.count(".") == 1 else [f"{package.__path__[0]}/inner"]
+    assert facts(found) == facts(importlib.machinery.PathFinder.find_spec(name, search))
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    assert module.__file__ == found.origin
+    assert module.name in found.loader.get_source(name)
+    assert found.loader.get_code(name).co_filename == found.origin  # for `inspect`, after the import
+
+
+def remove_compiled(path, cached):
+    cached.unlink()
+
+
+def change_source(path, cached):
+    path.write_text("name = 'longer than before'\n")
+
+
+def touch_source(path, cached):
+    os.utime(path, (1, 1))
+
+
+def remove_source(path, cached):
+    path.unlink()
+
+
+def compile_with_hash(path, cached):
+    py_compile.compile(path, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+
+
+def compile_by_another_python(path, cached):
+    cached.write_bytes(b"\0\0\r\n" + cached.read_bytes()[4:])
+
+
+def truncate(path, cached):
+    cached.write_bytes(cached.read_bytes()[:10])
+
+
+def make_large(path, cached):
+    path.write_text(f"name = {'x' * 70_000!r}\n")
+    py_compile.compile(path)
+
+
+def deny(path, cached):
+    cached.unlink()
+    cached.mkdir()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        remove_compiled,
+        change_source,
+        touch_source,
+        remove_source,
+        compile_with_hash,
+        compile_by_another_python,
+        truncate,
+        make_large,
+        deny,
+    ],
+)
+def test_unusual_files_are_left_to_python(package, tmp_path, change):
+    found = find(package, "sample.module")
+    assert found
+    change(tmp_path / "sample" / "module.py", type(tmp_path)(found.cached))
+    assert find(package, "sample.module") is None
+
+
+def test_other_packages_are_left_to_python(package):
+    finder = make_finder(package)
+    assert finder.find_spec("sampler.module", package.__path__) is None
+    assert finder.find_spec("sample", None) is None
+
+
+def test_compiled_files_elsewhere_are_left_to_python(package, tmp_path, monkeypatch):
+    assert make_finder(package)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
+    assert make_finder(load(tmp_path)) is None
+
+
+def test_packages_without_compiled_files_are_left_to_python(package):
+    package.__spec__.has_location = False  # as in an archive
+    package.__spec__.cached = None
+    assert make_finder(package) is None
+    assert make_finder(types.ModuleType("sample")) is None
+
+
+SHOW = "print(type(sys.modules['ompbind.errors'].__loader__).__name__)"
+START = """
+from ompbind.__main__ import start
+try:
+    start()
+except SystemExit:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "loader"),
+    [(START, "_LoaderOfContent"), ("import ompbind.errors", "SourceFileLoader")],
+    ids=["command", "library"],
+)
+def test_only_the_command_uses_quick_imports(code, loader):
+    env = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+    command = [sys.executable, "-c", f"import sys\n{code}\n{SHOW}", "--version"]
+    for _ in range(2):  # the first time, Python compiles what has changed
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split()[-1] == loader
