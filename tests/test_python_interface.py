@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind import Machine, Placement, Plan, Request, RequestError, make_environment, make_plan, read_machine
+from ompbind import (
+    Machine,
+    Placement,
+    Plan,
+    Request,
+    RequestError,
+    make_environment,
+    make_plan,
+    parse_mask,
+    read_machine,
+)
 from tests.live.conftest import clean_environment
 
 ROOT = Path(__file__).parent.parent
@@ -189,6 +199,9 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
         ({"mask": "0-3"}, "mask='0-3' is not a Mask", "parse_mask"),
         ({"bind": "thread"}, "bind='thread' is not a Bind", "Bind.THREAD"),
         ({"nodes": "0"}, "nodes='0' is not a Mask", "parse_mask"),
+        ({"nodes": parse_mask("0|1")}, "nodes='0|1' is not one list of NUMA nodes", "in one part"),
+        ({"nodes": parse_mask("auto")}, "nodes='auto' is not one list of NUMA nodes", "node:#0"),
+        ({"nodes": parse_mask("nobind")}, "nodes='nobind' is not one list of NUMA nodes", "node:#0"),
         ({"bind": None}, "bind=None is not a Bind", "Bind.THREAD"),
         ({"proc_bind": "spread"}, "proc_bind='spread' is not a ProcBind", "ProcBind.SPREAD"),
         ({"sibling": "middle"}, "sibling='middle' is unknown", "first, last"),
