@@ -20,7 +20,7 @@ from ompbind.cli.planning import (
     read_other_runs,
     register_run,
 )
-from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
@@ -40,6 +40,7 @@ from ompbind.planning.rank_command import (
     make_spec_before_plan,
 )
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
+from ompbind.planning.service_cpus import divide_service
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import make_run_identity
 
@@ -82,6 +83,7 @@ def _become_rank(options: Values) -> int:
     spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
     request = make_request(options, make_spec_before_plan(spec, *numbers))
+    request = fill_from_framework(request, machine, options)
     if rank:
         identity, request = _join_job(rank, machine, request, options)
     else:
@@ -179,7 +181,8 @@ def _join_job(
         cpus = named("CPU", machine.allowed)
         text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
         print_message(f"{text}; they keep their CPUs")
-    request = request.replace(ranks=1)
+    service_cpus = divide_service(request, size)[identity.local_rank]
+    request = request.replace(ranks=1, service_total=service_cpus, service_each=0)
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request

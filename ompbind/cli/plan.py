@@ -3,7 +3,7 @@
 from ompbind.cli.console import print_warnings, read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_or_suggest, read_other_runs
-from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
@@ -51,6 +51,7 @@ def _show(options: Values) -> int:
     spec = make_run_spec(options, RUN_ID)
     request = make_request(options, spec)
     machine = read_machine(options["topology"])
+    request = fill_from_framework(request, machine, options)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = _variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
@@ -84,6 +85,7 @@ def _compare(format_: str, has_explain_or_rank: bool, options: Values) -> int:
     spec = make_run_spec(options, RUN_ID)
     request = make_request(options, spec)
     machine = read_machine(options["topology"])
+    request = fill_from_framework(request, machine, options)
     occupied = read_other_runs(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise OptionError(

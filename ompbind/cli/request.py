@@ -7,6 +7,7 @@ from ompbind.cli.options.table import find_variables
 from ompbind.cli.options.values import Values
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import WorkingDirectory
+from ompbind.machine.model import Machine
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.rank_command import RunSpec
@@ -20,19 +21,30 @@ _MOST_BYTES = 1 << 20
 
 
 def make_request(values: Values, spec: RunSpec) -> Request:
-    """Make the request from the values of options: each field from the option of its name.
+    """Make the request from the values of options, without --compat: each field from the option of its name.
 
     `spec` is what the first rank, or under a launcher this rank, runs as far as is known before the plan.
     Raises RequestError for options that contradict each other.
     """
-    request = Request(
+    return Request(
         **{name: values[name] for name in Request.fields if name in values},
         sharing=_sharing(values),
         workload=_make_workload(values, spec),
         user_variables=_user_variables(values, spec),
         configuration=values.configuration,
     )
-    return _with_compat(request, values) if values["compat"] else request
+
+
+def fill_from_framework(request: Request, machine: Machine, values: Values) -> Request:
+    """Fill a request from the variables of the framework of --compat, where no option is given in any way."""
+    if not values["compat"]:
+        return request
+    from ompbind.compat.framework import FrameworkInput  # late: only --compat needs it
+    from ompbind.compat.reading import fill_request
+
+    given = [name for name in values if values.is_given(name)]
+    source = FrameworkInput(machine=machine, env=os.environ, command=values.words)
+    return fill_request(request, values["compat"], source, given)
 
 
 def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:
@@ -75,14 +87,6 @@ def _read_workload(spec: RunSpec, env: Mapping[str, str]) -> Workload:
             return read_wrapped_workload(spec.wrap, spec.argv, env)
     except LaunchError:
         return read_wrapped_workload(spec.wrap, spec.argv, env)
-
-
-def _with_compat(request: Request, values: Values) -> Request:
-    """Fill a request from the variables of a framework, where no option is given in any way."""
-    from ompbind.compat.reading import fill_request  # late: only --compat needs it
-
-    given = [name for name in values if values.is_given(name)]
-    return fill_request(request, values["compat"], os.environ, given)
 
 
 def _sharing(values: Values) -> Sharing:

@@ -17,7 +17,7 @@ from ompbind.cli.console import (
 from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_or_suggest, print_registry_messages, read_other_runs, register_run
-from ompbind.cli.request import make_request, make_run_spec
+from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
 from ompbind.cli.run_report import (
     finish_report,
     hide_secrets,
@@ -114,11 +114,12 @@ def _run(values: Values) -> Outcome | None:
     options = {**values, **fill_paths(values, spec.run_id)}
     options["output"] = make_output(options)  # before the machine is read: wrong options are reported first
     if options["dry_run"]:
-        _dry_run(request, spec, options)
+        _dry_run(request, spec, values, options)
         return None
     file = open_report(options, spec)  # before anything starts
     spec = set_up_rendezvous(options, spec)
     machine = read_machine()
+    request = fill_from_framework(request, machine, values)
     found = register_run(machine, request, make_run_identity(spec.run_id), options)
     try:
         if not options["quiet"]:
@@ -136,9 +137,10 @@ def _run(values: Values) -> Outcome | None:
     return finish_report(file, outcome, text, options)
 
 
-def _dry_run(request: Request, spec: RunSpec, options: Mapping[str, Any]) -> None:
-    """Print the plan, and start nothing."""
-    machine = read_machine(options["topology"])
+def _dry_run(request: Request, spec: RunSpec, values: Values, options: Mapping[str, Any]) -> None:
+    """Print the plan, and start nothing; `options` are the values with complete paths."""
+    machine = read_machine(values["topology"])
+    request = fill_from_framework(request, machine, values)
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
     _show(plan, set_up_rendezvous(options, spec), options)
 

@@ -32,6 +32,7 @@ from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
 from ompbind.planning.oversubscription import count_ranks_per_core, split_core
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
+from ompbind.planning.service_cpus import take_service_cpus
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence, make_core_sequence
 from ompbind.planning.strategies.shares import RequestedCores, take_cores
 from ompbind.planning.strategies.table import STRATEGIES, Strategy, check_strategy
@@ -49,6 +50,8 @@ def make_placements(pool: CpuPool) -> list[Placement]:
     if not pool.request.share:
         check_overlap(pool)
     placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
+    overlapping = not pool.parts and STRATEGIES[pool.request.strategy].overlapping
+    placements = take_service_cpus(pool.request, placements, overlapping=overlapping)
     check_reserve(pool, placements)
     check_threads(pool.request, placements)
     if pool.parts and isinstance(pool.request.smt, int):
@@ -72,7 +75,7 @@ def _place_parts(pool: CpuPool) -> list[Placement]:
 def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
-    core_cpus, reserved = _reserve_total(pool, _find_usable_cpus(pool))
+    core_cpus, reserved = _reserve_total(pool, _sort_by_node(pool, _find_usable_cpus(pool)))
     sequence = make_core_sequence(pool.machine, core_cpus)
     check_strategy(sequence, request.strategy)
     strategy = STRATEGIES[request.strategy]
@@ -99,6 +102,23 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
+
+
+def _sort_by_node(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSet, ...]:
+    """Return the usable CPUs of each core, by the OS numbers of their NUMA nodes if the strategy requires it.
+
+    Nodes whose memory is not allowed are last. Nodes that the request names keep its order.
+    """
+    if not STRATEGIES[pool.request.strategy].by_os_number or pool.request.nodes is not None:
+        return core_cpus
+    numbers = {cpu: node.number for node in pool.machine.nodes for cpu in node.cpus}
+    usable = pool.machine.memory_allowed or CpuSet(numbers.values())
+
+    def find_key(cpus: CpuSet) -> tuple[bool, int]:
+        number = numbers.get(cpus.first, 0)  # lscpu shows node 0 where there are no nodes
+        return number not in usable, number
+
+    return tuple(sorted(core_cpus, key=find_key))
 
 
 def _find_requested(

@@ -11,11 +11,13 @@ from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.conflicts import explain_other_runs
-from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
+from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory, find_usable_nodes
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
+from ompbind.planning.service_cpus import divide_service
+from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES
 
 
@@ -34,8 +36,20 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
 
 def _explain_compat(plan: Plan) -> Iterator[Note]:
     """Explain how variables of other programs were read (--compat)."""
-    for text in (*plan.request.compat_read, *plan.request.compat_others):
+    request = plan.request
+    for text in (*request.compat_read, *request.compat_others):
         yield Note(code="compat", text=text)
+    for text in request.compat_warnings:
+        yield Note(code="compat", text=text, warning=True)
+    if request.compat_divided and request.strategy == "numa" and _divides_domains(plan):
+        yield Note(code="compat", text=request.compat_divided)
+
+
+def _divides_domains(plan: Plan) -> bool:
+    """Return whether several ranks share a domain of the strategy; domains of all ranks are counted."""
+    cores = find_overlapping(plan.machine.at(Level.CORE), plan.compute)
+    sequence = make_core_sequence(plan.machine, tuple(core.cpus & plan.compute for core in cores))
+    return STRATEGIES[plan.request.strategy].auto_ranks(sequence, None) < len(plan.placements)
 
 
 def _explain_numbers(plan: Plan) -> Iterator[Note]:
@@ -165,6 +179,27 @@ def _explain_threads(plan: Plan) -> Iterator[Note]:
         yield Note(code="oversubscribed", text=f"{text} (lower --threads)", warning=True)
 
 
+def _explain_memory_needs(plan: Plan) -> Iterator[Note]:
+    """Warn if ranks will need more memory than their NUMA nodes have."""
+    if not plan.request.memory_bytes:
+        return
+    memory = {node.number: node.memory_bytes for node in plan.machine.nodes}
+    ranks_by_nodes: dict[CpuSet, list[int]] = {}
+    for placement in plan.placements:
+        ranks_by_nodes.setdefault(find_usable_nodes(plan.machine, [placement]), []).append(placement.rank)
+    for nodes, ranks in ranks_by_nodes.items():
+        needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
+        if nodes and None not in (memory[node] for node in nodes) and needed > present:
+            need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
+            text = f"{named('rank', ranks)} {need} {_render_gib(needed)} of memory, but "
+            text += f"{named('NUMA node', nodes)} {have} {_render_gib(present)}"
+            yield Note(code="memory-needs", text=text, warning=True)
+
+
+def _render_gib(number: int) -> str:
+    return f"{round(number / (1 << 30), 1):g} GiB"
+
+
 def _explain_sharing(plan: Plan) -> Iterator[Note]:
     """List ranks that share cores or CPUs, unless the strategy gives the same cores to all ranks."""
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
@@ -178,6 +213,18 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
     given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
     if given != len(plan.used):
         yield Note(code="shared", text="ranks share CPUs, as requested")
+
+
+def _explain_missing_service(plan: Plan) -> Iterator[Note]:
+    """List ranks that have fewer service CPUs than the request says, where these are optional."""
+    if not plan.request.service_optional:
+        return
+    shares = zip(plan.placements, divide_service(plan.request, len(plan.placements)), strict=True)
+    if fewer := CpuSet(
+        placement.rank for placement, number in shares if len(placement.service_cpus) < number
+    ):
+        text = f"{named('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} too few CPUs for service CPUs"
+        yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
 
 
 def _explain_service(plan: Plan) -> Iterator[Note]:
@@ -237,9 +284,11 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_kinds,
     _explain_nodes,
     explain_memory,
+    _explain_memory_needs,
     _explain_threads,
     _explain_sharing,
     explain_other_runs,
+    _explain_missing_service,
     _explain_service,
     _explain_places,
     explain_runtime,

@@ -17,6 +17,7 @@ from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy,
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
+from ompbind.planning.service_cpus import use_whole_service_cores
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 
 
@@ -45,7 +46,7 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
 
 
 def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) -> Plan:
-    original, request = request, _replace_word(request)
+    original, request = request, _restate(request)
     check_runtimes(request)
     available = make_available(machine, request, occupied)
     pool, placements = _allocate(available, request)
@@ -67,15 +68,20 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
 
 def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
-    pool = make_cpu_pool(AvailableCpus(machine=machine), _replace_word(request))
+    pool = make_cpu_pool(AvailableCpus(machine=machine), _restate(request))
     return whole_cores(machine, CpuSet(pool.cpus))
 
 
-def _replace_word(request: Request) -> Request:
-    """Return a request with the mask "none" in other words: ranks may use all CPUs and are not bound."""
-    if not request.is_unbound:
-        return request
-    return request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
+def _restate(request: Request) -> Request:
+    """Return a request in other words: whole service cores where ranks request a number of cores.
+
+    With the mask "none", ranks may use all CPUs and are not bound.
+    """
+    if request.is_unbound:
+        return request.replace(mask=None, strategy="all", smt="all", bind=Bind.NONE)
+    requests_cores = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
+    has_choice = not request.names_each_rank
+    return use_whole_service_cores(request) if requests_cores and has_choice else request
 
 
 def _allocate(available: AvailableCpus, request: Request) -> tuple[CpuPool, list[Placement]]:

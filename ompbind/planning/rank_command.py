@@ -108,6 +108,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         threads = {name: value for name, value in threads.items() if name not in kept}
     variables = {
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
+        **{name: value for name, value in plan.request.default_variables if name not in spec.base},
         **threads,
         **_make_identity_variables(placement, identity, spec),
         **{name: fill(value, fields, name) for name, value in spec.added_variables},

@@ -56,13 +56,19 @@ class Request(Record):
     """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
     `cores` are the cores of each rank that compute, None for a share by the strategy. `reserve` and
-    `service_cores` are cores per rank, `reserve_total` cores of the machine. `nodes` is a mask of NUMA nodes:
-    if `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. `workload` is what is known
-    about the command, `omp_runtime` the OpenMP runtime that the user specified. `user_variables` are OpenMP
-    variables (name, value) that ranks get as the user set them, instead of the plan's values. With `strict`,
-    a binding that cannot be honoured is an error. `compat` is the framework whose variables were read.
-    `compat_read` has a text for each value that was read from them, `compat_others` has texts about the other
-    variables. `configuration` says which files the options were read from.
+    `service_cores` are cores per rank, `reserve_total` cores of the machine. `service_total` are service CPUs
+    of all ranks together, `service_each` service CPUs of each rank; with `service_optional`, a rank without
+    enough CPUs has fewer. `nodes` is a mask of NUMA nodes: if `mask` names no CPUs, ranks get the CPUs of
+    these nodes, in this order. `workload` is what is known about the command, `omp_runtime` the OpenMP
+    runtime that the user specified. `user_variables` are OpenMP variables (name, value) that ranks get as the
+    user set them, instead of the plan's values. With `strict`, a binding that cannot be honoured is an error.
+    `configuration` says which files the options were read from.
+
+    `compat` is the framework whose variables were read. `compat_read` has a text for each value that was read
+    from them, `compat_others` has texts about the other variables, `compat_warnings` about values that have
+    no effect. `compat_divided` is what to say if several ranks share a domain of the strategy.
+    `default_variables` (name, value) are for ranks whose user does not set these variables. `memory_bytes` is
+    the memory that each rank will need, 0 if unknown.
     """
 
     ranks: int | None = 1
@@ -75,6 +81,9 @@ class Request(Record):
     reserve_total: int = 0
     cores: int | None = None
     service_cores: int = 0
+    service_total: int = 0
+    service_each: int = 0
+    service_optional: bool = False
     bind: Bind = Bind.RANK
     proc_bind: ProcBind = ProcBind.CLOSE
     memory: MemoryMode = MemoryMode.LOCAL
@@ -89,6 +98,10 @@ class Request(Record):
     compat: str | None = None
     compat_read: tuple[str, ...] = ()
     compat_others: tuple[str, ...] = ()
+    compat_warnings: tuple[str, ...] = ()
+    compat_divided: str = ""
+    default_variables: tuple[tuple[str, str], ...] = ()
+    memory_bytes: int = 0
     configuration: Configuration = Configuration()
 
     @property
@@ -100,6 +113,11 @@ class Request(Record):
     def other_cores(self) -> int:
         """The cores per rank that do not compute: service cores and reserved cores."""
         return self.service_cores + self.reserve
+
+    @property
+    def has_service(self) -> bool:
+        """Whether ranks have CPUs on which no OpenMP worker runs."""
+        return any((self.service_cores, self.service_total, self.service_each))
 
     @property
     def names_each_rank(self) -> bool:
@@ -150,8 +168,11 @@ def _check_cores(request: Request) -> None:
         raise RequestError(
             "a rank cannot have a negative number of service cores", hint="use 0 or more cores"
         )
-    if request.service_cores and request.bind is Bind.EXACT:
-        message = "--bind exact leaves no thread that could use --service-cores"
+    if min(request.service_total, request.service_each) < 0:
+        raise RequestError("ranks cannot have a negative number of service CPUs", hint="use 0 or more CPUs")
+    if request.has_service and request.bind is Bind.EXACT:
+        option = "--service-cores" if request.service_cores else "--service-total"
+        message = f"--bind exact leaves no thread that could use {option}"
         raise RequestError(
             message, hint="use --bind thread: it binds all OpenMP threads but the initial thread"
         )

@@ -56,6 +56,8 @@ def _request_record(request: Request) -> dict[str, object]:
         "reserve_total": request.reserve_total,
         "cores": request.cores,
         "service_cores": request.service_cores,
+        "service_total": request.service_total,
+        "service_each": request.service_each,
         "bind": str(request.bind),
         "proc_bind": str(request.proc_bind),
         "memory": str(request.memory),

@@ -6,12 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from ompbind.cli.click_main import make_click_command
-from ompbind.compat.reading import (
-    fill_request,
-    find_hidden_variables,
-    make_foreign_settings,
-    make_rank_variables,
-)
+from ompbind.compat.framework import FrameworkInput
+from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
+from ompbind.compat.settings import make_foreign_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.masks.mask import MaskWord, parse_mask
@@ -22,29 +19,46 @@ from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists
 from tests.toys import run_with
 
-DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # nodes of CPUs 0-3,8-11 and 4-7,12-15
-SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs
-BIND, RESERVE, NODES = (
+DUAL = make_machine(Shape(packages=2, cores=4, smt=2), arch="x86_64")  # nodes 0-3,8-11 and 4-7,12-15
+SNC = make_machine(Shape(packages=2, nodes=2, cores=4), arch="x86_64")  # four nodes of four CPUs
+ARM = make_machine(Shape(packages=2, cores=2, smt=2), arch="aarch64")  # nodes 0-1,4-5 and 2-3,6-7
+POWER = make_machine(Shape(packages=2, cores=2, smt=8, numbering="adjacent"), arch="ppc64le")
+BIND, RESERVE, NODES, SLICES, MEMORY = (
     "VLLM_CPU_OMP_THREADS_BIND",
     "VLLM_CPU_NUM_OF_RESERVED_CPU",
     "CPU_VISIBLE_MEMORY_NODES",
+    "VLLM_CPU_SIM_MULTI_NUMA",
+    "VLLM_CPU_KVCACHE_SPACE",
 )
 SGLANG = "SGLANG_CPU_OMP_THREADS_BIND"
 
 
-def wanted(env, ranks=2, given=(), framework="vllm", **options):
-    return fill_request(Request(ranks=ranks, **options), framework, env, given)
+def wanted(env, ranks=2, given=(), framework="vllm", *, machine=DUAL, command=(), **options):
+    source = FrameworkInput(machine=machine, env=env, command=command)
+    return fill_request(Request(ranks=ranks, **options), framework, source, given)
+
+
+def show(made):
+    """The CPUs of each rank, with its service CPUs after a plus."""
+    return [
+        f"{rank.compute}+{rank.service_cpus}" if rank.service_cpus else str(rank.compute)
+        for rank in made.placements
+    ]
 
 
 @pytest.mark.parametrize(
     ("machine", "framework", "env", "ranks", "expected"),
     [
-        (DUAL, "vllm", {}, 2, ["0-3", "4-7"]),
-        (DUAL, "vllm", {BIND: ""}, 2, ["0-3", "4-7"]),
-        (DUAL, "vllm", {BIND: "auto"}, 2, ["0-3", "4-7"]),
-        (DUAL, "vllm", {BIND: " auto "}, 1, ["0-3"]),
-        (DUAL, "vllm", {BIND: "auto"}, 4, ["0-1", "2-3", "4-5", "6-7"]),
-        (DUAL, "vllm", {BIND: "auto"}, None, ["0-3", "4-7"]),
+        (DUAL, "vllm", {}, 2, ["8-11", "12-14+15"]),
+        (DUAL, "vllm", {BIND: ""}, 2, ["8-11", "12-14+15"]),
+        (DUAL, "vllm", {BIND: "auto"}, 2, ["8-11", "12-14+15"]),
+        (DUAL, "vllm", {BIND: " auto "}, 1, ["8-10+11"]),
+        (DUAL, "vllm", {BIND: "auto"}, 4, ["8-9", "10-11", "12-13", "14+15"]),
+        (DUAL, "vllm", {BIND: "auto"}, None, ["8-11", "12-14+15"]),
+        (ARM, "vllm", {}, 2, ["0-1,4+5", "2-3,6+7"]),
+        (ARM, "vllm", {}, None, ["0-1,4+5", "2-3,6+7"]),
+        (ARM, "vllm", {RESERVE: "1"}, 2, ["0-1,4-5", "2-3,6+7"]),
+        (POWER, "vllm", {}, 2, ["0-3,8-11", "16-19,24-26+27"]),
         (DUAL, "vllm", {BIND: "nobind"}, 2, ["0-15", "0-15"]),
         (DUAL, "vllm", {BIND: "0-3"}, 1, ["0-3"]),
         (DUAL, "vllm", {BIND: "4-7|0-3"}, 2, ["4-7", "0-3"]),
@@ -52,21 +66,28 @@ def wanted(env, ranks=2, given=(), framework="vllm", **options):
         (DUAL, "vllm", {BIND: "0|1-7"}, 2, ["0", "1-7"]),
         (DUAL, "vllm", {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, ["2,4-7", "0-1"]),
         (DUAL, "vllm", {BIND: "0-1,8-9|2,10"}, 2, ["0-1,8-9", "2,10"]),
-        (DUAL, "vllm", {RESERVE: "1"}, 2, ["0-2", "4-6"]),
-        (DUAL, "vllm", {RESERVE: " 0 "}, 2, ["0-3", "4-7"]),
-        (DUAL, "vllm", {RESERVE: ""}, 2, ["0-3", "4-7"]),
-        (DUAL, "vllm", {RESERVE: "1", BIND: "4-7|0-3"}, 2, ["4-6", "0-2"]),
-        (DUAL, "vllm", {NODES: "1,0"}, 2, ["4-7", "0-3"]),
-        (DUAL, "vllm", {NODES: "1"}, 2, ["4-5", "6-7"]),
-        (DUAL, "vllm", {NODES: "1,0"}, 4, ["4-5", "6-7", "0-1", "2-3"]),
-        (DUAL, "vllm", {NODES: "1"}, None, ["4-7"]),
-        (DUAL, "vllm", {NODES: "1", RESERVE: "1"}, 2, ["4", "6"]),
-        (DUAL, "vllm", {NODES: "1"}, 6, ["4", "12", "5", "6", "14", "7"]),
-        (SNC, "vllm", {NODES: "3,0-1"}, 3, ["12-15", "0-3", "4-7"]),
-        (SNC, "vllm", {NODES: " 2 , 0 - 1 "}, 3, ["8-11", "0-3", "4-7"]),
-        (SNC, "vllm", {NODES: "0,2,1,3"}, 2, ["0-3", "8-11"]),
+        (DUAL, "vllm", {RESERVE: "1"}, 2, ["8-11", "12-14+15"]),
+        (DUAL, "vllm", {RESERVE: "2"}, 2, ["8-10+11", "12-14+15"]),
+        (DUAL, "vllm", {RESERVE: "5"}, 2, ["8-9+10-11", "12+13-15"]),
+        (DUAL, "vllm", {RESERVE: " 0 "}, 2, ["8-11", "12-15"]),
+        (DUAL, "vllm", {RESERVE: ""}, 2, ["8-11", "12-14+15"]),
+        (DUAL, "vllm", {RESERVE: "2", BIND: "4-7|0-3"}, 2, ["4-6+7", "0-2+3"]),
+        (DUAL, "vllm", {NODES: "1,0"}, 2, ["12-15", "8-10+11"]),
+        (DUAL, "vllm", {NODES: "1"}, 2, ["12-13", "14+15"]),
+        (DUAL, "vllm", {NODES: "1,0", RESERVE: "0"}, 4, ["12-13", "14-15", "8-9", "10-11"]),
+        (DUAL, "vllm", {NODES: "1"}, None, ["12-14+15"]),
+        (DUAL, "vllm", {NODES: "7,1,9"}, 1, ["12-14+15"]),
+        (DUAL, "vllm", {NODES: "1", RESERVE: "2"}, 2, ["12+13", "14+15"]),
+        (SNC, "vllm", {NODES: "3,0-1"}, 3, ["12-15", "0-3", "4-6+7"]),
+        (SNC, "vllm", {NODES: " 2 , 0 - 1 "}, 3, ["8-11", "0-3", "4-6+7"]),
+        (SNC, "vllm", {NODES: "0,2,1,3"}, 2, ["0-3", "8-10+11"]),
         (DUAL, "vllm", {BIND: "0|4", NODES: "1"}, 2, ["0", "4"]),
-        (DUAL, "vllm", {SGLANG: "0|4"}, 2, ["0-3", "4-7"]),
+        (DUAL, "vllm", {SGLANG: "0|4"}, 2, ["8-11", "12-14+15"]),
+        (DUAL, "vllm", {SLICES: "0"}, 1, ["8-10+11"]),
+        (DUAL, "vllm", {SLICES: "1"}, 1, ["8-14+15"]),
+        (DUAL, "vllm", {SLICES: "1", NODES: "1"}, 3, ["8-9", "10-11", "12+13"]),
+        (SNC, "vllm", {SLICES: "1"}, 8, ["0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14+15"]),
+        (DUAL, "vllm", {SLICES: "1", BIND: "0|4"}, 2, ["0", "4"]),
         (DUAL, "sglang", {}, 2, ["0-3", "4-7"]),
         (DUAL, "sglang", {SGLANG: "all"}, 2, ["0-3", "4-7"]),
         (DUAL, "sglang", {SGLANG: "4-7|0-3"}, 2, ["4-7", "0-3"]),
@@ -74,17 +95,19 @@ def wanted(env, ranks=2, given=(), framework="vllm", **options):
     ],
 )
 def test_ranks_get_what_the_variables_say(machine, framework, env, ranks, expected):
-    assert lists(make_plan(machine, wanted(env, ranks, framework=framework))) == expected
+    request = wanted(env, ranks, framework=framework, machine=machine)
+    assert show(make_plan(machine, request)) == expected
 
 
 def test_more_ranks_than_visible_nodes_share_cores_in_the_order_of_nodes():
-    made = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=10))
+    made = make_plan(DUAL, wanted({NODES: "1,0", RESERVE: "0"}, ranks=10, given=["smt", "sibling"]))
     assert lists(made) == ["4", "12", "5", "6", "7", "0", "8", "1", "2", "3"]
 
 
 def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
     (placement,) = make_plan(DUAL, wanted({NODES: "1,0"}, ranks=1, given=["strategy"])).placements
-    assert placement.cpus == (4, 5, 6, 7, 0, 1, 2, 3)
+    assert placement.cpus == (12, 13, 14, 8, 9, 10, 11)
+    assert placement.service_cpus == CpuSet([15])
 
 
 @pytest.mark.parametrize(
@@ -99,8 +122,8 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
         ("vllm", {BIND: "-1"}, "-", "negative"),
         ("vllm", {BIND: "none"}, "none", "vLLM does not accept 'none'"),
         ("vllm", {BIND: "auto|0"}, "auto", "cannot be combined with other items"),
-        ("vllm", {RESERVE: " 1.5"}, "1.5", "'1.5' is not a number of cores"),
-        ("vllm", {RESERVE: "-1"}, "-1", "'-1' is not a number of cores"),
+        ("vllm", {RESERVE: " 1.5"}, "1.5", "'1.5' is not a number of CPUs"),
+        ("vllm", {RESERVE: "-1"}, "-1", "'-1' is not a number of CPUs"),
         ("vllm", {NODES: "1,x"}, "x", "'x' is not allowed in a list"),
         ("vllm", {NODES: "1|0"}, "|", "is not allowed in a list"),
         ("vllm", {NODES: "node:1"}, "n", "is not allowed in a list"),
@@ -114,7 +137,7 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
 )
 def test_errors_name_the_variable_and_mark_the_position(framework, env, marked, message):
     with pytest.raises(MaskError, match=message) as caught:
-        make_foreign_settings(framework, env)
+        make_foreign_settings(framework, FrameworkInput(machine=DUAL, env=env))
     ((name, text),) = env.items()
     assert caught.value.message.startswith(f"{name}: ")
     assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
@@ -127,8 +150,8 @@ def test_errors_name_the_variable_and_mark_the_position(framework, env, marked, 
         ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
         ({BIND: "0-3|3-4"}, 2, MaskError, "ranks 0 and 1 would both get CPU 3", f"{BIND}=0-3|3-4"),
         ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "use -n 2"),
-        ({NODES: "1,7"}, 2, MaskError, "no node with OS number 7", f"{NODES}=1,7"),
-        ({RESERVE: "4"}, 2, PlanError, "rank 0 would have no core left", f"{RESERVE}=4 is read as"),
+        ({NODES: "8,7"}, 2, MaskError, "no node with OS number 8", f"{NODES}=8,7"),
+        ({RESERVE: "7"}, 2, PlanError, "rank 1 would have no CPU left", f"{RESERVE}=7 is read as"),
     ],
 )
 def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error, message, hint):
@@ -142,9 +165,9 @@ def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error,
 def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
     machine = DUAL.replace(allowed=CpuSet([0, 1, 8, 9]))
     with pytest.raises(MaskError, match="no CPU of NUMA node 1 is allowed") as caught:
-        make_plan(machine, wanted({NODES: "0,1"}))
+        make_plan(machine, wanted({NODES: "0,1"}, machine=machine))
     assert caught.value.span == (2, 3)
-    assert lists(make_plan(machine, wanted({}))) == ["0", "1"]
+    assert show(make_plan(machine, wanted({}, machine=machine))) == ["8", "9"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +180,11 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
         ({BIND: "nobind"}, ["bind"], "--bind is given"),
         ({BIND: "nobind"}, ["smt"], "--smt is given"),
         ({BIND: "0|4"}, ["bind", "smt"], None),
+        ({RESERVE: "1"}, ["service_total"], "--service-total is given"),
+        ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
+        ({SLICES: "1"}, ["strategy"], "--strategy is given"),
+        ({SLICES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
+        ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
         ({RESERVE: "1"}, ["reserve"], "--reserve is given"),
         ({RESERVE: "1"}, ["reserve_total"], "--reserve-total is given"),
         ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
@@ -168,23 +196,28 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
 def test_options_override_variables(env, given, reason):
     made = wanted(env, given=given)
     name, value = next(iter(env.items()))
-    untouched = Request(ranks=2).replace(
-        compat=made.compat, compat_read=made.compat_read, compat_others=made.compat_others
-    )
+    others = {other: env[other] for other in env if other != name}
+    untouched = wanted(others, given=given) if name != BIND else Request(ranks=2)
+    texts = {field: getattr(made, field) for field in Request.fields if field.startswith("compat")}
+    untouched = untouched.replace(**texts)
     if reason:
         assert f"{name}={value} is not used: {reason}" in made.compat_others
-        assert len(env) > 1 or made.replace(strategy="balanced") == untouched
+        assert made == untouched
     else:
         assert made != untouched
         assert not [text for text in made.compat_others if "not used" in text]
 
 
+def find_texts(made):
+    return [note.text for note in made.notes if note.code == "compat"]
+
+
 def test_notes_say_how_variables_were_read():
     made = make_plan(DUAL, wanted({RESERVE: "1", NODES: "1,0"}))
-    assert [note.text for note in made.notes if note.code == "compat"] == [
-        f"{RESERVE}=1 is read as reserved cores per rank (--reserve 1)",
+    assert find_texts(made) == [
+        f"{RESERVE}=1 is read as service CPUs of all ranks together (--service-total 1)",
         f"{NODES}=1,0 is read as the NUMA nodes to use, in this order",
-        f"{BIND} is not set: one NUMA node per rank (-s nodes)",
+        f"{BIND} is not set: the CPUs that vLLM selects (-s numa --sibling last)",
         f"ranks get {BIND}=nobind, so that vLLM does not bind threads again",
     ]
     assert not [note for note in made.notes if note.warning]
@@ -244,6 +277,9 @@ def shown(*args, env=None, **expected):
         (["--compat", "vllm", "-s", "balanced"], {BIND: "4-7|0-3"}, ["0-3", "4-7"]),
         (["--compat", "vllm", "-c", "2"], {BIND: "4-7|0-3"}, ["0-1", "4-5"]),
         (["--compat", "vllm", "--reserve", "0"], {RESERVE: "1"}, ["0-3", "4-7"]),
+        (["--compat", "vllm"], {RESERVE: "2"}, ["0-2", "4-6"]),
+        (["--compat", "vllm", "--service-total", "4"], {RESERVE: "2"}, ["0-1", "4-5"]),
+        (["--compat", "vllm", "-c", "2"], {RESERVE: "2"}, ["0-1", "4-5"]),
         (["--compat", "vllm"], {RESERVE: "1", "OMPBIND_RESERVE": "2"}, ["0-1", "4-5"]),
         (["--compat", "vllm", "--reserve-total", "1"], {RESERVE: "3"}, ["0-2", "4-7"]),
         (["--compat", "vllm", "-s", "cores"], {NODES: "1,0"}, ["4", "5"]),
@@ -262,7 +298,7 @@ def test_json_has_the_family_the_nodes_and_the_variables():
         "auto",
     )
     env = plan["ranks"][0]["env"]
-    assert (env[BIND], env[NODES], env[RESERVE], env["OMP_PLACES"]) == ("nobind", None, None, "{4,5,6}")
+    assert (env[BIND], env[NODES], env[RESERVE], env["OMP_PLACES"]) == ("nobind", None, None, "{4,5,6,7}")
     plain = shown(env={NODES: "1,0"})
     assert (plain["request"]["compat"], plain["request"]["nodes"]) == (None, [])
     assert not {BIND, NODES} & plain["ranks"][0]["env"].keys()
@@ -277,11 +313,12 @@ def test_unknown_families_are_usage_errors():
 
 TOY = """
 import sys, types
-from ompbind.compat.reading import Framework
+from ompbind.compat.framework import Framework, Selection
 from ompbind.compat.table import FRAMEWORKS
 sys.modules["tgi"] = types.ModuleType("tgi")
 sys.modules["tgi"].FRAMEWORK = Framework(
     title="TGI", bind="TGI_CPUS", automatic="each", reserve="TGI_SPARE", inside="{cpus}",
+    selections=(Selection(request_fields={"smt": 1}),),
     effect="ranks get their CPUs in TGI_CPUS",
 )
 FRAMEWORKS["tgi"] = "tgi"
@@ -292,7 +329,7 @@ def test_a_framework_is_one_file_and_one_row():
     assert "--compat vllm|sglang|tgi" in run_with(TOY, "plan", "--help-all")
     options = ("-n", "2", "--compat", "tgi", "--topology", "synthetic:pack:1 core:8 pu:1")
     text = run_with(TOY, "plan", *options, TGI_CPUS="4-7|0-3", TGI_SPARE="1")
-    assert " 0 3 3 0 4-6 7 1 place: whole rank 1 3 3 0 0-2 3 1 place: whole rank " in text
+    assert " 1 3 3 0 0-2 3 " in text
     assert "TGI_CPUS=4-7|0-3 is read as the CPUs of ranks (-m)" in text
     assert "ranks get their CPUs in TGI_CPUS" in text
     sh = run_with(TOY, "plan", *options, "--format", "sh", "--rank", "1", TGI_CPUS="4-7|0-3", TGI_SPARE="1")

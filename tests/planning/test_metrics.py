@@ -194,7 +194,7 @@ def test_plans_side_by_side_in_json(ompbind_plan):
     assert record["schema"] == "ompbind-compare/1"
     assert [made["request"]["strategy"] for made in record["plans"]] == ["spread"]
     assert record["plans"][0]["measures"]["borders"][0] == {"level": "node", "crossing": 0, "touched": 2}
-    hint = "use balanced, compact, spread, nodes, packages, cores, all"
+    hint = "use balanced, compact, spread, nodes, packages, numa, cores, all"
     assert record["refused"] == [
         {"strategy": "books", "text": "this machine has no book domains", "hint": hint}
     ]

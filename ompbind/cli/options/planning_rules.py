@@ -74,9 +74,14 @@ def check_cores(list_usable: Callable[[str], str]) -> Rule:
 
 def check_service_cores(options: Options) -> Objection | None:
     """Object to service cores if the initial thread, and all that it creates, has only one CPU."""
-    text = "has no effect with {other}: only threads that are not bound could use these cores"
+    text = "has no effect with {other}: only threads that are not bound could use these CPUs"
     hint = "use --bind thread: it binds all OpenMP threads except the initial thread"
     return Objection(other="bind", text=text, hint=hint) if options["bind"] is Bind.EXACT else None
+
+
+def check_service_total(options: Options) -> Objection | None:
+    """Object to service CPUs if ranks are not bound, or if no thread could use them."""
+    return Objection(other="mask") if _is_unbound(options) else check_service_cores(options)
 
 
 def check_reserve_total(options: Options) -> Objection | None:

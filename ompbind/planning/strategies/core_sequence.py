@@ -66,10 +66,14 @@ class CoreSequence(Record):
         """The range of all cores."""
         return 0, len(self.core_cpus)
 
+    def numbers(self, level: Level) -> DomainNumbers:
+        """Return for every core the number of its domain; only None if the machine has no such level."""
+        return dict(self.domain_numbers).get(level, (None,) * len(self.core_cpus))
+
     def domains(self, level: Level) -> tuple[CoreIndices, ...]:
         """Return the cores of each domain of a level; none if the machine has no such level."""
         found: dict[int, list[int]] = {}
-        for core, number in enumerate(dict(self.domain_numbers).get(level, ())):
+        for core, number in enumerate(self.numbers(level)):
             if number is not None:
                 found.setdefault(number, []).append(core)
         return tuple(map(tuple, found.values()))

@@ -1,6 +1,6 @@
-"""One domain of a level for each rank, or an equal share of one."""
+"""One domain for each rank, or an equal share of one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
@@ -10,22 +10,55 @@ from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import balanced
 
 _Divide = Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
+_FindDomains = Callable[[CoreSequence], Sequence[CoreIndices]]
+
+_SPLITTING = (Level.DRAWER, Level.BOOK, Level.PACKAGE)
+"""The levels at which `find_numa_parts` splits NUMA nodes; the first that splits one is used."""
 
 
-def divide_domains(level: Level) -> _Divide:
-    """Return the strategy that gives every rank one domain of `level`, or an equal share of one.
+def find_numa_parts(sequence: CoreSequence) -> list[CoreIndices]:
+    """Return the NUMA nodes; if a node has several drawers, books or packages, these parts of all nodes.
 
-    Ranks that request cores get these from one domain.
+    Cores in no node are a domain of their own. "Packages" of different core kinds are no parts: Linux on Arm
+    without ACPI reports the clusters of one chip as packages.
+    """
+    nodes = sequence.numbers(Level.NODE)
+    whole = _group_cores(nodes)
+    levels = [level for level in _SPLITTING if level is not Level.PACKAGE or not _differ_in_kind(sequence)]
+    ways = (_group_cores(zip(nodes, sequence.numbers(level), strict=True)) for level in levels)
+    return next((parts for parts in ways if len(parts) > len(whole)), whole)
+
+
+def _differ_in_kind(sequence: CoreSequence) -> bool:
+    """Return whether packages have different kinds of cores."""
+    kinds: dict[int | None, set[int | None]] = {}
+    for package, kind in zip(sequence.numbers(Level.PACKAGE), sequence.kind_numbers, strict=True):
+        kinds.setdefault(package, set()).add(kind)
+    return len(set(map(frozenset, kinds.values()))) > 1
+
+
+def _group_cores(keys: Iterable[object]) -> list[CoreIndices]:
+    """Return the cores with equal keys, for the keys of all cores, in the order of their first cores."""
+    found: dict[object, list[int]] = {}
+    for core, key in enumerate(keys):
+        found.setdefault(key, []).append(core)
+    return [*map(tuple, found.values())]
+
+
+def divide_domains(find_domains: _FindDomains, label: str) -> _Divide:
+    """Return the strategy that gives every rank one domain, or an equal share of one.
+
+    `label` names a domain in messages. Ranks that request cores get these from one domain.
     """
 
     def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
-        domains = sequence.domains(level)
+        domains = find_domains(sequence)
         sizes = [len(domain) for domain in domains]
         counts = _count_ranks_per_domain(ranks, sizes, requested.total if requested else 1)
         if requested and sum(counts) < ranks:
-            largest = f"the largest {level.label} has {count(max(sizes), 'usable core')}"
+            largest = f"the largest {label} has {count(max(sizes), 'usable core')}"
             raise PlanError(
-                f"{requested.describe(ranks)} do not fit, each in one {level.label}: {largest}",
+                f"{requested.describe(ranks)} do not fit, each in one {label}: {largest}",
                 hint=requested.advise(sum(counts)),
             )
         return sorted(

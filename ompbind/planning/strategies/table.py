@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
-from ompbind.planning.strategies.domains import divide_domains
+from ompbind.planning.strategies.domains import divide_domains, find_numa_parts
 from ompbind.planning.strategies.shares import RequestedCores
 from ompbind.planning.strategies.sized import balanced, compact, cores, spread
 from ompbind.record import Record
@@ -29,7 +29,8 @@ class Strategy(Record):
     for `-n auto`, from the sequence and the same request; `label` explains that number. `takes_cores` is
     where ranks are that request cores with --cores, "" if the strategy fixes their size itself. A `sized`
     strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping`
-    one gives the same cores to several ranks. One with a `level` gives each rank a domain of that level.
+    one gives the same cores to several ranks. One with a `level` gives each rank a domain of that level. One
+    `by_os_number` uses NUMA nodes in the order of their OS numbers, not in the order of the machine.
     `fewest_crossings` is True if no other equal shares have fewer ranks across domain boundaries.
     """
 
@@ -41,6 +42,7 @@ class Strategy(Record):
     sized: bool = False
     overlapping: bool = False
     level: Level | None = None
+    by_os_number: bool = False
     fewest_crossings: bool = False
 
 
@@ -51,7 +53,7 @@ def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | No
 
 def _by_domain(level: Level) -> Strategy:
     return Strategy(
-        divide=divide_domains(level),
+        divide=divide_domains(lambda sequence: sequence.domains(level), level.label),
         summary=f"one {level.label}, or an equal share of one",
         auto_ranks=lambda sequence, requested: len(sequence.domains(level)),
         label=f"one per {level.label}",
@@ -84,6 +86,14 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "nodes": _by_domain(Level.NODE),
     "packages": _by_domain(Level.PACKAGE),
+    "numa": Strategy(
+        divide=divide_domains(find_numa_parts, "NUMA node or package"),
+        summary="one NUMA node, by OS number, or one package (s390x: drawer, book) of nodes with several",
+        auto_ranks=lambda sequence, requested: len(find_numa_parts(sequence)),
+        label="one per NUMA node, or per package of nodes with several",
+        takes_cores="in one NUMA node, or in one package of nodes with several",
+        by_os_number=True,
+    ),
     "l3": _by_domain(Level.L3),
     "l2": _by_domain(Level.L2),
     "books": _by_domain(Level.BOOK),

@@ -1,0 +1,77 @@
+"""What is known of a framework: its variables, and how it selects CPUs."""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+
+from ompbind.compat.table import FRAMEWORKS
+from ompbind.machine.model import Machine
+from ompbind.planning.request import Request
+from ompbind.record import Record
+
+Environment = Mapping[str, str]
+
+
+class FrameworkInput(Record):
+    """What a framework reads when it starts: the machine, its variables, the words of its command."""
+
+    machine: Machine
+    env: Environment
+    command: tuple[str, ...] = ()
+
+
+class Selection(Record):
+    """How a framework selects CPUs on some architectures (as in `uname -m`; the first letters are enough).
+
+    `request_fields` are values for fields of `Request`. If the variable for reserved CPUs is not set, the
+    framework reserves `service_each` CPUs for each rank and `service_total` for all ranks together.
+    """
+
+    architectures: tuple[str, ...] = ("",)
+    request_fields: Mapping[str, object]
+    service_each: int = 0
+    service_total: int = 0
+
+
+class Framework(Record):
+    """The variables of one framework; each framework has a module with one such record.
+
+    `title` is its name in messages. The variable `bind` selects the CPUs of ranks; with its value `automatic`
+    the framework selects them itself, as in the first of `selections` for the architecture; its value
+    `unbound` means no binding ("" if there is no such value). `reserve` is the variable for reserved CPUs,
+    `nodes` for NUMA nodes, `slices` for equal parts of the machine instead of NUMA nodes, `memory` for GiB of
+    memory per rank, "" if there is none. The option `connector` of its command reserves one more CPU.
+
+    In ranks, `bind` has the value `inside`, with fields such as {cpus}; `effect` is the note on it. The
+    variables `others` are removed from ranks, because they contradict a plan. If a runtime that reads KMP
+    variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks share a domain, and
+    `explain` returns notes on other differences.
+    """
+
+    title: str
+    bind: str
+    automatic: str
+    selections: tuple[Selection, ...]
+    unbound: str = ""
+    reserve: str = ""
+    nodes: str = ""
+    slices: str = ""
+    memory: str = ""
+    connector: str = ""
+    others: tuple[str, ...] = ()
+    inside: str
+    effect: str
+    kmp_variables: tuple[tuple[str, str], ...] = ()
+    divided: str = ""
+    explain: Callable[[FrameworkInput, Request], Iterable[str]] = lambda source, request: ()
+
+
+def load_framework(name: str) -> Framework:
+    """Return the record of a framework, from the module that the table names."""
+    framework: Framework = import_module(FRAMEWORKS[name]).FRAMEWORK
+    return framework
+
+
+def find_selection(names: Framework, machine: Machine) -> Selection | None:
+    """Return how a framework selects CPUs on a machine, None if it does not support the architecture."""
+    found = (selection for selection in names.selections if machine.arch.startswith(selection.architectures))
+    return next(found, None)

@@ -1,0 +1,265 @@
+"""The settings in the variables of a framework, each as values for fields of a request.
+
+A *foreign setting* is what one variable requests, or what the framework does if the variable is not set.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from ompbind.compat.framework import (
+    Environment,
+    Framework,
+    FrameworkInput,
+    Selection,
+    find_selection,
+    load_framework,
+)
+from ompbind.cpuset import count, named
+from ompbind.errors import MaskError
+from ompbind.machine.model import Level
+from ompbind.masks.grammar import Item, Selector
+from ompbind.masks.mask import Mask, parse_mask
+from ompbind.record import Record
+
+
+class ForeignSetting(Record):
+    """What one variable requests: `meaning` in words, `request_fields` as values for fields of `Request`.
+
+    `value` is "" if the variable is not set. Each option in `overridden_by` overrides the setting, and an
+    option with the name of a field overrides that field. Some settings have no effect if ranks are not bound
+    (`requires_binding`), or if a mask selects the CPUs (`requires_no_mask`). `objection` says why another
+    variable overrides the setting, `dropped` which part of the value has no effect.
+    """
+
+    name: str
+    value: str
+    meaning: str
+    request_fields: Mapping[str, object]
+    overridden_by: tuple[str, ...] = ()
+    requires_binding: bool = False
+    requires_no_mask: bool = False
+    objection: str = ""
+    dropped: str = ""
+
+
+def make_foreign_settings(framework: str, source: FrameworkInput) -> tuple[ForeignSetting, ...]:
+    """Return the settings in the variables of a framework; an empty variable counts as not set.
+
+    Raises MaskError, with the variable and the position, for a value that is not valid.
+    """
+    names, env = load_framework(framework), source.env
+    settings = [_make_bind_setting(names, source)]
+    if is_sliced := _has_slices(names, env):
+        settings.append(_make_slices_setting(names, source))
+    if env.get(names.reserve, "").strip():
+        settings.append(_make_service_setting(names.reserve, env[names.reserve]))
+    elif names.reserve and _is_automatic(names, env):
+        settings.append(_make_default_service(names, source))
+    if env.get(names.nodes, "").strip():
+        setting = _make_nodes_setting(names.nodes, source)
+        settings.append(setting.replace(objection=f"{names.slices} is set") if is_sliced else setting)
+    if env.get(names.memory, "").strip():
+        settings.append(_make_memory_setting(names.memory, env[names.memory]))
+    return tuple(settings)
+
+
+def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetting:
+    """Return which CPUs ranks get: selected by the framework, lists, or no binding."""
+    text = source.env.get(names.bind, "")
+    word = text.strip()
+    if _is_automatic(names, source.env):
+        return ForeignSetting(
+            name=names.bind,
+            value=word,
+            meaning=f"the CPUs that {names.title} selects",
+            request_fields=_select_cpus(names, source),
+            overridden_by=("mask",),
+        )
+    unbound = word == names.unbound
+    replacing = ("mask", "strategy", "cores")
+    return ForeignSetting(
+        name=names.bind,
+        value=word,
+        meaning="no binding (-m none)" if unbound else "the CPUs of ranks (-m)",
+        request_fields={"mask": parse_mask(word) if unbound else _parse_lists(names, text)},
+        overridden_by=(*replacing, "smt", "sibling", "bind") if unbound else replacing,
+    )
+
+
+def _select_cpus(names: Framework, source: FrameworkInput) -> Mapping[str, object]:
+    """Return the fields of a request for the CPUs that a framework selects itself."""
+    selection = find_selection(names, source.machine)
+    fields = {"strategy": "numa", **(selection.request_fields if selection else {})}
+    if _has_slices(names, source.env):
+        del fields["strategy"]  # see _make_slices_setting
+    return fields
+
+
+def _is_automatic(names: Framework, env: Environment) -> bool:
+    return env.get(names.bind, "").strip() in ("", names.automatic)
+
+
+def _has_slices(names: Framework, env: Environment) -> bool:
+    return env.get(names.slices, "").strip() not in ("", "0")
+
+
+def _make_slices_setting(names: Framework, source: FrameworkInput) -> ForeignSetting:
+    """Return equal shares of the machine, in the order of the OS numbers of NUMA nodes."""
+    numbers = [
+        node.number for node in source.machine.nodes if not node.cpus.isdisjoint(source.machine.allowed)
+    ]
+    fields: dict[str, object] = {"strategy": "compact"}
+    if numbers:
+        fields["nodes"] = _select_nodes(",".join(map(str, sorted(numbers))), names.slices)
+    return ForeignSetting(
+        name=names.slices,
+        value=source.env[names.slices].strip(),
+        meaning="equal shares of the machine, whole cores each",
+        request_fields=fields,
+        overridden_by=("strategy", "cores"),
+        requires_no_mask=True,
+    )
+
+
+def _parse_lists(names: Framework, text: str) -> Mask:
+    words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
+    hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
+    mask = _parse(names.bind, text, hint)
+    if mask.word is not None:
+        raise _make_error(names.bind, text, f"{names.title} does not accept {text.strip()!r}", hint)
+    return mask
+
+
+_SERVICE_OPTIONS = ("service_total", "service_cores", "reserve", "reserve_total")
+
+
+def _make_service_setting(name: str, text: str) -> ForeignSetting:
+    """Return the number of CPUs of all ranks for threads that do not compute."""
+    number = text.strip()
+    if not (number.isascii() and number.isdigit() and len(number) <= 5):
+        hint = "give the number of CPUs to reserve for all ranks together, as in '1'"
+        raise _make_error(name, text, f"{number!r} is not a number of CPUs", hint)
+    return ForeignSetting(
+        name=name,
+        value=number,
+        meaning="service CPUs of all ranks together",
+        request_fields={"service_total": int(number)},
+        overridden_by=_SERVICE_OPTIONS,
+        requires_binding=True,
+    )
+
+
+def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSetting:
+    """Return the CPUs that a framework reserves by default; ranks with too few CPUs have fewer."""
+    selection = find_selection(names, source.machine) or Selection(request_fields={})
+    words = (re.split("[=.]", word)[0].replace("_", "-") for word in source.command)
+    connector = bool(names.connector) and names.connector in words
+    total, each = selection.service_total + connector, selection.service_each
+    texts = [f"{count(each, 'service CPU')} per rank"] if each else []
+    texts += [f"{count(total, 'service CPU')} of all ranks together"] if total else []
+    return ForeignSetting(
+        name=names.reserve,
+        value="",
+        meaning=" and ".join(texts) + (f", 1 of them for {names.connector}" if connector else ""),
+        request_fields={"service_total": total, "service_each": each, "service_optional": True},
+        overridden_by=(*_SERVICE_OPTIONS, "cores", "threads"),
+        requires_binding=True,
+        requires_no_mask=True,
+    )
+
+
+def _make_memory_setting(name: str, text: str) -> ForeignSetting:
+    """Return the memory that each rank will allocate."""
+    number = text.strip()
+    if not (number.isascii() and number.isdigit() and len(number) <= 9):
+        message = f"{number!r} is not a number of GiB"
+        raise _make_error(name, text, message, "give the GiB of each rank, as in '40'")
+    return ForeignSetting(
+        name=name,
+        value=number,
+        meaning=f"{number} GiB of memory for each rank",
+        request_fields={"memory_bytes": int(number) << 30},
+    )
+
+
+def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
+    """Return the NUMA nodes of ranks, by their OS numbers, in the order of ranks.
+
+    Nodes that do not exist, or whose memory is not allowed, are dropped if others remain.
+    """
+    text, machine = source.env[name], source.machine
+    nodes = _select_nodes(text, name)
+    usable = {node.number for node in machine.nodes}
+    if machine.memory_allowed is not None:
+        usable &= set(machine.memory_allowed)
+    (items,) = nodes.parts
+    named_nodes = [number for item in items for selector in item.chain for number in selector.numbers]
+    missing = [number for number in named_nodes if number not in usable]
+    dropped = ""
+    if missing and len(missing) < len(named_nodes):
+        nodes = nodes.replace(parts=(tuple(_keep_nodes(items, usable)),))
+        reason = "no such node, or its memory is not allowed"
+        dropped = f"{name}: {named('NUMA node', missing)} not used: {reason}"
+    return ForeignSetting(
+        name=name,
+        value=text.strip(),
+        meaning="the NUMA nodes to use, in this order",
+        request_fields={"nodes": nodes},
+        requires_binding=True,
+        requires_no_mask=True,
+        dropped=dropped,
+    )
+
+
+def _keep_nodes(items: Iterable[Item], usable: Collection[int]) -> Iterator[Item]:
+    """Yield the items that select usable NUMA nodes, without their other nodes."""
+    for item in items:
+        (selector,) = item.chain
+        numbers = tuple(number for number in selector.numbers if number in usable)
+        if numbers:
+            yield item.replace(chain=(selector.replace(numbers=numbers),))
+
+
+def _select_nodes(text: str, name: str) -> Mask:
+    """Return the mask of NUMA nodes, by their OS numbers, in their order."""
+    hint = "give the numbers of NUMA nodes in the order of ranks, as in '1,0' or '0-3'"
+    invalid = re.search(r"[^0-9, \t-]", text)
+    if invalid:
+        message = f"{invalid[0]!r} is not allowed in a list of NUMA nodes"
+        raise MaskError(f"{name}: {message}", text=text, span=invalid.span(), hint=hint)
+    (items,) = _parse(name, text, hint).parts
+    return Mask(text=text, parts=(tuple(_node_items(name, text, items)),))
+
+
+def _node_items(name: str, text: str, items: tuple[Item, ...]) -> Iterator[Item]:
+    """Turn items with numbers into items that select the NUMA nodes with these OS numbers."""
+    used: set[int] = set()
+    for item in items:
+        repeated = used.intersection(item.cpus)
+        if repeated:
+            message = f"{name}: NUMA node {min(repeated)} is named twice"
+            raise MaskError(message, text=text, span=item.span, hint="name each node once")
+        used.update(item.cpus)
+        selector = Selector(level=Level.NODE, numbers=item.cpus, by_os_number=True, span=item.span)
+        yield Item(span=item.span, chain=(selector,))
+
+
+def _parse(name: str, text: str, hint: str) -> Mask:
+    """Parse the lists of a variable; unlike in masks, spaces are allowed around every number."""
+
+    def squeeze(
+        item: re.Match[str],
+    ) -> str:  # moves spaces around a dash to the end, so that positions stay right
+        return re.sub(r"[ \t]*-[ \t]*", "-", item[0]).ljust(len(item[0]))
+
+    squeezed = re.sub(r"[^,|]+", squeeze, text)
+    try:
+        return parse_mask(squeezed).replace(text=text)
+    except MaskError as error:
+        raise MaskError(f"{name}: {error.message}", text=text, span=error.span, hint=hint) from None
+
+
+def _make_error(name: str, text: str, message: str, hint: str) -> MaskError:
+    """Return the error about a whole value."""
+    start = len(text) - len(text.lstrip())
+    return MaskError(f"{name}: {message}", text=text, span=(start, len(text.rstrip())), hint=hint)
