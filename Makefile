@@ -46,7 +46,7 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py
 
-docs: $(VENV)/.developing ## rewrite docs/reference.md from the program
+docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
 	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, output, effect, a busy scheduler

@@ -1,5 +1,6 @@
-"""Write docs/reference.md from the options of the program; `make docs` runs this, a test compares."""
+"""Write docs/reference.md from the options of the program, and examples into pages; a test compares."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,10 @@ from ompbind.cli.options.table import find_options
 from ompbind.cli.verb import Verb
 from ompbind.cli.verbs import VERBS
 
-REFERENCE = Path(__file__).with_name("reference.md")
+DOCS = Path(__file__).parent
+REFERENCE = DOCS / "reference.md"
+EXAMPLE = re.compile(r"```python\n# (examples/\w+\.py)\n.*?```", re.S)
+"""The start of a block that shows a file of docs/examples/."""
 
 HEAD = """\
 # Reference of the command line
@@ -32,6 +36,11 @@ HEAD = """\
 def render_reference() -> str:
     """Return the text of the page."""
     return "\n".join([HEAD, *("\n".join(_verb_lines(make_click_command(name).verb)) for name in VERBS)])
+
+
+def render_examples(text: str) -> str:
+    """Return the text of a page with the present text of each example that it shows."""
+    return EXAMPLE.sub(lambda block: f"```python\n# {block[1]}\n{(DOCS / block[1]).read_text()}```", text)
 
 
 def _verb_lines(verb: Verb) -> Iterator[str]:
@@ -68,3 +77,5 @@ def _row(option: Option) -> str:
 if __name__ == "__main__":
     REFERENCE.write_text(render_reference())
     sys.stdout.write(f"wrote {REFERENCE}\n")
+    for page in DOCS.glob("*.md"):
+        page.write_text(render_examples(page.read_text()))

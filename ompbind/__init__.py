@@ -8,7 +8,9 @@ TYPE_CHECKING = False  # type checkers know this name; importing typing would ta
 if TYPE_CHECKING:
     from ompbind.cpuset import CpuSet
     from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
-    from ompbind.execution.placed import make_environment, placed
+    from ompbind.execution.bind_process import ProcessBinding, bind_process, unbind
+    from ompbind.execution.environment import make_environment
+    from ompbind.execution.placed import placed
     from ompbind.machine.model import Level, Machine
     from ompbind.machine.sources.table import read_machine
     from ompbind.masks.mask import Mask, parse_mask
@@ -40,11 +42,13 @@ __all__ = [
     "Plan",
     "PlanError",
     "ProcBind",
+    "ProcessBinding",
     "Request",
     "RequestError",
     "Sharing",
     "Workload",
     "__version__",
+    "bind_process",
     "make_environment",
     "make_plan",
     "parse_mask",
@@ -53,12 +57,15 @@ __all__ = [
     "read_occupied",
     "read_workload",
     "suggest_mask",
+    "unbind",
 ]
 
 _HOMES = {
     "cpuset": "CpuSet",
     "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
-    "execution.placed": "make_environment placed",
+    "execution.bind_process": "ProcessBinding bind_process unbind",
+    "execution.environment": "make_environment",
+    "execution.placed": "placed",
     "machine.model": "Level Machine",
     "machine.sources.table": "read_machine",
     "masks.mask": "Mask parse_mask",

@@ -123,11 +123,23 @@ def test_the_table_of_options_is_as_shown(presets, tmp_path):
     assert [line for line in done.stdout.splitlines() if line in table] == table
 
 
-def test_the_reference_is_up_to_date():
+@pytest.fixture(scope="module")
+def generate():
     spec = util.spec_from_file_location("generate", ROOT / "docs/generate.py")
-    generate = util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_up_to_date(generate):
     assert generate.REFERENCE.read_text() == generate.render_reference(), "run 'make docs'"
+
+
+def test_pages_show_the_examples_as_they_are(generate):
+    shown = [name for page in PAGES for name in generate.EXAMPLE.findall(page.read_text())]
+    assert sorted(shown) == sorted(f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.py"))
+    for page in PAGES:
+        assert generate.render_examples(page.read_text()) == page.read_text(), "run 'make docs'"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

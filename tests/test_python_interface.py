@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 import ompbind
-from ompbind import Machine, Placement, Plan, Request, RequestError, make_environment, make_plan, read_machine
+from ompbind import (
+    Machine,
+    Placement,
+    Plan,
+    Request,
+    RequestError,
+    make_environment,
+    make_plan,
+    parse_mask,
+    read_machine,
+)
 from tests.live.conftest import clean_environment
 
 ROOT = Path(__file__).parent.parent
@@ -54,7 +64,7 @@ def test_an_example_that_is_wrong_is_found():
 
 
 def test_the_program_of_the_page_runs(tmp_path):
-    (text,) = [text for text in CODE if not text.startswith(">>>")]
+    (text,) = [text for text in CODE if not text.startswith((">>>", "# examples/"))]
     (tmp_path / "program.py").write_text(text)
     done = run_python("-W", "error", tmp_path / "program.py")
     assert (done.returncode, done.stderr) == (0, "")
@@ -67,7 +77,7 @@ WITH_EXAMPLES = [
     ("ompbind.cpuset", "CpuSet"),
     ("ompbind.masks.mask", "parse_mask"),
     ("ompbind.planning.planner", "make_plan"),
-    ("ompbind.execution.placed", "make_environment"),
+    ("ompbind.execution.environment", "make_environment"),
 ]
 
 
@@ -138,16 +148,22 @@ plan: Plan = make_plan(machine, Request(ranks=2, mask=parse_mask("0|1"), bind=om
 env: dict[str, str] = make_environment(plan, 0, {}, run_id="mine")
 with placed(plan, 1) as placement:
     cpus: CpuSet = placement.cpuset
+with placed(plan, 1, variables=("RANK",), extra={"MODE": "cpu", "PORT": None}):
+    binding: ompbind.ProcessBinding = ompbind.bind_process(plan, 0, variables="openmp")
+    path: str = binding.runtimes[0].path
+    ompbind.unbind()
 try:
     pass
 except ompbind.MaskError as error:
     span: tuple[int, int] = error.span
 """
 WRONG = """
-from ompbind import Request, make_plan, placed
+import ompbind
+from ompbind import Request, make_plan
 
 Request(ranks="2")
 make_plan(Request())
+ompbind.bind_process(make_plan, 0)
 from ompbind import make_place
 """
 
@@ -166,10 +182,11 @@ def test_type_checkers_know_the_names(tmp_path):
     assert done.returncode == 0, done.stdout
     output = check_types(tmp_path, WRONG).stdout
     assert re.findall(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", output) == [
-        ("4", "arg-type"),
-        ("5", "call-arg"),
         ("5", "arg-type"),
-        ("6", "attr-defined"),
+        ("6", "call-arg"),
+        ("6", "arg-type"),
+        ("7", "arg-type"),
+        ("8", "attr-defined"),
     ]
 
 
@@ -182,6 +199,9 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
         ({"mask": "0-3"}, "mask='0-3' is not a Mask", "parse_mask"),
         ({"bind": "thread"}, "bind='thread' is not a Bind", "Bind.THREAD"),
         ({"nodes": "0"}, "nodes='0' is not a Mask", "parse_mask"),
+        ({"nodes": parse_mask("0|1")}, "nodes='0|1' is not one list of NUMA nodes", "in one part"),
+        ({"nodes": parse_mask("auto")}, "nodes='auto' is not one list of NUMA nodes", "node:#0"),
+        ({"nodes": parse_mask("nobind")}, "nodes='nobind' is not one list of NUMA nodes", "node:#0"),
         ({"bind": None}, "bind=None is not a Bind", "Bind.THREAD"),
         ({"proc_bind": "spread"}, "proc_bind='spread' is not a ProcBind", "ProcBind.SPREAD"),
         ({"sibling": "middle"}, "sibling='middle' is unknown", "first, last"),
@@ -207,6 +227,21 @@ def test_environments_are_new_and_made_from_the_given_base(monkeypatch):
     monkeypatch.setenv("MARK", "here")
     assert make_environment(plan, 0)["MARK"] == "here"
     assert "MARK" not in make_environment(plan, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("variables", "said", "hint"),
+    [
+        ("OMP_PLACES", "variables='OMP_PLACES' is unknown", "'openmp', or a tuple of names"),
+        (("OMP_NUM_THREADS", "PORT"), "variables: ompbind does not set PORT", "extra={'PORT': '…'}"),
+        (("RANK", "OMP_PLACES"), "variables: OMP_PROC_BIND is missing", "OMP_PLACES and OMP_PROC_BIND"),
+    ],
+)
+def test_wrong_selections_of_variables_are_refused(variables, said, hint):
+    with pytest.raises(RequestError) as failure:
+        make_environment(make_plan(MACHINE, Request()), 0, variables=variables)
+    assert failure.value.message == said
+    assert hint in failure.value.hint
 
 
 @pytest.mark.parametrize("rank", [-1, 2, 99])

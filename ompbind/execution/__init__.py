@@ -1,9 +1,9 @@
 """Starts the ranks, bound as planned, and supervises them until all have exited.
 
-Imports the base modules, procfs, `machine`, `programs`, `planning` and, for --verify, `inspection`. `cli`
-passes a `Reporter`, which renders all messages. Start reading at `process_pair` (the two processes), then
-`supervisor` (the main loop) and `run_state` (its state: children, shutdown, output, accounting, each in its
-own module).
+Imports the base modules, procfs, `machine`, `openmp`, `programs`, `planning` and, for --verify and for loaded
+runtimes, `inspection`. `cli` passes a `Reporter`, which renders all messages. Start reading at `process_pair`
+(the two processes), then `supervisor` (the main loop) and `run_state` (its state: children, shutdown, output,
+accounting, each in its own module). `placed` and `bind_process` are for Python programs that start workers.
 To add a running option: a field of `run_options.RunOptions`, its consumer here, and its option in
 `cli.run_options`.
 """

@@ -25,22 +25,25 @@ _RETRY_HINT = "the allowed CPUs have changed since they were read: run the comma
 _REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
 
 
-def set_affinity(cpus: CpuSet) -> None:
-    """Set the affinity mask of the calling thread to `cpus` and read it back; raises LaunchError.
+def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
+    """Set the affinity mask of a thread (0: the caller) to `cpus` and read it back; raises LaunchError.
 
     Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error. A mask
-    that is already set is not set again, because some containers refuse that.
+    that is already set is not set again, because some containers refuse that. Raises ProcessLookupError if
+    the thread has exited.
     """
-    if CpuSet(os.sched_getaffinity(0)) == cpus:
+    if CpuSet(os.sched_getaffinity(tid)) == cpus:
         return
     try:
-        os.sched_setaffinity(0, cpus)
+        os.sched_setaffinity(tid, cpus)
+    except ProcessLookupError:
+        raise
     except OSError as error:
         is_unusable = error.errno == errno.EINVAL
         why = "offline or no longer allowed" if is_unusable else error.strerror
         hint = _REFUSED_HINT if error.errno == errno.EPERM else _RETRY_HINT
         raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=hint) from error
-    current = CpuSet(os.sched_getaffinity(0))
+    current = CpuSet(os.sched_getaffinity(tid))
     if current != cpus:
         message = f"requested {named('CPU', cpus)}, the kernel allows only {current}"
         raise LaunchError(message, hint=_RETRY_HINT)

@@ -1,7 +1,10 @@
 """Find the OpenMP runtimes and other known libraries among the mapped files of a process."""
 
+from collections.abc import Iterable
+
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.procfs.process_state import ProcessState
+from ompbind.procfs.reader import read_mapped_files
 from ompbind.programs.library_catalog import Library, LibraryRole, name_libraries, name_library
 
 
@@ -17,7 +20,16 @@ def find_libraries(process: ProcessState) -> tuple[Library, ...]:
 
 def find_runtimes(process: ProcessState) -> tuple[Library, ...]:
     """Return the OpenMP runtimes that a process has loaded."""
-    return tuple(library for library in find_libraries(process) if library.kind.role is LibraryRole.RUNTIME)
+    return _keep_runtimes(find_libraries(process))
+
+
+def read_own_runtimes() -> tuple[Library, ...]:
+    """Return the OpenMP runtimes that this process has loaded, each file once."""
+    return _keep_runtimes(name_libraries(read_mapped_files("self", is_library)))
+
+
+def _keep_runtimes(libraries: Iterable[Library]) -> tuple[Library, ...]:
+    return tuple(library for library in libraries if library.kind.role is LibraryRole.RUNTIME)
 
 
 def has_runtime(process: ProcessState, *families: OmpRuntime) -> bool:

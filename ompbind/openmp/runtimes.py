@@ -66,6 +66,9 @@ class RuntimeFacts(Record):
     forks_safely_from: int = 0  # the first version in which forked children do not crash if there are places
     narrows_at_load: bool = False  # narrows the initial thread when it is loaded, not when it is first used
 
+    # a function that returns 0 outside of parallel regions, and that never starts the runtime
+    region_function: str = "omp_in_parallel"
+
     # conflicts, each in the row of one of the two runtimes
     not_preloaded_with: tuple[str, ...] = ()  # preloaded together, one intercepts calls to the other
     aborts_with: tuple[str, ...] = ()  # loaded together, they abort the process …
@@ -87,6 +90,8 @@ _KMP = RuntimeFacts(
     subset_variables=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
     reads_kmp_affinity=True,
     spin_settings=(("KMP_LIBRARY", ("turnaround",)), ("KMP_BLOCKTIME", ("infinite", "infinity"))),
+    # here `omp_in_parallel` starts the runtime; this function is also 0 in the initial thread of a region
+    region_function="omp_get_thread_num",
     not_preloaded_with=("gomp",),
     abort_message="OMP: Error #15",
     leftover_file="/dev/shm/__KMP_REGISTERED_LIB_{pid}_{uid}",

@@ -139,6 +139,9 @@ class Request(Record):
         _check_types(self)
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
+        if self.nodes is not None and len(self.nodes.parts) != 1:
+            hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
+            raise RequestError(f"nodes={self.nodes.text!r} is not one list of NUMA nodes", hint=hint)
         if self.threads is not None and self.threads < 1:
             raise RequestError(f"cannot plan {self.threads} threads per rank", hint="use at least 1 thread")
         if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):

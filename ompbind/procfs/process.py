@@ -16,6 +16,7 @@ _POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline
 """Scheduling policies by number (SCHED_*), with the names of `chrt`."""
 
 _KERNEL = 0x00200000  # PF_KTHREAD, the flag of kernel threads
+_FIXED_AFFINITY = 0x04000000  # PF_NO_SETAFFINITY
 
 
 class Stat(Record):
@@ -23,6 +24,7 @@ class Stat(Record):
 
     `state` is a letter as in `ps`. `parent`, `group` and `session` are the IDs of the parent process, the
     process group and the session. `busy_ticks` is user and system time, `start_ticks` the start since boot.
+    `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for the workers of io_uring.
     `cpu` is the CPU it last ran on, `policy` its scheduling policy. `arguments` are the addresses of its
     command line in its memory: start and end.
     """
@@ -33,6 +35,7 @@ class Stat(Record):
     group: int
     session: int
     is_kernel: bool
+    has_fixed_affinity: bool
     busy_ticks: int
     start_ticks: int
     cpu: int
@@ -54,6 +57,7 @@ def parse_stat(stat: bytes) -> Stat:
         group=fields[1],
         session=fields[2],
         is_kernel=bool(fields[5] & _KERNEL),
+        has_fixed_affinity=bool(fields[5] & _FIXED_AFFINITY),
         busy_ticks=fields[10] + fields[11],
         start_ticks=fields[18],
         cpu=fields[35],

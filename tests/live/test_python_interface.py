@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,9 +23,11 @@ from ompbind import (
     placed,
     read_machine,
 )
-from ompbind.execution.placed import _restore_affinity
+from ompbind.cpuset import CpuSet
+from ompbind.execution.process_settings import restore_affinity
 from ompbind.machine.sources.other_systems import make_counted_machine
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
+from tests.live.process_settings import state
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -38,26 +40,6 @@ def cpus():
 @pytest.fixture
 def plan(cpus):
     return make_plan(read_machine(), Request(ranks=2, mask=parse_mask("{}|{}".format(*cpus)), threads=3))
-
-
-def whole_environment():
-    """Return the environment of child processes: from C, not from os.environ, without variables of pytest."""
-    pairs = subprocess.run(["env", "-0"], capture_output=True, check=True).stdout.split(b"\0")
-    return sorted(pair for pair in pairs if not pair.startswith(b"PYTEST_"))
-
-
-def state():
-    """Return all that a placement must restore in this process."""
-    threads = {}
-    for name in os.listdir("/proc/self/task"):
-        with suppress(FileNotFoundError):  # the thread has just exited
-            threads[name] = allowed_list(os.getpid(), name)
-    return {
-        "threads": threads,
-        "variables": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
-        "environment": whole_environment(),
-        "method": multiprocessing.get_start_method(allow_none=True),
-    }
 
 
 @pytest.fixture(autouse=True)
@@ -174,6 +156,50 @@ def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(p
     assert found == ["7", "0-99", "mine", None]
 
 
+OPENMP = {"OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "MKL_NUM_THREADS"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "found", "absent"),
+    [
+        ("openmp", OPENMP, {"RANK", "WORLD_SIZE", "OMPBIND_RANK"}),
+        ("all", {*OPENMP, "RANK", "WORLD_SIZE", "OMPBIND_RANK"}, set()),
+        (("RANK", "OMP_NUM_THREADS"), {"RANK", "OMP_NUM_THREADS"}, {*OPENMP, "WORLD_SIZE"}),
+        ((), set(), {*OPENMP, "RANK"}),
+    ],
+    ids=["openmp", "all", "names", "none"],
+)
+def test_only_the_selected_variables_are_set(plan, variables, found, absent):
+    base = report()[1]
+    with placed(plan, 0, variables=variables):
+        threads, env = start_and_receive()
+    assert len(threads) == 1
+    assert found <= env.keys()
+    assert not (absent - found) & env.keys() - base.keys()
+    assert env == make_environment(plan, 0, base, variables=variables)
+
+
+def test_extra_variables_override_those_of_ompbind_and_are_restored(plan, user_variables):
+    user_variables.setenv("PORT", "8000")
+    extra = {"VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "1", "PORT": None}
+    before = state()
+    with placed(plan, 1, variables="openmp", extra=extra):
+        found = report()[1]
+        os.environ["VLLM_CPU_KVCACHE_SPACE"] = "8"
+    assert (found["VLLM_CPU_KVCACHE_SPACE"], found["OMP_NUM_THREADS"]) == ("4", "1")
+    assert "PORT" not in found
+    assert state() == before
+    assert found == make_environment(plan, 1, report()[1], variables="openmp", extra=extra)
+
+
+@pytest.mark.parametrize("extra", [{"A=B": "1"}, {"A": 1}, {"A": "\0"}], ids=["name", "type", "zero"])
+def test_everything_is_restored_if_an_extra_variable_cannot_be_set(plan, extra):
+    before = state()
+    with pytest.raises((ValueError, TypeError)), placed(plan, 0, extra={"FIRST": "1", **extra}):
+        raise AssertionError("the body ran")
+    assert state() == before
+
+
 def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
     main_cpus, found, wrong = allowed_list(os.getpid()), [], []
     ready = threading.Barrier(6)
@@ -251,7 +277,7 @@ def test_a_thread_gets_all_cpus_if_its_own_are_offline():
     try:
         os.sched_setaffinity(0, {min(before)})
         with pytest.warns(RuntimeWarning, match="CPU 8191 can no longer be used"):
-            _restore_affinity(0, {8191})
+            restore_affinity(0, CpuSet([8191]))
         assert before <= os.sched_getaffinity(0)
     finally:
         os.sched_setaffinity(0, before)
@@ -260,7 +286,7 @@ def test_a_thread_gets_all_cpus_if_its_own_are_offline():
 def test_a_thread_that_has_exited_is_not_restored():
     exited = subprocess.Popen(["true"])
     exited.wait()
-    _restore_affinity(exited.pid, os.sched_getaffinity(0))
+    restore_affinity(exited.pid, CpuSet(os.sched_getaffinity(0)))
 
 
 @pytest.mark.parametrize("bind", list(Bind))

@@ -1,0 +1,105 @@
+"""The environment of one rank, for workers that a Python program starts or becomes."""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Literal, TypeAlias
+
+from ompbind.cpuset import named
+from ompbind.errors import RequestError
+from ompbind.openmp.runtimes import PLACE_VARIABLES
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import (
+    RankIdentity,
+    RunSpec,
+    make_local_identities,
+    make_thread_variables,
+    make_variables,
+)
+from ompbind.planning.rank_variables import Variables
+from ompbind.record import Record
+
+Selection: TypeAlias = Literal["all", "openmp"] | Collection[str]
+"""Which variables to set: all that a rank has; places, binding and thread counts only; or these names."""
+
+_SELECTION_HINT = "use 'all', 'openmp', or a tuple of names"
+
+
+class VariableChoice(Record):
+    """Which variables a worker gets; `run_id` names the run, "" for "python-" and the pid of this process.
+
+    `extra` are further variables, which override the variables of ompbind; None removes a variable.
+    """
+
+    run_id: str = ""
+    variables: Selection = "all"
+    extra: Variables | None = None
+
+
+def make_environment(
+    plan: Plan,
+    rank: int,
+    base: Mapping[str, str] | None = None,
+    *,
+    run_id: str = "",
+    variables: Selection = "all",
+    extra: Variables | None = None,
+) -> dict[str, str]:
+    """Return the whole environment of one rank of a plan, as `ompbind run` gives it to a rank.
+
+    `base` is the environment to start from, by default os.environ as it is now. `run_id` is by default
+    "python-" and the pid of this process. `variables` and `extra` select variables as for `placed`. Raises
+    RequestError if the plan has no such rank, or for names that ompbind does not set.
+
+    >>> from ompbind import Request, make_plan, read_machine
+    >>> plan = make_plan(read_machine("synthetic:pack:2 core:4 pu:2"), Request(ranks=2))
+    >>> env = make_environment(plan, 1, {"PATH": "/bin", "OMP_NUM_THREADS": "64"})
+    >>> env["PATH"], env["OMP_NUM_THREADS"], env["OMP_PLACES"], env["RANK"]
+    ('/bin', '4', '{8,10,12,14}', '1')
+    """
+    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
+    env = dict(os.environ if base is None else base)
+    for name, value in make_changes(plan, rank, choice).items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
+    return env
+
+
+def make_changes(plan: Plan, rank: int, choice: VariableChoice) -> Variables:
+    """Return the variables of a rank to set (value) or remove (None); raises RequestError."""
+    identity = _find_identity(plan, rank)
+    spec = RunSpec(argv=(), run_id=choice.run_id or f"python-{os.getpid()}", base={})
+    everything = make_variables(plan, identity, spec)
+    threads = make_thread_variables(plan.placements[rank], plan.request)
+    names = _select_names(choice.variables, everything, threads)
+    return {**{name: everything[name] for name in names}, **(choice.extra or {})}
+
+
+def _find_identity(plan: Plan, rank: int) -> RankIdentity:
+    identities = make_local_identities(plan)
+    if type(rank) is int and 0 <= rank < len(identities):  # isinstance would accept True
+        return identities[rank]
+    raise RequestError(
+        f"there is no rank {rank!r}",
+        hint=f"the plan has {named('rank', range(len(identities)))}, counted from 0",
+    )
+
+
+def _select_names(selection: Selection, everything: Variables, threads: Variables) -> Collection[str]:
+    """Return the names of the selected variables; raises RequestError."""
+    if selection == "all":
+        return everything
+    if selection == "openmp":
+        return threads
+    if isinstance(selection, str):
+        raise RequestError(f"variables={selection!r} is unknown", hint=_SELECTION_HINT)
+    unknown = sorted(set(selection) - everything.keys())
+    if unknown:
+        hint = f"give its value: extra={{{unknown[0]!r}: '…'}}"
+        raise RequestError(f"variables: ompbind does not set {unknown[0]}", hint=hint)
+    missing = set(PLACE_VARIABLES) - set(selection)
+    if len(missing) == 1:
+        hint = f"name {' and '.join(PLACE_VARIABLES)}: runtimes differ on one without the other"
+        raise RequestError(f"variables: {missing.pop()} is missing", hint=hint)
+    return selection

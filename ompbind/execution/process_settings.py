@@ -1,0 +1,144 @@
+"""Settings of this process that a rank has, each as a context manager that restores the previous setting."""
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ompbind.cpuset import CpuSet, named
+from ompbind.errors import LaunchError
+from ompbind.execution.affinity import set_affinity
+from ompbind.machine.model import MAX_CPUS
+from ompbind.planning.plan import MemoryPolicy, Placement, Plan
+from ompbind.planning.rank_variables import Variables
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class _Lock:
+    """Serialises all that sets os.environ, which all threads share; `holder` is a thread identifier."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holder: int | None = None
+
+
+_lock = _Lock()
+
+
+def _replace_lock() -> None:
+    """Use a new lock in a forked child, which has no thread that could release the old one."""
+    global _lock
+    _lock = _Lock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
+@contextmanager
+def one_thread_at_a_time(message: str, *, hint: str) -> Iterator[None]:
+    """Wait for other threads; raises LaunchError with a message if this thread is in such a block already."""
+    lock, this_thread = _lock, threading.get_ident()
+    if lock.holder == this_thread:
+        raise LaunchError(message, hint=hint)
+    with lock.lock:
+        lock.holder = this_thread
+        try:
+            yield
+        finally:
+            lock.holder = None
+
+
+@contextmanager
+def temporary_variables(variables: Variables) -> Iterator[None]:
+    """Set and remove variables of os.environ for a while."""
+    saved = {name: os.environ.get(name) for name in variables}
+    try:
+        _set_variables(variables)
+        yield
+    finally:
+        _set_variables(saved)
+
+
+def _set_variables(variables: Variables) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def temporary_affinity(cpus: CpuSet | None) -> Iterator[None]:
+    """Set the affinity mask of the calling thread for a while; None changes nothing. Raises LaunchError."""
+    if cpus is None:
+        yield
+        return
+    saved = CpuSet(os.sched_getaffinity(0))
+    ident, tid = threading.get_ident(), threading.get_native_id()
+    try:
+        set_affinity(cpus)
+        yield
+    finally:
+        # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
+        restore_affinity(0 if threading.get_ident() == ident else tid, saved)
+
+
+def restore_affinity(tid: int, saved: CpuSet) -> None:
+    """Restore the affinity mask of a thread (0: the caller); if no CPU of it is usable, allow all CPUs."""
+    try:
+        os.sched_setaffinity(tid, saved)
+    except ProcessLookupError:
+        pass  # the thread has exited
+    except OSError:
+        # The kernel does the same with threads whose last CPU goes offline.
+        os.sched_setaffinity(tid, range(MAX_CPUS))
+        warn(f"{named('CPU', saved)} can no longer be used: the thread is allowed on all usable CPUs")
+
+
+@contextmanager
+def temporary_memory_policy(plan: Plan, placement: Placement) -> Iterator[None]:
+    """Set the memory policy of a rank for a while; a thread can only set its own policy."""
+    policy = _find_supported_policy(plan, placement)
+    if policy is None:
+        yield
+        return
+    from ompbind.execution import mempolicy  # late: few plans have memory policies
+
+    ident, saved = threading.get_ident(), mempolicy.read_policy()
+    try:
+        mempolicy.set_policy(policy)
+        yield
+    finally:
+        if threading.get_ident() == ident:
+            mempolicy.restore_policy(saved)
+        else:
+            warn(f"the memory policy {policy} was set by another thread, which keeps it")
+
+
+def _find_supported_policy(plan: Plan, placement: Placement) -> MemoryPolicy | None:
+    """Return the policy that this system can set for a rank, with warnings of what it cannot set."""
+    if placement.memory is None:
+        return None
+    from ompbind.execution.mempolicy import replace_unsupported_policies  # late, as above
+
+    supported = replace_unsupported_policies(plan.replace(placements=(placement,), notes=()))
+    for note in supported.notes:
+        warn(note.text)
+    return supported.placements[0].memory
+
+
+_INTERNAL = (__name__.partition(".")[0], "contextlib")
+
+
+def warn(text: str) -> None:
+    """Warn (RuntimeWarning) of the line outside of ompbind and contextlib that led to this call."""
+    frame: FrameType | None = sys._getframe()
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INTERNAL:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, level)

@@ -1,0 +1,33 @@
+"""What a binding of a process must restore: masks of threads, variables of Python and of C, start method."""
+
+import multiprocessing
+import os
+import subprocess
+from contextlib import suppress
+
+from tests.live.conftest import allowed_list
+
+
+def whole_environment():
+    """Return the environment of child processes: from C, not from os.environ, without variables of pytest."""
+    pairs = subprocess.run(["env", "-0"], capture_output=True, check=True).stdout.split(b"\0")
+    return sorted(pair for pair in pairs if not pair.startswith(b"PYTEST_"))
+
+
+def read_masks():
+    """Return the affinity mask of each thread of this process, as kernel list text."""
+    masks = {}
+    for name in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just exited
+            masks[name] = allowed_list(os.getpid(), name)
+    return masks
+
+
+def state():
+    """Return all that must be restored in this process."""
+    return {
+        "threads": read_masks(),
+        "variables": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        "environment": whole_environment(),
+        "method": multiprocessing.get_start_method(allow_none=True),
+    }

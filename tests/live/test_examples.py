@@ -1,0 +1,144 @@
+"""The programs of docs/examples/ run, bind their workers, and leave the program itself as it was."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ompbind import Request, Sharing, make_plan, read_machine
+from tests.live.conftest import clean_environment
+from tests.live.runtimes import needs_packages
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = ROOT / "docs/examples"
+
+
+def start_example(name, *args, before=(sys.executable,), **env):
+    env = clean_environment(PYTHONPATH=str(ROOT), **env)
+    command = [*before, EXAMPLES / name, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+PLACEMENTS = make_plan(read_machine(), Request(ranks=2)).placements
+
+
+def expected_lines():
+    """Return the lines that examples print about two ranks."""
+    return [
+        f"rank {placement.rank}: CPUs {list(placement.cpuset)}, threads {placement.threads}"
+        for placement in PLACEMENTS
+    ]
+
+
+COMPARED = """
+import json, multiprocessing, os, sys
+sys.path.insert(0, sys.argv[1])
+import executor
+from ompbind import Request, Sharing, make_plan, read_machine
+
+def describe():
+    names = "OMP_NUM_THREADS", "OMP_PLACES", "RANK", "TORCHINDUCTOR_COMPILE_THREADS", "OMPBIND_RANK"
+    masks = {str(sorted(os.sched_getaffinity(int(tid)))) for tid in os.listdir("/proc/self/task")}
+    return sorted(masks), [os.environ.get(name) for name in names]
+
+def main(method):
+    from tests.live.conftest import wait_until
+    from tests.live.process_settings import state
+    multiprocessing.get_start_method()  # sets the default, as a fork server does
+    before = state()
+    for workers in range(1, 5):
+        print(json.dumps(executor.run_engine_cores(method, workers, 2, describe)))
+    wait_until(lambda: state() == before, "all is restored")
+    plan = make_plan(read_machine(), Request(ranks=3, sharing=Sharing.SHARE))
+    started = executor.Executor(plan, method)
+    wait_until(lambda: state() == before, "all is restored while workers run")
+    print(json.dumps([started.run_task(describe)]))
+    started.stop()
+    wait_until(lambda: state() == before, "all is restored")
+
+if __name__ == "__main__":
+    main(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_workers_of_the_executor_are_bound_and_the_program_is_as_before(tmp_path, method):
+    """Two EngineCore processes side by side start 1 to 4 workers each, and the program starts 3 itself."""
+    (tmp_path / "program.py").write_text(COMPARED)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py", EXAMPLES, method],
+        capture_output=True, text=True, timeout=120, env=clean_environment(PYTHONPATH=str(ROOT), RANK="7"),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    machine = read_machine()
+    cores = [placement.cpuset for placement in make_plan(machine, Request(ranks=2)).placements]
+    assert not cores[0] & cores[1]
+    expected = [[expected_workers(machine, cpus, workers) for cpus in cores] for workers in range(1, 5)]
+    expected.append([expected_workers(machine, machine.allowed, 3)])
+    assert [json.loads(line) for line in done.stdout.splitlines()] == expected
+
+
+def expected_workers(machine, cpus, workers):
+    """Return what COMPARED prints for each worker of a process with these CPUs."""
+    plan = make_plan(machine.replace(allowed=cpus), Request(ranks=workers, sharing=Sharing.SHARE))
+    return [
+        [
+            [str(list(placement.cpuset))],
+            [str(placement.threads), f"{{{','.join(map(str, placement.cpus))}}}", "7", "1", None],
+        ]
+        for placement in plan.placements
+    ]
+
+
+def test_the_executor_runs_torch():
+    needs_packages("torch")
+    assert start_example("executor.py").stdout.splitlines() == expected_lines()
+
+
+def check_tasks(output):
+    """Check that each task ran on all CPUs of a rank, and on no others."""
+    found = re.findall(r"task (\d): CPUs (.*)", output)
+    assert [number for number, _ in found] == list("0123")
+    assert {cpus for _, cpus in found} <= {str(list(placement.cpuset)) for placement in PLACEMENTS}
+
+
+def test_the_workers_of_a_process_pool_are_bound():
+    check_tasks(start_example("futures_pool.py").stdout)
+
+
+def test_the_workers_of_joblib_are_bound():
+    needs_packages("joblib")
+    done = start_example("joblib_pool.py")
+    check_tasks(done.stdout)
+    assert done.stderr == ""
+
+
+ON_LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray replaces 127.0.0.1 with an address of the network
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def test_the_actors_of_ray_are_bound():
+    needs_packages("ray")
+    # The paths of its sockets must be short.
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        done = start_example("ray_actors.py", HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
+    assert done.stdout.splitlines() == expected_lines()
+
+
+def test_the_ranks_of_torchrun_are_bound():
+    needs_packages("torch")
+    torchrun = Path(sys.executable).with_name("torchrun")
+    done = start_example(
+        "torchrun_train.py",
+        before=(torchrun, "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
+        GLOO_SOCKET_IFNAME="lo",
+    )
+    assert sorted(done.stdout.splitlines()) == expected_lines()
