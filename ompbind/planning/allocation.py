@@ -28,6 +28,7 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.planning.allocation_checks import check_overlap, check_reserve, check_smt, check_threads
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
+from ompbind.planning.memory_policy import measure_remote_memory
 from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
 from ompbind.planning.oversubscription import count_ranks_per_core, split_core
 from ompbind.planning.plan import Placement
@@ -73,7 +74,8 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
     core_cpus, reserved = _reserve_total(pool, _find_usable_cpus(pool))
-    sequence = make_core_sequence(pool.machine, core_cpus)
+    distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
+    sequence = make_core_sequence(pool.machine, core_cpus, distances)
     check_strategy(sequence, request.strategy)
     strategy = STRATEGIES[request.strategy]
     requested = _find_requested(request, strategy, core_cpus)
