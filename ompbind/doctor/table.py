@@ -27,6 +27,7 @@ CHECKS: Mapping[str, Check] = {
     "runtimes": command.check_runtimes,
     "preloadable": command.check_preloadable,
     "pools": pools.check_pools,
+    "allowed-memory": kernel.check_allowed_memory,
     "memory-call": kernel.check_memory_call,
     "numa-balancing": kernel.check_balancing,
     "memory": kernel.check_memory,

@@ -302,19 +302,17 @@ def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -
     )
 
 
-def map_memory_nodes(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
-    """Map the number of each node to the nodes with its memory: itself, or the nearest nodes with memory."""
-    return {node.number: node.nearest if node.memory_bytes == 0 else (node.number,) for node in nodes}
-
-
 def _find_nearest(node: Node, nodes: Sequence[Node], initiators: CpuSet) -> tuple[int, ...]:
-    if not node.cpus:
-        candidates = [other.number for other in nodes if other.cpus]
-    elif node.memory_bytes == 0:
-        candidates = [other.number for other in nodes if other.memory_bytes]
-    else:
+    if node.cpus and node.memory_bytes != 0:
         return ()
+    candidates = [other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)]
+    near = tuple(number for number in candidates if number in initiators)
+    return near or tuple(find_closest(node, nodes, candidates))
+
+
+def find_closest(node: Node, nodes: Sequence[Node], candidates: Iterable[int]) -> dict[int, int]:
+    """Map the candidates with the smallest distance from a node to this distance; empty if none is known."""
     distances = dict(zip((other.number for other in nodes), node.distances, strict=False))
-    known = {number: distances[number] for number in candidates if number in distances}
-    closest = (number for number, distance in known.items() if distance == min(known.values()))
-    return tuple(number for number in candidates if number in initiators) or tuple(closest)
+    known = [(number, distances[number]) for number in candidates if number in distances]
+    smallest = min((distance for _, distance in known), default=None)
+    return {number: distance for number, distance in known if distance == smallest}

@@ -29,6 +29,7 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine, find_overlapping
 from ompbind.planning.allocation_checks import check_overlap, check_reserve, check_smt, check_threads
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
+from ompbind.planning.memory_policy import measure_remote_memory
 from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
 from ompbind.planning.oversubscription import count_ranks_per_core, split_core
 from ompbind.planning.plan import Placement
@@ -81,7 +82,8 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     """Let the strategy divide the cores of the pool among the ranks."""
     request = pool.request
     core_cpus, reserved = _reserve_total(pool, _sort_by_node(pool, _find_usable_cpus(pool)))
-    sequence = make_core_sequence(pool.machine, core_cpus)
+    distances = {} if request.names_cpus else measure_remote_memory(pool.machine)
+    sequence = make_core_sequence(pool.machine, core_cpus, distances)
     check_strategy(sequence, request.strategy)
     strategy = STRATEGIES[request.strategy]
     requested = _find_requested(request, strategy, core_cpus)
@@ -112,18 +114,13 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
 def _sort_by_node(pool: CpuPool, core_cpus: tuple[CpuSet, ...]) -> tuple[CpuSet, ...]:
     """Return the usable CPUs of each core, by the OS numbers of their NUMA nodes if the strategy requires it.
 
-    Nodes whose memory is not allowed are last. Nodes that the request names keep its order.
+    Nodes that the request names keep its order.
     """
     if not STRATEGIES[pool.request.strategy].by_os_number or pool.request.nodes is not None:
         return core_cpus
     numbers = {cpu: node.number for node in pool.machine.nodes for cpu in node.cpus}
-    usable = pool.machine.memory_allowed or CpuSet(numbers.values())
-
-    def find_key(cpus: CpuSet) -> tuple[bool, int]:
-        number = numbers.get(cpus.first, 0)  # lscpu shows node 0 where there are no nodes
-        return number not in usable, number
-
-    return tuple(sorted(core_cpus, key=find_key))
+    # lscpu shows node 0 where there are no nodes
+    return tuple(sorted(core_cpus, key=lambda cpus: numbers.get(cpus.first, 0)))
 
 
 def _find_requested(

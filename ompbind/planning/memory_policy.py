@@ -1,9 +1,13 @@
-"""The memory policies of ranks, and the notes on them."""
+"""The memory that ranks may use, their memory policies, and the notes on both.
+
+A cpuset can exclude the memory of NUMA nodes whose CPUs are allowed (cpuset.mems). CPUs on such a node use
+*remote* memory: the allowed memory of other nodes.
+"""
 
 from __future__ import annotations
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.machine.model import Machine
+from ompbind.machine.model import Machine, find_closest
 from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
 from ompbind.planning.request import MemoryMode
 
@@ -13,6 +17,48 @@ if TYPE_CHECKING:
 
 UNSET, LIMITED, NARROWED = "memory-unset", "memory-limited", "memory-narrowed"
 """Codes of notes: no policy is set, some nodes are not allowed, or one of several nodes is preferred."""
+
+UNKNOWN_DISTANCE = 255
+"""The distance of a node that is not known; ACPI uses this number for nodes that cannot be reached."""
+
+
+def map_local_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
+    """Map each NUMA node to the allowed nodes with its memory: itself, or the nearest nodes with memory."""
+    allowed = machine.memory_allowed
+    return {
+        number: tuple(node for node in nodes if allowed is None or node in allowed)
+        for number, nodes in _map_memory(machine).items()
+    }
+
+
+def _map_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
+    """Map each NUMA node to the nodes with its memory, allowed or not."""
+    return {node.number: node.nearest if node.memory_bytes == 0 else (node.number,) for node in machine.nodes}
+
+
+def map_remote_memory(machine: Machine) -> dict[int, dict[int, int]]:
+    """Map each NUMA node whose memory is not allowed to the nearest nodes with allowed memory.
+
+    These nodes are mapped to their distance. If no distance is known, they are all nodes with allowed memory.
+    """
+    memory_of, local = _map_memory(machine), map_local_memory(machine)
+    remote = [node for node in machine.nodes if memory_of[node.number] and not local[node.number]]
+    usable = [node.number for node in machine.nodes if node.number in local[node.number]]
+    return {
+        node.number: find_closest(node, machine.nodes, usable) or dict.fromkeys(usable, UNKNOWN_DISTANCE)
+        for node in remote
+    }
+
+
+def measure_remote_memory(machine: Machine) -> dict[int, int]:
+    """Map each CPU with remote memory to the distance of the nearest allowed memory."""
+    remote = map_remote_memory(machine)
+    return {
+        cpu: min(remote[node.number].values(), default=UNKNOWN_DISTANCE)
+        for node in machine.nodes
+        if node.number in remote
+        for cpu in node.cpus
+    }
 
 
 def add_policies(plan: Plan) -> Plan:
@@ -29,39 +75,62 @@ def add_policies(plan: Plan) -> Plan:
 
 def _make_policy(plan: Plan, placement: Placement, node_of: Mapping[int, int]) -> MemoryPolicy | None:
     """Return the policy of a rank, None if none of its nodes is allowed; `node_of` is CPU → node."""
-    nodes = find_usable_nodes(plan.machine, [placement])
+    nodes = placement.memory_nodes
     if not nodes:
         return None
     node_of_each_cpu = [node_of.get(cpu) for cpu in placement.cpus]
     main_node = max(nodes, key=lambda node: (node_of_each_cpu.count(node), -node))
-    return MemoryPolicy(mode=plan.request.memory, nodes=tuple(nodes), main_node=main_node)
-
-
-def find_usable_nodes(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
-    """Return the memory nodes of ranks (OS numbers) whose memory is allowed (cpuset.mems)."""
-    nodes = CpuSet(node for placement in placements for node in placement.memory_nodes)
-    return nodes if machine.memory_allowed is None else nodes & machine.memory_allowed
+    return MemoryPolicy(mode=plan.request.memory, nodes=nodes, main_node=main_node)
 
 
 def explain_memory(plan: Plan) -> Iterator[Note]:
     """Yield notes on memory that comes from several NUMA nodes, or not from the requested nodes."""
-    if plan.request.memory is not MemoryMode.LOCAL:
-        with_policy = [placement for placement in plan.placements if placement.memory]
-        yield from _explain_nodes(plan, with_policy)
-        yield from _explain_several(plan.request.memory, with_policy)
-        yield from _explain_unset(plan)
+    yield from _explain_needs(plan)
+    if plan.request.memory is MemoryMode.LOCAL:
+        yield from _explain_remote(plan, plan.placements)
+        return
+    with_policy = [placement for placement in plan.placements if placement.memory]
+    yield from _explain_without(plan, with_policy)
+    yield from _explain_remote(plan, with_policy)
+    yield from _explain_several(plan.request.memory, with_policy)
+    yield from _explain_unset(plan)
 
 
-def find_nodes_without_memory(placements: Iterable[Placement]) -> CpuSet:
+def _explain_needs(plan: Plan) -> Iterator[Note]:
+    """Warn if ranks will need more memory than their NUMA nodes have."""
+    if not plan.request.memory_bytes:
+        return
+    memory = {node.number: node.memory_bytes for node in plan.machine.nodes}
+    ranks_by_nodes: dict[CpuSet, list[int]] = {}
+    for placement in plan.placements:
+        ranks_by_nodes.setdefault(CpuSet(placement.memory_nodes), []).append(placement.rank)
+    for nodes, ranks in ranks_by_nodes.items():
+        needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
+        if nodes and None not in (memory[node] for node in nodes) and needed > present:
+            need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
+            text = f"{named('rank', ranks)} {need} {_render_gib(needed)} of memory, but "
+            text += f"{named('NUMA node', nodes)} {have} {_render_gib(present)}"
+            yield Note(code="memory-needs", text=text, warning=True)
+
+
+def _render_gib(number: int) -> str:
+    return f"{round(number / (1 << 30), 1):g} GiB"
+
+
+def find_nodes_without_memory(plan: Plan) -> CpuSet:
     """Return the NUMA nodes (OS numbers) of the ranks' CPUs that have no memory."""
-    return CpuSet(
-        node for placement in placements for node in placement.nodes if node not in placement.memory_nodes
-    )
+    without = CpuSet(node.number for node in plan.machine.nodes if node.memory_bytes == 0)
+    return without & CpuSet(node for placement in plan.placements for node in placement.nodes)
 
 
-def _explain_nodes(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
-    """Yield notes on NUMA nodes without memory, and on nodes whose memory is not allowed."""
-    if without := find_nodes_without_memory(placements):
+def find_remote_cpus(plan: Plan) -> CpuSet:
+    """Return the CPUs of the ranks that use remote memory."""
+    return CpuSet(measure_remote_memory(plan.machine)) & plan.used
+
+
+def _explain_without(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
+    """Yield a note on NUMA nodes without memory."""
+    if without := find_nodes_without_memory(plan):
         ranks = _ranks(
             placement for placement in placements if not without.isdisjoint(CpuSet(placement.nodes))
         )
@@ -70,21 +139,27 @@ def _explain_nodes(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note
             f"{named('NUMA node', without)} {verb} no memory: memory of {ranks} comes from the nearest node"
         )
         yield Note(code="memory-nearest", text=f"{text} that has some")
-    limited = [
-        placement
-        for placement in placements
-        if placement.memory and len(placement.memory.nodes) < len(placement.memory_nodes)
-    ]
-    if limited:
-        requested = CpuSet(node for placement in limited for node in placement.memory_nodes)
-        not_allowed = requested - find_usable_nodes(plan.machine, limited)
-        text = f"{_render_not_allowed(plan, not_allowed)}: it is not used for {_ranks(limited)}"
-        yield Note(code=LIMITED, text=text, warning=True)
 
 
-def _render_not_allowed(plan: Plan, nodes: CpuSet) -> str:
-    allowed = plan.machine.memory_allowed or "none"
-    return f"memory of {named('NUMA node', nodes)} is not allowed (cpuset.mems: {allowed})"
+def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
+    """Yield a note on ranks with remote memory: a warning if they have a memory policy."""
+    cpus = find_remote_cpus(plan)
+    ranks = [placement for placement in placements if not placement.cpuset.isdisjoint(cpus)]
+    if not ranks:
+        return
+    uses = "uses" if len(cpus) == 1 else "use"
+    why = render_not_allowed(plan.machine, cpus)
+    text = f"{why}: {named('CPU', cpus)} ({_ranks(ranks)}) {uses} memory of other nodes"
+    is_limited = plan.request.memory is not MemoryMode.LOCAL
+    yield Note(code=LIMITED if is_limited else "memory-remote", text=text, warning=is_limited)
+
+
+def render_not_allowed(machine: Machine, cpus: CpuSet) -> str:
+    """Return the text about the NUMA nodes of CPUs with remote memory: their memory is not allowed."""
+    memory_of = _map_memory(machine)
+    with_cpus = (node.number for node in machine.nodes if not node.cpus.isdisjoint(cpus))
+    nodes = named("NUMA node", (near for number in with_cpus for near in memory_of[number]))
+    return f"memory of {nodes} is not allowed (cpuset.mems: {machine.memory_allowed or 'none'})"
 
 
 def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Iterator[Note]:
@@ -105,11 +180,11 @@ def _explain_several(mode: MemoryMode, placements: Sequence[Placement]) -> Itera
 def _explain_unset(plan: Plan) -> Iterator[Note]:
     """Yield a note on the ranks without a memory policy."""
     without = [placement for placement in plan.placements if placement.memory is None]
-    nodes = CpuSet(node for placement in without for node in placement.memory_nodes)
+    remote = find_remote_cpus(plan)
     if not plan.machine.bindable:
         reason = "this system cannot bind memory"
-    elif nodes:
-        reason = _render_not_allowed(plan, nodes)
+    elif remote:
+        reason = render_not_allowed(plan.machine, remote)
     else:
         reason = "no NUMA node with memory is known for these CPUs"
     if without:

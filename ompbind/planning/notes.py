@@ -11,7 +11,7 @@ from ompbind.machine.model import Level, cpus_of_cores, find_overlapping, index_
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.conflicts import explain_other_runs
-from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory, find_usable_nodes
+from ompbind.planning.memory_policy import LIMITED, NARROWED, UNSET, explain_memory
 from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
@@ -193,27 +193,6 @@ def _explain_threads(plan: Plan) -> Iterator[Note]:
         yield Note(code="oversubscribed", text=f"{text} (lower --threads)", warning=True)
 
 
-def _explain_memory_needs(plan: Plan) -> Iterator[Note]:
-    """Warn if ranks will need more memory than their NUMA nodes have."""
-    if not plan.request.memory_bytes:
-        return
-    memory = {node.number: node.memory_bytes for node in plan.machine.nodes}
-    ranks_by_nodes: dict[CpuSet, list[int]] = {}
-    for placement in plan.placements:
-        ranks_by_nodes.setdefault(find_usable_nodes(plan.machine, [placement]), []).append(placement.rank)
-    for nodes, ranks in ranks_by_nodes.items():
-        needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
-        if nodes and None not in (memory[node] for node in nodes) and needed > present:
-            need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
-            text = f"{named('rank', ranks)} {need} {_render_gib(needed)} of memory, but "
-            text += f"{named('NUMA node', nodes)} {have} {_render_gib(present)}"
-            yield Note(code="memory-needs", text=text, warning=True)
-
-
-def _render_gib(number: int) -> str:
-    return f"{round(number / (1 << 30), 1):g} GiB"
-
-
 def _explain_sharing(plan: Plan) -> Iterator[Note]:
     """List ranks that share cores or CPUs, unless the strategy gives the same cores to all ranks."""
     core_of = index_by_cpu(plan.machine.at(Level.CORE))
@@ -299,7 +278,6 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_nodes,
     explain_memory,
     _explain_quota,
-    _explain_memory_needs,
     _explain_threads,
     _explain_sharing,
     explain_other_runs,

@@ -72,8 +72,9 @@ class Placement(Record):
 
     `service_cpus` are CPUs that the rank has besides: no OpenMP worker runs there. `reserved` are the CPUs of
     cores that --reserve takes from this rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`.
-    `memory_nodes` are those nodes, with each node without memory replaced by the nearest nodes that have
-    memory. `memory` is the policy that the rank starts with, None if it inherits one.
+    `memory_nodes` are the nodes with allowed memory (cpuset.mems) among them, with each node without memory
+    replaced by the nearest nodes that have memory; if none is allowed, the nearest allowed nodes. `memory` is
+    the policy that the rank starts with, None if it inherits one.
     """
 
     rank: int

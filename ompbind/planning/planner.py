@@ -6,13 +6,13 @@ from itertools import cycle, islice
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
-from ompbind.machine.model import Level, Machine, index_by_cpu, map_memory_nodes
+from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.places import Cores, make_places, make_service_places, render_places
 from ompbind.planning.allocation import make_placements
 from ompbind.planning.conflicts import check_exclusive, make_available
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
-from ompbind.planning.memory_policy import add_policies
+from ompbind.planning.memory_policy import add_policies, map_local_memory, map_remote_memory
 from ompbind.planning.notes import check_strict, explain
 from ompbind.planning.occupancy import AvailableCpus, LiveRun, render_occupancy, whole_cores
 from ompbind.planning.plan import Placement, Plan
@@ -23,7 +23,7 @@ from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -113,7 +113,8 @@ def _find_error_without_runs(available: AvailableCpus, request: Request) -> str:
 def _add_details(machine: Machine, request: Request, placements: Sequence[Placement]) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
     core_of, node_of = index_by_cpu(machine.at(Level.CORE)), index_by_cpu(machine.at(Level.NODE))
-    domains, memory_of = machine.at(Level.NODE), map_memory_nodes(machine.nodes)
+    domains = machine.at(Level.NODE)
+    local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and choose_syntax(request) is not BindingSyntax.UNBOUND
     previous: Placement | None = None
     for placement, threads in zip(placements, _count_threads(machine, request, placements), strict=True):
@@ -132,7 +133,7 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
             places=_make_places(placement, [*map(CpuSet, cores.values())], bind, threads),
             threads=threads,
             nodes=nodes,
-            memory_nodes=tuple(sorted({near for node in nodes for near in memory_of.get(node, ())})),
+            memory_nodes=_find_memory_nodes(nodes, local) or _find_memory_nodes(nodes, remote),
         )
         yield previous
 
@@ -147,6 +148,11 @@ def _count_threads(machine: Machine, request: Request, placements: Sequence[Plac
     from ompbind.planning.thread_counts import make_thread_counts  # late: few machines have a quota
 
     return make_thread_counts(cpus, machine.quota * len(cpus) / (len(cpus) + request.outside_ranks))
+
+
+def _find_memory_nodes(nodes: Sequence[int], memory_of: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
+    """Return the nodes with the memory of some nodes, in ascending order; `memory_of` has them by node."""
+    return tuple(sorted({near for node in nodes for near in memory_of.get(node, ())}))
 
 
 def _make_places(placement: Placement, cores: Cores, bind: Bind, threads: int) -> tuple[CpuSet, ...]:

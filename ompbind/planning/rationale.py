@@ -10,7 +10,12 @@ from ompbind.cpuset import CpuSet, count, named
 from ompbind.machine.model import PARTIALLY_OVERLAP, Level, find_overlapping, index_by_cpu
 from ompbind.masks.mask import mask_text
 from ompbind.openmp.binding import Bind
-from ompbind.planning.memory_policy import find_nodes_without_memory
+from ompbind.planning.memory_policy import (
+    find_nodes_without_memory,
+    find_remote_cpus,
+    measure_remote_memory,
+    render_not_allowed,
+)
 from ompbind.planning.metrics import Boundary, Metrics
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import MemoryMode
@@ -51,6 +56,10 @@ def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
     siblings = machine.isolated_siblings & machine.excluded_by_default & plan.idle
     if siblings and not (request.mask and request.mask.parts):
         yield f"{_subject('CPU', siblings)} not used because of isolated CPUs in the same cores."
+    remote = CpuSet(measure_remote_memory(machine)) & machine.default_cpus
+    if remote and remote != machine.default_cpus and not request.names_cpus:
+        them = "its" if len(remote) == 1 else "their"
+        yield f"{_subject('CPU', remote)} used last: memory of {them} NUMA node is not allowed."
     if request.mask is not None and request.mask.parts:
         yield f"The mask selects {mask_text(request.mask)}."
     if request.core_kind != "all":
@@ -139,7 +148,8 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
         if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
-    plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken)
+    remote = plan.request.cores and measure_remote_memory(plan.machine)
+    plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken or remote)
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
@@ -251,10 +261,18 @@ def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
     is_local = plan.request.memory is MemoryMode.LOCAL
     if not is_local:
         yield _POLICIES[plan.request.memory]
-    if without := find_nodes_without_memory(plan.placements):
+    if without := find_nodes_without_memory(plan):
         verb = "has" if len(without) == 1 else "have"
         yield f"{named('NUMA node', without)} {verb} no memory; memory of the nearest node is used."
-    elif is_local and len(plan.machine.nodes) > 1 and all(placement.nodes for placement in plan.placements):
+    if remote := find_remote_cpus(plan):
+        text = render_not_allowed(plan.machine, remote)
+        yield f"{text[0].upper()}{text[1:]}; allowed memory of other nodes is used."
+    elif (
+        is_local
+        and not without
+        and len(plan.machine.nodes) > 1
+        and all(placement.nodes for placement in plan.placements)
+    ):
         yield "ompbind sets no policy; by default Linux uses the NUMA nodes of the rank's CPUs."
 
 

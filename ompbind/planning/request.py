@@ -130,6 +130,11 @@ class Request(Record):
         return self.mask is not None and len(self.mask.parts) > 1
 
     @property
+    def names_cpus(self) -> bool:
+        """Whether a mask names the CPUs or NUMA nodes to use."""
+        return bool(self.mask and self.mask.parts) or self.nodes is not None
+
+    @property
     def is_unbound(self) -> bool:
         """Whether the mask is `none`: every rank may use all CPUs."""
         return self.mask is not None and self.mask.word is MaskWord.NONE

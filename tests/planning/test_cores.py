@@ -11,6 +11,7 @@ from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.memory_policy import measure_remote_memory
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
@@ -285,8 +286,12 @@ def test_ranks_on_recorded_machines_have_equal_cores(path):
 
 
 def check_crossings(machine, made, cores, core_of):
-    """Check that ranks are split over NUMA nodes only if not all of them fit into single nodes."""
-    nodes = [{core_of[cpu] for cpu in node.cpus & machine.default_cpus} for node in machine.at(Level.NODE)]
+    """Check that ranks are split over NUMA nodes only if not all of them fit into single nodes.
+
+    Cores with remote memory count only if they are used.
+    """
+    usable = machine.default_cpus - (CpuSet(measure_remote_memory(machine)) - made.used)
+    nodes = [{core_of[cpu] for cpu in node.cpus & usable} for node in machine.at(Level.NODE)]
     node_of = index_by_cpu(machine.at(Level.NODE))  # wrong firmware leaves CPUs out
     crossing = sum(len({node_of.get(cpu) for cpu in placement.cpus}) > 1 for placement in made.placements)
     inside = sum(len(node) // cores for node in nodes)

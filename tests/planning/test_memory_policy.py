@@ -95,14 +95,20 @@ def without_memory(*numbers):
         (
             DUAL.replace(memory_allowed=CpuSet((0, 7))),
             {},
-            ["bind:0", None],
-            {"memory-unset": "--memory bind will not be set for rank 1: memory of NUMA node 1 is not"},
+            ["bind:0", "bind:0"],
+            {"memory-limited": "node 1 is not allowed (cpuset.mems: 0,7): CPUs 4-7 (rank 1) use memory of"},
+        ),
+        (
+            DUAL.replace(memory_allowed=CpuSet((7,))),
+            {},
+            [None, None],
+            {"memory-unset": "--memory bind will not be set for ranks 0-1: memory of NUMA nodes 0-1 is not"},
         ),
         (
             DUAL.replace(memory_allowed=CpuSet((1,))),
             {"ranks": 1},
             ["bind:1"],
-            {"memory-limited": "node 0 is not allowed (cpuset.mems: 1): it is not used for rank 0"},
+            {"memory-limited": "node 0 is not allowed (cpuset.mems: 1): CPUs 0-3 (rank 0) use memory of"},
         ),
         (
             DUAL.replace(
@@ -180,7 +186,7 @@ def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected
 
 
 def test_without_a_policy_numactl_gets_no_memory_option():
-    plan = planned(DUAL.replace(memory_allowed=CpuSet((0,))))
+    plan = planned(DUAL.replace(memory_allowed=CpuSet((7,))))
     assert render_numactl(plan).splitlines()[1] == "numactl --physcpubind=4-7"
 
 

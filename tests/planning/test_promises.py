@@ -43,7 +43,10 @@ def machines(draw):
         CoreKind(name="performance", cpus=performance, strength=1024, source="type"),
         CoreKind(name="efficiency", cpus=efficiency, strength=500, source="type"),
     )
+    numbers = [node.number for node in machine.nodes]
+    some_nodes = st.sets(st.sampled_from(numbers), min_size=1).map(CpuSet)
     return machine.replace(
+        memory_allowed=draw(st.none() | some_nodes),
         allowed=draw(st.just(machine.online) | some),
         kinds=draw(st.just(()) | st.just(kinds if efficiency else ())),
         isolated=draw(st.just(CpuSet()) | some),
@@ -200,6 +203,10 @@ def check_ranks(made):
         assert len(placement.cpus) == len(placement.compute)
         assert placement.cpuset == placement.compute | placement.service_cpus
         assert set(placement.nodes) == {nodes[cpu] for cpu in placement.cpus}
+        allowed = set(nodes.values() if made.machine.memory_allowed is None else made.machine.memory_allowed)
+        assert set(placement.memory_nodes) <= allowed
+        assert placement.memory_nodes or not allowed
+        assert set(placement.memory_nodes) >= set(placement.nodes) & allowed
         assert union(placement.places) in (CpuSet(), placement.cpuset)
         if placement.service_cpus:
             check_service_places(made, placement)

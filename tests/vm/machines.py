@@ -131,7 +131,7 @@ MACHINES = {
             "-m 3-4": "CPU 4 is not allowed",
             "-n 2 --memory bind --strict": r"memory of NUMA node 1 is not allowed \(cpuset.mems: 0\)",
         },
-        memory_policies={"-n 2 --memory bind": "bind:0|default", "--memory interleave": "interleave:0"},
+        memory_policies={"-n 2 --memory bind": "bind:0|bind:0", "--memory interleave": "interleave:0"},
         paused=(
             PausedRun(
                 "-n 2 --smt all", {CPUSET: ("0-1,8-11", "0-3,8-11")}, 125, "CPUs 0-3, .* allows only 0-1 "
@@ -140,6 +140,21 @@ MACHINES = {
             PausedRun("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
         ),
         toggled=Toggled(CPUSET, ("0-2,8,10-11", "0-3,8-11"), "-n 4 --smt all --share", 20 if LONG else 8),
+    ),
+    "mems": Vm(
+        ("--topology", DUAL, "--cgroup", "cpuset.cpus=0-15;cpuset.mems=1"),
+        placed={
+            "-n 2 -c 2": "8,10|12,14",
+            "-n 1 -s nodes": "8,10,12,14",
+            "-n 2": "0,2,4,6|8,10,12,14",
+            "-n 3 -s compact -t 2": "0,2|8,10|12,14",
+            "-m 0-1": "0-1",
+        },
+        memory_policies={
+            "-n 2 --memory bind": "bind:1|bind:1",
+            "-n 2 --memory interleave": "interleave:1|interleave:1",
+            "numactl --membind=1 : -n 2": "bind:1|bind:1",
+        },
     ),
     "isolated": Vm(
         ("--topology", DUAL, "--append", "isolcpus=3 nohz_full=3,13"),

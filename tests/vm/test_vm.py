@@ -212,9 +212,9 @@ def test_memory_policies_of_ranks(name, observed, options, expected):
 @pytest.mark.parametrize("name", ["cgroup"])
 def test_memory_that_is_not_allowed_is_reported(name, observed):
     bind, interleave = (" ".join(run["err"].split()) for run in observed["memory_policies"].values())
-    refusal = "memory of NUMA node 1 is not allowed (cpuset.mems: 0)"
-    assert f"--memory bind will not be set for rank 1: {refusal}" in bind
-    assert "not allowed (cpuset.mems: 0): it is not used for rank 0" in interleave
+    why = "memory of NUMA node 1 is not allowed (cpuset.mems: 0)"
+    assert f"{why}: CPUs 8,10 (rank 1) use memory of other nodes" in bind
+    assert f"{why}: CPUs 8,10 (rank 0) use memory of other nodes" in interleave
 
 
 @each("refused")

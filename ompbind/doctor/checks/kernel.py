@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import count, named
+from ompbind.cpuset import CpuSet, count, named
 from ompbind.doctor.facts import HostFacts, Permission
 from ompbind.doctor.issue import UNKNOWN, HostIssue, note, ok
+from ompbind.planning.memory_policy import measure_remote_memory, render_not_allowed
 
 # Shares that make a note: of CPU time that the host gave to others, of free memory, of swapped-out memory.
 STOLEN, SCARCE, SWAPPED = 0.01, 0.05, 0.01
@@ -40,6 +41,22 @@ def check_memory_call(host: HostFacts) -> Iterator[HostIssue]:
 def _nodes_with_memory(host: HostFacts) -> list[int]:
     nodes = host.machine.nodes if host.machine else ()
     return [node.number for node in nodes if node.memory_bytes != 0]
+
+
+def check_allowed_memory(host: HostFacts) -> Iterator[HostIssue]:
+    """Look for allowed CPUs on NUMA nodes whose memory is not allowed."""
+    machine = host.machine
+    if machine is None:
+        return
+    remote = CpuSet(measure_remote_memory(machine)) & machine.allowed
+    if not remote:
+        yield ok("allowed memory", "of the NUMA nodes of all allowed CPUs")
+        return
+    found = f"{render_not_allowed(machine, remote)}, but {named('CPU', remote)} there are allowed"
+    why = "threads there use memory of other nodes, which is slower; plans use these CPUs last"
+    inside = host.kernel.container
+    where = "docker and podman: --cpuset-mems" if inside else "AllowedMemoryNodes= of the systemd unit"
+    yield note("allowed memory", found, why, f"allow this memory too ({where}), or allow only other CPUs")
 
 
 def check_balancing(host: HostFacts) -> Iterator[HostIssue]:

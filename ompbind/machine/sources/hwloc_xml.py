@@ -121,8 +121,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
     allowed = _cpuset(top.get("allowed_cpuset"))
     memories, gpus, hidden_nodes = _read_memories(objects)
     unusable = _find_unusable_nodes(objects)
-    memories.extend(NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
-    nodes, parts = _make_nodes(tree, memories, online), _read_parts(objects)
+    nodes, parts = _make_nodes(tree, memories, unusable, online), _read_parts(objects)
     usable = online if allowed is None else online & allowed
     if not usable:
         raise MachineError(f"{source} allows none of its online CPUs {online}")
@@ -134,6 +133,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
         online=online,
         offline=hidden,
         allowed=usable,
+        memory_allowed=_cpuset(top.get("allowed_nodeset", top.get("nodeset"))) or None,
         nodes=nodes,
         remarks=(
             *_explain_version(tree),
@@ -213,16 +213,20 @@ def _map_to_groups(objects: Sequence[Element]) -> dict[Element, CpuSet]:
     return {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}
 
 
-def _make_nodes(tree: Element, memories: Sequence[NumaMemory], online: CpuSet) -> tuple[Node, ...]:
-    if not memories:
+def _make_nodes(
+    tree: Element, memories: Sequence[NumaMemory], unusable: Mapping[int, CpuSet], online: CpuSet
+) -> tuple[Node, ...]:
+    """Return the nodes of these memories, and of unusable nodes, whose memory is unknown."""
+    if not (memories or unusable):
         size = next((obj.get("local_memory") for obj in tree.iter("object")), None)
         return (Node(number=0, cpus=online, memory_bytes=whole_number(size)),)
-    numbers = sorted(memory.number for memory in memories)
+    numbers = sorted([*unusable, *(memory.number for memory in memories)])
     matrices = (dict(pairs) for pairs in _read_distances(tree, numbers))
     distances = next((matrix for matrix in matrices if matrix), {})
     if any(memory.memory_bytes for memory in memories):  # if any node has a size, no size means no memory
         memories = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in memories]
-    return make_nodes(memories, online, distances)
+    without = (NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
+    return make_nodes([*memories, *without], online, distances)
 
 
 def _read_distances(tree: Element, numbers: Sequence[int]) -> Iterator[DistanceEntries]:

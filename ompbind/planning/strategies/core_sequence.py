@@ -19,7 +19,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 CoreRange = tuple[int, int]
 """Adjacent cores of a sequence: the first index, and the index after the last one."""
@@ -57,13 +57,15 @@ class CoreSequence(Record):
 
     `core_cpus` are the usable CPUs of each core. `domain_numbers` has the domain of every core by level,
     `kind_numbers` its core kind. `levels` are the levels that have a range of several cores, largest ranges
-    first; core kinds are among them, unless they partially overlap domains.
+    first; core kinds are among them, unless they partially overlap domains. `memory_distances` has for every
+    core the distance of its memory if that is remote, otherwise 0.
     """
 
     core_cpus: tuple[CpuSet, ...]
     domain_numbers: tuple[tuple[Level, DomainNumbers], ...]
     kind_numbers: DomainNumbers
     levels: tuple[LevelRanges, ...]
+    memory_distances: tuple[int, ...]
 
     @property
     def full_range(self) -> CoreRange:
@@ -90,18 +92,37 @@ class CoreSequence(Record):
                 (level, tuple(numbers[core] for core in indices)) for level, numbers in self.domain_numbers
             ),
             tuple(self.kind_numbers[core] for core in indices),
+            tuple(self.memory_distances[core] for core in indices),
         )
 
+    def find_nearest_memory(self, cores: int) -> CoreIndices:
+        """Return the cores with the nearest memory, at least as many as given, in ascending order.
 
-def make_core_sequence(machine: Machine, core_cpus: tuple[CpuSet, ...]) -> CoreSequence:
-    """Return the sequence of cores with these usable CPUs, with their domains on a machine."""
+        Cores with remote memory are among them only if there are not enough other cores.
+        """
+        smallest = min(self.memory_distances)
+        nearest = tuple(core for core, distance in enumerate(self.memory_distances) if distance == smallest)
+        if len(nearest) >= cores:
+            return nearest
+        by_distance = sorted(range(len(self.core_cpus)), key=self.memory_distances.__getitem__)
+        return tuple(sorted(by_distance[:cores]))
+
+
+def make_core_sequence(
+    machine: Machine, core_cpus: tuple[CpuSet, ...], memory_distances: Mapping[int, int] | None = None
+) -> CoreSequence:
+    """Return the sequence of cores with these usable CPUs, with their domains on a machine.
+
+    `memory_distances` maps CPUs to the distance of their memory if that is remote.
+    """
     domain_numbers = (
         (level, _number_cores((domain.cpus for domain in machine.at(level)), core_cpus))
         for level in machine.levels
         if level is not Level.CORE
     )
     kind_numbers = _number_cores((kind.cpus for kind in machine.kinds), core_cpus)
-    return _make_sequence(core_cpus, tuple(domain_numbers), kind_numbers)
+    distances = tuple((memory_distances or {}).get(cpus.first, 0) for cpus in core_cpus)
+    return _make_sequence(core_cpus, tuple(domain_numbers), kind_numbers, distances)
 
 
 def _number_cores(sets: Iterable[CpuSet], core_cpus: Sequence[CpuSet]) -> DomainNumbers:
@@ -114,6 +135,7 @@ def _make_sequence(
     core_cpus: tuple[CpuSet, ...],
     domain_numbers: tuple[tuple[Level, DomainNumbers], ...],
     kind_numbers: DomainNumbers,
+    memory_distances: tuple[int, ...],
 ) -> CoreSequence:
     levels = [_make_level_ranges(PRIORITY.index(level), numbers) for level, numbers in domain_numbers]
     kinds = _make_level_ranges(len(PRIORITY), kind_numbers)
@@ -122,7 +144,11 @@ def _make_sequence(
     useful = [level for level in levels if level.ranges and level.largest > 1]
     useful.sort(key=lambda level: (-level.largest, len(level.ranges), level.priority))
     return CoreSequence(
-        core_cpus=core_cpus, domain_numbers=domain_numbers, kind_numbers=kind_numbers, levels=tuple(useful)
+        core_cpus=core_cpus,
+        domain_numbers=domain_numbers,
+        kind_numbers=kind_numbers,
+        levels=tuple(useful),
+        memory_distances=memory_distances,
     )
 
 

@@ -59,7 +59,10 @@ def divide_domains(find_domains: _FindDomains, label: str) -> _Divide:
     def by_domain(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
         domains = find_domains(sequence)
         sizes = [len(domain) for domain in domains]
-        counts = _count_ranks_per_domain(ranks, sizes, requested.total if requested else 1)
+        distances = [
+            sum(sequence.memory_distances[core] for core in domain) / len(domain) for domain in domains
+        ]
+        counts = _count_ranks_per_domain(ranks, sizes, distances, requested.total if requested else 1)
         if requested and sum(counts) < ranks:
             largest = f"the largest {label} has {count(max(sizes), 'usable core')}"
             raise PlanError(
@@ -76,18 +79,21 @@ def divide_domains(find_domains: _FindDomains, label: str) -> _Divide:
     return by_domain
 
 
-def _count_ranks_per_domain(ranks: int, sizes: Sequence[int], cores_per_rank: int) -> list[int]:
+def _count_ranks_per_domain(
+    ranks: int, sizes: Sequence[int], distances: Sequence[float], cores_per_rank: int
+) -> list[int]:
     """Return how many ranks each domain gets, for domains of these sizes in cores.
 
-    Each domain gets one rank, then every further rank goes to the domain where its share is largest. A domain
-    gets no more ranks than fit into it, so some ranks may be left over.
+    Each domain gets one rank, then every further rank goes to the domain where its share is largest. Among
+    equal domains, those with the nearest memory are first: `distances` are the averages of their cores. A
+    domain gets no more ranks than fit into it, so some ranks may be left over.
     """
     shares = sorted(
-        (sharing > 1, -size / sharing if sharing > 1 else 0, domain)
+        (sharing > 1, -size / sharing if sharing > 1 else 0, distances[domain], domain)
         for domain, size in enumerate(sizes)
         for sharing in range(1, size // cores_per_rank + 1)
     )
     counts = [0] * len(sizes)
-    for _, _, domain in shares[:ranks]:
+    for *_, domain in shares[:ranks]:
         counts[domain] += 1
     return counts

@@ -2,7 +2,8 @@
 
 For a given size, the strategies first find every position for a rank of that size with `pack_ranks`. The
 ranks then use the positions with the highest scores, that is, with the fewest crossed boundaries. `compact`
-and `spread` differ only in which of the equally good positions they use.
+and `spread` differ only in which of the equally good positions they use. Cores with remote memory are left
+out before, as far as the other cores are enough.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _Choose: TypeAlias = "Callable[[Sequence[LevelRanges], list[CoreIndices], int], list[CoreIndices]]"
 """Chooses a number of equally good positions, for these levels of domains."""
 
+_Place: TypeAlias = "Callable[[CoreSequence], list[CoreIndices]]"
+"""Places ranks on a sequence."""
+
 
 def balanced(
     sequence: CoreSequence, ranks: int, requested: RequestedCores | None = None
@@ -30,9 +34,9 @@ def balanced(
     request cores get these, compute cores first, from an equal share or from positions far apart.
     """
     if requested:
-        far_apart = spread(sequence, ranks, requested)
-        shares = sorted(take_cores(sequence, share, requested) for share in balanced(sequence, ranks))
-        return min((far_apart, shares), key=lambda way: measure_shares(sequence, way, requested.compute))
+        return _use_nearest_memory(
+            sequence, ranks * requested.total, lambda part: _balance_requested(part, ranks, requested)
+        )
     cores = len(sequence.core_cpus)
     if ranks == 1:
         return [tuple(range(cores))]
@@ -42,6 +46,13 @@ def balanced(
     rank_size = -(-cores // ranks)
     sizes = RankSizes(large=rank_size, small_ranks=rank_size * ranks - cores)
     return list(pack_ranks(sequence, sizes, least_reach=True))
+
+
+def _balance_requested(sequence: CoreSequence, ranks: int, requested: RequestedCores) -> list[CoreIndices]:
+    """Return the requested cores for every rank: from an equal share, or from positions far apart."""
+    far_apart = spread(sequence, ranks, requested)
+    shares = sorted(take_cores(sequence, share, requested) for share in balanced(sequence, ranks))
+    return min((far_apart, shares), key=lambda way: measure_shares(sequence, way, requested.compute))
 
 
 def compact(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
@@ -65,6 +76,23 @@ def _place(
     """Return the cores of every rank as requested, compute cores first, or else the largest equal share."""
     requested = requested or RequestedCores(compute=len(sequence.core_cpus) // ranks)
     _check_size(sequence, ranks, requested)
+    return _use_nearest_memory(
+        sequence, ranks * requested.total, lambda part: _place_requested(part, ranks, requested, choose)
+    )
+
+
+def _use_nearest_memory(sequence: CoreSequence, cores: int, place: _Place) -> list[CoreIndices]:
+    """Place ranks that need so many cores on the cores with the nearest memory."""
+    usable = sequence.find_nearest_memory(cores)
+    if len(usable) == len(sequence.core_cpus):
+        return place(sequence)
+    return [tuple(usable[core] for core in share) for share in place(sequence.subsequence(usable))]
+
+
+def _place_requested(
+    sequence: CoreSequence, ranks: int, requested: RequestedCores, choose: _Choose
+) -> list[CoreIndices]:
+    """Return the cores of every rank as requested, compute cores first."""
     whole = _place_equal(sequence, ranks, requested.total, choose)
     if not requested.others:
         return whole

@@ -134,8 +134,9 @@ def test_cpus_in_xml_belong_to_their_node_although_its_memory_is_not_allowed(tmp
     machine = read(tmp_path, LIMITED)
     assert [(node.number, str(node.cpus), node.memory_bytes) for node in machine.nodes] == [
         (0, "0-1", 96),
-        (2, "2-3", 0),
+        (2, "2-3", None),
     ]
+    assert machine.memory_allowed == CpuSet((0,))
     assert "NUMA node 2: memory unknown or not allowed" in machine.remarks
 
 
