@@ -109,7 +109,8 @@ def _inspect(target: "Target") -> "Inspection":
 
     streaks, inspection = add_load({}, read_target(target))
     for seconds in CONFIRM_STEPS_S:
-        if not is_suspicious(streaks) and (seconds != CONFIRM_STEPS_S[0] or not was_throttled(streaks)):
+        is_first = seconds == CONFIRM_STEPS_S[0]
+        if not (is_suspicious(streaks) or (is_first and was_throttled(streaks))):
             break
         if seconds == CONFIRM_STEPS_S[-1]:
             what = "whether more threads are runnable than there are CPUs"

@@ -88,11 +88,11 @@ class Outcome(Record):
     """How a run finished: the exits of its ranks in the order in which they came, and why it was stopped.
 
     `start_interrupted_by` is the signal that stopped the run before all ranks had started. `oom_kills` is the
-    number of processes in its cgroup that the kernel killed because memory ran out. `throttling` is
-    how the CPU quota throttled this cgroup during the run, None without a quota. `error` is the failure of
-    ompbind itself that stopped the run. `write_errors` say which output could not be written; they do not
-    stop the run. `verified` is the result of --verify, None without it. `stop_requested` is true after a
-    termination signal or a timeout.
+    number of processes in its cgroup that the kernel killed because memory ran out. `throttling` is how the
+    CPU quota throttled this cgroup during the run, None without a quota. `error` is the failure of ompbind
+    itself that stopped the run. `write_errors` say which output could not be written; they do not stop the
+    run. `verified` is the result of --verify, None without it. `stop_requested` is true after a termination
+    signal or a timeout.
     """
 
     exits: tuple[RankExit, ...]

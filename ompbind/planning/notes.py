@@ -184,6 +184,7 @@ def _explain_quota(plan: Plan) -> Iterator[Note]:
 
 
 def _explain_threads(plan: Plan) -> Iterator[Note]:
+    """Warn of more threads than CPUs in a rank."""
     oversubscribed = CpuSet(
         placement.rank for placement in plan.placements if placement.threads > len(placement.cpus)
     )

@@ -215,7 +215,9 @@ def _explain_threads(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if plan.request.threads is not None:
         yield f"{count(plan.request.threads, 'thread')} per rank, as requested."
     elif any(placement.threads < len(placement.cpus) for placement in plan.placements):
-        yield f"Fewer threads than CPUs: the CPU quota of the cgroup is {quota:g}."
+        ranks = len(plan.placements) + plan.request.outside_ranks
+        shared = f", which {ranks} ranks share" if ranks > 1 else ""
+        yield f"Fewer threads than CPUs: the CPU quota of the cgroup is {quota:g}{shared}."
         yield "More threads would be throttled."
     else:
         yield "One thread per CPU of the rank."

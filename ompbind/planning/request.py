@@ -154,6 +154,8 @@ class Request(Record):
             raise RequestError(f"invalid --smt {self.smt}", hint=hint)
         if min(self.reserve, self.reserve_total) < 0:
             raise RequestError("cannot reserve a negative number of cores", hint="use 0 or more cores")
+        if self.outside_ranks < 0:
+            raise RequestError(f"outside_ranks={self.outside_ranks} is negative", hint="use 0 or more ranks")
         if self.reserve and self.reserve_total:
             hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)

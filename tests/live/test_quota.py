@@ -23,6 +23,7 @@ def words(text):
     return " ".join(text.split())
 
 
+@pytest.mark.alone  # a rank that does not get its CPU is not throttled
 def test_throttling_is_in_the_summary_and_in_the_report(ompbind, quota, tmp_path):
     report = tmp_path / "run.json"
     done = ompbind("run", "--report", str(report), "--", *busy(0.5), before=quota(0.25))
@@ -67,6 +68,7 @@ while True: pass
 """
 
 
+@pytest.mark.alone
 def test_inspect_shows_throttling_while_it_lasts(ompbind, quota, scene):
     before = quota(0.25)
     run = scene.begin(

@@ -137,7 +137,7 @@ def test_every_choice_has_its_reason(options, about, text):
 @pytest.mark.parametrize(
     ("changes", "about", "text"),
     [
-        ({"quota": 2.5}, "threads", "the CPU quota of the cgroup is 2.5"),
+        ({"quota": 2.5}, "threads", "the CPU quota of the cgroup is 2.5, which 2 ranks share."),
         ({"bindable": False}, "binding", "cannot confine"),
         ({"allowed": CpuSet(range(6))}, "CPUs", "6 of 16 CPUs are allowed; the affinity mask or"),
         ({"isolated": CpuSet(range(16))}, "CPUs", "16 of 16 CPUs are allowed."),

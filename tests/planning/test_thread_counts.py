@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.errors import PlanError
+from ompbind.errors import PlanError, RequestError
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.thread_counts import make_thread_counts
@@ -91,3 +91,8 @@ def test_a_rank_that_plans_for_itself_has_its_part_of_the_quota(outside):
     """Ranks that a launcher has bound: each plans alone, and together they stay within the quota."""
     made = make_plan(make_machine(EIGHT, quota=8.0), Request(outside_ranks=outside))
     assert made.placements[0].threads == 8 // (outside + 1)
+
+
+def test_a_negative_number_of_ranks_outside_of_the_plan_is_refused():
+    with pytest.raises(RequestError, match="outside_ranks=-1 is negative"):
+        Request(outside_ranks=-1)

@@ -2,8 +2,8 @@
 
 Nothing is checked here: the tests outside compare the kernel, lscpu, hwloc and ompbind. Only the standard
 library is used. The argument is the task as JSON, with options of ompbind as one text each: lists `placed`,
-`memory_policies` and `refused` of options, a list `paused` of [options, changes], and `toggled`, null or
-[file, texts to write into it, options, number of runs].
+`memory_policies` and `refused` of options, a list `paused` of [options, changes], `toggled`, null or [file,
+texts to write into it, options, number of runs], and `throttled`, null or [file, two texts to write into it].
 """
 
 import fcntl
@@ -32,6 +32,8 @@ devices/system/node/node*/distance devices/system/node/node*/meminfo
 SHOW = 'exec cat /proc/self/environ /proc/self/status /proc/self/numa_maps >"$0/$OMPBIND_RANK"'
 """A rank writes its environment, status and memory to its own file, so that lines never mix."""
 
+BUSY = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
+
 INHERITED = {**os.environ, "GOMP_CPU_AFFINITY": "0"}
 """Every plan clears GOMP_CPU_AFFINITY: ranks must not have it, and each run prints a note about it."""
 
@@ -49,6 +51,7 @@ def main():
         "refused": {options: bind(options) for options in task["refused"]},
         "paused": [run_paused(options, changes) for options, changes in task["paused"]],
         "toggled": toggle(*task["toggled"]) if task["toggled"] else [],
+        "throttled": throttle(*task["throttled"]) if task["throttled"] else None,
     }
     if shutil.which("lstopo-no-graphics"):
         # --disallowed: all online CPUs, also outside of the cpuset
@@ -160,6 +163,17 @@ def toggle(path, texts, options, runs):
     finally:
         done.set()
         toggler.join()
+
+
+def throttle(path, texts):
+    """Run a busy rank while a file limits its CPU time, and return its messages and its report."""
+    then, afterwards = texts
+    Path(path).write_text(then)
+    try:
+        done = finish([OMPBIND, "run", "--report", "-", "--", "sh", "-c", BUSY])
+    finally:
+        Path(path).write_text(afterwards)
+    return {"err": done.stderr, "report": done.stdout}
 
 
 def toggle_file(path, texts, done):

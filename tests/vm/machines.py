@@ -37,6 +37,13 @@ class Toggled(NamedTuple):
     runs: int
 
 
+class Throttled(NamedTuple):
+    """A busy run while a file limits its CPU time: texts to write then and afterwards."""
+
+    path: str
+    texts: tuple[str, str]
+
+
 class Vm(NamedTuple):
     """Options of the tool, and options of ompbind → the expected result.
 
@@ -51,6 +58,7 @@ class Vm(NamedTuple):
     memory_policies: Mapping[str, str] = MappingProxyType({})
     paused: tuple[PausedRun, ...] = ()
     toggled: Toggled | None = None
+    throttled: Throttled | None = None
 
 
 MACHINES = {
@@ -140,6 +148,7 @@ MACHINES = {
             PausedRun("-m 8", {CPUSET: ("0-3,8", "0-3,8-11")}, 0, "8"),
         ),
         toggled=Toggled(CPUSET, ("0-2,8,10-11", "0-3,8-11"), "-n 4 --smt all --share", 20 if LONG else 8),
+        throttled=Throttled("/sys/fs/cgroup/job/cpu.max", ("50000 100000", "400000 100000")),
     ),
     "mems": Vm(
         ("--topology", DUAL, "--cgroup", "cpuset.cpus=0-15;cpuset.mems=1"),
@@ -198,4 +207,5 @@ def make_task(name):
         "refused": list(vm.refused),
         "paused": [(run.options, run.changes) for run in vm.paused],
         "toggled": vm.toggled,
+        "throttled": vm.throttled,
     }

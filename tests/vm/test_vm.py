@@ -199,6 +199,15 @@ def test_thread_counts_follow_the_quota(name, observed):
         assert {rank["env"]["OMP_NUM_THREADS"] for rank in ranks.values()} == {threads}
 
 
+@pytest.mark.parametrize("name", ["cgroup"])
+def test_a_run_that_uses_up_its_quota_is_throttled(name, observed):
+    done = observed["throttled"]
+    assert "the CPU quota of 0.5 CPUs throttled this cgroup in" in " ".join(done["err"].split())
+    throttling = json.loads(done["report"])["throttling"]
+    assert 0 < throttling["throttled_periods"] <= throttling["periods"]
+    assert throttling["throttled_s"] > 0
+
+
 @each("memory_policies")
 def test_memory_policies_of_ranks(name, observed, options, expected):
     done = observed["memory_policies"][options]
