@@ -16,6 +16,7 @@ from ompbind.planning.occupancy import AvailableCpus
 from ompbind.planning.plan import Note, Plan
 from ompbind.planning.runtime_choice import choose_syntax
 from ompbind.planning.runtime_notes import CONFLICT, explain_runtime
+from ompbind.planning.service_cpus import divide_service
 from ompbind.planning.strategies.core_sequence import make_core_sequence
 from ompbind.planning.strategies.table import STRATEGIES
 
@@ -190,9 +191,13 @@ def _explain_memory_needs(plan: Plan) -> Iterator[Note]:
         needed, present = plan.request.memory_bytes * len(ranks), sum(memory[node] or 0 for node in nodes)
         if nodes and None not in (memory[node] for node in nodes) and needed > present:
             need, have = ("needs" if len(ranks) == 1 else "need"), ("has" if len(nodes) == 1 else "have")
-            text = f"{named('rank', ranks)} {need} {needed / (1 << 30):.3g} GiB of memory, but "
-            text += f"{named('NUMA node', nodes)} {have} {present / (1 << 30):.3g} GiB"
+            text = f"{named('rank', ranks)} {need} {_render_gib(needed)} of memory, but "
+            text += f"{named('NUMA node', nodes)} {have} {_render_gib(present)}"
             yield Note(code="memory-needs", text=text, warning=True)
+
+
+def _render_gib(number: int) -> str:
+    return f"{round(number / (1 << 30), 1):g} GiB"
 
 
 def _explain_sharing(plan: Plan) -> Iterator[Note]:
@@ -208,6 +213,18 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
     given = sum(len(placement.cpus) + len(placement.service_cpus) for placement in plan.placements)
     if given != len(plan.used):
         yield Note(code="shared", text="ranks share CPUs, as requested")
+
+
+def _explain_missing_service(plan: Plan) -> Iterator[Note]:
+    """List ranks that have fewer service CPUs than the request says, where these are optional."""
+    if not plan.request.service_optional:
+        return
+    shares = zip(plan.placements, divide_service(plan.request, len(plan.placements)), strict=True)
+    if fewer := CpuSet(
+        placement.rank for placement, number in shares if len(placement.service_cpus) < number
+    ):
+        text = f"{named('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} too few CPUs for service CPUs"
+        yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
 
 
 def _explain_service(plan: Plan) -> Iterator[Note]:
@@ -271,6 +288,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_threads,
     _explain_sharing,
     explain_other_runs,
+    _explain_missing_service,
     _explain_service,
     _explain_places,
     explain_runtime,

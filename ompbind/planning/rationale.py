@@ -138,7 +138,7 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
     for boundary in metrics.borders:
         if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
-    taken = not plan.request.cores and (plan.request.reserve or plan.request.service_cores)
+    taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
     plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken)
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
@@ -167,11 +167,16 @@ def _smallest_rank_fits(plan: Plan, metrics: Metrics, boundary: Boundary) -> boo
 
 
 def _explain_service(plan: Plan, metrics: Metrics) -> Iterator[str]:
-    if number := plan.request.service_cores:
-        of_rank = "of each rank" if plan.request.cores else "of each rank's share"
+    request = plan.request
+    if number := request.service_cores:
+        of_rank = "of each rank" if request.cores else "of each rank's share"
         yield f"{count(number, 'core')} {of_rank} {'is' if number == 1 else 'are'} for service threads."
-        if all(placement.places[1:] or placement.threads == 1 for placement in plan.placements):
-            yield "No OpenMP worker thread runs there; all other threads of the rank may."
+    if number := request.service_total + request.service_each * len(plan.placements):
+        verb = "is" if number == 1 else "are"
+        yield f"{count(number, 'CPU')} of all ranks {verb} for service threads: the highest of each rank."
+    is_bound = all(placement.places[1:] or placement.threads == 1 for placement in plan.placements)
+    if request.has_service and is_bound:
+        yield "No OpenMP worker thread runs there; all other threads of the rank may."
 
 
 def _explain_reserve(plan: Plan, metrics: Metrics) -> Iterator[str]:
@@ -210,7 +215,7 @@ def _explain_binding(plan: Plan, metrics: Metrics) -> Iterator[str]:
     if not plan.machine.bindable:
         yield "This system cannot confine a process to CPUs: only thread counts are set."
         return
-    service = " and its service CPUs" if plan.request.service_cores else ""
+    service = " and its service CPUs" if any(placement.service_cpus for placement in plan.placements) else ""
     yield f"The affinity mask of each process has only the CPUs of its rank{service}."
     has_places = any(placement.places for placement in plan.placements)
     if plan.request.bind is Bind.RANK and any(len(placement.places) > 1 for placement in plan.placements):

@@ -57,6 +57,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "cores": request.cores,
         "service_cores": request.service_cores,
         "service_total": request.service_total,
+        "service_each": request.service_each,
         "bind": str(request.bind),
         "proc_bind": str(request.proc_bind),
         "memory": str(request.memory),

@@ -54,10 +54,10 @@ import pytest
             "no such option '--cpu-bind' hint: did you mean -m",
         ),
         (
-            ["plan", "-s", "numa"],
+            ["plan", "-s", "node"],
             {},
-            "-s/--strategy: 'numa' is not a strategy: write balanced, compact, spread,"
-            " nodes, packages, l3, l2, books, drawers, cores or all hint: did you mean"
+            "-s/--strategy: 'node' is not a strategy: write balanced, compact, spread,"
+            " nodes, packages, numa, l3, l2, books, drawers, cores or all hint: did you mean"
             " 'nodes'?",
         ),
         (
@@ -68,10 +68,10 @@ import pytest
             " mean 'json'?",
         ),
         (
-            ["plan", "--compare", "balanced,numa"],
+            ["plan", "--compare", "balanced,node"],
             {},
-            "--compare: 'numa' is not a strategy: write balanced, compact, spread, nodes, packages, l3,"
-            " l2, books, drawers, cores or all hint: did you mean 'nodes'?",
+            "--compare: 'node' is not a strategy: write balanced, compact, spread, nodes, packages, numa,"
+            " l3, l2, books, drawers, cores or all hint: did you mean 'nodes'?",
         ),
         (["run", "--config", "", "true"], {}, "--config: the name of a file is missing"),
         (["run", "--preset=", "true"], {}, "--preset: the name of a preset is missing"),
