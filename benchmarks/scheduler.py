@@ -10,8 +10,8 @@ programs use the compiler's OpenMP runtime. Layouts:
                binds each thread of the worker to one of the compute CPUs. The scheduler does not have this
                variable, and may use all CPUs
     vllm-omp   vLLM's own without a preloaded runtime: the same, but OMP_PLACES is one place with these CPUs
-    ompbind    ompbind run -n 1 --service-cores 1: both processes may use the compute and the service CPUs;
-               in OMP_PLACES, only the first place has the service CPUs
+    ompbind    ompbind run -n 1 --compat vllm: both processes may use the compute CPUs and the service CPU; in
+               OMP_PLACES, only the first place has the service CPU
     shared     for contrast, ompbind run -m with the same compute CPUs: no service CPUs, so the scheduler uses
                the CPU of a thread
 
@@ -44,7 +44,7 @@ from benchmarks.timing import RunSettings
 from benchmarks.variants import THREAD_POOL_PREFIXES, Variant
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
-COMPAT = ("-n", "1", "--service-cores", "1")
+COMPAT = ("-n", "1", "--compat", "vllm")
 VLLM_PREFIXES = ("VLLM_", "CPU_VISIBLE_MEMORY_NODES")
 WORK = "regions"
 
