@@ -78,4 +78,12 @@ FRAMEWORK = Framework(
     "them the same CPUs, on s390x)",
     explain=_explain_differences,
     workers="vllm serve -tp",
+    worker_options=(
+        "-tp",
+        "--tensor-parallel-size",
+        "-pp",
+        "--pipeline-parallel-size",
+        "-dp",
+        "--data-parallel-size",
+    ),
 )
