@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from ompbind.compat.framework import FrameworkInput, load_framework
 from ompbind.compat.settings import ForeignSetting, make_foreign_settings
-from ompbind.compat.workers import make_workers_hint, warn_of_workers
+from ompbind.compat.workers import explain_workers, make_workers_hint
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
@@ -38,7 +38,7 @@ def fill_request(
             read.append(f"{setting.name}={setting.value} is read as {meaning}")
             warnings += [setting.dropped] if setting.dropped else []
     others.extend(names.explain(source, request))
-    warnings.extend(warn_of_workers(framework, source, request))
+    warnings.extend(explain_workers(framework, source, request))
     others.append(names.effect)
     if names.kmp_variables and _preloads_kmp(request):
         request = request.replace(default_variables=names.kmp_variables)

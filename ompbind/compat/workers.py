@@ -13,20 +13,20 @@ def make_workers_hint(framework: str, request: Request) -> str:
     command = load_framework(framework).workers
     if not command or lists < 2:
         return ""
-    road = _render_road(framework, lists)
-    what = f"for one server with {lists} workers ({command} {lists}), {road}"
+    remedy = _render_remedy(framework, lists)
+    what = f"for one server with {lists} workers ({command} {lists}), {remedy}"
     return f"{what}; for {lists} servers, use -n {lists}"
 
 
-def warn_of_workers(framework: str, source: FrameworkInput, request: Request) -> Iterator[str]:
+def explain_workers(framework: str, source: FrameworkInput, request: Request) -> Iterator[str]:
     """Yield a warning if the command is a server that starts several workers, and ranks are bound."""
     workers = _count_workers(load_framework(framework).worker_options, source.command)
     if workers > 1 and not request.is_unbound:
-        road = _render_road(framework, workers)
-        yield f"each server starts {workers} workers, and a rank has the CPUs of one worker; {road}"
+        remedy = _render_remedy(framework, workers)
+        yield f"each server starts {workers} workers, and a rank has the CPUs of one worker; {remedy}"
 
 
-def _render_road(framework: str, workers: int) -> str:
+def _render_remedy(framework: str, workers: int) -> str:
     plan = f"ompbind plan -n {workers} --compat {framework} --format {framework}"
     return f'use eval "$({plan})" instead of ompbind run'
 
