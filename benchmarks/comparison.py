@@ -162,7 +162,7 @@ def render_table(bench: Bench, work: str) -> Iterator[str]:
     }
     kind = bench.works[work]
     times = max((item.times for item in repetitions.values()), default=0)
-    yield f"\n{work}, {times} times in {f'each of {kind.ranks} ranks' if kind.ranks > 1 else 'a rank'}"
+    yield f"\n{work}, {times} times in {f'each of {kind.ranks} ranks' if kind.ranks > 1 else 'one rank'}"
     yield f"{'variant':9} {'median ms':>10} {'least ms':>9} {kind.unit:>11}  {'ompbind is':>26} {'rounds':>7}"
     for variant in repetitions:
         seconds = [time_s for time_s in bench.times[work, variant] if time_s is not None]

@@ -10,8 +10,8 @@ programs use the compiler's OpenMP runtime. Layouts:
                binds each thread of the worker to one of the compute CPUs. The scheduler does not have this
                variable, and may use all CPUs
     vllm-omp   vLLM's own without a preloaded runtime: the same, but OMP_PLACES is one place with these CPUs
-    ompbind    ompbind run -n 1 --service-cores 1: both processes may use the compute and the service CPUs;
-               in OMP_PLACES, only the first place has the service CPUs
+    ompbind    ompbind run -n 1 --compat vllm: both processes may use the compute CPUs and the service CPU; in
+               OMP_PLACES, only the first place has the service CPU
     shared     for contrast, ompbind run -m with the same compute CPUs: no service CPUs, so the scheduler uses
                the CPU of a thread
 
@@ -25,6 +25,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -44,14 +45,13 @@ from benchmarks.timing import RunSettings
 from benchmarks.variants import THREAD_POOL_PREFIXES, Variant
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
-COMPAT = ("-n", "1", "--service-cores", "1")
+COMPAT = ("-n", "1", "--compat", "vllm")
 VLLM_PREFIXES = ("VLLM_", "CPU_VISIBLE_MEMORY_NODES")
 WORK = "regions"
 
 
-def make_layouts(scheduler: str) -> dict[str, Variant]:
-    """Return the layouts. Their prefixes start the scheduler, which starts the work. Raises Unavailable."""
-    cpus = read_compute_cpus()
+def make_layouts(scheduler: str, cpus: Sequence[int]) -> dict[str, Variant]:
+    """Return the layouts for compute CPUs; their prefixes start the scheduler, which starts the work."""
     team = (scheduler, find_program("env"), f"OMP_NUM_THREADS={len(cpus)}")
     prefixes = {
         "vllm-gomp": (*team, f"GOMP_CPU_AFFINITY={' '.join(map(str, cpus))}"),
@@ -62,21 +62,22 @@ def make_layouts(scheduler: str) -> dict[str, Variant]:
     return {name: Variant(prefix=prefix, env={}) for name, prefix in prefixes.items()}
 
 
-def read_compute_cpus() -> list[int]:
-    """Return the compute CPUs of ompbind's layout. Raises Unavailable if there is no such plan."""
+def read_compute_cpus(env: Mapping[str, str]) -> list[int]:
+    """Return the compute CPUs of ompbind's layout. Raises Unavailable if no CPU is left for the scheduler."""
     command = [OMPBIND, "plan", *COMPAT, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise Unavailable(done.stderr.strip())
-    cpus: list[int] = json.loads(done.stdout)["ranks"][0]["cpus"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    (rank,) = json.loads(done.stdout)["ranks"]
+    if not rank["service_cpus"]:
+        raise Unavailable("only one CPU can be used, and the scheduler needs another")
+    cpus: list[int] = rank["cpus"]
     return cpus
 
 
 def measure(options: argparse.Namespace, directory: Path) -> Bench:
     """Run all rounds. Raises Unavailable."""
-    layouts = make_layouts(compile_openmp("scheduler.c", directory, "-O2"))
     env = make_environment(directory, (*LAUNCHER_PREFIXES, *THREAD_POOL_PREFIXES, *VLLM_PREFIXES))
     env[SOCKET_VARIABLE] = str(directory / "socket")
+    layouts = make_layouts(compile_openmp("scheduler.c", directory, "-O2"), read_compute_cpus(env))
     settings = RunSettings(env=env, stderr_path=str(directory / "stderr"), timeout_s=options.timeout)
     bench = Bench({WORK: make_regions(directory, ranks=1)}, layouts, settings)
     measure_all(bench, options)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 from ompbind.compat.framework import FrameworkInput, load_framework
 from ompbind.compat.settings import ForeignSetting, make_foreign_settings
+from ompbind.compat.workers import explain_workers, make_workers_hint
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
@@ -37,6 +38,7 @@ def fill_request(
             read.append(f"{setting.name}={setting.value} is read as {meaning}")
             warnings += [setting.dropped] if setting.dropped else []
     others.extend(names.explain(source, request))
+    warnings.extend(explain_workers(framework, source, request))
     others.append(names.effect)
     if names.kmp_variables and _preloads_kmp(request):
         request = request.replace(default_variables=names.kmp_variables)
@@ -48,20 +50,7 @@ def fill_request(
         compat_others=tuple(others),
         compat_warnings=tuple(warnings),
         compat_divided=names.divided,
-        compat_workers="" if "mask" in given else _make_workers_hint(framework, request),
-    )
-
-
-def _make_workers_hint(framework: str, request: Request) -> str:
-    """Return what to do if the CPU lists are for the workers of one server, which are not ranks."""
-    command = load_framework(framework).workers
-    lists = len(request.mask.parts) if request.mask else 0
-    if not command or lists < 2:
-        return ""
-    plan = f"ompbind plan -n {lists} --compat {framework} --format {framework}"
-    return (
-        f'for one server with {lists} workers ({command} {lists}), use eval "$({plan})" instead of ompbind'
-        f" run; for {lists} servers, use -n {lists}"
+        compat_workers="" if "mask" in given else make_workers_hint(framework, request),
     )
 
 

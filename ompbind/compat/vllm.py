@@ -78,4 +78,12 @@ FRAMEWORK = Framework(
     "uses CPUs twice)",
     explain=_explain_differences,
     workers="vllm serve -tp",
+    worker_options=(
+        "-tp",
+        "--tensor-parallel-size",
+        "-pp",
+        "--pipeline-parallel-size",
+        "-dp",
+        "--data-parallel-size",
+    ),
 )
