@@ -66,12 +66,13 @@ def bind_process(
     loaded runtime shows that the caller is in a parallel region. Warns as `placed`.
     """
     global _undo
-    changes = make_changes(plan, rank, VariableChoice(run_id=run_id, variables=variables, extra=extra))
-    check_machine(plan)
-    placement = plan.placements[rank]
+    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     with one_thread_at_a_time(
         "bind_process cannot be called inside 'with placed(...)'", hint="leave the block first"
     ):
+        changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
+        check_machine(plan)
+        placement = plan.placements[rank]
         if _undo is not None:
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
         runtimes = read_own_runtimes()
