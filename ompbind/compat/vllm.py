@@ -74,7 +74,7 @@ FRAMEWORK = Framework(
     inside="nobind",
     effect="ranks get VLLM_CPU_OMP_THREADS_BIND=nobind, so that vLLM does not bind threads again",
     kmp_variables=(("KMP_BLOCKTIME", "5"), ("KMP_TPAUSE", "0")),
-    divided="more ranks than NUMA nodes or packages: ranks divide these evenly (vLLM stops, or on s390x gives "
-    "them the same CPUs)",
+    divided="more ranks than NUMA nodes or packages: ranks divide these evenly (vLLM stops, or on s390x "
+    "uses CPUs twice)",
     explain=_explain_differences,
 )

@@ -11,12 +11,16 @@ from ompbind.compat.reading import fill_request, find_hidden_variables, make_ran
 from ompbind.compat.settings import make_foreign_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
+from ompbind.machine.model import Level
 from ompbind.masks.mask import MaskWord, parse_mask
+from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
+from tests.planning.test_faults_of_others import with_level
 from tests.planning.test_planner import lists
+from tests.planning.test_runtime_choice import workload
 from tests.toys import run_with
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2), arch="x86_64")  # nodes 0-3,8-11 and 4-7,12-15
@@ -130,6 +134,7 @@ def test_threads_of_a_rank_follow_the_order_of_visible_nodes():
         ("vllm", {NODES: "0-1,1"}, "1", "NUMA node 1 is named twice"),
         ("vllm", {NODES: "1,,0"}, ",", "an item is empty"),
         ("vllm", {NODES: "3-1"}, "3-1", "reversed"),
+        ("vllm", {MEMORY: " 4GiB"}, "4GiB", "'4GiB' is not a number of GiB"),
         ("sglang", {SGLANG: "nobind"}, "nobind", "SGLang does not accept 'nobind'"),
         ("sglang", {SGLANG: "auto"}, "auto", "SGLang does not accept 'auto'"),
         ("sglang", {SGLANG: "0-3|4-"}, "", "a number is missing"),
@@ -223,6 +228,117 @@ def test_notes_say_how_variables_were_read():
     assert not [note for note in made.notes if note.warning]
     assert wanted({BIND: "nobind"}).mask.word is MaskWord.NONE
     assert "compat" not in {note.code for note in make_plan(DUAL, Request()).notes}
+
+
+PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0-1", "2-3"])
+SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
+BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
+
+
+@pytest.mark.parametrize(
+    ("machine", "env", "ranks", "expected"),
+    [
+        (DUAL, {}, 2, None),
+        (PACKAGES, {}, 2, None),
+        (POWER, {}, 2, None),
+        (ARM, {}, 2, None),
+        (DUAL, {BIND: "0|1"}, 2, None),
+        (DUAL, {}, 3, "more ranks than NUMA nodes or packages: ranks divide these evenly (vLLM stops"),
+        (DUAL, {NODES: "1"}, 2, "more ranks than NUMA nodes or packages"),
+        (PACKAGES, {}, 3, "more ranks than NUMA nodes or packages"),
+        (PACKAGES, {NODES: "0"}, 2, f"vLLM ignores {NODES} if a NUMA node has several packages"),
+        (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
+        (DUAL.replace(arch="loongarch64"), {}, 2, "vLLM cannot select CPUs on loongarch64; ranks get CPUs"),
+        (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
+        (BOUND.replace(memory_allowed=CpuSet([1])), {}, 1, None),
+        (DUAL, {RESERVE: "1", BIND: "0-1|2-3"}, 2, f"vLLM itself ignores {RESERVE} if CPU lists are given"),
+        (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
+        (SNC, {SLICES: "1"}, 2, None),
+        (DUAL, {NODES: "1,5"}, 1, f"{NODES}: NUMA node 5 not used: no such node, or its memory is not"),
+    ],
+)
+def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
+    texts = find_texts(make_plan(machine, wanted(env, ranks, machine=machine)))
+    usual = (" is read as ", " is not set: ", "so that vLLM does not bind threads again")
+    different = [text for text in texts if not any(part in text for part in usual)]
+    assert len(different) == bool(expected)
+    assert not expected or different[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("machine", "command", "expected"),
+    [
+        (DUAL, ("vllm", "serve", "m"), "1 service CPU of all ranks together (--service-total 1)"),
+        (
+            DUAL,
+            ("vllm", "serve", "m", "--kv-transfer-config", "{}"),
+            "2 service CPUs of all ranks together, 1 of them for --kv-transfer-config (--service-total 2)",
+        ),
+        (
+            ARM,
+            ("vllm", "serve", "--kv_transfer_config.kv_role=x"),
+            "1 service CPU per rank and 1 service CPU of all ranks together, "
+            "1 of them for --kv-transfer-config (--service-total 1)",
+        ),
+        (ARM, (), "1 service CPU per rank"),
+    ],
+)
+def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, expected):
+    made = wanted({}, machine=machine, command=command)
+    assert f"{RESERVE} is not set: {expected}" in made.compat_others
+
+
+@pytest.mark.parametrize("option", ["mask", "service_total", "reserve", "reserve_total", "cores", "threads"])
+def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
+    options = {"mask": parse_mask("0|1")} if option == "mask" else {}
+    made = wanted({}, given=[option], **options)
+    assert not made.has_service
+    assert not [text for text in made.compat_others if RESERVE in text]
+    assert not wanted({}, bind=Bind.EXACT).has_service
+
+
+def test_requested_service_cpus_are_on_top_of_requested_cores():
+    made = make_plan(DUAL, wanted({RESERVE: "2"}, given=["cores"], cores=2))
+    assert show(made) == ["8-9+2,10", "12-13+6,14"]
+
+
+@pytest.mark.parametrize(
+    ("library", "env", "expected"),
+    [
+        ("preloaded iomp", {}, ("5", "0")),
+        ("preloaded omp 18", {}, ("5", "0")),
+        ("preloaded iomp", {"KMP_BLOCKTIME": "200"}, ("200", "0")),
+        ("preloaded gomp", {}, (None, None)),
+        ("available iomp", {}, (None, None)),
+    ],
+)
+def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime(library, env, expected):
+    request = wanted({}, workload=workload("python", library))
+    made = make_plan(DUAL, request)
+    spec = RunSpec(argv=("x",), run_id="r", base=env)
+    identity = make_local_identities(made)[0]
+    found = make_command(made, identity, spec).env
+    assert (found.get("KMP_BLOCKTIME"), found.get("KMP_TPAUSE")) == expected
+    note = "ranks get KMP_BLOCKTIME=5 and KMP_TPAUSE=0 unless you set them, as vLLM does for this runtime"
+    assert (note in find_texts(made)) is (expected[1] is not None)
+    chosen = spec.replace(added_variables=(("KMP_TPAUSE", "1"),))
+    assert make_command(made, identity, chosen).env["KMP_TPAUSE"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("gib", "ranks", "expected"),
+    [
+        ("1", 2, []),
+        ("2", 2, ["rank 0 needs 2 GiB of memory, but NUMA node 0 has 1 GiB",
+                  "rank 1 needs 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
+        ("1", 4, ["ranks 0-1 need 2 GiB of memory, but NUMA node 0 has 1 GiB",
+                  "ranks 2-3 need 2 GiB of memory, but NUMA node 1 has 1 GiB"]),
+    ],
+)  # fmt: skip
+def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, ranks, expected):
+    made = make_plan(DUAL, wanted({MEMORY: gib, RESERVE: "0"}, ranks))
+    assert [note.text for note in made.notes if note.code == "memory-needs"] == expected
+    assert f"{MEMORY}={gib} is read as {gib} GiB of memory for each rank" in made.request.compat_read
 
 
 ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1", SGLANG: "0-3", "HOME": "/"}

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from ompbind.cpuset import CpuSet
 from tests.live.conftest import required, two_cpus
 from tests.live.test_exec import SLURM
 
@@ -27,6 +28,37 @@ def test_ranks_are_bound_to_the_lists_in_their_order(ompbind, family):
         inside = [f"None, '0', '{second}'", f"None, '0', '{first}'"]
     assert sorted(done.stdout.splitlines()) == [f"0 [{second}] [{inside[0]}]", f"1 [{first}] [{inside[1]}]"]
     assert done.stderr == ""
+
+
+SHOW_SERVICE = """
+import os
+names = ("OMP_PLACES", "OMP_NUM_THREADS", "OMPBIND_CPUS", "OMPBIND_SERVICE_CPUS")
+print(sorted(os.sched_getaffinity(0)), *map(os.environ.get, names))
+"""
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+@pytest.mark.parametrize("reserved", [None, "1", "0"])
+def test_reserved_cpus_are_in_the_affinity_mask_without_openmp_workers(ompbind, verb, reserved):
+    first, second = two_cpus()
+    env = {} if reserved is None else {"VLLM_CPU_NUM_OF_RESERVED_CPU": reserved}
+    options = ("--compat", "vllm", "--smt", "all")
+    show = (sys.executable, "-c", SHOW_SERVICE)
+    done = ompbind(verb, *options, "--", *show, env=env, before=("taskset", "-c", f"{first},{second}"))
+    expected = f"1 {first} {second}" if reserved != "0" else f"2 {CpuSet([first, second])} "
+    assert done.stdout == f"[{first}, {second}] {{{first},{second}}} {expected}\n", done.stderr
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_a_bound_rank_has_its_share_of_the_service_cpus_of_all_ranks(ompbind, local_rank):
+    """The last of two ranks has the one service CPU; bound to one CPU, it has none left for OpenMP."""
+    cpu = two_cpus()[local_rank]
+    job = {"SLURM_PROCID": str(4 + local_rank), "SLURM_LOCALID": str(local_rank)}
+    env = {**SLURM, **job, "VLLM_CPU_NUM_OF_RESERVED_CPU": "1"}
+    show = (sys.executable, "-c", SHOW_SERVICE)
+    done = ompbind("exec", "--compat", "vllm", "--", *show, env=env, before=("taskset", "-c", str(cpu)))
+    assert (f"[{cpu}] {{{cpu}}} 1 {cpu} \n" == done.stdout) is (local_rank == 0)
+    assert ("would have no CPU left" in done.stderr) is (local_rank == 1)
 
 
 def test_without_the_option_the_variables_are_inherited(ompbind):

@@ -93,6 +93,44 @@ def test_service_cores_are_whole_cores(options, expected):
     assert made.idle.isdisjoint(made.used)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"ranks": 2, "service_total": 1}, ["0-3 and ", "4-6 and 7"]),
+        ({"ranks": 2, "service_total": 5}, ["0-1 and 2-3", "4 and 5-7"]),
+        ({"ranks": 2, "service_each": 1}, ["0-2 and 3", "4-6 and 7"]),
+        ({"ranks": 2, "service_each": 1, "service_total": 1}, ["0-2 and 3", "4-5 and 6-7"]),
+        ({"ranks": 2, "service_total": 2, "smt": "all"}, ["0-3,8-10 and 11", "4-7,12-14 and 15"]),
+        ({"ranks": 2, "service_total": 2, "reserve": 1}, ["0-1 and 2", "4-5 and 6"]),
+        ({"ranks": 2, "service_total": 2, "mask": "3,1,0,11|4-5"}, ["0-1,3 and 11", "4 and 5"]),
+        ({"ranks": 2, "service_total": 3, "strategy": "all"}, ["0-4 and 5-7", "0-4 and 5-7"]),
+        ({"ranks": 2, "service_total": 3, "cores": 1}, ["0 and 1-2,9-10", "4 and 5-6,13-14"]),
+        ({"ranks": 2, "service_total": 1, "threads": 2, "strategy": "compact"},
+         ["0-1 and 2,10", "4-5 and 6,14"]),
+        ({"ranks": 8, "service_total": 8, "service_optional": True}, [f"{cpu} and " for cpu in range(8)]),
+        ({"ranks": 10, "service_total": 1, "service_optional": True},
+         [f"{cpu} and " for cpu in (0, 8, 1, 2, 3, 4, 12, 5, 6, 7)]),
+    ],
+)  # fmt: skip
+def test_service_cpus_are_the_highest_of_each_rank(options, expected):
+    made = plan(DUAL, **options)
+    assert [f"{placement.compute} and {placement.service_cpus}" for placement in made.placements] == expected
+    missing = [note.text for note in made.notes if note.code == "service-missing"]
+    assert bool(missing) is ("service_optional" in options)
+    assert made.used == union(placement.cpuset for placement in made.placements)
+
+
+def test_a_rank_keeps_a_cpu_that_computes():
+    with pytest.raises(
+        PlanError, match="rank 1 would have no CPU left: it gets 4 CPUs and has 4 service CPUs"
+    ):
+        plan(DUAL, ranks=2, service_total=7)
+    with pytest.raises(RequestError, match="--bind exact leaves no thread that could use --service-total"):
+        plan(DUAL, ranks=2, service_total=1, bind=Bind.EXACT)
+    with pytest.raises(RequestError, match="negative number of service CPUs"):
+        plan(DUAL, service_total=-1)
+
+
 def test_reserved_cores_are_beside_the_requested_cores():
     made = plan(DUAL, ranks=2, cores=1, service_cores=1, reserve=1)
     assert [str(placement.reserved) for placement in made.placements] == ["2,10", "6,14"]

@@ -17,6 +17,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import make_thread_variables
 from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Bind, ProcBind, Request
+from ompbind.planning.service_cpus import divide_service
 from ompbind.planning.strategies.table import STRATEGIES
 from tests.machines import Shape, make_machine
 
@@ -71,9 +72,10 @@ def cases(draw, masks=True):
     text = draw(st.none() | st.none() | several | words if masks else st.none())
     reserve = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 3)]))
     service = draw(st.sampled_from([0, 0, 1, 2]))
+    total, each = (0, 0) if service else draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (3, 0), (1, 1)]))
     strategy = draw(st.sampled_from(list(STRATEGIES)))
     takes_cores = STRATEGIES[strategy].takes_cores and text in (None, "auto", "all")
-    binds = [bind for bind in Bind if not (service and bind is Bind.EXACT)]
+    binds = [bind for bind in Bind if not ((service or total) and bind is Bind.EXACT)]
     request = Request(
         ranks=draw(st.none() | st.integers(1, 12)),
         mask=parse_mask(text) if text else None,
@@ -85,6 +87,9 @@ def cases(draw, masks=True):
         reserve_total=reserve[1],
         cores=draw(st.sampled_from([None, None, 1, 2, 3]) if takes_cores else st.none()),
         service_cores=service,
+        service_total=total,
+        service_each=each,
+        service_optional=draw(st.booleans()),
         bind=draw(st.sampled_from(binds)),
         proc_bind=draw(st.sampled_from(list(ProcBind))),
         core_kind=draw(st.sampled_from(["all", "all", "all", "performance", "efficiency"])),
@@ -178,18 +183,34 @@ def check_reserve(made):
 
 
 def check_service(made):
-    """Check that each rank has whole service cores, as many as requested, where no other rank is."""
-    is_shared = STRATEGIES[made.request.strategy].overlapping or is_word(made.request, "none")
-    usable = made.machine.default_cpus & made.machine.cpus_of_kind(made.request.core_kind)
-    for placement in made.placements:
-        cores = find_overlapping(made.machine.at(Level.CORE), placement.service_cpus)
-        assert len(cores) == made.request.service_cores
+    """Check that each rank has service CPUs or whole service cores, as requested, where no other rank is."""
+    request = made.request
+    overlaps = uses_strategy(request) and STRATEGIES[request.strategy].overlapping
+    is_shared = overlaps or is_word(request, "none")
+    by_rank = divide_service(request, len(made.placements))
+    sized = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
+    in_cores = uses_strategy(request) and bool(sized)
+    for placement, number in zip(made.placements, by_rank, strict=True):
+        if by_rank[-1] and not in_cores:
+            cpus = len(placement.cpuset) - 1 if request.service_optional else len(placement.cpuset)
+            assert len(placement.service_cpus) == min(cpus, sum(by_rank) if is_shared else number)
+            assert not placement.service_cpus or placement.service_cpus.first > max(placement.cpus)
+        else:
+            check_service_cores(made, placement)
         assert placement.service_cpus.isdisjoint(made.compute)
         assert placement.service_cpus.isdisjoint(made.reserved)
-        if made.request.mask is None:
-            assert placement.service_cpus == union(core.cpus & usable for core in cores)
         others = (other for other in made.placements if other is not placement)
         assert is_shared or all(placement.service_cpus.isdisjoint(other.cpuset) for other in others)
+
+
+def check_service_cores(made, placement):
+    """Check that the service CPUs of a rank are whole cores, as many as requested."""
+    request = made.request
+    usable = made.machine.default_cpus & made.machine.cpus_of_kind(request.core_kind)
+    cores = find_overlapping(made.machine.at(Level.CORE), placement.service_cpus)
+    assert len(cores) == request.service_cores + divide_service(request, request.ranks or 1)[-1]
+    if request.mask is None:
+        assert placement.service_cpus == union(core.cpus & usable for core in cores)
 
 
 def check_ranks(made):
