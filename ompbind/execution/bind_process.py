@@ -59,7 +59,8 @@ def bind_process(
 
     All threads get the affinity mask of the rank. The calling thread gets the memory policy of the rank.
     os.environ gets the variables, which `variables` and `extra` select as for `placed`. No OpenMP runtime is
-    called: the result names the runtimes that were loaded already. If anything fails, nothing is changed.
+    started or changed: the result names the runtimes that were loaded already. If anything fails, all
+    settings are restored.
 
     Raises RequestError as `placed`. Raises LaunchError if a mask cannot be set, if the memory policy cannot
     be set and the request is strict, if the process is bound already, inside 'with placed(...)', or if a
