@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ompbind.execution.bind_process import ProcessBinding, bind_process, unbind
     from ompbind.execution.environment import make_environment
     from ompbind.execution.placed import placed
+    from ompbind.execution.read_compat import read_compat
     from ompbind.machine.model import Level, Machine
     from ompbind.machine.sources.table import read_machine
     from ompbind.masks.mask import Mask, parse_mask
@@ -53,6 +54,7 @@ __all__ = [
     "make_plan",
     "parse_mask",
     "placed",
+    "read_compat",
     "read_machine",
     "read_occupied",
     "read_workload",
@@ -66,6 +68,7 @@ _HOMES = {
     "execution.bind_process": "ProcessBinding bind_process unbind",
     "execution.environment": "make_environment",
     "execution.placed": "placed",
+    "execution.read_compat": "read_compat",
     "machine.model": "Level Machine",
     "machine.sources.table": "read_machine",
     "masks.mask": "Mask parse_mask",

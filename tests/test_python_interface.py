@@ -1,6 +1,7 @@
 """The names of `ompbind` for Python programs: complete, documented, typed, and imported late."""
 
 import doctest
+import json
 import os
 import re
 import subprocess
@@ -78,6 +79,7 @@ WITH_EXAMPLES = [
     ("ompbind.masks.mask", "parse_mask"),
     ("ompbind.planning.planner", "make_plan"),
     ("ompbind.execution.environment", "make_environment"),
+    ("ompbind.execution.read_compat", "read_compat"),
 ]
 
 
@@ -227,6 +229,65 @@ def test_environments_are_new_and_made_from_the_given_base(monkeypatch):
     monkeypatch.setenv("MARK", "here")
     assert make_environment(plan, 0)["MARK"] == "here"
     assert "MARK" not in make_environment(plan, 0, {})
+
+
+def test_variables_of_the_user_and_of_frameworks_are_set():
+    """The framework in a worker would bind threads again, unless its variables are replaced."""
+    base = {"VLLM_CPU_OMP_THREADS_BIND": "0-7", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2", "KMP_BLOCKTIME": "9"}
+    changes = ompbind.read_compat("vllm", base, machine=MACHINE)
+    own = {"user_variables": (("OMP_NUM_THREADS", "3"),), "default_variables": (("KMP_BLOCKTIME", "5"),)}
+    plan = make_plan(MACHINE, Request(**changes, **own))
+    for variables in ("all", "openmp"):
+        env = make_environment(plan, 0, base, variables=variables)
+        assert env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+        assert "VLLM_CPU_NUM_OF_RESERVED_CPU" not in env
+        assert (env["OMP_NUM_THREADS"], env["KMP_BLOCKTIME"]) == ("3", "9")
+        assert ("RANK" in env) == (variables == "all")
+    assert make_environment(plan, 0, {}, variables="openmp")["KMP_BLOCKTIME"] == "5"
+
+
+COMPAT = [
+    ("vllm", {}),
+    ("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "8-11|0-3", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2"}),
+    ("vllm", {"CPU_VISIBLE_MEMORY_NODES": "1,0"}),
+    ("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}),
+    ("sglang", {"SGLANG_CPU_OMP_THREADS_BIND": "0-3|8-11"}),
+]
+
+
+@pytest.mark.parametrize(("framework", "env"), COMPAT)
+def test_python_reads_the_variables_of_frameworks_as_the_command_line(framework, env):
+    machine = read_machine("synthetic:pack:2 numa:1 core:4 pu:2")
+    plan = make_plan(machine, Request(ranks=2, **ompbind.read_compat(framework, env, machine=machine)))
+    options = ["-n", "2", "--format", "json", "--topology", machine.source, "--compat", framework]
+    done = subprocess.run(
+        [sys.executable, "-m", "ompbind", "plan", *options],
+        capture_output=True, text=True, timeout=60, env=clean_environment(**env),
+    )  # fmt: skip
+    found = [(rank["cpus"], rank["service_cpus"]) for rank in json.loads(done.stdout)["ranks"]]
+    assert found == [(list(rank.cpus), str(rank.service_cpus)) for rank in plan.placements]
+
+
+def test_fields_of_the_request_override_variables_of_frameworks():
+    env = {"VLLM_CPU_OMP_THREADS_BIND": "0-3|8-11"}
+    request = Request(ranks=2, strategy="compact")
+    changes = ompbind.read_compat("vllm", env, machine=MACHINE, request=request)
+    assert "mask" not in changes
+    assert "mask" in ompbind.read_compat("vllm", env, machine=MACHINE)
+    assert request.replace(**changes).strategy == "compact"
+
+
+def test_the_environment_of_this_process_is_the_default_for_frameworks(monkeypatch):
+    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "1")
+    assert ompbind.read_compat("sglang")["mask"] == parse_mask("1")
+
+
+def test_unknown_frameworks_and_wrong_values_are_refused():
+    with pytest.raises(RequestError, match="unknown framework 'torch'") as failure:
+        ompbind.read_compat("torch", {})
+    assert failure.value.hint == "use vllm, sglang"
+    with pytest.raises(ompbind.MaskError, match="VLLM_CPU_OMP_THREADS_BIND"):
+        ompbind.read_compat("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "0-x"}, machine=MACHINE)
 
 
 @pytest.mark.parametrize(

@@ -59,19 +59,21 @@ def bind_process(
 
     All threads get the affinity mask of the rank. The calling thread gets the memory policy of the rank.
     os.environ gets the variables, which `variables` and `extra` select as for `placed`. No OpenMP runtime is
-    called: the result names the runtimes that were loaded already. If anything fails, nothing is changed.
+    started or changed: the result names the runtimes that were loaded already. If anything fails, all
+    settings are restored.
 
     Raises RequestError as `placed`. Raises LaunchError if a mask cannot be set, if the memory policy cannot
     be set and the request is strict, if the process is bound already, inside 'with placed(...)', or if a
     loaded runtime shows that the caller is in a parallel region. Warns as `placed`.
     """
     global _undo
-    changes = make_changes(plan, rank, VariableChoice(run_id=run_id, variables=variables, extra=extra))
-    check_machine(plan)
-    placement = plan.placements[rank]
+    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     with one_thread_at_a_time(
         "bind_process cannot be called inside 'with placed(...)'", hint="leave the block first"
     ):
+        changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
+        check_machine(plan)
+        placement = plan.placements[rank]
         if _undo is not None:
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
         runtimes = read_own_runtimes()

@@ -11,15 +11,15 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankIdentity,
     RunSpec,
+    make_identity_variables,
     make_local_identities,
-    make_thread_variables,
     make_variables,
 )
 from ompbind.planning.rank_variables import Variables
 from ompbind.record import Record
 
 Selection: TypeAlias = Literal["all", "openmp"] | Collection[str]
-"""Which variables to set: all that a rank has; places, binding and thread counts only; or these names."""
+"""Which variables to set: all that a rank has; all but the number of the rank and similar; or these names."""
 
 _SELECTION_HINT = "use 'all', 'openmp', or a tuple of names"
 
@@ -58,7 +58,7 @@ def make_environment(
     """
     choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     env = dict(os.environ if base is None else base)
-    for name, value in make_changes(plan, rank, choice).items():
+    for name, value in make_changes(plan, rank, choice, env).items():
         if value is None:
             env.pop(name, None)
         else:
@@ -66,14 +66,27 @@ def make_environment(
     return env
 
 
-def make_changes(plan: Plan, rank: int, choice: VariableChoice) -> Variables:
-    """Return the variables of a rank to set (value) or remove (None); raises RequestError."""
+def make_changes(plan: Plan, rank: int, choice: VariableChoice, base: Mapping[str, str]) -> Variables:
+    """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError."""
     identity = _find_identity(plan, rank)
-    spec = RunSpec(argv=(), run_id=choice.run_id or f"python-{os.getpid()}", base={})
+    spec = _make_run_spec(choice.run_id, base, plan.request.compat)
     everything = make_variables(plan, identity, spec)
-    threads = make_thread_variables(plan.placements[rank], plan.request)
-    names = _select_names(choice.variables, everything, threads)
-    return {**{name: everything[name] for name in names}, **(choice.extra or {})}
+    of_identity = make_identity_variables(plan.placements[rank], identity, spec)
+    names = _select_names(choice.variables, everything, of_identity)
+    own = dict(plan.request.user_variables)
+    return {**{name: everything[name] for name in names}, **own, **(choice.extra or {})}
+
+
+def _make_run_spec(run_id: str, base: Mapping[str, str], compat: str | None) -> RunSpec:
+    """Return the specification of a run; with the variables of a framework that would bind threads again."""
+    spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
+    if compat is None:
+        return spec
+    from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # late: for frameworks only
+
+    return spec.replace(
+        removed_variables=find_hidden_variables(compat), added_variables=make_rank_variables(compat)
+    )
 
 
 def _find_identity(plan: Plan, rank: int) -> RankIdentity:
@@ -86,12 +99,12 @@ def _find_identity(plan: Plan, rank: int) -> RankIdentity:
     )
 
 
-def _select_names(selection: Selection, everything: Variables, threads: Variables) -> Collection[str]:
+def _select_names(selection: Selection, everything: Variables, of_identity: Variables) -> Collection[str]:
     """Return the names of the selected variables; raises RequestError."""
     if selection == "all":
         return everything
     if selection == "openmp":
-        return threads
+        return [name for name in everything if name not in of_identity]
     if isinstance(selection, str):
         raise RequestError(f"variables={selection!r} is unknown", hint=_SELECTION_HINT)
     unknown = sorted(set(selection) - everything.keys())

@@ -4,6 +4,7 @@ A process inherits the affinity mask and the memory policy of the thread that st
 of the program. `placed` sets all three for a `with` block as a rank has them, and restores them afterwards.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -55,20 +56,21 @@ def placed(
     that multiprocessing did not spawn, of memory policies that cannot be set, and of an affinity mask that
     cannot be restored.
     """
-    changes = make_changes(plan, rank, VariableChoice(run_id=run_id, variables=variables, extra=extra))
-    check_machine(plan)
-    placement = plan.placements[rank]
-    with (
-        one_thread_at_a_time(
-            "'with placed(...)' blocks cannot be nested",
-            hint="start the worker, leave the block, then enter the next block",
-        ),
-        _spawn_by_default(),
-        temporary_variables(changes),
-        temporary_affinity(placement.cpuset if plan.machine.bindable else None),
-        temporary_memory_policy(plan, placement),
+    choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
+    with one_thread_at_a_time(
+        "'with placed(...)' blocks cannot be nested",
+        hint="start the worker, leave the block, then enter the next block",
     ):
-        yield placement
+        changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
+        check_machine(plan)
+        placement = plan.placements[rank]
+        with (
+            _spawn_by_default(),
+            temporary_variables(changes),
+            temporary_affinity(placement.cpuset if plan.machine.bindable else None),
+            temporary_memory_policy(plan, placement),
+        ):
+            yield placement
 
 
 def check_machine(plan: Plan) -> None:

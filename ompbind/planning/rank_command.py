@@ -114,7 +114,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
         **{name: value for name, value in plan.request.default_variables if name not in spec.base},
         **threads,
-        **_make_identity_variables(placement, identity, spec),
+        **make_identity_variables(placement, identity, spec),
         **{name: fill(value, fields, name) for name, value in spec.added_variables},
     }
     workload = plan.request.workload
@@ -215,9 +215,10 @@ def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
     return find_overridden_variables(spec.base, make_thread_variables(plan.placements[0], plan.request))
 
 
-def _make_identity_variables(
+def make_identity_variables(
     placement: Placement, identity: RankIdentity, spec: RunSpec
 ) -> dict[str, str | None]:
+    """Return the variables with the number of a rank, its run and its CPUs."""
     return {
         "RANK": str(identity.rank),
         "LOCAL_RANK": str(identity.local_rank),

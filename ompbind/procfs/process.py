@@ -24,7 +24,7 @@ class Stat(Record):
 
     `state` is a letter as in `ps`. `parent`, `group` and `session` are the IDs of the parent process, the
     process group and the session. `busy_ticks` is user and system time, `start_ticks` the start since boot.
-    `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for the workers of io_uring.
+    `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for io_uring before Linux 6.3.
     `cpu` is the CPU it last ran on, `policy` its scheduling policy. `arguments` are the addresses of its
     command line in its memory: start and end.
     """

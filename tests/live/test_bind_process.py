@@ -24,7 +24,7 @@ from ompbind import (
     unbind,
 )
 from ompbind.cpuset import CpuSet
-from ompbind.execution import thread_masks
+from ompbind.execution import mempolicy, thread_masks
 from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.procfs.process import parse_stat
 from tests.live.conftest import clean_environment, required, two_cpus, wait_until
@@ -288,18 +288,36 @@ def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
         unbind()
 
 
-def test_the_memory_policy_is_that_of_the_calling_thread():
+@pytest.fixture
+def memory_plan():
     plan = make_plan(read_machine(), Request(memory=MemoryMode.BIND))
-    if plan.placements[0].memory is None:
-        pytest.skip("this machine has no memory policies")
-    mempolicy = pytest.importorskip("ompbind.execution.mempolicy")
-    if mempolicy.replace_unsupported_policies(plan).notes:
+    if plan.placements[0].memory is None or mempolicy.replace_unsupported_policies(plan).notes:
         pytest.skip("memory policies cannot be set here")
+    return plan
+
+
+def test_the_memory_policy_is_set_and_restored_in_the_calling_thread(memory_plan):
     before = mempolicy.read_policy()
-    bind_process(plan, 0)
-    assert mempolicy.read_policy().mode == 2
+    bind_process(memory_plan, 0)
+    assert mempolicy.read_policy().mode == memory_plan.placements[0].memory.kernel_mode
     unbind()
     assert mempolicy.read_policy() == before
+
+
+def test_another_thread_cannot_restore_the_memory_policy(memory_plan):
+    before, caught = mempolicy.read_policy(), []
+
+    def restore():
+        with pytest.warns(RuntimeWarning, match="set by another thread, which keeps it") as warned:
+            unbind()
+        caught.extend(warning.filename for warning in warned)
+
+    bind_process(memory_plan, 0)
+    thread = threading.Thread(target=restore)
+    thread.start()
+    thread.join()
+    assert caught == [__file__]
+    mempolicy.restore_policy(before)
 
 
 def test_workers_of_io_uring_are_left_alone():

@@ -140,5 +140,6 @@ def test_the_ranks_of_torchrun_are_bound():
         "torchrun_train.py",
         before=(torchrun, "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
         GLOO_SOCKET_IFNAME="lo",
+        PYTHONUNBUFFERED="",  # so that each rank writes its line at once
     )
     assert sorted(done.stdout.splitlines()) == expected_lines()

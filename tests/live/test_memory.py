@@ -262,6 +262,6 @@ def test_another_thread_cannot_restore_the_policy():
     thread.start()
     thread.join()
     before = read_policy()
-    with pytest.warns(RuntimeWarning, match="keeps policy bind"):
+    with pytest.warns(RuntimeWarning, match="set by another thread, which keeps it"):
         left[0].__exit__(None, None, None)
     assert read_policy() == before
