@@ -26,7 +26,15 @@ from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.table import LAUNCHERS, LauncherRank, find_launcher, is_bound, render_launcher_names
+from ompbind.launchers.launcher import Launcher
+from ompbind.launchers.table import (
+    LAUNCHERS,
+    LauncherRank,
+    find_batch_script,
+    find_launcher,
+    is_bound,
+    render_launcher_names,
+)
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE
@@ -87,7 +95,7 @@ def _become_rank(options: Values) -> int:
     if rank:
         identity, request = _join_job(rank, machine, request, options)
     else:
-        identity = _make_single_identity(options)
+        identity = _make_single_identity(options, find_batch_script(os.environ, os.getppid()))
     if options["dry_run"]:
         others = read_other_runs(machine, request, quiet=options["quiet"])
         _show(plan_or_suggest(machine, request, others), identity, spec)
@@ -140,13 +148,17 @@ def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | No
             claim.release()
 
 
-def _make_single_identity(options: Values) -> RankIdentity:
-    """Return the identity of a single rank, without a launcher."""
+def _make_single_identity(options: Values, script_of: Launcher | None) -> RankIdentity:
+    """Return the identity of a single rank; `script_of` is the launcher whose batch script this is."""
+    why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
+    if script_of:
+        why = f"this is the script of a {script_of.name} job, not one of its ranks"
+        use = f"write '{script_of.example[1]}'" if script_of.example else use
     if options["ranks"] != 1:
-        raise RequestError(
-            f"-n {options.text('ranks')}: no launcher has started this process, so exec starts a single rank",
-            hint=f"start several ranks with 'ompbind run', or use one of {render_launcher_names()}",
-        )
+        text = f"-n {options.text('ranks')}: {why}, so exec starts a single rank"
+        raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
+    if script_of and not options["quiet"]:
+        print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 

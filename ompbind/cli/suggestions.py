@@ -82,10 +82,13 @@ def _write_placement(value: str) -> str:
         return f"-m {shlex.quote(rest.replace(',', '|'))}"
     if kind in ("none", "no", "off"):
         return "-m none"
-    level = name_level(rest.rpartition(":")[2] if kind == "ppr" else kind)
-    if level:
-        return f"-s {level if level.startswith('l') else f'{level}s'}"
-    return "-s balanced"
+    return _write_level(rest.rpartition(":")[2] if kind == "ppr" else kind) or "-s balanced"
+
+
+def _write_level(value: str) -> str:
+    """Return the strategy that gives each rank a domain, for a name such as "socket"; "" if it is none."""
+    level = name_level(value)
+    return f"-s {level if level.startswith('l') else f'{level}s'}" if level else ""
 
 
 def _write_variable(value: str) -> str:
@@ -171,11 +174,17 @@ def suggest_word(word: str, known: Collection[str]) -> str:
     )
 
 
-def suggest_value(text: str, known: Collection[str]) -> str:
-    """Return a hint for a wrong value of an option, or for the first wrong word of a list; "" if unknown."""
+def suggest_value(option: str, text: str, known: Collection[str]) -> str:
+    """Return a hint for a wrong value of an option, or for the first wrong word of a list; "" if unknown.
+
+    `option` is the name of the option: `--bind` has domains as values in other tools.
+    """
     wrong = next((word for part in text.split(",") if (word := part.strip()) not in known), "")
     word = suggest_word(wrong, known)
-    return f"did you mean '{word}'?" if word else ""
+    if word:
+        return f"did you mean '{word}'?"
+    strategy = _write_level(wrong) if option == "--bind" else ""
+    return f"did you mean {strategy}?" if strategy else ""
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

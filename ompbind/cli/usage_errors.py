@@ -61,9 +61,11 @@ def _suggest_option(name: str, value: str, ctx: click.Context | None, find_optio
         meant = suggest_option(name, value, ["--help", "--version"])
         return f"did you mean {meant}?" if meant else ""
     options = find_options(ctx.command.name or "")
-    known = ["--help", *(known for option in options for known in option.names)]
+    known = ["--help", "--version", *(known for option in options for known in option.names)]
     known += [option.reset_name for option in options if name.startswith("--no")]
     meant = suggest_option(name, value, known)
+    if meant == "--version":
+        return "write --version before the verb: 'ompbind --version'"
     if verbs and not meant.startswith(name):
         return f"{name} is an option of {', '.join(verbs)}"
     return f"did you mean {meant}?" if meant else ""

@@ -23,7 +23,7 @@ class Launcher(Record):
     `local_size` is the variable with the number of ranks on this machine, or a function that finds the number
     in the environment (0 if unknown). The values of the variables `run_id` together identify the job.
     `daemons` are the names of the processes that start ranks. `step` is a variable that only ranks have, ""
-    if that is `rank`: Slurm also sets the other variables for the script of a batch job. `example` is
+    if `rank` is such a variable: Slurm sets the others for the script of a batch job too. `example` is
     (description, command line) for the help.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.launchers.flux import FLUX
-from ompbind.launchers.launcher import Env, read_number
+from ompbind.launchers.launcher import Env, Launcher, read_number
 from ompbind.launchers.mpich import MPICH
 from ompbind.launchers.open_mpi import OPEN_MPI
 from ompbind.launchers.slurm import SLURM
@@ -57,7 +57,7 @@ def find_launcher(env: Env, parent: int) -> LauncherRank | None:
     # `ompbind run` sets RANK and LOCAL_RANK as torchrun does, but is no launcher: its ranks are bound already
     if OMPBIND_RANK in env and env.get(OMPBIND_RANK) == env.get("RANK"):
         env = {name: value for name, value in env.items() if name not in ("RANK", "LOCAL_RANK")}
-    launcher = next((known for known in LAUNCHERS if known.rank in env and known.local_rank in env), None)
+    launcher = next((known for known in LAUNCHERS if _is_complete(known, env)), None)
     if launcher is None:
         return None
     identity = RankIdentity(
@@ -78,19 +78,30 @@ def find_launcher(env: Env, parent: int) -> LauncherRank | None:
     return LauncherRank(launcher=launcher.name, identity=identity, run_id=run_id)
 
 
+def find_batch_script(env: Env, parent: int) -> Launcher | None:
+    """Return the launcher whose batch job this process is the script of, None if it is a rank or no script.
+
+    The script has the variables of rank 0 of the job, but is no rank. `parent` is as for `find_launcher`.
+    """
+    scripts = (known for known in LAUNCHERS if known.step and known.step not in env and known.rank in env)
+    return next(scripts, None) if find_launcher(env, parent) is None else None
+
+
+def _is_complete(launcher: Launcher, env: Env) -> bool:
+    """Return whether an environment has the variables that only a rank of a launcher has."""
+    return all(name in env for name in (launcher.rank, launcher.local_rank, launcher.step) if name)
+
+
 def find_copies(env: Env, pid: int) -> LauncherRank | None:
     """Return the rank of a process if its launcher has started several copies of it on this machine.
 
-    None for a rank of `ompbind exec`, and in the script of a batch job. `pid` is the process.
+    None for a rank of `ompbind exec`. `pid` is the process.
     """
     try:
         rank = find_launcher(env, pid) if OMPBIND_RANK not in env else None
     except RequestError:  # the variables contradict each other
         return None
-    if rank is None or rank.identity.local_size < 2:
-        return None
-    step = next(launcher.step for launcher in LAUNCHERS if launcher.name == rank.launcher)
-    return rank if not step or step in env else None
+    return rank if rank and rank.identity.local_size > 1 else None
 
 
 def is_bound(root: Root, pid: int, allowed: CpuSet) -> bool:

@@ -7,10 +7,11 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
 from ompbind.launchers.launcher import may_have_launcher
-from ompbind.launchers.table import LAUNCHERS, find_copies, find_launcher
+from ompbind.launchers.table import LAUNCHERS, find_batch_script, find_copies, find_launcher
 from tests.toys import run_with
 
-SLURM = {"SLURM_PROCID": "9", "SLURM_LOCALID": "0", "SLURM_NTASKS": "40"}
+SCRIPT = {"SLURM_PROCID": "9", "SLURM_LOCALID": "0", "SLURM_NTASKS": "40"}
+SLURM = {**SCRIPT, "SLURM_STEP_ID": "0"}
 FLUX = {"FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4"}
 
 
@@ -37,8 +38,25 @@ def test_a_launcher_needs_its_rank_and_its_local_rank():
     assert find_launcher({}, 1) is None
     for launcher in LAUNCHERS:
         assert find_launcher({launcher.rank: "0"}, 1) is None
+        step = {launcher.step: "0"} if launcher.step else {}
         with pytest.raises(RequestError, match=launcher.size):
-            find_launcher({launcher.rank: "0", launcher.local_rank: "0"}, 1)
+            find_launcher({launcher.rank: "0", launcher.local_rank: "0", **step}, 1)
+
+
+@pytest.mark.parametrize(
+    ("env", "script", "launcher"),
+    [
+        ({**SCRIPT, "SLURM_TASKS_PER_NODE": "4"}, "Slurm", ""),
+        ({**SLURM, "SLURM_TASKS_PER_NODE": "4"}, "", "Slurm"),
+        ({**SCRIPT, **FLUX, "FLUX_JOB_NNODES": "2"}, "", "Flux"),
+        ({**FLUX, "FLUX_JOB_NNODES": "2"}, "", "Flux"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, "", ""),  # in the shell of salloc
+        ({}, "", ""),
+    ],
+)
+def test_the_script_of_a_batch_job_is_no_rank(env, script, launcher):
+    found, rank = find_batch_script(env, 1), find_launcher(env, 1)
+    assert (found.name if found else "", rank.launcher if rank else "") == (script, launcher)
 
 
 def test_the_parent_identifies_a_job_without_an_identifier():
@@ -52,7 +70,7 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
 }  # fmt: skip
-BATCH = {**SLURM, "SLURM_TASKS_PER_NODE": "4"}
+BATCH = {**SCRIPT, "SLURM_TASKS_PER_NODE": "4"}
 
 
 @pytest.mark.parametrize(

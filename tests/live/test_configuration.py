@@ -155,7 +155,7 @@ def test_a_preset_is_selected_by_the_machine(call, home):
     write(home / "ompbind.toml", user.read_text().replace("ranks = 2", "ranks = 3").replace("here", "other"))
     done = call("run", *SHOW)
     assert done.stdout == ",\n" * 2
-    assert "not in preset other" in " ".join(done.stderr.split())
+    assert "not in preset other (move the preset there, or remove match" in " ".join(done.stderr.split())
 
 
 def test_plans_and_reports_name_file_and_preset(call, home):

@@ -54,6 +54,20 @@ def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
     assert done.stderr.count("already bound by") == (binding == "cores")
 
 
+def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
+    script, out = tmp_path / "job.sh", tmp_path / "out"
+    show = 'echo "rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS"'
+    script.write_text(f"#!/bin/sh\n{OMPBIND} exec --share -- sh -c '{show}'\n")
+    done = subprocess.run(
+        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = " ".join(out.read_text().split())
+    assert "this is the script of a Slurm job, not one of its ranks: exec starts a single rank" in text
+    assert text.endswith(f"rank 0 of 1 on {CpuSet(os.sched_getaffinity(0))}")
+
+
 def test_the_exit_code_of_a_task_is_its_commands(slurm):
     command = ["srun", "-n", "2", OMPBIND, "exec", "--", "sh", "-c", "exit $((RANK * 5))"]
     assert subprocess.run(command, env=slurm, capture_output=True, timeout=60).returncode == 5

@@ -13,6 +13,7 @@ from ompbind.cli.suggestions import (
 )
 from ompbind.cli.verbs import VERBS
 from ompbind.openmp.binding import Bind
+from ompbind.planning.request import MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES
 
 OPTIONS = (
@@ -149,17 +150,21 @@ def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
 
 
 @pytest.mark.parametrize(
-    ("text", "known", "hint"),
+    ("option", "text", "known", "hint"),
     [
-        ("numa", STRATEGIES, "did you mean 'nodes'?"),
-        ("spread, block", STRATEGIES, "did you mean 'compact'?"),
-        ("cor", tuple(Bind), "did you mean 'core'?"),
-        ("zzz", STRATEGIES, ""),
-        ("zzz", (), ""),
+        ("-s", "numa", STRATEGIES, "did you mean 'nodes'?"),
+        ("-s", "spread, block", STRATEGIES, "did you mean 'compact'?"),
+        ("--bind", "cor", tuple(Bind), "did you mean 'core'?"),
+        ("--bind", "socket", tuple(Bind), "did you mean -s packages?"),
+        ("--bind", "L3", tuple(Bind), "did you mean -s l3?"),
+        ("--bind", "zzz", tuple(Bind), ""),
+        ("--memory", "socket", tuple(MemoryMode), ""),
+        ("-s", "zzz", STRATEGIES, ""),
+        ("-s", "zzz", (), ""),
     ],
 )
-def test_values(text, known, hint):
-    assert suggest_value(text, known) == hint
+def test_values(option, text, known, hint):
+    assert suggest_value(option, text, known) == hint
 
 
 def test_names():

@@ -33,6 +33,21 @@ import pytest
             {},
             "no such option '--timeout' hint: --timeout is an option of",
         ),
+        (
+            ["run", "--version"],
+            {},
+            "no such option '--version' hint: write --version before the verb: 'ompbind --version'",
+        ),
+        (
+            ["exec", "-V", "--", "true"],
+            {},
+            "no such option '-V' hint: write --version before the verb: 'ompbind --version'",
+        ),
+        (
+            ["run", "--bind", "socket", "--", "true"],
+            {},
+            "--bind: 'socket' is not rank, core, thread, exact or none hint: did you mean -s packages?",
+        ),
         (["--verison"], {}, "no such option '--verison' hint: did you mean --version?"),
         (["-V"], {}, "no such option '-V' hint: did you mean --version?"),
         (["ps", "--json"], {}, "no such option '--json' hint: did you mean --format json?"),

@@ -89,4 +89,5 @@ def _make_warnings(files: Sequence[ConfigurationFile], found: FoundFiles) -> Ite
         matching = [preset.name for preset in file.presets if preset.selects_machines]
         if matching and file.kind in (FileKind.PROJECT, FileKind.NAMED):
             text = "match has an effect only in the user's and the system's file"
-            yield f"{file.path}: {text}, not in preset {', '.join(matching)}"
+            remedy = "move the preset there, or remove match and use --preset"
+            yield f"{file.path}: {text}, not in preset {', '.join(matching)} ({remedy})"

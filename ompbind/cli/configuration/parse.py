@@ -170,7 +170,7 @@ def _make_setting(document: Document, path: KeyPath, option: Option, value: str 
         except OmpbindError as error:
             from ompbind.cli.suggestions import suggest_value  # late, as below
 
-            hint = error.hint or suggest_value(value, option.words)
+            hint = error.hint or suggest_value(option.names[0], value, option.words)
             raise document.error(path, error.message, hint, separator=": ") from None
     where = document.find(path)
     return Setting(option=option, value=value, key=render_key(path), line=where.line if where else 0)

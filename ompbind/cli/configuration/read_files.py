@@ -161,7 +161,7 @@ def _read_in_directory(kind: FileKind, path: str, trusted: Collection[int]) -> F
         directory = os.open(os.path.dirname(path), _DIRECTORY)
         try:
             if is_shared(os.fstat(directory), trusted):
-                raise UnsafeFileError(errno.EPERM, "other users own its directory or may write to it")
+                raise UnsafeFileError(errno.EPERM, _OPEN_DIRECTORY)
             data = _read_trusted(os.path.basename(path), trusted, directory)
         finally:
             os.close(directory)
@@ -194,6 +194,7 @@ def _read_start(file: int) -> bytes:
 
 
 _TOO_LONG = "it has more than 256 KiB"
+_OPEN_DIRECTORY = "other users own its directory or may write to it ('chmod go-w DIRECTORY' if it is yours)"
 
 
 def find_file_risk(status: os.stat_result, trusted: Collection[int]) -> str:
@@ -203,7 +204,7 @@ def find_file_risk(status: os.stat_result, trusted: Collection[int]) -> str:
     if status.st_uid not in trusted:
         return f"it belongs to user {status.st_uid}"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+        return f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o}, use 'chmod go-w FILE')"
     return _TOO_LONG if status.st_size > SIZE_LIMIT else ""
 
 

@@ -104,7 +104,7 @@ RUNNING_OPTIONS = (
            rule=rules.check_tag),
     Option(names=("-q", "--quiet"), section=OUTPUT, verbs=LAUNCHING, flag=True, help="Print only errors"),
     Option(names=("-v", "--verbose"), section=OUTPUT, verbs=LAUNCHING, flag=True, everyday=True,
-           help="Plan first, resource usage last (exec: a line per rank)",
+           help="Plan and resource usage (run); a line per rank (exec)",
            rule=rules.check_verbose),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=_read_on_failure,
            words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,

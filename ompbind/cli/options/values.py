@@ -165,7 +165,11 @@ def _suggest(given: Given, values: Values) -> str:
 
     known = [name for option in values.options.values() for name in option.names]
     meant = find_option(f"{given.option.names[0]}{given.value}", "".join(values.words[:1]), known)
-    return f"did you mean {meant}?" if meant else suggest_value(str(given.value), given.option.words)
+    return (
+        f"did you mean {meant}?"
+        if meant
+        else suggest_value(given.option.names[0], str(given.value), given.option.words)
+    )
 
 
 def _join(option: Option, read: Sequence[Any]) -> Any:

@@ -110,7 +110,7 @@ def test_the_search_stops_at_a_directory_that_others_may_write_to(home, monkeypa
     monkeypatch.chdir(home / "shared/mine")
     assert read(home) == ([], [])
     path = write(home / "shared/ompbind.toml")
-    assert read(home) == ([], [(str(path), "other users own its directory or may write to it")])
+    assert read(home) == ([], [(str(path), OPEN_DIRECTORY)])
 
 
 @as_root
@@ -119,7 +119,7 @@ def test_the_search_stops_at_a_directory_of_another_user(home, monkeypatch):
     path = write(home / "theirs/ompbind.toml")
     os.chown(home / "theirs", NOBODY, NOBODY)
     monkeypatch.chdir(home / "theirs")
-    assert read(home) == ([], [(str(path), "other users own its directory or may write to it")])
+    assert read(home) == ([], [(str(path), OPEN_DIRECTORY)])
 
 
 def put_mode(path):
@@ -163,9 +163,10 @@ def put_device(path):
     os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero
 
 
+OPEN_DIRECTORY = "other users own its directory or may write to it ('chmod go-w DIRECTORY' if it is yours)"
 HOSTILE = [
-    (put_mode, "other users may write to it (mode 0666)"),
-    (put_group_mode, "other users may write to it (mode 0664)"),
+    (put_mode, "other users may write to it (mode 0666, use 'chmod go-w FILE')"),
+    (put_group_mode, "other users may write to it (mode 0664, use 'chmod go-w FILE')"),
     (put_link, "it is a symbolic link"),
     (put_dangling_link, "it is a symbolic link"),
     (put_pipe, "it is not a regular file"),
@@ -211,7 +212,7 @@ def test_a_named_file_that_does_not_exist_is_an_error(home):
 
 def test_a_pyproject_that_others_may_write_to_is_ignored_with_its_reason(home):
     path = write(home / "pyproject.toml", "[tool.ompbind.defaults]\n", mode=0o666)
-    assert read(home) == ([], [(str(path), "other users may write to it (mode 0666)")])
+    assert read(home) == ([], [(str(path), "other users may write to it (mode 0666, use 'chmod go-w FILE')")])
 
 
 def test_the_largest_file_is_read_completely(home):
