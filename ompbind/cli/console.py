@@ -6,10 +6,11 @@ import os
 import sys
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # --version and usage errors need none of these, which take 7 ms to import
+if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
+    # --version and usage errors need none of these, which take 7 ms to import
     from ompbind.planning.plan import Plan
     from ompbind.report.text import Screen
 

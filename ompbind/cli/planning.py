@@ -18,10 +18,11 @@ from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # few runs wait
+if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    # few runs wait
     from ompbind.cli.waiting import Wait
 
 

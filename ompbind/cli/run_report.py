@@ -18,10 +18,11 @@ from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.planning.rank_command import RunSpec
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # few runs write a report
+if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    # few runs write a report
     from ompbind.execution.report_file import ReportFile
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that

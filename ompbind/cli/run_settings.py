@@ -15,10 +15,11 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RunSpec
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # help and a dry run need none of these
+if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    # help and a dry run need none of these
     from ompbind.execution.output.options import Output
     from ompbind.inspection.expectation import ExpectedBinding
 

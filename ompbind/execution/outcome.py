@@ -10,10 +10,11 @@ from ompbind.execution.signals import signal
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # annotations only: most runs load neither
+if TYPE_CHECKING:
     from collections.abc import Sequence
     from resource import struct_rusage
 
+    # annotations only: most runs load neither
     from ompbind.inspection.verdict import VerificationResult
     from ompbind.machine.sources.linux.cgroup import Throttling
 

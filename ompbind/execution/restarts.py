@@ -13,9 +13,10 @@ from __future__ import annotations
 from ompbind.execution.outcome import RankExit
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # few runs restart ranks
+if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    # few runs restart ranks
     from ompbind.execution.restart_policy import RestartPolicy
 
 ATTEMPTS_KEPT = 100

@@ -8,9 +8,10 @@ from ompbind.errors import LaunchError
 from ompbind.execution.poller import READABLE, has_epoll, has_reader, open_pipe_path
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # most runs write nothing
+if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    # most runs write nothing
     from ompbind.execution.output.multiplexer import OutputMultiplexer
     from ompbind.execution.output.options import Output
     from ompbind.execution.poller import Poller

@@ -22,10 +22,11 @@ from ompbind.execution.signals import signal
 from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # no run needs the interface, few are verified
+if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeAlias
 
+    # no run needs the interface, few are verified
     from ompbind.execution.reporter import Reporter
     from ompbind.execution.verify.sampler import AffinitySampler
 

@@ -42,9 +42,10 @@ from ompbind.execution.start import leave_rank_cpus, restart_due_ranks, start_ra
 from ompbind.planning.rank_command import RankCommand
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
-if TYPE_CHECKING:  # it is an interface only
+if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    # it is an interface only
     from ompbind.execution.reporter import Reporter
 
 LONGEST_SLEEP_S = 86400.0
