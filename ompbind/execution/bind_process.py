@@ -5,6 +5,8 @@ better where it is possible, because a process that is bound from its start load
 variables of its rank.
 """
 
+from __future__ import annotations
+
 import os
 from contextlib import ExitStack
 

@@ -4,6 +4,8 @@ A process inherits the affinity mask and the memory policy of the thread that st
 of the program. `placed` sets all three for a `with` block as a rank has them, and restores them afterwards.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,7 +102,7 @@ def _spawn_by_default() -> Iterator[None]:
     _warn_of_unspawned(set(multiprocessing.active_children()) - known)
 
 
-def _warn_of_unspawned(workers: "set[BaseProcess]") -> None:
+def _warn_of_unspawned(workers: set[BaseProcess]) -> None:
     """Warn of running workers that were started with another start method than spawn."""
     from multiprocessing import get_context
 
