@@ -18,7 +18,7 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
     threads = max(len(core.cpus) for core in machine.at(Level.CORE))
     if request.strategy == "numa" and machine.arch.startswith("ppc") and 1 < threads < 8:
         yield "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"
-    if request.strategy == "compact" and threads > 1:
+    if is_automatic and request.strategy == "compact" and threads > 1 and FRAMEWORK.slices in source.env:
         yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
     yield from _explain_nodes(machine, request)
 
