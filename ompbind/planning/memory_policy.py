@@ -90,7 +90,7 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
         yield from _explain_remote(plan, plan.placements)
         return
     with_policy = [placement for placement in plan.placements if placement.memory]
-    yield from _explain_without(plan, with_policy)
+    yield from _explain_nearest(plan, with_policy)
     yield from _explain_remote(plan, with_policy)
     yield from _explain_several(plan.request.memory, with_policy)
     yield from _explain_unset(plan)
@@ -117,20 +117,21 @@ def _render_gib(number: int) -> str:
     return f"{round(number / (1 << 30), 1):g} GiB"
 
 
-def find_nodes_without_memory(plan: Plan) -> CpuSet:
+def find_nodes_without_memory(machine: Machine, placements: Iterable[Placement]) -> CpuSet:
     """Return the NUMA nodes (OS numbers) of the ranks' CPUs that have no memory."""
-    without = CpuSet(node.number for node in plan.machine.nodes if node.memory_bytes == 0)
-    return without & CpuSet(node for placement in plan.placements for node in placement.nodes)
+    without = CpuSet(node.number for node in machine.nodes if node.memory_bytes == 0)
+    return without & CpuSet(node for placement in placements for node in placement.nodes)
 
 
 def find_remote_cpus(plan: Plan) -> CpuSet:
     """Return the CPUs of the ranks that use remote memory."""
-    return CpuSet(measure_remote_memory(plan.machine)) & plan.used
+    remote = CpuSet(measure_remote_memory(plan.machine))
+    return remote & plan.used if remote else remote
 
 
-def _explain_without(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
+def _explain_nearest(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
     """Yield a note on NUMA nodes without memory."""
-    if without := find_nodes_without_memory(plan):
+    if without := find_nodes_without_memory(plan.machine, placements):
         ranks = _ranks(
             placement for placement in placements if not without.isdisjoint(CpuSet(placement.nodes))
         )
@@ -144,7 +145,7 @@ def _explain_without(plan: Plan, placements: Sequence[Placement]) -> Iterator[No
 def _explain_remote(plan: Plan, placements: Sequence[Placement]) -> Iterator[Note]:
     """Yield a note on ranks with remote memory: a warning if they have a memory policy."""
     cpus = find_remote_cpus(plan)
-    ranks = [placement for placement in placements if not placement.cpuset.isdisjoint(cpus)]
+    ranks = [placement for placement in placements if cpus and not placement.cpuset.isdisjoint(cpus)]
     if not ranks:
         return
     uses = "uses" if len(cpus) == 1 else "use"

@@ -148,8 +148,8 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
         if boundary.crossing or _smallest_rank_fits(plan, metrics, boundary):
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
-    remote = plan.request.cores and measure_remote_memory(plan.machine)
-    plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken or remote)
+    by_memory = plan.request.cores and measure_remote_memory(plan.machine)
+    plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken or by_memory)
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):
@@ -263,7 +263,7 @@ def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
     is_local = plan.request.memory is MemoryMode.LOCAL
     if not is_local:
         yield _POLICIES[plan.request.memory]
-    if without := find_nodes_without_memory(plan):
+    if without := find_nodes_without_memory(plan.machine, plan.placements):
         verb = "has" if len(without) == 1 else "have"
         yield f"{named('NUMA node', without)} {verb} no memory; memory of the nearest node is used."
     if remote := find_remote_cpus(plan):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import count, named
+from ompbind.cpuset import CpuSet, count, named
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.masks.grammar import SELECTABLE
 from ompbind.report.text import render_bytes, render_cpus
@@ -19,9 +19,12 @@ def render_summary(machine: Machine) -> str:
 
 
 def render_limits(machine: Machine) -> Iterator[str]:
-    """Yield a line for each limit: CPUs allowed, offline or excluded by default, core kinds, cgroup quota."""
+    """Yield a line for each limit: what is allowed, offline or excluded by default, core kinds, quota."""
     if machine.allowed != machine.online:
         yield f"allowed: {count(len(machine.allowed), 'CPU')} ({render_cpus(machine.allowed)})"
+    with_memory = CpuSet(node.number for node in machine.nodes if node.memory_bytes != 0)
+    if machine.memory_allowed is not None and not with_memory <= machine.memory_allowed:
+        yield f"memory not allowed: {named('NUMA node', with_memory - machine.memory_allowed)}"
     if machine.offline:
         yield f"offline: {named('CPU', machine.offline)}"
     for name, cpus in machine.exclusion_reasons:

@@ -93,6 +93,12 @@ def without_memory(*numbers):
             {"memory-nearest": "NUMA node 1 has no memory: memory of rank 1 comes from the nearest"},
         ),
         (
+            DUAL.replace(nodes=(DUAL.nodes[0], DUAL.nodes[1].replace(memory_bytes=0))),
+            {},
+            ["bind:0", None],
+            {"memory-unset": "--memory bind will not be set for rank 1: no NUMA node with memory is known"},
+        ),
+        (
             DUAL.replace(memory_allowed=CpuSet((0, 7))),
             {},
             ["bind:0", "bind:0"],

@@ -48,13 +48,14 @@ given: 8 CPUs, 4 cores, 2 packages, 2 NUMA nodes
 def test_limits_kinds_and_states_are_shown():
     machine = make_machine(
         Shape(packages=2, cores=4), allowed=CpuSet(range(6)), isolated=CpuSet([5]), nohz_full=CpuSet([4, 5]),
-        offline=CpuSet([9]), quota=2.5,
+        offline=CpuSet([9]), quota=2.5, memory_allowed=CpuSet([1, 5]),
         kinds=(CoreKind(name="performance", cpus=CpuSet(range(4)), strength=1024, source="type"),
                CoreKind(name="efficiency", cpus=CpuSet(range(4, 8)), strength=600, source="type")),
     ).replace(remarks=("something odd",))  # fmt: skip
     assert render_tree(machine).splitlines() == [
         "test: test, 8 CPUs, 8 cores, 2 packages, 2 NUMA nodes",
         "allowed: 6 CPUs (0-5)",
+        "memory not allowed: NUMA node 0",
         "offline: CPU 9",
         "isolated: CPU 5 (used only if named in a mask)",
         "nohz_full: CPUs 4-5 (used only if named in a mask)",
