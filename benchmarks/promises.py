@@ -22,7 +22,7 @@ SLOWER_LAUNCHERS = ("openmpi", "srun", "hwloc", "torchrun")
 FEW, SOME, MANY = 1, 64, 256
 """Numbers of ranks in promises."""
 
-HYDRA_LIMITS = {FEW: 1.75, 16: 1.6, SOME: 1.2, MANY: 1.0}
+HYDRA_LIMITS = {FEW: 1.6, 16: 1.5, SOME: 1.2, MANY: 1.0}
 """Wall time at most, relative to MPICH's hydra, by number of ranks."""
 
 CONFIDENCE = 0.99
