@@ -166,7 +166,7 @@ def check_threads_of_cores(made):
         usable = tuple(core.cpus & machine.default_cpus)
         if used and is_default and not is_sharing:
             chosen = usable[:limit] if request.sibling == "first" else usable[-limit:]
-            assert tuple(used) == chosen
+            assert tuple(core.cpus & made.used) == chosen  # some of them may be service CPUs
 
 
 def check_reserve(made):
@@ -282,7 +282,10 @@ def check_strategy(made):
         }
         assert not idle or made.request.mask is not None or made.request.core_kind != "all"
     if not (strategy.overlapping or is_sharing):
-        firsts = [min(core_of[cpu] for cpu in placement.cpus) for placement in made.placements]
+        # shares are chosen whole, and divided into compute and service cores afterwards
+        is_whole = not (made.request.cores or strategy.sized)
+        parts = [placement.cpuset if is_whole else placement.cpus for placement in made.placements]
+        firsts = [min(core_of[cpu] for cpu in part) for part in parts]
         assert firsts == sorted(firsts), "ranks are numbered along the machine"
     if strategy.level and not is_sharing:
         domain_of = index_by_cpu(machine.at(strategy.level))
