@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ompbind.compat.framework import Framework, FrameworkInput, Selection, find_selection
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Level, Machine, find_overlapping
+from ompbind.openmp.binding import Bind
 from ompbind.planning.request import Request
 
 
@@ -13,6 +14,8 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
     machine, is_automatic = source.machine, request.mask is None
     if is_automatic and find_selection(FRAMEWORK, machine) is None:
         yield f"vLLM cannot select CPUs on {machine.arch}; ranks get CPUs as without --compat"
+    if is_automatic and request.bind is Bind.EXACT and not source.env.get(FRAMEWORK.reserve):
+        yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
     if request.service_total and request.names_each_rank:
         yield f"vLLM itself ignores {FRAMEWORK.reserve} if CPU lists are given"
     threads = max(len(core.cpus) for core in machine.at(Level.CORE))

@@ -319,13 +319,14 @@ def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, e
         ({RESERVE: "2"}, 2, {}, None),
         ({RESERVE: "1"}, 2, {"cores": 2}, None),
         ({RESERVE: "1"}, 2, {"strategy": "all"}, None),
+        ({}, 8, {}, None),  # one CPU each
     ],
 )
 def test_a_note_names_the_ranks_for_which_vllm_reserves_no_cpu(env, ranks, options, expected):
     made = make_plan(DUAL, wanted(env, ranks, given=tuple(options), **options))
     assert [note.text for note in made.notes if note.code == "service-uneven"] == [expected] * bool(expected)
     has_none = [rank.rank for rank in made.placements if not rank.service_cpus]
-    assert bool(expected) == (0 < len(has_none) < ranks)
+    assert bool(expected) == (0 < len(has_none) < ranks)  # not if all ranks are without
     plain = make_plan(DUAL, Request(ranks=2, service_total=1))
     assert "service-uneven" not in {note.code for note in plain.notes}
 
@@ -337,6 +338,15 @@ def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     assert not made.has_service
     assert not [text for text in made.compat.others if RESERVE in text]
     assert not wanted({}, bind=Bind.EXACT).has_service
+
+
+@pytest.mark.parametrize(
+    ("env", "start"), [({}, "vLLM reserves CPUs; ranks do not"), ({RESERVE: "2"}, RESERVE)]
+)
+def test_a_note_says_that_no_thread_could_use_reserved_cpus(env, start):
+    texts = find_texts(make_plan(DUAL, wanted(env, bind=Bind.EXACT)))
+    reason = "--bind exact leaves no thread that could use"
+    assert [text.startswith(start) for text in texts if reason in text] == [True]
 
 
 def test_requested_service_cpus_are_on_top_of_requested_cores():
