@@ -86,12 +86,6 @@ FRAMEWORK = Framework(
     "uses CPUs twice)",
     explain=_explain_differences,
     workers="vllm serve -tp",
-    worker_options=(
-        "-tp",
-        "--tensor-parallel-size",
-        "-pp",
-        "--pipeline-parallel-size",
-        "-dp",
-        "--data-parallel-size",
-    ),
+    worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size"),
+    replica_options=("-dp", "--data-parallel-size"),
 )
