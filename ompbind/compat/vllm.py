@@ -18,8 +18,10 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
         yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
     if request.service_total and request.names_each_rank:
         yield f"vLLM itself ignores {FRAMEWORK.reserve} if CPU lists are given"
-    threads = max(len(core.cpus) for core in machine.at(Level.CORE))
-    if request.strategy == "numa" and machine.arch.startswith("ppc") and 1 < threads < 8:
+    cores = machine.at(Level.CORE)
+    threads = max(len(core.cpus) for core in cores)
+    is_idle = any(all(cpu % 8 >= 4 for cpu in core.cpus) for core in cores)
+    if request.strategy == "numa" and machine.arch.startswith("ppc") and is_idle:
         yield "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"
     if is_automatic and request.strategy == "balanced" and request.ranks != 1:
         yield "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"
