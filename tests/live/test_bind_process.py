@@ -271,21 +271,39 @@ def test_without_proc_nothing_is_changed(plan, monkeypatch):
     assert state() == before
 
 
+def report():
+    return os.sched_getaffinity(0), os.environ.get("OMPBIND_RANK")
+
+
 def bind_and_report(plan, rank):
+    """Return the settings of this process before it is bound, while it is bound, and after `unbind`."""
+    found = [report()]
     bind_process(plan, rank)
     with pytest.raises(LaunchError, match="already"):
         bind_process(plan, rank)
-    return os.sched_getaffinity(0), os.environ["OMPBIND_RANK"]
+    found.append(report())
+    unbind()
+    return [*found, report()]
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
+def run_in_child(method, function, *args):
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
+        return executor.submit(function, *args).result()
+
+
+def test_a_forked_child_is_bound_as_its_parent_and_can_bind_itself(plan, cpus):
+    inherited, own = ({cpus[0]}, "0"), ({cpus[1]}, "1")
     bind_process(plan, 0)
     try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
-            assert executor.submit(bind_and_report, plan, 1).result() == ({cpus[1]}, "1")
+        assert run_in_child("fork", bind_and_report, plan, 1) == [inherited, own, inherited]
+        assert report() == inherited
     finally:
         unbind()
+
+
+def test_a_child_of_a_fork_server_can_bind_itself(plan, cpus):
+    before, bound, after = run_in_child("forkserver", bind_and_report, plan, 1)
+    assert (before, bound) == (after, ({cpus[1]}, "1"))
 
 
 @pytest.fixture
