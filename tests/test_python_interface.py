@@ -201,6 +201,7 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
         ({"mask": "0-3"}, "mask='0-3' is not a Mask", "parse_mask"),
         ({"bind": "thread"}, "bind='thread' is not a Bind", "Bind.THREAD"),
         ({"nodes": "0"}, "nodes='0' is not a Mask", "parse_mask"),
+        ({"compat": "vllm"}, "compat='vllm' is not a Compat", "read_compat"),
         ({"nodes": parse_mask("0|1")}, "nodes='0|1' is not one list of NUMA nodes", "in one part"),
         ({"nodes": parse_mask("auto")}, "nodes='auto' is not one list of NUMA nodes", "node:#0"),
         ({"nodes": parse_mask("nobind")}, "nodes='nobind' is not one list of NUMA nodes", "node:#0"),
@@ -235,8 +236,8 @@ def test_variables_of_the_user_and_of_frameworks_are_set():
     """The framework in a worker would bind threads again, unless its variables are replaced."""
     base = {"VLLM_CPU_OMP_THREADS_BIND": "0-7", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2", "KMP_BLOCKTIME": "9"}
     changes = ompbind.read_compat("vllm", base, machine=MACHINE)
-    own = {"user_variables": (("OMP_NUM_THREADS", "3"),), "default_variables": (("KMP_BLOCKTIME", "5"),)}
-    plan = make_plan(MACHINE, Request(**changes, **own))
+    changes["compat"] = changes["compat"].replace(variables=(("KMP_BLOCKTIME", "5"),))
+    plan = make_plan(MACHINE, Request(**changes, user_variables=(("OMP_NUM_THREADS", "3"),)))
     for variables in ("all", "openmp"):
         env = make_environment(plan, 0, base, variables=variables)
         assert env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"

@@ -32,7 +32,7 @@ def make_request(values: Values, spec: RunSpec) -> Request:
     Raises RequestError for options that contradict each other.
     """
     return Request(
-        **{name: values[name] for name in Request.fields if name in values},
+        **{name: values[name] for name in Request.fields if name in values and name != "compat"},
         sharing=_sharing(values),
         workload=_make_workload(values, spec),
         user_variables=_user_variables(values, spec),

@@ -40,13 +40,15 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
 
 def _explain_compat(plan: Plan) -> Iterator[Note]:
     """Explain how variables of other programs were read (--compat)."""
-    request = plan.request
-    for text in (*request.compat_read, *request.compat_others):
+    compat = plan.request.compat
+    if not compat:
+        return
+    for text in (*compat.read, *compat.others):
         yield Note(code="compat", text=text)
-    for text in request.compat_warnings:
+    for text in compat.warnings:
         yield Note(code="compat", text=text, warning=True)
-    if request.compat_divided and request.strategy in ("numa", "nodes") and _divides_domains(plan):
-        yield Note(code="compat", text=request.compat_divided)
+    if compat.divided and plan.request.strategy in ("numa", "nodes") and _divides_domains(plan):
+        yield Note(code="compat", text=compat.divided)
 
 
 def _divides_domains(plan: Plan) -> bool:

@@ -203,14 +203,13 @@ def test_options_override_variables(env, given, reason):
     name, value = next(iter(env.items()))
     others = {other: env[other] for other in env if other != name}
     untouched = wanted(others, given=given) if name != BIND else Request(ranks=2)
-    texts = {field: getattr(made, field) for field in Request.fields if field.startswith("compat")}
-    untouched = untouched.replace(**texts)
+    untouched = untouched.replace(compat=made.compat)
     if reason:
-        assert f"{name}={value} is not used: {reason}" in made.compat_others
+        assert f"{name}={value} is not used: {reason}" in made.compat.others
         assert made == untouched
     else:
         assert made != untouched
-        assert not [text for text in made.compat_others if "not used" in text]
+        assert not [text for text in made.compat.others if "not used" in text]
 
 
 def find_texts(made):
@@ -285,7 +284,7 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
 )
 def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, expected):
     made = wanted({}, machine=machine, command=command)
-    assert f"{RESERVE} is not set: {expected}" in made.compat_others
+    assert f"{RESERVE} is not set: {expected}" in made.compat.others
 
 
 @pytest.mark.parametrize("option", ["mask", "service_total", "reserve", "reserve_total", "cores", "threads"])
@@ -293,7 +292,7 @@ def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     options = {"mask": parse_mask("0|1")} if option == "mask" else {}
     made = wanted({}, given=[option], **options)
     assert not made.has_service
-    assert not [text for text in made.compat_others if RESERVE in text]
+    assert not [text for text in made.compat.others if RESERVE in text]
     assert not wanted({}, bind=Bind.EXACT).has_service
 
 
@@ -338,7 +337,7 @@ def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime(library, env, e
 def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, ranks, expected):
     made = make_plan(DUAL, wanted({MEMORY: gib, RESERVE: "0"}, ranks))
     assert [note.text for note in made.notes if note.code == "memory-needs"] == expected
-    assert f"{MEMORY}={gib} is read as {gib} GiB of memory for each rank" in made.request.compat_read
+    assert f"{MEMORY}={gib} is read as {gib} GiB of memory for each rank" in made.request.compat.read
 
 
 ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1", SGLANG: "0-3", "HOME": "/"}
