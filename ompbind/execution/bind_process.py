@@ -92,7 +92,8 @@ def unbind() -> None:
     """Restore the affinity masks, the variables and the memory policy from before `bind_process`.
 
     Threads that have started since get the previous mask of the initial thread. A memory policy can be
-    restored only by the thread that called `bind_process`; in another thread there is a RuntimeWarning.
+    restored only by the thread that called `bind_process`; in another thread there is a RuntimeWarning, as
+    there is if new threads start faster than they are restored.
     Raises LaunchError if `bind_process` has not bound this process, or inside 'with placed(...)'.
     """
     global _undo

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import set_affinity
-from ompbind.execution.process_settings import restore_affinity
+from ompbind.execution.process_settings import restore_affinity, warn
 from ompbind.procfs.reader import list_threads, read_affinity, read_stat
 from ompbind.record import Record
 
@@ -75,6 +75,7 @@ def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
             return
         for thread, mask in wanted.items():
             restore_affinity(thread.tid, mask)
+    warn(f"new threads still start after {PASSES} attempts to restore all threads: some may stay bound")
 
 
 def _read_new_masks() -> Iterator[_Masks]:

@@ -193,6 +193,24 @@ def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
     assert all(os.sched_getaffinity(int(tid)) == before_all for tid in masks)
 
 
+def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, start_thread, monkeypatch):
+    real, made = thread_masks.list_threads, []
+
+    def start_and_list(pid):
+        made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[0]})))
+        return real(pid)
+
+    whole = os.sched_getaffinity(0)
+    bind_process(plan, 0)
+    monkeypatch.setattr(thread_masks, "list_threads", start_and_list)
+    with pytest.warns(RuntimeWarning, match="after 10 attempts to restore all threads") as warned:
+        unbind()
+    assert [warning.filename for warning in warned] == [__file__]
+    assert len(made) == thread_masks.PASSES
+    assert all(os.sched_getaffinity(int(tid)) == whole for tid in read_masks())
+    assert "OMPBIND_RANK" not in os.environ
+
+
 @pytest.mark.parametrize("more", [(), (0,)], ids=["none", "partly"])
 def test_nothing_is_changed_if_a_mask_cannot_be_set(plan, start_thread, more):
     start_thread()
