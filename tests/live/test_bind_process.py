@@ -28,7 +28,7 @@ from ompbind.execution import mempolicy, thread_masks
 from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.procfs.process import parse_stat
 from tests.live.conftest import clean_environment, required, two_cpus, wait_until
-from tests.live.process_settings import read_masks, state
+from tests.live.process_settings import is_restored, read_masks, state
 from tests.live.runtimes import path_of
 
 
@@ -47,7 +47,7 @@ def _as_before():
     multiprocessing.get_start_method()  # sets the default, as a fork server does
     before = state()
     yield
-    wait_until(lambda: state() == before, "all is restored")  # joined threads exit a moment later
+    wait_until(lambda: is_restored(before), "all is restored")  # joined threads exit a moment later
 
 
 @pytest.fixture
