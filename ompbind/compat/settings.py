@@ -52,7 +52,10 @@ def make_foreign_settings(framework: str, source: FrameworkInput) -> tuple[Forei
     if is_sliced := _has_slices(names, env):
         settings.append(_make_slices_setting(names, source))
     if env.get(names.reserve, "").strip():
-        settings.append(_make_service_setting(names.reserve, env[names.reserve]))
+        setting = _make_service_setting(names.reserve, env[names.reserve])
+        has_lists = source.for_workers and not _is_automatic(names, env)
+        reason = f"{names.bind} has CPU lists, and {names.title} then reserves no CPUs"
+        settings.append(setting.replace(objection=reason) if has_lists else setting)
     elif names.reserve and _is_automatic(names, env):
         settings.append(_make_default_service(names, source))
     if env.get(names.nodes, "").strip():

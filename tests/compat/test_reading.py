@@ -153,6 +153,7 @@ def test_errors_name_the_variable_and_mark_the_position(framework, env, marked, 
     ("env", "ranks", "error", "message", "hint"),
     [
         ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
+        ({BIND: "0-3|4-7"}, 4, MaskError, "2 parts for 4 ranks", "unset a variable to ignore it"),
         ({BIND: "0-3|3-4"}, 2, MaskError, "ranks 0 and 1 would both get CPU 3", f"{BIND}=0-3|3-4"),
         ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "use -n 2"),
         ({NODES: "8,7"}, 2, MaskError, "no node with OS number 8", f"{NODES}=8,7"),
@@ -165,6 +166,24 @@ def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error,
     assert hint in caught.value.hint
     if isinstance(caught.value, MaskError):
         assert caught.value.text in env.values()
+
+
+@pytest.mark.parametrize("for_workers", [False, True])
+def test_lists_for_the_workers_of_a_server_keep_all_cpus(for_workers):
+    """Otherwise the second of two equal commands with eval would reserve CPUs of the lists of the first."""
+    env = {BIND: "4-7|0-3", RESERVE: "2"}
+    source = FrameworkInput(machine=DUAL, env=env, for_workers=for_workers)
+    made = make_plan(DUAL, fill_request(Request(ranks=2), "vllm", source))
+    assert show(made) == (["4-7", "0-3"] if for_workers else ["4-6+7", "0-2+3"])
+    note = f"{RESERVE}=2 is not used: {BIND} has CPU lists, and vLLM then reserves no CPUs"
+    assert (note in made.request.compat.others) is for_workers
+
+
+@pytest.mark.parametrize("for_workers", [False, True])
+def test_workers_of_a_server_get_cpus_without_the_reserved_ones(for_workers):
+    source = FrameworkInput(machine=DUAL, env={RESERVE: "2"}, for_workers=for_workers)
+    made = make_plan(DUAL, fill_request(Request(ranks=2), "vllm", source))
+    assert show(made) == ["8-10+11", "12-14+15"]
 
 
 def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
