@@ -249,6 +249,7 @@ def test_notes_say_how_variables_were_read():
 
 
 PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0-1", "2-3"])
+INTERLEAVED = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0,2", "1,3"])
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV = ARM.replace(arch="riscv64")
 SMT8 = make_machine(Shape(cores=2, smt=8, numbering="adjacent"), arch="ppc64le")
@@ -280,6 +281,7 @@ BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
         (RISCV, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (SNC, {SLICES: "1"}, 2, None),
+        (INTERLEAVED, {SLICES: "1"}, 2, "vLLM slices CPUs by number; ranks get cores that share packages"),
         (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
         (
             DUAL.replace(memory_allowed=CpuSet([1])),
