@@ -40,8 +40,8 @@ class ProcessBinding(Record):
 _FIXED_BY_MODULES = {"NUMBA_NUM_THREADS": "numba"}
 """Variables that stay as they are if a module is imported.
 
-Numba reads its variable again and again; once its threads run, another value is an error of the next
-compilation. Without the variable, it counts the CPUs of the affinity mask.
+Numba reads its variable at each compilation. After its threads have started, another value is an error.
+Without the variable, Numba counts the CPUs of the affinity mask.
 """
 
 _undo: ExitStack | None = None
@@ -116,7 +116,7 @@ def unbind() -> None:
 
 
 def _drop_fixed(changes: Variables, extra: Variables) -> Variables:
-    """Return the changes without those that an imported module would not accept; `extra` is always set."""
+    """Return the changes without variables that an imported module fixes; `extra` is always set."""
     fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
     return {name: value for name, value in changes.items() if name in extra or name not in fixed}
 
