@@ -48,8 +48,10 @@ def fill_from_framework(request: Request, machine: Machine, values: Values) -> R
     from ompbind.compat.reading import fill_request
 
     given = [name for name in values if values.is_given(name)]
-    source = FrameworkInput(machine=machine, env=os.environ, command=values.words)
-    return fill_request(request, values["compat"], source, given)
+    framework = values["compat"]
+    for_workers = values.get("format") == framework
+    source = FrameworkInput(machine=machine, env=os.environ, command=values.words, for_workers=for_workers)
+    return fill_request(request, framework, source, given)
 
 
 def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:

@@ -12,11 +12,15 @@ Environment = Mapping[str, str]
 
 
 class FrameworkInput(Record):
-    """What a framework reads when it starts: the machine, its variables, the words of its command."""
+    """What a framework reads when it starts: the machine, its variables, the words of its command.
+
+    `for_workers` is true if the plan becomes the variable `bind`, for the workers of one server.
+    """
 
     machine: Machine
     env: Environment
     command: tuple[str, ...] = ()
+    for_workers: bool = False
 
 
 class Selection(Record):

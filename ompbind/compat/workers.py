@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ompbind.compat.framework import FrameworkInput, load_framework
+from ompbind.cpuset import count
 from ompbind.planning.request import Request
 
 
@@ -19,11 +20,19 @@ def make_workers_hint(framework: str, request: Request) -> str:
 
 
 def explain_workers(framework: str, source: FrameworkInput, request: Request) -> Iterator[str]:
-    """Yield a warning if the command is a server that starts several workers, and ranks are bound."""
+    """Yield a warning if the command is a server that starts several workers, and ranks are bound.
+
+    If the plan is for the workers of a server, yield a warning if their number is not the number of ranks.
+    """
     workers = _count_workers(load_framework(framework).worker_options, source.command)
-    if workers > 1 and not request.is_unbound:
+    if workers == 1 or request.is_unbound:
+        return
+    if not source.for_workers:
         remedy = _render_remedy(framework, workers)
         yield f"each server starts {workers} workers, and a rank has the CPUs of one worker; {remedy}"
+    elif request.ranks not in (None, workers):
+        lists = count(request.ranks or 0, "CPU list")
+        yield f"the server starts {workers} workers, and the plan has {lists}; use -n {workers}"
 
 
 def _render_remedy(framework: str, workers: int) -> str:

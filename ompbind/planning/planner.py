@@ -46,7 +46,7 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:
         if request.compat and request.compat.read:
-            error.hint += f" ({'; '.join(request.compat.read)})"
+            error.hint += f" ({'; '.join(request.compat.read)}; unset a variable to ignore it)"
         raise
 
 

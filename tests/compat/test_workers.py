@@ -12,8 +12,9 @@ from tests.machines import Shape, make_machine
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 
 
-def warnings_for(framework, command, **options):
-    source = FrameworkInput(machine=DUAL, env={}, command=tuple(command.split()))
+def warnings_for(framework, command, for_workers=False, **options):
+    words = tuple(command.split())
+    source = FrameworkInput(machine=DUAL, env={}, command=words, for_workers=for_workers)
     plan = make_plan(DUAL, fill_request(Request(**options), framework, source))
     return [note.text for note in plan.notes if note.warning]
 
@@ -38,6 +39,13 @@ def test_workers_of_a_server_in_a_rank_are_a_warning(framework, command, workers
         f' use eval "$({plan})" instead of ompbind run'
     )
     assert warnings_for(framework, command) == ([text] if workers > 1 else [])
+
+
+@pytest.mark.parametrize("ranks", [None, 2, 4])
+def test_a_plan_for_workers_needs_a_list_for_each(ranks):
+    text = "the server starts 4 workers, and the plan has 2 CPU lists; use -n 4"
+    found = warnings_for("vllm", "vllm serve MODEL -tp 2 -dp 2", for_workers=True, ranks=ranks)
+    assert found == ([text] if ranks == 2 else [])
 
 
 def test_workers_of_ranks_that_are_not_bound_are_no_warning():
