@@ -36,7 +36,7 @@ def fill_request(
             others.append(f"{setting.name}={setting.value} is not used: {reason}")
         else:
             read.append(f"{setting.name}={setting.value} is read as {meaning}")
-            warnings += [setting.dropped] if setting.dropped else []
+            warnings += [setting.warning] if setting.warning else []
     others.extend(names.explain(source, request))
     warnings.extend(explain_workers(framework, source, request))
     others.append(names.effect)

@@ -15,10 +15,10 @@ from ompbind.execution.environment import Selection, VariableChoice, make_change
 from ompbind.execution.placed import check_machine
 from ompbind.execution.process_settings import (
     one_thread_at_a_time,
-    temporary_memory_policy,
-    temporary_variables,
+    set_memory_policy,
+    set_variables,
 )
-from ompbind.execution.thread_masks import bound_threads
+from ompbind.execution.thread_masks import bind_threads
 from ompbind.inspection.loaded_libraries import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
@@ -41,7 +41,7 @@ _undo: ExitStack | None = None
 
 
 def _forget_binding() -> None:
-    """Forget the binding in a forked child: its threads are others, and it may bind itself."""
+    """Forget the binding in a forked child, which stays bound: its threads are others, it may bind itself."""
     global _undo
     _undo = None
 
@@ -80,11 +80,11 @@ def bind_process(
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
         runtimes = read_own_runtimes()
         _check_region(runtimes)
-        with ExitStack() as stack:
-            stack.enter_context(temporary_variables(changes))
-            stack.enter_context(bound_threads(placement.cpuset if plan.machine.bindable else None))
-            stack.enter_context(temporary_memory_policy(plan, placement))
-            _undo = stack.pop_all()
+        with ExitStack() as undo:
+            set_variables(changes, undo)
+            bind_threads(placement.cpuset if plan.machine.bindable else None, undo)
+            set_memory_policy(plan, placement, undo)
+            _undo = undo.pop_all()
     return ProcessBinding(placement=placement, runtimes=runtimes)
 
 
@@ -92,7 +92,8 @@ def unbind() -> None:
     """Restore the affinity masks, the variables and the memory policy from before `bind_process`.
 
     Threads that have started since get the previous mask of the initial thread. A memory policy can be
-    restored only by the thread that called `bind_process`; in another thread there is a RuntimeWarning.
+    restored only by the thread that called `bind_process`; in another thread there is a RuntimeWarning, as
+    there is if new threads start faster than they are restored.
     Raises LaunchError if `bind_process` has not bound this process, or inside 'with placed(...)'.
     """
     global _undo

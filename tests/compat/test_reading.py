@@ -250,6 +250,7 @@ def test_notes_say_how_variables_were_read():
 
 PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0-1", "2-3"])
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
+RISCV = ARM.replace(arch="riscv64")
 BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
 
 
@@ -270,9 +271,25 @@ BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
         (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
         (BOUND.replace(memory_allowed=CpuSet([1])), {}, 1, None),
         (DUAL, {RESERVE: "1", BIND: "0-1|2-3"}, 2, f"vLLM itself ignores {RESERVE} if CPU lists are given"),
+        (RISCV, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (SNC, {SLICES: "1"}, 2, None),
-        (DUAL, {NODES: "1,5"}, 1, f"{NODES}: NUMA node 5 not used: no such node, or its memory is not"),
+        (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
+        (
+            DUAL.replace(memory_allowed=CpuSet([1])),
+            {NODES: "0-2"},
+            1,
+            f"{NODES}: there is no NUMA node 2; NUMA node 0 not used, because its memory is not allowed",
+        ),
+        (DUAL.replace(memory_allowed=CpuSet([1])), {NODES: "1"}, 1, None),
+        (
+            DUAL.replace(memory_allowed=CpuSet([1])),
+            {NODES: "0"},
+            1,
+            f"{NODES} has only NUMA nodes whose memory is not allowed: ranks use memory of other nodes",
+        ),
+        (RISCV, {}, 1, None),
+        (RISCV, {}, 2, "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"),
     ],
 )
 def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
@@ -306,6 +323,33 @@ def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, e
     assert f"{RESERVE} is not set: {expected}" in made.compat.others
 
 
+@pytest.mark.parametrize(
+    ("env", "ranks", "options", "expected"),
+    [
+        ({}, 2, {}, "rank 0 has no service CPU: if each rank is a server, use --service-total 2"),
+        (
+            {RESERVE: "1"},
+            3,
+            {},
+            "ranks 0-1 have no service CPU: if each rank is a server, use --service-total 3",
+        ),
+        ({}, 1, {}, None),
+        ({RESERVE: "0"}, 2, {}, None),
+        ({RESERVE: "2"}, 2, {}, None),
+        ({RESERVE: "1"}, 2, {"cores": 2}, None),
+        ({RESERVE: "1"}, 2, {"strategy": "all"}, None),
+        ({}, 8, {}, None),  # one CPU each
+    ],
+)
+def test_a_note_names_the_ranks_for_which_vllm_reserves_no_cpu(env, ranks, options, expected):
+    made = make_plan(DUAL, wanted(env, ranks, given=tuple(options), **options))
+    assert [note.text for note in made.notes if note.code == "service-uneven"] == [expected] * bool(expected)
+    has_none = [rank.rank for rank in made.placements if not rank.service_cpus]
+    assert bool(expected) == (0 < len(has_none) < ranks)  # not if all ranks are without
+    plain = make_plan(DUAL, Request(ranks=2, service_total=1))
+    assert "service-uneven" not in {note.code for note in plain.notes}
+
+
 @pytest.mark.parametrize("option", ["mask", "service_total", "reserve", "reserve_total", "cores", "threads"])
 def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     options = {"mask": parse_mask("0|1")} if option == "mask" else {}
@@ -313,6 +357,15 @@ def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     assert not made.has_service
     assert not [text for text in made.compat.others if RESERVE in text]
     assert not wanted({}, bind=Bind.EXACT).has_service
+
+
+@pytest.mark.parametrize(
+    ("env", "start"), [({}, "vLLM reserves CPUs; ranks do not"), ({RESERVE: "2"}, RESERVE)]
+)
+def test_a_note_says_that_no_thread_could_use_reserved_cpus(env, start):
+    texts = find_texts(make_plan(DUAL, wanted(env, bind=Bind.EXACT)))
+    reason = "--bind exact leaves no thread that could use"
+    assert [text.startswith(start) for text in texts if reason in text] == [True]
 
 
 def test_requested_service_cpus_are_on_top_of_requested_cores():

@@ -193,6 +193,24 @@ def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
     assert all(os.sched_getaffinity(int(tid)) == before_all for tid in masks)
 
 
+def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, start_thread, monkeypatch):
+    real, made = thread_masks.list_threads, []
+
+    def start_and_list(pid):
+        made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[0]})))
+        return real(pid)
+
+    whole = os.sched_getaffinity(0)
+    bind_process(plan, 0)
+    monkeypatch.setattr(thread_masks, "list_threads", start_and_list)
+    with pytest.warns(RuntimeWarning, match="after 10 attempts to restore all threads") as warned:
+        unbind()
+    assert [warning.filename for warning in warned] == [__file__]
+    assert len(made) == thread_masks.PASSES
+    assert all(os.sched_getaffinity(int(tid)) == whole for tid in read_masks())
+    assert "OMPBIND_RANK" not in os.environ
+
+
 @pytest.mark.parametrize("more", [(), (0,)], ids=["none", "partly"])
 def test_nothing_is_changed_if_a_mask_cannot_be_set(plan, start_thread, more):
     start_thread()
@@ -271,21 +289,39 @@ def test_without_proc_nothing_is_changed(plan, monkeypatch):
     assert state() == before
 
 
+def report():
+    return os.sched_getaffinity(0), os.environ.get("OMPBIND_RANK")
+
+
 def bind_and_report(plan, rank):
+    """Return the settings of this process before it is bound, while it is bound, and after `unbind`."""
+    found = [report()]
     bind_process(plan, rank)
     with pytest.raises(LaunchError, match="already"):
         bind_process(plan, rank)
-    return os.sched_getaffinity(0), os.environ["OMPBIND_RANK"]
+    found.append(report())
+    unbind()
+    return [*found, report()]
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
+def run_in_child(method, function, *args):
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
+        return executor.submit(function, *args).result()
+
+
+def test_a_forked_child_is_bound_as_its_parent_and_can_bind_itself(plan, cpus):
+    inherited, own = ({cpus[0]}, "0"), ({cpus[1]}, "1")
     bind_process(plan, 0)
     try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
-            assert executor.submit(bind_and_report, plan, 1).result() == ({cpus[1]}, "1")
+        assert run_in_child("fork", bind_and_report, plan, 1) == [inherited, own, inherited]
+        assert report() == inherited
     finally:
         unbind()
+
+
+def test_a_child_of_a_fork_server_can_bind_itself(plan, cpus):
+    before, bound, after = run_in_child("forkserver", bind_and_report, plan, 1)
+    assert (before, bound) == (after, ({cpus[1]}, "1"))
 
 
 @pytest.fixture
