@@ -11,5 +11,14 @@ FRAMEWORK = Framework(
     effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
     divided="SGLang stops if there are more ranks than NUMA nodes; ranks divide these evenly",
     workers="python -m sglang.launch_server --tp",
-    worker_options=("--tp", "--tp-size", "--tensor-parallel-size", "--pp-size", "--pipeline-parallel-size"),
+    worker_options=(
+        "--tp",
+        "--tp-size",
+        "--tensor-parallel-size",
+        "--dp",
+        "--dp-size",
+        "--data-parallel-size",
+        "--pp-size",
+        "--pipeline-parallel-size",
+    ),
 )
