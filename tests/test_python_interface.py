@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ompbind import (
     parse_mask,
     read_machine,
 )
+from ompbind import errors as all_errors
 from tests.live.conftest import clean_environment
 
 ROOT = Path(__file__).parent.parent
@@ -201,6 +203,7 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
         ({"mask": "0-3"}, "mask='0-3' is not a Mask", "parse_mask"),
         ({"bind": "thread"}, "bind='thread' is not a Bind", "Bind.THREAD"),
         ({"nodes": "0"}, "nodes='0' is not a Mask", "parse_mask"),
+        ({"compat": "vllm"}, "compat='vllm' is not a Compat", "read_compat"),
         ({"nodes": parse_mask("0|1")}, "nodes='0|1' is not one list of NUMA nodes", "in one part"),
         ({"nodes": parse_mask("auto")}, "nodes='auto' is not one list of NUMA nodes", "node:#0"),
         ({"nodes": parse_mask("nobind")}, "nodes='nobind' is not one list of NUMA nodes", "node:#0"),
@@ -235,8 +238,8 @@ def test_variables_of_the_user_and_of_frameworks_are_set():
     """The framework in a worker would bind threads again, unless its variables are replaced."""
     base = {"VLLM_CPU_OMP_THREADS_BIND": "0-7", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2", "KMP_BLOCKTIME": "9"}
     changes = ompbind.read_compat("vllm", base, machine=MACHINE)
-    own = {"user_variables": (("OMP_NUM_THREADS", "3"),), "default_variables": (("KMP_BLOCKTIME", "5"),)}
-    plan = make_plan(MACHINE, Request(**changes, **own))
+    changes["compat"] = changes["compat"].replace(variables=(("KMP_BLOCKTIME", "5"),))
+    plan = make_plan(MACHINE, Request(**changes, user_variables=(("OMP_NUM_THREADS", "3"),)))
     for variables in ("all", "openmp"):
         env = make_environment(plan, 0, base, variables=variables)
         assert env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
@@ -280,6 +283,23 @@ def test_fields_of_the_request_override_variables_of_frameworks():
 def test_the_environment_of_this_process_is_the_default_for_frameworks(monkeypatch):
     monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "1")
     assert ompbind.read_compat("sglang")["mask"] == parse_mask("1")
+
+
+ERRORS = [
+    value
+    for value in vars(all_errors).values()
+    if isinstance(value, type) and issubclass(value, ompbind.OmpbindError)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_can_be_sent_to_other_processes(kind):
+    """A worker of a pool sends its errors; a pool waits forever for an error that it cannot read."""
+    position = {"text": "0-x", "span": (2, 3)} if issubclass(kind, all_errors.PositionError) else {}
+    error = kind("wrong", hint="right", **position)
+    error.suggestion = "0-1"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.args, vars(copy)) == (kind, "wrong", ("wrong",), vars(error))
 
 
 def test_unknown_frameworks_and_wrong_values_are_refused():

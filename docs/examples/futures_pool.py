@@ -1,6 +1,7 @@
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from os import sched_getaffinity
+from time import sleep
 
 from ompbind import Request, bind_process, make_plan, read_machine
 
@@ -10,6 +11,7 @@ def bind_worker(plan, ranks):
 
 
 def run_task(number):
+    sleep(0.1)  # so that each worker gets tasks
     return number, sorted(sched_getaffinity(0))
 
 

@@ -1,4 +1,5 @@
 from os import sched_getaffinity
+from time import sleep
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.backend import get_context
@@ -11,6 +12,7 @@ def bind_worker(plan, ranks):
 
 
 def run_task(number):
+    sleep(0.1)  # so that each worker gets tasks
     return number, sorted(sched_getaffinity(0))
 
 

@@ -23,6 +23,8 @@ EXAMPLES = (
     ("The same, as JSON", "ompbind plan -n 4 --topology machine.tar.gz --format json"),
     ("Set the variables of rank 1 in this shell, which is not bound",
      'eval "$(ompbind plan -n 2 --format sh --rank 1)"'),
+    ("Set the CPUs of both workers of 'vllm serve MODEL -tp 2'",
+     'eval "$(ompbind plan -n 2 --compat vllm --format vllm)"'),
     ("Compare strategies: which splits the fewest ranks over domains",
      "ompbind plan -n 6 --compare balanced,compact,spread"),
     ("Let Slurm bind two tasks on a whole node", "srun $(ompbind plan -n 2 --format slurm) ./app"),

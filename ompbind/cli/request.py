@@ -32,7 +32,7 @@ def make_request(values: Values, spec: RunSpec) -> Request:
     Raises RequestError for options that contradict each other.
     """
     return Request(
-        **{name: values[name] for name in Request.fields if name in values},
+        **{name: values[name] for name in Request.fields if name in values and name != "compat"},
         sharing=_sharing(values),
         workload=_make_workload(values, spec),
         user_variables=_user_variables(values, spec),
@@ -48,8 +48,10 @@ def fill_from_framework(request: Request, machine: Machine, values: Values) -> R
     from ompbind.compat.reading import fill_request
 
     given = [name for name in values if values.is_given(name)]
-    source = FrameworkInput(machine=machine, env=os.environ, command=values.words)
-    return fill_request(request, values["compat"], source, given)
+    framework = values["compat"]
+    for_workers = values.get("format") == framework
+    source = FrameworkInput(machine=machine, env=os.environ, command=values.words, for_workers=for_workers)
+    return fill_request(request, framework, source, given)
 
 
 def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:

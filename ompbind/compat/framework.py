@@ -12,11 +12,15 @@ Environment = Mapping[str, str]
 
 
 class FrameworkInput(Record):
-    """What a framework reads when it starts: the machine, its variables, the words of its command."""
+    """What a framework reads when it starts: the machine, its variables, the words of its command.
+
+    `for_workers` is true if the plan becomes the variable `bind`, for the workers of one server.
+    """
 
     machine: Machine
     env: Environment
     command: tuple[str, ...] = ()
+    for_workers: bool = False
 
 
 class Selection(Record):
@@ -45,8 +49,9 @@ class Framework(Record):
     variables `others` are removed from ranks, because they contradict a plan. If a runtime that reads KMP
     variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks share a domain, and
     `explain` returns notes on other differences. `workers` is the command line of a server with workers, up
-    to their number, and `worker_options` are the options of its command whose product is that number. For
-    these workers, `ompbind plan --format` has a format with the name of the framework.
+    to their number, and `worker_options` are the options of its command whose product is that number; the
+    `replica_options` are among them unless the command has the option `joint_replicas`. For these workers,
+    `ompbind plan --format` has a format with the name of the framework.
     """
 
     title: str
@@ -67,6 +72,8 @@ class Framework(Record):
     explain: Callable[[FrameworkInput, Request], Iterable[str]] = lambda source, request: ()
     workers: str = ""
     worker_options: tuple[str, ...] = ()
+    replica_options: tuple[str, ...] = ()
+    joint_replicas: str = ""
 
 
 def load_framework(name: str) -> Framework:

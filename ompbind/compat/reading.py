@@ -13,7 +13,7 @@ from ompbind.compat.workers import explain_workers, make_workers_hint
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
-from ompbind.planning.request import Request
+from ompbind.planning.request import Compat, Request
 from ompbind.programs.workload import DetectionMethod
 
 
@@ -36,22 +36,24 @@ def fill_request(
             others.append(f"{setting.name}={setting.value} is not used: {reason}")
         else:
             read.append(f"{setting.name}={setting.value} is read as {meaning}")
-            warnings += [setting.dropped] if setting.dropped else []
+            warnings += [setting.warning] if setting.warning else []
     others.extend(names.explain(source, request))
     warnings.extend(explain_workers(framework, source, request))
     others.append(names.effect)
-    if names.kmp_variables and _preloads_kmp(request):
-        request = request.replace(default_variables=names.kmp_variables)
-        values = " and ".join(f"{name}={value}" for name, value in names.kmp_variables)
+    variables = names.kmp_variables if _preloads_kmp(request) else ()
+    if variables:
+        values = " and ".join(f"{name}={value}" for name, value in variables)
         others.append(f"ranks get {values} unless you set them, as {names.title} does for this runtime")
-    return request.replace(
-        compat=framework,
-        compat_read=tuple(read),
-        compat_others=tuple(others),
-        compat_warnings=tuple(warnings),
-        compat_divided=names.divided,
-        compat_workers="" if "mask" in given else make_workers_hint(framework, request),
+    compat = Compat(
+        framework=framework,
+        read=tuple(read),
+        others=tuple(others),
+        warnings=tuple(warnings),
+        divided=names.divided,
+        workers="" if "mask" in given else make_workers_hint(framework, request),
+        variables=variables,
     )
+    return request.replace(compat=compat)
 
 
 def find_hidden_variables(framework: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ A *foreign setting* is what one variable requests, or what the framework does if
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ompbind.compat.framework import (
     Environment,
@@ -14,7 +14,7 @@ from ompbind.compat.framework import (
     find_selection,
     load_framework,
 )
-from ompbind.cpuset import count, named
+from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, Machine
 from ompbind.masks.grammar import Item, Selector
@@ -28,7 +28,7 @@ class ForeignSetting(Record):
     `value` is "" if the variable is not set. Each option in `overridden_by` overrides the setting, and an
     option with the name of a field overrides that field. Some settings have no effect if ranks are not bound
     (`requires_binding`), or if a mask selects the CPUs (`requires_no_mask`). `objection` says why another
-    variable overrides the setting, `dropped` which part of the value has no effect.
+    variable overrides the setting, `warning` which part of the value cannot be used.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ForeignSetting(Record):
     requires_binding: bool = False
     requires_no_mask: bool = False
     objection: str = ""
-    dropped: str = ""
+    warning: str = ""
 
 
 def make_foreign_settings(framework: str, source: FrameworkInput) -> tuple[ForeignSetting, ...]:
@@ -52,7 +52,10 @@ def make_foreign_settings(framework: str, source: FrameworkInput) -> tuple[Forei
     if is_sliced := _has_slices(names, env):
         settings.append(_make_slices_setting(names, source))
     if env.get(names.reserve, "").strip():
-        settings.append(_make_service_setting(names.reserve, env[names.reserve]))
+        setting = _make_service_setting(names.reserve, env[names.reserve])
+        has_lists = source.for_workers and not _is_automatic(names, env)
+        reason = f"{names.bind} has CPU lists, and {names.title} then reserves no CPUs"
+        settings.append(setting.replace(objection=reason) if has_lists else setting)
     elif names.reserve and _is_automatic(names, env):
         settings.append(_make_default_service(names, source))
     if env.get(names.nodes, "").strip():
@@ -191,17 +194,13 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
     """
     text, machine = source.env[name], source.machine
     nodes = _select_nodes(text, name)
-    usable = {node.number for node in machine.nodes}
+    existing = usable = CpuSet(node.number for node in machine.nodes)
     if machine.memory_allowed is not None:
-        usable &= set(machine.memory_allowed)
+        usable &= machine.memory_allowed
     (items,) = nodes.parts
-    named_nodes = [number for item in items for selector in item.chain for number in selector.numbers]
-    missing = [number for number in named_nodes if number not in usable]
-    dropped = ""
-    if missing and len(missing) < len(named_nodes):
+    numbers = CpuSet(number for item in items for selector in item.chain for number in selector.numbers)
+    if not numbers.isdisjoint(usable):
         nodes = nodes.replace(parts=(tuple(_keep_nodes(items, usable)),))
-        reason = "no such node, or its memory is not allowed"
-        dropped = f"{name}: {named('NUMA node', missing)} not used: {reason}"
     return ForeignSetting(
         name=name,
         value=text.strip(),
@@ -209,11 +208,23 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
         request_fields={"nodes": nodes},
         requires_binding=True,
         requires_no_mask=True,
-        dropped=dropped,
+        warning=_explain_nodes(name, numbers, existing, usable),
     )
 
 
-def _keep_nodes(items: Iterable[Item], usable: Collection[int]) -> Iterator[Item]:
+def _explain_nodes(name: str, numbers: CpuSet, existing: CpuSet, usable: CpuSet) -> str:
+    """Return the warning about NUMA nodes that do not exist, or whose memory is not allowed; "" if none."""
+    if numbers <= existing - usable:
+        return f"{name} has only NUMA nodes whose memory is not allowed: ranks use memory of other nodes"
+    texts = []
+    if absent := numbers - existing:
+        texts.append(f"there is no {named('NUMA node', absent)}")
+    if forbidden := numbers & existing - usable:
+        texts.append(f"{named('NUMA node', forbidden)} not used, because its memory is not allowed")
+    return f"{name}: {'; '.join(texts)}" if texts else ""
+
+
+def _keep_nodes(items: Iterable[Item], usable: CpuSet) -> Iterator[Item]:
     """Yield the items that select usable NUMA nodes, without their other nodes."""
     for item in items:
         (selector,) = item.chain

@@ -8,6 +8,7 @@ variables of its rank.
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 
 from ompbind.errors import LaunchError
@@ -15,10 +16,10 @@ from ompbind.execution.environment import Selection, VariableChoice, make_change
 from ompbind.execution.placed import check_machine
 from ompbind.execution.process_settings import (
     one_thread_at_a_time,
-    temporary_memory_policy,
-    temporary_variables,
+    set_memory_policy,
+    set_variables,
 )
-from ompbind.execution.thread_masks import bound_threads
+from ompbind.execution.thread_masks import bind_threads
 from ompbind.inspection.loaded_libraries import read_own_runtimes
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
@@ -36,12 +37,19 @@ class ProcessBinding(Record):
     runtimes: tuple[Library, ...]
 
 
+_FIXED_BY_MODULES = {"NUMBA_NUM_THREADS": "numba"}
+"""Variables that stay as they are if a module is imported.
+
+Numba reads its variable at each compilation. After its threads have started, another value is an error.
+Without the variable, Numba counts the CPUs of the affinity mask.
+"""
+
 _undo: ExitStack | None = None
 """Restores the settings from before `bind_process`; None while the process is not bound."""
 
 
 def _forget_binding() -> None:
-    """Forget the binding in a forked child: its threads are others, and it may bind itself."""
+    """Forget the binding in a forked child, which stays bound: its threads are others, it may bind itself."""
     global _undo
     _undo = None
 
@@ -73,18 +81,19 @@ def bind_process(
     with one_thread_at_a_time(
         "bind_process cannot be called inside 'with placed(...)'", hint="leave the block first"
     ):
-        changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
+        # while no other thread changes os.environ
+        changes = _drop_fixed(make_changes(plan, rank, choice, os.environ), extra or {})
         check_machine(plan)
         placement = plan.placements[rank]
         if _undo is not None:
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
         runtimes = read_own_runtimes()
         _check_region(runtimes)
-        with ExitStack() as stack:
-            stack.enter_context(temporary_variables(changes))
-            stack.enter_context(bound_threads(placement.cpuset if plan.machine.bindable else None))
-            stack.enter_context(temporary_memory_policy(plan, placement))
-            _undo = stack.pop_all()
+        with ExitStack() as undo:
+            set_variables(changes, undo)
+            bind_threads(placement.cpuset if plan.machine.bindable else None, undo)
+            set_memory_policy(plan, placement, undo)
+            _undo = undo.pop_all()
     return ProcessBinding(placement=placement, runtimes=runtimes)
 
 
@@ -92,7 +101,8 @@ def unbind() -> None:
     """Restore the affinity masks, the variables and the memory policy from before `bind_process`.
 
     Threads that have started since get the previous mask of the initial thread. A memory policy can be
-    restored only by the thread that called `bind_process`; in another thread there is a RuntimeWarning.
+    restored only by the thread that called `bind_process`; in another thread there is a RuntimeWarning, as
+    there is if new threads start faster than they are restored.
     Raises LaunchError if `bind_process` has not bound this process, or inside 'with placed(...)'.
     """
     global _undo
@@ -103,6 +113,12 @@ def unbind() -> None:
             raise LaunchError("this process is not bound by bind_process", hint="call bind_process first")
         undo, _undo = _undo, None
         undo.close()
+
+
+def _drop_fixed(changes: Variables, extra: Variables) -> Variables:
+    """Return the changes without variables that an imported module fixes; `extra` is always set."""
+    fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
+    return {name: value for name, value in changes.items() if name in extra or name not in fixed}
 
 
 def _check_region(runtimes: tuple[Library, ...]) -> None:

@@ -71,7 +71,8 @@ def make_environment(
 def make_changes(plan: Plan, rank: int, choice: VariableChoice, base: Mapping[str, str]) -> Variables:
     """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError."""
     identity = _find_identity(plan, rank)
-    spec = _make_run_spec(choice.run_id, base, plan.request.compat)
+    compat = plan.request.compat
+    spec = _make_run_spec(choice.run_id, base, compat.framework if compat else None)
     everything = make_variables(plan, identity, spec)
     of_identity = make_identity_variables(plan.placements[rank], identity, spec)
     names = _select_names(choice.variables, everything, of_identity)
@@ -79,15 +80,15 @@ def make_changes(plan: Plan, rank: int, choice: VariableChoice, base: Mapping[st
     return {**{name: everything[name] for name in names}, **own, **(choice.extra or {})}
 
 
-def _make_run_spec(run_id: str, base: Mapping[str, str], compat: str | None) -> RunSpec:
+def _make_run_spec(run_id: str, base: Mapping[str, str], framework: str | None) -> RunSpec:
     """Return the specification of a run; with the variables of a framework that would bind threads again."""
     spec = RunSpec(argv=(), run_id=run_id or f"python-{os.getpid()}", base=base)
-    if compat is None:
+    if framework is None:
         return spec
     from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # late: for frameworks only
 
     return spec.replace(
-        removed_variables=find_hidden_variables(compat), added_variables=make_rank_variables(compat)
+        removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
     )
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ompbind.errors import RequestError
 from ompbind.execution.environment import Selection, VariableChoice, make_changes
 from ompbind.execution.process_settings import (
     one_thread_at_a_time,
-    temporary_affinity,
-    temporary_memory_policy,
-    temporary_variables,
+    set_memory_policy,
+    set_own_affinity,
+    set_variables,
     warn,
 )
 from ompbind.machine.sources.linux.reader import LIVE
@@ -66,12 +66,10 @@ def placed(
         changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
         check_machine(plan)
         placement = plan.placements[rank]
-        with (
-            _spawn_by_default(),
-            temporary_variables(changes),
-            temporary_affinity(placement.cpuset if plan.machine.bindable else None),
-            temporary_memory_policy(plan, placement),
-        ):
+        with _spawn_by_default(), ExitStack() as undo:
+            set_variables(changes, undo)
+            set_own_affinity(placement.cpuset if plan.machine.bindable else None, undo)
+            set_memory_policy(plan, placement, undo)
             yield placement
 
 

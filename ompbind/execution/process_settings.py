@@ -1,11 +1,17 @@
-"""Settings of this process that a rank has, each as a context manager that restores the previous setting."""
+"""Settings of this process that a rank has. Each `set_` function adds to `undo` how it is restored.
+
+`undo` has functions and values only, not generators: a forked child that drops the stack of its parent must
+not restore anything, but a generator runs its `finally` when it is deleted.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet, named
@@ -17,6 +23,8 @@ from ompbind.planning.rank_variables import Variables
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from ompbind.execution.mempolicy import SavedPolicy
 
 
 class _Lock:
@@ -53,18 +61,13 @@ def one_thread_at_a_time(message: str, *, hint: str) -> Iterator[None]:
             lock.holder = None
 
 
-@contextmanager
-def temporary_variables(variables: Variables) -> Iterator[None]:
-    """Set and remove variables of os.environ for a while."""
-    saved = {name: os.environ.get(name) for name in variables}
-    try:
-        _set_variables(variables)
-        yield
-    finally:
-        _set_variables(saved)
+def set_variables(variables: Variables, undo: ExitStack) -> None:
+    """Set and remove variables of os.environ."""
+    undo.callback(_write_variables, {name: os.environ.get(name) for name in variables})
+    _write_variables(variables)
 
 
-def _set_variables(variables: Variables) -> None:
+def _write_variables(variables: Variables) -> None:
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)
@@ -72,20 +75,18 @@ def _set_variables(variables: Variables) -> None:
             os.environ[name] = value
 
 
-@contextmanager
-def temporary_affinity(cpus: CpuSet | None) -> Iterator[None]:
-    """Set the affinity mask of the calling thread for a while; None changes nothing. Raises LaunchError."""
+def set_own_affinity(cpus: CpuSet | None, undo: ExitStack) -> None:
+    """Set the affinity mask of the calling thread; None changes nothing. Raises LaunchError."""
     if cpus is None:
-        yield
         return
     saved = CpuSet(os.sched_getaffinity(0))
-    ident, tid = threading.get_ident(), threading.get_native_id()
-    try:
-        set_affinity(cpus)
-        yield
-    finally:
-        # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
-        restore_affinity(0 if threading.get_ident() == ident else tid, saved)
+    undo.callback(_restore_own_affinity, threading.get_ident(), threading.get_native_id(), saved)
+    set_affinity(cpus)
+
+
+def _restore_own_affinity(ident: int, tid: int, saved: CpuSet) -> None:
+    # Another thread may close an ExitStack. In the same thread 0 is right, even after a fork.
+    restore_affinity(0 if threading.get_ident() == ident else tid, saved)
 
 
 def restore_affinity(tid: int, saved: CpuSet) -> None:
@@ -100,24 +101,24 @@ def restore_affinity(tid: int, saved: CpuSet) -> None:
         warn(f"{named('CPU', saved)} can no longer be used: the thread is allowed on all usable CPUs")
 
 
-@contextmanager
-def temporary_memory_policy(plan: Plan, placement: Placement) -> Iterator[None]:
-    """Set the memory policy of a rank for a while; a thread can only set its own policy."""
+def set_memory_policy(plan: Plan, placement: Placement, undo: ExitStack) -> None:
+    """Set the memory policy of a rank in the calling thread; a thread can only set its own policy."""
     policy = _find_supported_policy(plan, placement)
     if policy is None:
-        yield
         return
     from ompbind.execution import mempolicy  # late: few plans have memory policies
 
-    ident, saved = threading.get_ident(), mempolicy.read_policy()
-    try:
-        mempolicy.set_policy(policy)
-        yield
-    finally:
-        if threading.get_ident() == ident:
-            mempolicy.restore_policy(saved)
-        else:
-            warn(f"the memory policy {policy} was set by another thread, which keeps it")
+    undo.callback(_restore_memory_policy, policy, threading.get_ident(), mempolicy.read_policy())
+    mempolicy.set_policy(policy)
+
+
+def _restore_memory_policy(policy: MemoryPolicy, ident: int, saved: SavedPolicy | None) -> None:
+    from ompbind.execution import mempolicy  # late, as above
+
+    if threading.get_ident() == ident:
+        mempolicy.restore_policy(saved)
+    else:
+        warn(f"the memory policy {policy} was set by another thread, which keeps it")
 
 
 def _find_supported_policy(plan: Plan, placement: Placement) -> MemoryPolicy | None:

@@ -1,4 +1,4 @@
-"""Bind all threads of this process for a while, and restore their affinity masks.
+"""Bind all threads of this process, and restore their affinity masks.
 
 A new thread inherits the mask of the thread that starts it. So after all listed threads are bound, only
 threads that started meanwhile can have another mask: they are found by listing again, until no thread is left
@@ -8,12 +8,12 @@ with the same number.
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.affinity import set_affinity
-from ompbind.execution.process_settings import restore_affinity
+from ompbind.execution.process_settings import restore_affinity, warn
 from ompbind.procfs.reader import list_threads, read_affinity, read_stat
 from ompbind.record import Record
 
@@ -31,24 +31,19 @@ class _Thread(Record):
 _Masks = dict[_Thread, CpuSet]
 
 
-@contextmanager
-def bound_threads(cpus: CpuSet | None) -> Iterator[None]:
-    """Set the affinity mask of all threads of this process for a while; None changes nothing.
+def bind_threads(cpus: CpuSet | None, undo: ExitStack) -> None:
+    """Set the affinity mask of all threads of this process; None changes nothing.
 
-    At the end each thread gets its previous mask. Threads that have started meanwhile get the previous mask
-    of the initial thread, unless they have bound themselves to other CPUs. Raises LaunchError if a mask
-    cannot be set, if threads cannot be listed, or if new threads start faster than they are bound.
+    `undo` gives each thread its previous mask. Threads that have started meanwhile get the previous mask of
+    the initial thread, unless they have bound themselves to other CPUs. Raises LaunchError if a mask cannot
+    be set, if threads cannot be listed, or if new threads start faster than they are bound.
     """
     if cpus is None:
-        yield
         return
     saved: _Masks = {}
     own_mask = read_affinity(os.getpid()) or read_affinity(0)  # the initial thread may have exited
-    try:
-        _bind_threads(cpus, saved)
-        yield
-    finally:
-        _restore_threads(saved, cpus, own_mask)
+    undo.callback(_restore_threads, saved, cpus, own_mask)
+    _bind_threads(cpus, saved)
 
 
 def _bind_threads(cpus: CpuSet, saved: _Masks) -> None:
@@ -80,6 +75,7 @@ def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
             return
         for thread, mask in wanted.items():
             restore_affinity(thread.tid, mask)
+    warn(f"new threads still start after {PASSES} attempts to restore all threads: some may stay bound")
 
 
 def _read_new_masks() -> Iterator[_Masks]:

@@ -131,6 +131,6 @@ def _check_parts(mask: Mask, request: Request) -> None:
     message = f"the mask has {parts} parts for {count(ranks or 0, 'rank')}"
     number = count(ranks or 0, "part")
     hint = f"use -n {parts}, write {number}, or write a mask without '|' to divide it among the ranks"
-    if ranks == 1 and request.compat_workers:
-        hint = request.compat_workers
+    if ranks == 1 and request.compat and request.compat.workers:
+        hint = request.compat.workers
     raise part_error(mask, items, message, hint)

@@ -40,13 +40,15 @@ def _explain_machine(plan: Plan) -> Iterator[Note]:
 
 def _explain_compat(plan: Plan) -> Iterator[Note]:
     """Explain how variables of other programs were read (--compat)."""
-    request = plan.request
-    for text in (*request.compat_read, *request.compat_others):
+    compat = plan.request.compat
+    if not compat:
+        return
+    for text in (*compat.read, *compat.others):
         yield Note(code="compat", text=text)
-    for text in request.compat_warnings:
+    for text in compat.warnings:
         yield Note(code="compat", text=text, warning=True)
-    if request.compat_divided and request.strategy in ("numa", "nodes") and _divides_domains(plan):
-        yield Note(code="compat", text=request.compat_divided)
+    if compat.divided and plan.request.strategy in ("numa", "nodes") and _divides_domains(plan):
+        yield Note(code="compat", text=compat.divided)
 
 
 def _divides_domains(plan: Plan) -> bool:
@@ -210,15 +212,19 @@ def _explain_sharing(plan: Plan) -> Iterator[Note]:
 
 
 def _explain_missing_service(plan: Plan) -> Iterator[Note]:
-    """List ranks that have fewer service CPUs than the request says, where these are optional."""
-    if not plan.request.service_optional:
-        return
-    shares = zip(plan.placements, divide_service(plan.request, len(plan.placements)), strict=True)
-    if fewer := CpuSet(
-        placement.rank for placement, number in shares if len(placement.service_cpus) < number
-    ):
+    """List ranks without their optional service CPUs, and ranks for which a framework has none."""
+    ranks = len(plan.placements)
+    wanted = [*zip(plan.placements, divide_service(plan.request, ranks), strict=True)]
+    fewer = CpuSet(placement.rank for placement, number in wanted if len(placement.service_cpus) < number)
+    if fewer and plan.request.service_optional:
         text = f"{named('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} too few CPUs for service CPUs"
         yield Note(code="service-missing", text=f"{text}: other threads use the CPUs that compute")
+    unserved = [placement for placement, number in wanted if not (number or placement.service_cpus)]
+    without = CpuSet(placement.rank for placement in unserved if len(placement.cpus) > 1)
+    if without and plan.request.service_total and plan.request.compat:
+        text = f"{named('rank', without)} {'has' if len(without) == 1 else 'have'} no service CPU"
+        remedy = f"if each rank is a server, use --service-total {ranks}"
+        yield Note(code="service-uneven", text=f"{text}: {remedy}")
 
 
 def _explain_service(plan: Plan) -> Iterator[Note]:

@@ -45,8 +45,8 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     try:
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:
-        if request.compat_read:
-            error.hint += f" ({'; '.join(request.compat_read)})"
+        if request.compat and request.compat.read:
+            error.hint += f" ({'; '.join(request.compat.read)}; unset a variable to ignore it)"
         raise
 
 

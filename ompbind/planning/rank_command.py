@@ -111,9 +111,10 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
     if spec.keep_env:
         kept = spec.base.keys() | (_PAIR if _PAIR & spec.base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
+    defaults = plan.request.compat.variables if plan.request.compat else ()
     variables = {
         **dict.fromkeys(name for name in spec.removed_variables if name in spec.base),
-        **{name: value for name, value in plan.request.default_variables if name not in spec.base},
+        **{name: value for name, value in defaults if name not in spec.base},
         **threads,
         **make_identity_variables(placement, identity, spec),
         **{name: _fill(value, fields, name) for name, value in spec.added_variables},

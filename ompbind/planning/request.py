@@ -51,6 +51,24 @@ Smt: TypeAlias = "int | Literal['auto', 'all']"
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""
 
 
+class Compat(Record):
+    """The framework whose variables were read (--compat), and what follows from them besides the fields.
+
+    `read` has a text for each value that was read, `others` has texts about the other variables, `warnings`
+    about values that have no effect. `divided` is the note if several ranks share a domain of the strategy,
+    `workers` the hint if the mask of the framework has several parts for one rank. `variables` are (name,
+    value) pairs for ranks whose user does not set these variables.
+    """
+
+    framework: str
+    read: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    divided: str = ""
+    workers: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+
+
 class Request(Record):
     """One placement request; `ranks` None means auto, `threads` None means one per CPU.
 
@@ -63,15 +81,9 @@ class Request(Record):
     user set them, instead of the plan's values. With `strict`, a binding that cannot be honoured is an error.
     `configuration` says which files the options were read from.
 
-    `compat` is the framework whose variables were read. `compat_read` has a text for each value that was read
-    from them, `compat_others` has texts about the other variables, `compat_warnings` about values that have
-    no effect. `compat_divided` is what to say if several ranks share a domain of the strategy,
-    `compat_workers` the hint if the mask of the framework has several parts for one rank.
-    `default_variables` (name, value) are for ranks whose user does not set these variables. `memory_bytes` is
-    the memory that each rank will need, 0 if unknown.
-
-    `outside_ranks` is the number of ranks that have a part of the machine's CPU quota, but are not in this
-    plan: a launcher has bound them already.
+    `compat` says which framework's variables were read, None for none. `memory_bytes` is the memory that each
+    rank will need, 0 if unknown. `outside_ranks` is the number of ranks that have a part of the machine's CPU
+    quota, but are not in this plan: a launcher has bound them already.
     """
 
     ranks: int | None = 1
@@ -98,15 +110,9 @@ class Request(Record):
     workload: Workload | None = None
     user_variables: tuple[tuple[str, str], ...] = ()
     nodes: Mask | None = None
-    compat: str | None = None
-    compat_read: tuple[str, ...] = ()
-    compat_others: tuple[str, ...] = ()
-    outside_ranks: int = 0
-    compat_warnings: tuple[str, ...] = ()
-    compat_divided: str = ""
-    compat_workers: str = ""
-    default_variables: tuple[tuple[str, str], ...] = ()
+    compat: Compat | None = None
     memory_bytes: int = 0
+    outside_ranks: int = 0
     configuration: Configuration = Configuration()
 
     @property
@@ -170,6 +176,7 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "omp_runtime": (OmpRuntime, "for example omp_runtime=OmpRuntime.GOMP"),
     "workload": (Workload, "read_workload makes one"),
     "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
+    "compat": (Compat, "read_compat makes one"),
 }
 _FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
 
@@ -202,7 +209,7 @@ def _check_types(request: Request) -> None:
     """Raise RequestError for a field of a wrong type or an unknown word, which only Python can set."""
     values = request.as_dict()
     for name, (field_type, hint) in _FIELD_TYPES.items():
-        is_unset = field_type in (Mask, OmpRuntime, Workload) and values[name] is None
+        is_unset = field_type in (Mask, OmpRuntime, Workload, Compat) and values[name] is None
         if not is_unset and not isinstance(values[name], field_type):
             raise RequestError(f"{name}={values[name]!r} is not a {field_type.__name__}", hint=hint)
     for name, words in _FIELD_WORDS.items():

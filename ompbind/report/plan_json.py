@@ -68,7 +68,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "strict": request.strict,
         "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": _node_numbers(request.nodes),
-        "compat": request.compat,
+        "compat": request.compat.framework if request.compat else None,
     }
 
 

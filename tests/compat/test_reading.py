@@ -153,6 +153,7 @@ def test_errors_name_the_variable_and_mark_the_position(framework, env, marked, 
     ("env", "ranks", "error", "message", "hint"),
     [
         ({BIND: "0-3|14-17"}, 2, MaskError, "CPUs 16-17 do not exist", f"{BIND}=0-3|14-17"),
+        ({BIND: "0-3|4-7"}, 4, MaskError, "2 parts for 4 ranks", "unset a variable to ignore it"),
         ({BIND: "0-3|3-4"}, 2, MaskError, "ranks 0 and 1 would both get CPU 3", f"{BIND}=0-3|3-4"),
         ({BIND: "0-3|4-7"}, 3, MaskError, "2 parts for 3 ranks", "use -n 2"),
         ({NODES: "8,7"}, 2, MaskError, "no node with OS number 8", f"{NODES}=8,7"),
@@ -165,6 +166,24 @@ def test_the_hint_has_the_value_that_does_not_fit_the_machine(env, ranks, error,
     assert hint in caught.value.hint
     if isinstance(caught.value, MaskError):
         assert caught.value.text in env.values()
+
+
+@pytest.mark.parametrize("for_workers", [False, True])
+def test_lists_for_the_workers_of_a_server_keep_all_cpus(for_workers):
+    """Otherwise the second of two equal commands with eval would reserve CPUs of the lists of the first."""
+    env = {BIND: "4-7|0-3", RESERVE: "2"}
+    source = FrameworkInput(machine=DUAL, env=env, for_workers=for_workers)
+    made = make_plan(DUAL, fill_request(Request(ranks=2), "vllm", source))
+    assert show(made) == (["4-7", "0-3"] if for_workers else ["4-6+7", "0-2+3"])
+    note = f"{RESERVE}=2 is not used: {BIND} has CPU lists, and vLLM then reserves no CPUs"
+    assert (note in made.request.compat.others) is for_workers
+
+
+@pytest.mark.parametrize("for_workers", [False, True])
+def test_workers_of_a_server_get_cpus_without_the_reserved_ones(for_workers):
+    source = FrameworkInput(machine=DUAL, env={RESERVE: "2"}, for_workers=for_workers)
+    made = make_plan(DUAL, fill_request(Request(ranks=2), "vllm", source))
+    assert show(made) == ["8-10+11", "12-14+15"]
 
 
 def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
@@ -203,14 +222,13 @@ def test_options_override_variables(env, given, reason):
     name, value = next(iter(env.items()))
     others = {other: env[other] for other in env if other != name}
     untouched = wanted(others, given=given) if name != BIND else Request(ranks=2)
-    texts = {field: getattr(made, field) for field in Request.fields if field.startswith("compat")}
-    untouched = untouched.replace(**texts)
+    untouched = untouched.replace(compat=made.compat)
     if reason:
-        assert f"{name}={value} is not used: {reason}" in made.compat_others
+        assert f"{name}={value} is not used: {reason}" in made.compat.others
         assert made == untouched
     else:
         assert made != untouched
-        assert not [text for text in made.compat_others if "not used" in text]
+        assert not [text for text in made.compat.others if "not used" in text]
 
 
 def find_texts(made):
@@ -231,7 +249,14 @@ def test_notes_say_how_variables_were_read():
 
 
 PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0-1", "2-3"])
+INTERLEAVED = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0,2", "1,3"])
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
+RISCV = ARM.replace(arch="riscv64")
+SMT8 = make_machine(Shape(cores=2, smt=8, numbering="adjacent"), arch="ppc64le")
+ONLINE = CpuSet.from_list("0-3,8-11")
+SMT4_OF_8 = SMT8.replace(
+    online=ONLINE, allowed=ONLINE, domains=tuple(one.replace(cpus=one.cpus & ONLINE) for one in SMT8.domains)
+)
 BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
 
 
@@ -247,14 +272,32 @@ BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
         (DUAL, {NODES: "1"}, 2, "more ranks than NUMA nodes or packages"),
         (PACKAGES, {}, 3, "more ranks than NUMA nodes or packages"),
         (PACKAGES, {NODES: "0"}, 2, f"vLLM ignores {NODES} if a NUMA node has several packages"),
+        (SMT4_OF_8, {}, 1, None),
         (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
         (DUAL.replace(arch="loongarch64"), {}, 2, "vLLM cannot select CPUs on loongarch64; ranks get CPUs"),
         (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
         (BOUND.replace(memory_allowed=CpuSet([1])), {}, 1, None),
         (DUAL, {RESERVE: "1", BIND: "0-1|2-3"}, 2, f"vLLM itself ignores {RESERVE} if CPU lists are given"),
+        (RISCV, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (SNC, {SLICES: "1"}, 2, None),
-        (DUAL, {NODES: "1,5"}, 1, f"{NODES}: NUMA node 5 not used: no such node, or its memory is not"),
+        (INTERLEAVED, {SLICES: "1"}, 2, "vLLM slices CPUs by number; ranks get cores that share packages"),
+        (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
+        (
+            DUAL.replace(memory_allowed=CpuSet([1])),
+            {NODES: "0-2"},
+            1,
+            f"{NODES}: there is no NUMA node 2; NUMA node 0 not used, because its memory is not allowed",
+        ),
+        (DUAL.replace(memory_allowed=CpuSet([1])), {NODES: "1"}, 1, None),
+        (
+            DUAL.replace(memory_allowed=CpuSet([1])),
+            {NODES: "0"},
+            1,
+            f"{NODES} has only NUMA nodes whose memory is not allowed: ranks use memory of other nodes",
+        ),
+        (RISCV, {}, 1, None),
+        (RISCV, {}, 2, "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"),
     ],
 )
 def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
@@ -285,7 +328,34 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
 )
 def test_reserved_cpus_depend_on_the_machine_and_the_command(machine, command, expected):
     made = wanted({}, machine=machine, command=command)
-    assert f"{RESERVE} is not set: {expected}" in made.compat_others
+    assert f"{RESERVE} is not set: {expected}" in made.compat.others
+
+
+@pytest.mark.parametrize(
+    ("env", "ranks", "options", "expected"),
+    [
+        ({}, 2, {}, "rank 0 has no service CPU: if each rank is a server, use --service-total 2"),
+        (
+            {RESERVE: "1"},
+            3,
+            {},
+            "ranks 0-1 have no service CPU: if each rank is a server, use --service-total 3",
+        ),
+        ({}, 1, {}, None),
+        ({RESERVE: "0"}, 2, {}, None),
+        ({RESERVE: "2"}, 2, {}, None),
+        ({RESERVE: "1"}, 2, {"cores": 2}, None),
+        ({RESERVE: "1"}, 2, {"strategy": "all"}, None),
+        ({}, 8, {}, None),  # one CPU each
+    ],
+)
+def test_a_note_names_the_ranks_for_which_vllm_reserves_no_cpu(env, ranks, options, expected):
+    made = make_plan(DUAL, wanted(env, ranks, given=tuple(options), **options))
+    assert [note.text for note in made.notes if note.code == "service-uneven"] == [expected] * bool(expected)
+    has_none = [rank.rank for rank in made.placements if not rank.service_cpus]
+    assert bool(expected) == (0 < len(has_none) < ranks)  # not if all ranks are without
+    plain = make_plan(DUAL, Request(ranks=2, service_total=1))
+    assert "service-uneven" not in {note.code for note in plain.notes}
 
 
 @pytest.mark.parametrize("option", ["mask", "service_total", "reserve", "reserve_total", "cores", "threads"])
@@ -293,8 +363,17 @@ def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     options = {"mask": parse_mask("0|1")} if option == "mask" else {}
     made = wanted({}, given=[option], **options)
     assert not made.has_service
-    assert not [text for text in made.compat_others if RESERVE in text]
+    assert not [text for text in made.compat.others if RESERVE in text]
     assert not wanted({}, bind=Bind.EXACT).has_service
+
+
+@pytest.mark.parametrize(
+    ("env", "start"), [({}, "vLLM reserves CPUs; ranks do not"), ({RESERVE: "2"}, RESERVE)]
+)
+def test_a_note_says_that_no_thread_could_use_reserved_cpus(env, start):
+    texts = find_texts(make_plan(DUAL, wanted(env, bind=Bind.EXACT)))
+    reason = "--bind exact leaves no thread that could use"
+    assert [text.startswith(start) for text in texts if reason in text] == [True]
 
 
 def test_requested_service_cpus_are_on_top_of_requested_cores():
@@ -338,7 +417,7 @@ def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime(library, env, e
 def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, ranks, expected):
     made = make_plan(DUAL, wanted({MEMORY: gib, RESERVE: "0"}, ranks))
     assert [note.text for note in made.notes if note.code == "memory-needs"] == expected
-    assert f"{MEMORY}={gib} is read as {gib} GiB of memory for each rank" in made.request.compat_read
+    assert f"{MEMORY}={gib} is read as {gib} GiB of memory for each rank" in made.request.compat.read
 
 
 ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1", SGLANG: "0-3", "HOME": "/"}

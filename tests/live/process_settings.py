@@ -31,3 +31,12 @@ def state():
         "environment": whole_environment(),
         "method": multiprocessing.get_start_method(allow_none=True),
     }
+
+
+def is_restored(before):
+    """Return whether all is as in an earlier state. Threads of earlier tests may have exited since."""
+    now = state()
+    return now["threads"].items() <= before["threads"].items() and now == {
+        **before,
+        "threads": now["threads"],
+    }

@@ -28,7 +28,7 @@ from ompbind.execution import mempolicy, thread_masks
 from ompbind.machine.sources.other_systems import make_counted_machine
 from ompbind.procfs.process import parse_stat
 from tests.live.conftest import clean_environment, required, two_cpus, wait_until
-from tests.live.process_settings import read_masks, state
+from tests.live.process_settings import is_restored, read_masks, state
 from tests.live.runtimes import path_of
 
 
@@ -47,7 +47,7 @@ def _as_before():
     multiprocessing.get_start_method()  # sets the default, as a fork server does
     before = state()
     yield
-    wait_until(lambda: state() == before, "all is restored")  # joined threads exit a moment later
+    wait_until(lambda: is_restored(before), "all is restored")  # joined threads exit a moment later
 
 
 @pytest.fixture
@@ -90,6 +90,20 @@ def test_all_threads_and_the_variables_are_bound_and_restored(plan, cpus, start_
     unbind()
     assert state() == before
     assert read_masks()[str(narrow)] == str(cpus[1])
+
+
+def test_the_number_of_threads_of_numba_is_not_changed_if_numba_is_imported(plan, monkeypatch):
+    """Numba refuses to compile if the variable changes after its threads have started."""
+    bind_process(plan, 0)
+    assert os.environ["NUMBA_NUM_THREADS"] == "3"
+    unbind()
+    monkeypatch.setitem(sys.modules, "numba", sys)
+    bind_process(plan, 0)
+    assert ("NUMBA_NUM_THREADS" in os.environ, os.environ["OMP_NUM_THREADS"]) == (False, "3")
+    unbind()
+    bind_process(plan, 0, extra={"NUMBA_NUM_THREADS": "2"})
+    assert os.environ["NUMBA_NUM_THREADS"] == "2"
+    unbind()
 
 
 def test_threads_that_start_later_get_the_mask_of_the_initial_thread(plan, cpus, start_thread):
@@ -193,6 +207,24 @@ def test_threads_that_start_without_end_are_an_error_and_nothing_is_changed(
     assert all(os.sched_getaffinity(int(tid)) == before_all for tid in masks)
 
 
+def test_threads_that_start_without_end_are_a_warning_of_unbind(plan, cpus, start_thread, monkeypatch):
+    real, made = thread_masks.list_threads, []
+
+    def start_and_list(pid):
+        made.append(start_thread(lambda: os.sched_setaffinity(0, {cpus[0]})))
+        return real(pid)
+
+    whole = os.sched_getaffinity(0)
+    bind_process(plan, 0)
+    monkeypatch.setattr(thread_masks, "list_threads", start_and_list)
+    with pytest.warns(RuntimeWarning, match="after 10 attempts to restore all threads") as warned:
+        unbind()
+    assert [warning.filename for warning in warned] == [__file__]
+    assert len(made) == thread_masks.PASSES
+    assert all(os.sched_getaffinity(int(tid)) == whole for tid in read_masks())
+    assert "OMPBIND_RANK" not in os.environ
+
+
 @pytest.mark.parametrize("more", [(), (0,)], ids=["none", "partly"])
 def test_nothing_is_changed_if_a_mask_cannot_be_set(plan, start_thread, more):
     start_thread()
@@ -271,21 +303,39 @@ def test_without_proc_nothing_is_changed(plan, monkeypatch):
     assert state() == before
 
 
+def report():
+    return os.sched_getaffinity(0), os.environ.get("OMPBIND_RANK")
+
+
 def bind_and_report(plan, rank):
+    """Return the settings of this process before it is bound, while it is bound, and after `unbind`."""
+    found = [report()]
     bind_process(plan, rank)
     with pytest.raises(LaunchError, match="already"):
         bind_process(plan, rank)
-    return os.sched_getaffinity(0), os.environ["OMPBIND_RANK"]
+    found.append(report())
+    unbind()
+    return [*found, report()]
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
+def run_in_child(method, function, *args):
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
+        return executor.submit(function, *args).result()
+
+
+def test_a_forked_child_is_bound_as_its_parent_and_can_bind_itself(plan, cpus):
+    inherited, own = ({cpus[0]}, "0"), ({cpus[1]}, "1")
     bind_process(plan, 0)
     try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
-            assert executor.submit(bind_and_report, plan, 1).result() == ({cpus[1]}, "1")
+        assert run_in_child("fork", bind_and_report, plan, 1) == [inherited, own, inherited]
+        assert report() == inherited
     finally:
         unbind()
+
+
+def test_a_child_of_a_fork_server_can_bind_itself(plan, cpus):
+    before, bound, after = run_in_child("forkserver", bind_and_report, plan, 1)
+    assert (before, bound) == (after, ({cpus[1]}, "1"))
 
 
 @pytest.fixture

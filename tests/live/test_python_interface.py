@@ -27,7 +27,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.execution.process_settings import restore_affinity
 from ompbind.machine.sources.other_systems import make_counted_machine
 from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
-from tests.live.process_settings import state
+from tests.live.process_settings import is_restored, state
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -46,7 +46,7 @@ def plan(cpus):
 def _as_before():
     before = state()
     yield
-    wait_until(lambda: state() == before, "all is restored")  # joined threads exit a moment later
+    wait_until(lambda: is_restored(before), "all is restored")  # joined threads exit a moment later
 
 
 def report():

@@ -152,7 +152,7 @@ def test_no_option_of_ompbind_is_listed_as_an_option_of_another_tool():
 @pytest.mark.parametrize(
     ("option", "text", "known", "hint"),
     [
-        ("-s", "numa", STRATEGIES, "did you mean 'nodes'?"),
+        ("-s", "node", STRATEGIES, "did you mean 'nodes'?"),
         ("-s", "spread, block", STRATEGIES, "did you mean 'compact'?"),
         ("--bind", "cor", tuple(Bind), "did you mean 'core'?"),
         ("--bind", "socket", tuple(Bind), "did you mean -s packages?"),

@@ -242,8 +242,11 @@ def check_threads(made):
     if made.request.threads is not None:
         assert threads == [made.request.threads] * len(cpus)
     else:
-        assert sum(threads) == min(sum(cpus), max(int(quota), len(cpus)))
-        assert all(1 <= number <= most for number, most in zip(threads, cpus, strict=True))
+        shares = [max(1, min(number, int(quota * number / sum(cpus)))) for number in cpus]
+        assert sum(threads) <= max(quota, len(cpus))
+        assert all(1 <= number <= most for number, most in zip(threads, shares, strict=True))
+        assert threads == shares or quota * min(cpus) < sum(cpus)
+        assert len(set(zip(cpus, threads, strict=True))) == len(set(cpus))
 
 
 def check_service_places(made, placement):

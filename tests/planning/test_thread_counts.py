@@ -1,4 +1,4 @@
-"""The threads of ranks under a CPU quota: within the quota together, and as equal as their CPUs."""
+"""The threads of ranks under a CPU quota: within the quota together, and equal for equal ranks."""
 
 import pytest
 from hypothesis import given
@@ -18,12 +18,14 @@ EIGHT = Shape(packages=2, cores=4)
     ("cpus", "quota", "threads"),
     [
         ([4, 4, 4], 12.0, [4, 4, 4]),
-        ([4, 4, 4], 11.9, [4, 4, 3]),
-        ([4, 4, 4], 8.0, [3, 3, 2]),
+        ([4, 4, 4], 11.9, [3, 3, 3]),
+        ([4, 4, 4], 8.0, [2, 2, 2]),
         ([4, 4, 4], 3.0, [1, 1, 1]),
         ([4, 4, 4], 2.0, [1, 1, 1]),
         ([4, 4, 4], 0.5, [1, 1, 1]),
         ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
+        ([6, 1, 1], 6.0, [4, 1, 1]),
+        ([20, 4], 11.0, [9, 1]),
         ([6, 3], 6.0, [4, 2]),
         ([1, 7], 4.0, [1, 3]),
         ([1, 1], 1.5, [1, 1]),
@@ -37,13 +39,16 @@ def test_the_quota_is_divided_in_proportion_to_cpus(cpus, quota, threads):
 
 @examples(1)
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=40), st.floats(0.01, 500))
-def test_the_quota_is_used_and_never_exceeded(cpus, quota):
+def test_threads_are_within_the_quota_and_equal_for_equal_ranks(cpus, quota):
     threads = make_thread_counts(cpus, quota)
-    assert sum(threads) == min(sum(cpus), max(int(quota), len(cpus)))
-    for number, own in zip(threads, cpus, strict=True):
-        assert 1 <= number <= own
-        equal = [other for other, same in zip(threads, cpus, strict=True) if same == own]
-        assert max(equal) - min(equal) <= 1
+    assert sum(threads) <= max(quota, len(cpus))
+    shares = [max(1, int(quota * own / sum(cpus))) for own in cpus]
+    for number, own, share in zip(threads, cpus, shares, strict=True):
+        assert 1 <= number <= min(own, share)
+    assert len(set(zip(cpus, threads, strict=True))) == len(set(cpus))
+    assert sum(threads) > min(sum(cpus), quota) - len(cpus)  # less than one CPU per rank is not used
+    if quota * min(cpus) >= sum(cpus):  # no rank has more than its share
+        assert threads == [min(own, share) for own, share in zip(cpus, shares, strict=True)]
 
 
 def quota_notes(quota, **options):
@@ -57,7 +62,7 @@ def quota_notes(quota, **options):
         (None, {"ranks": 4}, {}),
         (8.0, {"ranks": 4}, {}),
         (0.5, {}, {"quota": "is 0.5: threads per rank limited to 1"}),
-        (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1-2"}),
+        (3.0, {"ranks": 2}, {"quota": "is 3: threads per rank limited to 1"}),
         (2.0, {"ranks": 2}, {"quota": "is 2: threads per rank limited to 1"}),
         (1.0, {"ranks": 2}, {"quota-ranks": "is 1, which is too little for 2 ranks: they will be throttled"}),
         (7.5, {"ranks": 8}, {"quota-ranks": "is 7.5, which is too little for 8 ranks"}),
@@ -83,7 +88,7 @@ def test_more_ranks_than_cpus_of_the_quota_are_refused_if_strict():
 
 def test_ranks_with_the_same_cpus_divide_the_quota():
     made = make_plan(make_machine(EIGHT, quota=7.0), Request(ranks=3, strategy="all"))
-    assert [placement.threads for placement in made.placements] == [3, 2, 2]
+    assert [placement.threads for placement in made.placements] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("outside", [1, 2, 7])

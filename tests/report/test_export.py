@@ -179,7 +179,10 @@ def test_ranks_have_the_same_cpus_when_read_back(name, case, distance):
     if name in SERVERS:
         assert request.bind is not Bind.NONE
     ranks = list(READ[name](texts))
-    given = [placement.compute if name in SERVERS else placement.cpuset for placement in plan.placements]
+    given = [
+        placement.cpus[: placement.threads] if name in SERVERS else placement.cpuset
+        for placement in plan.placements
+    ]
     assert [cpus for cpus, _ in ranks] == [set(cpus) for cpus in given]
     if name in ("numactl", "docker", "systemd", "slurm"):
         assert [nodes for _, nodes in ranks] == [set(placement.memory_nodes) for placement in plan.placements]
@@ -217,6 +220,8 @@ SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
         ("vllm", {"mask": "0-14:2|1"}, "export VLLM_CPU_OMP_THREADS_BIND='0,2,4,6,8,10,12,14|1'"),
         ("vllm", {"mask": "4-7|0-3", "bind": Bind.EXACT}, "export VLLM_CPU_OMP_THREADS_BIND='4-7|0-3'"),
         ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
+        ("vllm", {"mask": "9,4-7|0-3", "threads": 2}, "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
+        ("vllm", {"ranks": 2, "threads": 9}, "export VLLM_CPU_OMP_THREADS_BIND='0-3|4-7'"),
         ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
         ("sglang", {"mask": "4-7|0-3", "bind": Bind.EXACT}, "export SGLANG_CPU_OMP_THREADS_BIND='4-7|0-3'"),
         (
@@ -241,6 +246,13 @@ SHARED = {"ranks": 2, "strategy": "all", "smt": "all"}
 def test_what_is_printed(name, options, text):
     options = {"ranks": None, **options} if "|" in options.get("mask", "") else options
     assert render(name, made(**options)) == [text]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_starts_no_more_threads_than_a_cpu_quota_allows(name):
+    """It starts one on each CPU of its list."""
+    machine = make_machine(DUAL).replace(quota=5)
+    assert render(name, made(machine=machine, ranks=2)) == [f"export {SERVERS[name]}='0-1|4-5'"]
 
 
 @pytest.mark.parametrize("name", NAMES)

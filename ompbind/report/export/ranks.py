@@ -43,5 +43,8 @@ def check_thread_binding(plan: Plan, tool: str, hint: str) -> None:
 
 
 def render_compute_lists(plan: Plan) -> str:
-    """Render the compute CPUs of each rank, as in '0-3|4-7'."""
-    return "|".join(str(placement.compute) for placement in confined_ranks(plan))
+    """Render the compute CPUs of each rank, as in '0-3|4-7'; of a rank with fewer threads, the first CPUs.
+
+    The programs that read these lists start one OpenMP thread on each CPU.
+    """
+    return "|".join(str(CpuSet(placement.cpus[: placement.threads])) for placement in confined_ranks(plan))
