@@ -28,6 +28,7 @@ def warnings_for(framework, command, for_workers=False, **options):
         ("sglang", "sglang serve --tp-size=2 --pp-size 2 --dp 8", 32),
         ("sglang", "sglang serve --data-parallel-size 2", 2),
         ("sglang", "sglang serve --tp 4 --dp 4 --enable-dp-attention", 4),
+        ("sglang", "sglang serve --tp-size=2 --pp-size 2", 4),
         ("vllm", "vllm serve MODEL", 1),
         ("vllm", "vllm serve MODEL -tp 1 --port 8000", 1),
         ("vllm", "vllm serve MODEL --tp 2 -tp x -tp", 1),
