@@ -11,32 +11,36 @@ from ompbind.planning.request import Request
 
 def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[str]:
     """Yield a note for each difference between vLLM's CPUs and the plan, other than the number of ranks."""
-    machine, is_automatic = source.machine, request.mask is None
-    if is_automatic and find_selection(FRAMEWORK, machine) is None:
-        yield f"vLLM cannot select CPUs on {machine.arch}; ranks get CPUs as without --compat"
-    if is_automatic and request.bind is Bind.EXACT and not source.env.get(FRAMEWORK.reserve):
-        yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
+    machine = source.machine
     if request.service_total and request.names_each_rank:
         yield f"vLLM itself ignores {FRAMEWORK.reserve} if CPU lists are given"
-    cores = machine.at(Level.CORE)
-    threads = max(len(core.cpus) for core in cores)
-    is_idle = any(all(cpu % 8 >= 4 for cpu in core.cpus) for core in cores)
-    if request.strategy == "numa" and machine.arch.startswith("ppc") and is_idle:
-        yield "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"
-    if is_automatic and request.strategy == "balanced" and request.ranks != 1:
-        yield "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"
-    if is_automatic and request.strategy == "compact" and FRAMEWORK.slices in source.env:
-        if threads > 1:
+    if request.mask is not None:
+        return
+    yield from _explain_architecture(machine, request)
+    if request.bind is Bind.EXACT and not source.env.get(FRAMEWORK.reserve):
+        yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
+    if request.strategy == "compact" and FRAMEWORK.slices in source.env:
+        if any(len(core.cpus) > 1 for core in machine.at(Level.CORE)):
             yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
         elif not _is_numbered_along(machine):
             yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
-    yield from _explain_nodes(machine, request)
+    if request.strategy == "numa":
+        yield from _explain_nodes(machine, request)
+
+
+def _explain_architecture(machine: Machine, request: Request) -> Iterator[str]:
+    """Explain what vLLM selects on some architectures."""
+    cores = machine.at(Level.CORE)
+    if find_selection(FRAMEWORK, machine) is None:
+        yield f"vLLM cannot select CPUs on {machine.arch}; ranks get CPUs by -s {request.strategy}"
+    elif machine.arch.startswith("ppc") and any(all(cpu % 8 >= 4 for cpu in core.cpus) for core in cores):
+        yield "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"
+    elif machine.arch.startswith("riscv") and request.strategy == "balanced" and request.ranks != 1:
+        yield "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"
 
 
 def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
     """Explain what vLLM does with NUMA nodes without allowed CPUs, and with several packages in a node."""
-    if request.strategy != "numa" or request.mask is not None:
-        return
     if _has_split_nodes(machine):
         if request.nodes is not None:
             yield f"vLLM ignores {FRAMEWORK.nodes} if a NUMA node has several packages, books or drawers"

@@ -367,6 +367,11 @@ def test_an_option_replaces_the_reserved_cpus_that_are_not_requested(option):
     assert not wanted({}, bind=Bind.EXACT).has_service
 
 
+def test_a_strategy_of_the_user_is_no_difference_of_the_machine():
+    texts = find_texts(make_plan(DUAL, wanted({RESERVE: "0"}, given=["strategy"], strategy="balanced")))
+    assert not [text for text in texts if "one NUMA node" in text]
+
+
 @pytest.mark.parametrize(
     ("env", "start"), [({}, "vLLM reserves CPUs; ranks do not"), ({RESERVE: "2"}, RESERVE)]
 )

@@ -18,7 +18,7 @@ from ompbind.errors import MaskError, OmpbindError, PlanError, RequestError
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.sources.table import read_machine
 from ompbind.masks.mask import parse_mask
-from ompbind.openmp.places import TEXT_LIMIT
+from ompbind.openmp.places import TEXT_LIMIT, parse_places
 from ompbind.planning.planner import make_plan
 from ompbind.planning.rank_command import RunSpec, make_command, make_local_identities, make_thread_variables
 from ompbind.planning.request import Bind, Request, Sharing
@@ -432,12 +432,12 @@ def test_every_rank_has_threads_and_places_in_a_form_that_every_runtime_reads(ca
         places = variables["OMP_PLACES"]
         assert (places is None) == (variables["OMP_PROC_BIND"] == "false") == (request.bind is Bind.NONE)
         if places is not None:
-            assert re.fullmatch(r"\{\d+(,\d+)*\}(,\{\d+(,\d+)*\})*", places)
-            assert {int(number) for number in re.findall(r"\d+", places)} == set(placement.cpuset)
-            widest, *others = (
-                [int(cpu) for cpu in text.split(",")] for text in re.findall(r"{(.*?)}", places)
-            )
-            assert request.bind is Bind.EXACT or sorted(widest) == sorted(placement.cpuset)
+            assert re.fullmatch(r"\{\d+(:\d+)?(,\d+(:\d+)?)*\}(,\{\d+(:\d+)?(,\d+(:\d+)?)*\})*", places)
+            widest, *others = parse_places(places)
+            plain = ",".join("{" + ",".join(map(str, place)) + "}" for place in (widest, *others))
+            assert places == plain or len(plain) > TEXT_LIMIT
+            assert union([widest, *others]) == placement.cpuset
+            assert request.bind is Bind.EXACT or widest == placement.cpuset
             assert len(others) < max(len(placement.cpus), placement.threads)
 
 
