@@ -327,6 +327,14 @@ def test_wrong_selections_of_variables_are_refused(variables, said, hint):
     assert hint in failure.value.hint
 
 
+def test_a_variable_that_is_no_string_is_refused():
+    plan = make_plan(MACHINE, Request())
+    with pytest.raises(RequestError) as failure:
+        make_environment(plan, 0, {}, extra={"MODE": None, "PORT": 8000})
+    assert failure.value.message == "extra: the value of 'PORT' is 8000, which is not a string"
+    assert "extra={'PORT': '8000'}" in failure.value.hint
+
+
 @pytest.mark.parametrize("rank", [-1, 2, 99])
 def test_ranks_that_do_not_exist_are_refused(rank):
     with pytest.raises(RequestError, match=f"there is no rank {rank}") as failure:

@@ -77,7 +77,18 @@ def make_changes(plan: Plan, rank: int, choice: VariableChoice, base: Mapping[st
     of_identity = make_identity_variables(plan.placements[rank], identity, spec)
     names = _select_names(choice.variables, everything, of_identity)
     own = dict(plan.request.user_variables)
-    return {**{name: everything[name] for name in names}, **own, **(choice.extra or {})}
+    return {**{name: everything[name] for name in names}, **own, **_read_extra(choice.extra)}
+
+
+def _read_extra(extra: Variables | None) -> Variables:
+    """Return the further variables; raises RequestError if a value is no text, such as a port as a number."""
+    for name, value in (extra or {}).items():
+        if value is not None and not isinstance(value, str):
+            raise RequestError(
+                f"extra: the value of {name!r} is {value!r}, which is not a string",
+                hint=f"write extra={{{name!r}: {str(value)!r}}}; None removes a variable",
+            )
+    return extra or {}
 
 
 def _make_run_spec(run_id: str, base: Mapping[str, str], framework: str | None) -> RunSpec:

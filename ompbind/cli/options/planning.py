@@ -111,7 +111,7 @@ PLANNING_OPTIONS = (
            rule=rules.check_allow_partial),
     Option(names=("--compat",), section=CPUS, verbs=PLANNING, read=one_of(FRAMEWORKS),
            words=tuple(FRAMEWORKS),
-           help="Use the CPU variables of vLLM or SGLang unless an option overrides them"),
+           help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
     Option(names=("--topology",), section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
            complete=FILES, help=f"The machine: {source_labels()}"),
     Option(names=("--bind",), section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),
