@@ -13,8 +13,8 @@ from contextlib import ExitStack
 
 from ompbind.errors import LaunchError
 from ompbind.execution.environment import Selection, VariableChoice, make_changes
-from ompbind.execution.placed import check_machine
 from ompbind.execution.process_settings import (
+    check_machine,
     one_thread_at_a_time,
     set_memory_policy,
     set_variables,

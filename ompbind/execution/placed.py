@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from ompbind.errors import RequestError
 from ompbind.execution.environment import Selection, VariableChoice, make_changes
 from ompbind.execution.process_settings import (
+    check_machine,
     one_thread_at_a_time,
     set_memory_policy,
     set_own_affinity,
     set_variables,
     warn,
 )
-from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_variables import Variables
 
@@ -71,15 +70,6 @@ def placed(
             set_own_affinity(placement.cpuset if plan.machine.bindable else None, undo)
             set_memory_policy(plan, placement, undo)
             yield placement
-
-
-def check_machine(plan: Plan) -> None:
-    """Raise RequestError if a plan is not for this machine."""
-    if plan.machine.source != LIVE:
-        raise RequestError(
-            f"the plan is not for this machine, but for {plan.machine.source!r}",
-            hint="make the plan from read_machine() without a topology source",
-        )
 
 
 @contextmanager

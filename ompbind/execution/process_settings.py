@@ -15,9 +15,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ompbind.cpuset import CpuSet, named
-from ompbind.errors import LaunchError
+from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.affinity import set_affinity
 from ompbind.machine.model import MAX_CPUS
+from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import Variables
 
@@ -59,6 +60,15 @@ def one_thread_at_a_time(message: str, *, hint: str) -> Iterator[None]:
             yield
         finally:
             lock.holder = None
+
+
+def check_machine(plan: Plan) -> None:
+    """Raise RequestError if a plan is not for this machine."""
+    if plan.machine.source != LIVE:
+        raise RequestError(
+            f"the plan is not for this machine, but for {plan.machine.source!r}",
+            hint="make the plan from read_machine() without a topology source",
+        )
 
 
 def set_variables(variables: Variables, undo: ExitStack) -> None:

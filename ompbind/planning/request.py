@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ompbind.enums import WordEnum
 from ompbind.errors import RequestError
-from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName
+from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
@@ -150,7 +150,7 @@ class Request(Record):
         _check_types(self)
         if self.ranks is not None and not 1 <= self.ranks <= RANK_LIMIT:
             raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
-        if self.nodes is not None and len(self.nodes.parts) != 1:
+        if self.nodes is not None and not _names_nodes(self.nodes):
             hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
             raise RequestError(f"nodes={self.nodes.text!r} is not one list of NUMA nodes", hint=hint)
         if self.threads is not None and self.threads < 1:
@@ -179,6 +179,13 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "compat": (Compat, "read_compat makes one"),
 }
 _FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
+
+
+def _names_nodes(mask: Mask) -> bool:
+    """Return whether a mask has one part that only names NUMA nodes: a number alone would be a CPU."""
+    levels = [item.chain[-1].level if item.chain else None for part in mask.parts for item in part]
+    has_cpus = any(item.cpus for part in mask.parts for item in part)
+    return len(mask.parts) == 1 and not has_cpus and set(levels) <= {Level.NODE, None}
 
 
 def _check_cores(request: Request) -> None:
