@@ -19,6 +19,14 @@ class OmpbindError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let `pickle` copy all attributes, because pools of processes send the errors of their workers."""
+        return _make_bare_error, (type(self), self.args), self.__dict__
+
+
+def _make_bare_error(kind: type[OmpbindError], args: tuple[object, ...]) -> OmpbindError:
+    return kind.__new__(kind, *args)
+
 
 class RequestError(OmpbindError):
     """The request contradicts itself, on any machine."""

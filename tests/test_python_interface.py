@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ompbind import (
     parse_mask,
     read_machine,
 )
+from ompbind import errors as all_errors
 from tests.live.conftest import clean_environment
 
 ROOT = Path(__file__).parent.parent
@@ -281,6 +283,23 @@ def test_fields_of_the_request_override_variables_of_frameworks():
 def test_the_environment_of_this_process_is_the_default_for_frameworks(monkeypatch):
     monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "1")
     assert ompbind.read_compat("sglang")["mask"] == parse_mask("1")
+
+
+ERRORS = [
+    value
+    for value in vars(all_errors).values()
+    if isinstance(value, type) and issubclass(value, ompbind.OmpbindError)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_can_be_sent_to_other_processes(kind):
+    """A worker of a pool sends its errors; a pool waits forever for an error that it cannot read."""
+    position = {"text": "0-x", "span": (2, 3)} if issubclass(kind, all_errors.PositionError) else {}
+    error = kind("wrong", hint="right", **position)
+    error.suggestion = "0-1"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.args, vars(copy)) == (kind, "wrong", ("wrong",), vars(error))
 
 
 def test_unknown_frameworks_and_wrong_values_are_refused():

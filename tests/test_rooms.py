@@ -180,6 +180,21 @@ def test_a_start_of_ranks_loads_few_standard_modules(words):
     assert loaded - bare - OURS <= FOR_RANKS
 
 
+RARELY_USED = {
+    "ompbind.planning.oversubscription",
+    "ompbind.planning.placeholders",
+    "ompbind.planning.strategies.packing",
+}
+"""Modules that one rank with the defaults does not need."""
+
+
+@pytest.mark.parametrize("verb", ["run", "exec"])
+def test_a_start_of_one_rank_loads_no_rarely_used_modules(verb):
+    _, loaded = loaded_by_command(verb, "--", "true")
+    assert "ompbind.planning.planner" in loaded
+    assert not loaded & RARELY_USED
+
+
 def test_short_options_do_not_load_difflib():
     plan = "cli.main(['plan', '-n', '1', '-m', 'all'], standalone_mode=False)"
     assert "difflib" not in loaded_by(f"from ompbind.cli.click_main import cli; {plan}")

@@ -10,11 +10,14 @@ writes nothing. Only the command line uses it, not other programs that import om
 
 from __future__ import annotations
 
-import marshal
 import os
 import sys
 from _frozen_importlib import ModuleSpec
-from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
+from _frozen_importlib_external import (  # type: ignore[attr-defined]
+    MAGIC_NUMBER,
+    SourceFileLoader,
+    _compile_bytecode,
+)
 
 import ompbind
 
@@ -73,7 +76,7 @@ class QuickFinder:
         version = int(stat.st_mtime) & _FOUR_BYTES | (stat.st_size & _FOUR_BYTES) << 32
         if content[:_HEADER_SIZE] != _BY_TIME + version.to_bytes(8, "little") or len(content) == _LARGEST:
             return None
-        spec = ModuleSpec(name, _LoaderOfContent(name, source, content), origin=source)
+        spec = ModuleSpec(name, _LoaderOfContent(name, source, cached, content), origin=source)
         spec.has_location = True
         spec.cached = cached
         if stem.endswith("/__init__"):
@@ -84,15 +87,18 @@ class QuickFinder:
 class _LoaderOfContent(SourceFileLoader):
     """Python's loader, but it has the content of the compiled file already. It returns this content once."""
 
-    def __init__(self, name: str, path: str, content: bytes) -> None:
+    def __init__(self, name: str, path: str, cached: str, content: bytes) -> None:
         super().__init__(name, path)
+        self._cached = cached
         self._content = content
 
     def get_code(self, fullname: str) -> CodeType | None:
         content, self._content = self._content, b""
         if not content:
             return super().get_code(fullname)
-        code: CodeType = marshal.loads(memoryview(content)[_HEADER_SIZE:])
+        code: CodeType = _compile_bytecode(
+            memoryview(content)[_HEADER_SIZE:], fullname, self._cached, self.path
+        )
         return code
 
 

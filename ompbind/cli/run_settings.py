@@ -10,7 +10,6 @@ from ompbind.cli.options.running import CONTINUE, STRICT
 from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, make_modes, reads_terminal
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import RunOptions
-from ompbind.planning.placeholders import fill
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.rank_command import RunSpec
 
@@ -33,6 +32,10 @@ def fill_paths(options: Mapping[str, Any], run_id: str) -> dict[str, str]:
     for name, path in named.items():
         if not os.path.isabs(path):
             _check_directory(f"--{name.replace('_', '-')} {path}")
+    if not named:
+        return {}
+    from ompbind.planning.placeholders import fill  # late: few runs write files
+
     return {name: fill(path, {"run_id": run_id}) for name, path in named.items()}
 
 

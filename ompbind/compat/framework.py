@@ -49,8 +49,9 @@ class Framework(Record):
     variables `others` are removed from ranks, because they contradict a plan. If a runtime that reads KMP
     variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks share a domain, and
     `explain` returns notes on other differences. `workers` is the command line of a server with workers, up
-    to their number, and `worker_options` are the options of its command whose product is that number. For
-    these workers, `ompbind plan --format` has a format with the name of the framework.
+    to their number, and `worker_options` are the options of its command whose product is that number; the
+    `replica_options` are among them unless the command has the option `joint_replicas`. For these workers,
+    `ompbind plan --format` has a format with the name of the framework.
     """
 
     title: str
@@ -71,6 +72,8 @@ class Framework(Record):
     explain: Callable[[FrameworkInput, Request], Iterable[str]] = lambda source, request: ()
     workers: str = ""
     worker_options: tuple[str, ...] = ()
+    replica_options: tuple[str, ...] = ()
+    joint_replicas: str = ""
 
 
 def load_framework(name: str) -> Framework:

@@ -18,13 +18,18 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
         yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
     if request.service_total and request.names_each_rank:
         yield f"vLLM itself ignores {FRAMEWORK.reserve} if CPU lists are given"
-    threads = max(len(core.cpus) for core in machine.at(Level.CORE))
-    if request.strategy == "numa" and machine.arch.startswith("ppc") and 1 < threads < 8:
+    cores = machine.at(Level.CORE)
+    threads = max(len(core.cpus) for core in cores)
+    is_idle = any(all(cpu % 8 >= 4 for cpu in core.cpus) for core in cores)
+    if request.strategy == "numa" and machine.arch.startswith("ppc") and is_idle:
         yield "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"
     if is_automatic and request.strategy == "balanced" and request.ranks != 1:
         yield "vLLM takes this machine for one NUMA node, and stops; ranks divide all cores evenly"
-    if is_automatic and request.strategy == "compact" and threads > 1 and FRAMEWORK.slices in source.env:
-        yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
+    if is_automatic and request.strategy == "compact" and FRAMEWORK.slices in source.env:
+        if threads > 1:
+            yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
+        elif not _is_numbered_along(machine):
+            yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
     yield from _explain_nodes(machine, request)
 
 
@@ -45,6 +50,13 @@ def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
     empty = CpuSet(number for number, is_empty in nodes[: request.ranks] if is_empty)
     if empty and request.nodes is None:
         yield f"{named('NUMA node', empty)} skipped: no CPU is allowed; vLLM would give a rank no CPU"
+
+
+def _is_numbered_along(machine: Machine) -> bool:
+    """Return whether the cores of each NUMA node have rising CPU numbers in the order of the machine."""
+    nodes = [find_overlapping(machine.at(Level.CORE), node.cpus) for node in machine.at(Level.NODE)]
+    numbers = [[core.cpus.first for core in cores] for cores in nodes]
+    return numbers == [*map(sorted, numbers)]
 
 
 def _has_split_nodes(machine: Machine) -> bool:
@@ -86,12 +98,6 @@ FRAMEWORK = Framework(
     "uses CPUs twice)",
     explain=_explain_differences,
     workers="vllm serve -tp",
-    worker_options=(
-        "-tp",
-        "--tensor-parallel-size",
-        "-pp",
-        "--pipeline-parallel-size",
-        "-dp",
-        "--data-parallel-size",
-    ),
+    worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size"),
+    replica_options=("-dp", "--data-parallel-size"),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ompbind.compat.framework import FrameworkInput, load_framework
+from ompbind.compat.framework import Framework, FrameworkInput, load_framework
 from ompbind.cpuset import count
 from ompbind.planning.request import Request
 
@@ -24,7 +24,7 @@ def explain_workers(framework: str, source: FrameworkInput, request: Request) ->
 
     If the plan is for the workers of a server, yield a warning if their number is not the number of ranks.
     """
-    workers = _count_workers(load_framework(framework).worker_options, source.command)
+    workers = _count_workers(load_framework(framework), source.command)
     if workers == 1 or request.is_unbound:
         return
     if not source.for_workers:
@@ -40,8 +40,11 @@ def _render_remedy(framework: str, workers: int) -> str:
     return f'use eval "$({plan})" instead of ompbind run'
 
 
-def _count_workers(options: Sequence[str], command: Sequence[str]) -> int:
-    """Return the product of the values of some options of a command line; wrong values do not count."""
+def _count_workers(names: Framework, command: Sequence[str]) -> int:
+    """Return the number of workers that a server starts; wrong values of its options do not count."""
+    options = names.worker_options
+    if names.joint_replicas not in command:
+        options += names.replica_options
     workers = 1
     for word, following in pairwise([*command, ""]):
         name, _, value = word.partition("=")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from resource import RUSAGE_SELF, getrusage
-
 from ompbind.execution.outcome import KIB
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.cgroup import Throttling, read_oom_kills, read_throttling
@@ -22,6 +20,8 @@ class Accounting:
 
     def note_start(self) -> None:
         """Note the peak memory of this process after the start of a rank."""
+        from resource import RUSAGE_SELF, getrusage  # late: the rank runs meanwhile
+
         self.inherited_rss_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
 
     def start_oom_count(self) -> None:

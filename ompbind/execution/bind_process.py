@@ -8,6 +8,7 @@ variables of its rank.
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 
 from ompbind.errors import LaunchError
@@ -35,6 +36,13 @@ class ProcessBinding(Record):
     placement: Placement
     runtimes: tuple[Library, ...]
 
+
+_FIXED_BY_MODULES = {"NUMBA_NUM_THREADS": "numba"}
+"""Variables that stay as they are if a module is imported.
+
+Numba reads its variable at each compilation. After its threads have started, another value is an error.
+Without the variable, Numba counts the CPUs of the affinity mask.
+"""
 
 _undo: ExitStack | None = None
 """Restores the settings from before `bind_process`; None while the process is not bound."""
@@ -73,7 +81,8 @@ def bind_process(
     with one_thread_at_a_time(
         "bind_process cannot be called inside 'with placed(...)'", hint="leave the block first"
     ):
-        changes = make_changes(plan, rank, choice, os.environ)  # while no other thread changes os.environ
+        # while no other thread changes os.environ
+        changes = _drop_fixed(make_changes(plan, rank, choice, os.environ), extra or {})
         check_machine(plan)
         placement = plan.placements[rank]
         if _undo is not None:
@@ -104,6 +113,12 @@ def unbind() -> None:
             raise LaunchError("this process is not bound by bind_process", hint="call bind_process first")
         undo, _undo = _undo, None
         undo.close()
+
+
+def _drop_fixed(changes: Variables, extra: Variables) -> Variables:
+    """Return the changes without variables that an imported module fixes; `extra` is always set."""
+    fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
+    return {name: value for name, value in changes.items() if name in extra or name not in fixed}
 
 
 def _check_region(runtimes: tuple[Library, ...]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 
 from ompbind.errors import LaunchError
 
@@ -19,6 +18,7 @@ LIMIT_HINTS = {
 }
 """A hint for each error number that means a limit of the system."""
 
+_UNLIMITED = -1  # the same in os.sysconf and in resource
 _SPARE = 40  # open files in addition to those per rank
 _NEEDED = 5  # open files that are needed at least to find processes and to write messages
 
@@ -27,10 +27,14 @@ class FileLimit:
     """The limit on open files, raised for `needed` files of ranks as far as the hard limit allows."""
 
     def __init__(self, needed: int) -> None:
-        self._before, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        unlimited = resource.RLIM_INFINITY
-        wanted = needed + _SPARE if self._hard == unlimited else min(needed + _SPARE, self._hard)
-        self._now = self._before if self._before == unlimited else max(self._before, wanted)
+        self._before = self._now = os.sysconf("SC_OPEN_MAX")
+        wanted = needed + _SPARE
+        if self._before == _UNLIMITED or self._before >= wanted:
+            return
+        import resource  # late: most limits are high enough
+
+        _, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._now = wanted if self._hard == _UNLIMITED else max(self._before, min(wanted, self._hard))
         self._set(self._now)
 
     def check_free_files(self) -> None:
@@ -45,7 +49,7 @@ class FileLimit:
 
     def is_near_limit(self, number: int) -> bool:
         """Return whether few numbers above `number` are left; a new file gets the lowest free number."""
-        return self._now != resource.RLIM_INFINITY and number >= self._now - _SPARE
+        return self._now != _UNLIMITED and number >= self._now - _SPARE
 
     def original_limit(self) -> FileLimit:
         """Restore the original limit within `with`: processes that are started there inherit it."""
@@ -59,14 +63,16 @@ class FileLimit:
 
     def _set(self, soft: int) -> None:
         if self._now != self._before:
+            import resource  # late: see above
+
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
 
 
 def check_file_limit(count: int) -> None:
     """Raise LaunchError unless `count` files of ranks may be open here; the limit was raised before."""
     needed = count + _SPARE
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and needed > limit:
+    limit = os.sysconf("SC_OPEN_MAX")
+    if limit != _UNLIMITED and needed > limit:
         message = f"forwarding the output of all ranks needs {needed} open files, {limit} are allowed"
         hint = "raise 'ulimit -Hn', or use --log-dir alone: ranks then write their files directly"
         raise LaunchError(message, hint=hint)

@@ -31,7 +31,6 @@ from ompbind.planning.allocation_checks import check_overlap, check_reserve, che
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.memory_policy import measure_remote_memory
 from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
-from ompbind.planning.oversubscription import count_ranks_per_core, split_core
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
 from ompbind.planning.service_cpus import take_service_cpus
@@ -288,6 +287,8 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
         if not pool.request.share:
             raise _too_many_ranks_error(pool, ranks, CpuSet(cpus))
         return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
+    from ompbind.planning.oversubscription import count_ranks_per_core, split_core  # late: rare
+
     counts = count_ranks_per_core([len(core) for core in shareable], ranks)
     used = [
         usable if len(usable) >= core_ranks else _limit_cpus(core, core_ranks, pool.request.sibling)

@@ -10,7 +10,6 @@ from ompbind.errors import RequestError
 from ompbind.openmp.binding import Binding
 from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
-from ompbind.planning.placeholders import Fields, fill, fill_word
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
     OMPBIND_ATTEMPT,
@@ -28,6 +27,8 @@ from ompbind.record import Record
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ompbind.planning.placeholders import Fields
 
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
@@ -116,13 +117,13 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **{name: value for name, value in defaults if name not in spec.base},
         **threads,
         **make_identity_variables(placement, identity, spec),
-        **{name: fill(value, fields, name) for name, value in spec.added_variables},
+        **{name: _fill(value, fields, name) for name, value in spec.added_variables},
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
         preload = ":".join(workload.preload)
         is_filled = "LD_PRELOAD" in dict(spec.added_variables)
-        variables["LD_PRELOAD"] = fill(preload, fields, "LD_PRELOAD") if is_filled else preload
+        variables["LD_PRELOAD"] = _fill(preload, fields, "LD_PRELOAD") if is_filled else preload
     if spec.freeze_directory:  # put before the user's own directories, which all stay
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
@@ -163,7 +164,7 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
         rank=identity.rank,
         argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
         env=env,
-        directory=fill(spec.chdir, fields, "--chdir"),
+        directory=_fill(spec.chdir, fields, "--chdir"),
         cpus=placement.cpuset if plan.machine.bindable else None,
         memory=placement.memory,
     )
@@ -178,13 +179,24 @@ def _make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tupl
             hint=f"this run has {named('rank', range(identity.size))}",
         )
     is_wrapped = spec.wrap_ranks is None or identity.rank in spec.wrap_ranks
-    return tuple(fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
+    return tuple(_fill(word, fields, "--wrap") for word in spec.wrap) if is_wrapped else ()
 
 
 def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
     return (
-        tuple(fill_word(word, fields, "the command") for word in spec.argv) if spec.fill_argv else spec.argv
+        tuple(_fill(word, fields, "the command", is_command=True) for word in spec.argv)
+        if spec.fill_argv
+        else spec.argv
     )
+
+
+def _fill(text: str, fields: Fields, where: str, *, is_command: bool = False) -> str:
+    """Return a text with its placeholders filled in, as that of an option or as a word of a command."""
+    if "{" not in text:
+        return text
+    from ompbind.planning.placeholders import fill, fill_word  # late: most texts have no placeholders
+
+    return (fill_word if is_command else fill)(text, fields, where)
 
 
 def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> RunSpec:
@@ -196,8 +208,8 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0) -> 
     return spec.replace(
         argv=_fill_argv(spec, fields),
         fill_argv=False,
-        wrap=tuple(fill_word(word, fields, "--wrap") for word in spec.wrap),
-        chdir=fill_word(spec.chdir, fields, "--chdir"),
+        wrap=tuple(_fill(word, fields, "--wrap", is_command=True) for word in spec.wrap),
+        chdir=_fill(spec.chdir, fields, "--chdir", is_command=True),
     )
 
 

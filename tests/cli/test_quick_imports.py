@@ -2,14 +2,17 @@
 
 import importlib.machinery
 import importlib.util
+import marshal
 import os
 import py_compile
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
+import ompbind
 from ompbind.cli.quick_imports import make_finder
 
 
@@ -62,6 +65,21 @@ def test_modules_are_as_those_of_python(package, name):
     assert module.__file__ == found.origin
     assert module.name in found.loader.get_source(name)
     assert found.loader.get_code(name).co_filename == found.origin  # for `inspect`, after the import
+
+
+def test_code_names_its_source_after_a_move(package, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "sample").rename(tmp_path / "elsewhere" / "sample")
+    found = find(load(tmp_path / "elsewhere"), "sample.module")
+    assert found.loader.get_code("sample.module").co_filename == found.origin
+
+
+def test_files_without_code_are_refused_as_by_python(package, tmp_path):
+    cached = tmp_path / importlib.util.cache_from_source(tmp_path / "sample" / "module.py")
+    cached.write_bytes(cached.read_bytes()[:16] + marshal.dumps("no code"))
+    loader = find(package, "sample.module").loader
+    with pytest.raises(ImportError, match=r"Non-code object in .*\.pyc"):
+        loader.get_code("sample.module")
 
 
 def remove_compiled(path, cached):
@@ -163,3 +181,8 @@ def test_only_the_command_uses_quick_imports(code, loader):
     for _ in range(2):  # the first time, Python compiles what has changed
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split()[-1] == loader
+
+
+def test_no_module_has_the_name_of_a_subpackage():
+    root = Path(ompbind.__file__).parent  # Python would load the subpackage, the quick imports the module
+    assert not [path for path in root.rglob("*.py") if path.with_suffix("").is_dir()]

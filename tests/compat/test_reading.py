@@ -249,8 +249,14 @@ def test_notes_say_how_variables_were_read():
 
 
 PACKAGES = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0-1", "2-3"])
+INTERLEAVED = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0,2", "1,3"])
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV = ARM.replace(arch="riscv64")
+SMT8 = make_machine(Shape(cores=2, smt=8, numbering="adjacent"), arch="ppc64le")
+ONLINE = CpuSet.from_list("0-3,8-11")
+SMT4_OF_8 = SMT8.replace(
+    online=ONLINE, allowed=ONLINE, domains=tuple(one.replace(cpus=one.cpus & ONLINE) for one in SMT8.domains)
+)
 BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
 
 
@@ -266,6 +272,7 @@ BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
         (DUAL, {NODES: "1"}, 2, "more ranks than NUMA nodes or packages"),
         (PACKAGES, {}, 3, "more ranks than NUMA nodes or packages"),
         (PACKAGES, {NODES: "0"}, 2, f"vLLM ignores {NODES} if a NUMA node has several packages"),
+        (SMT4_OF_8, {}, 1, None),
         (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
         (DUAL.replace(arch="loongarch64"), {}, 2, "vLLM cannot select CPUs on loongarch64; ranks get CPUs"),
         (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
@@ -274,6 +281,7 @@ BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
         (RISCV, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads, so that ranks can share cores"),
         (SNC, {SLICES: "1"}, 2, None),
+        (INTERLEAVED, {SLICES: "1"}, 2, "vLLM slices CPUs by number; ranks get cores that share packages"),
         (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
         (
             DUAL.replace(memory_allowed=CpuSet([1])),

@@ -92,6 +92,20 @@ def test_all_threads_and_the_variables_are_bound_and_restored(plan, cpus, start_
     assert read_masks()[str(narrow)] == str(cpus[1])
 
 
+def test_the_number_of_threads_of_numba_is_not_changed_if_numba_is_imported(plan, monkeypatch):
+    """Numba refuses to compile if the variable changes after its threads have started."""
+    bind_process(plan, 0)
+    assert os.environ["NUMBA_NUM_THREADS"] == "3"
+    unbind()
+    monkeypatch.setitem(sys.modules, "numba", sys)
+    bind_process(plan, 0)
+    assert ("NUMBA_NUM_THREADS" in os.environ, os.environ["OMP_NUM_THREADS"]) == (False, "3")
+    unbind()
+    bind_process(plan, 0, extra={"NUMBA_NUM_THREADS": "2"})
+    assert os.environ["NUMBA_NUM_THREADS"] == "2"
+    unbind()
+
+
 def test_threads_that_start_later_get_the_mask_of_the_initial_thread(plan, cpus, start_thread):
     whole = read_masks()[str(os.getpid())]
     bind_process(plan, 0)

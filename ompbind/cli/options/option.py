@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
+_PLANNING_VERBS = frozenset(PLANNING)
+
 CPUS = "Choose CPUs"
 BINDING = "Bind threads and memory"
 RANKS = "Environment of the ranks"
@@ -119,7 +121,7 @@ class Option(Record):
     @property
     def variable(self) -> str:
         """The name of its environment variable, "" if it has none."""
-        has_variable = self.is_setting and any(verb in PLANNING for verb in self.verbs)
+        has_variable = self.is_setting and not _PLANNING_VERBS.isdisjoint(self.verbs)
         return f"OMPBIND_{self.name.upper()}" if has_variable else ""
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ompbind.cpuset import CpuSet
 from ompbind.enums import WordEnum
 from ompbind.errors import OptionError, PositionError
-from ompbind.planning.placeholders import check
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -102,15 +101,22 @@ def read_names(text: str) -> tuple[str, ...]:
 
 def read_path(text: str) -> str:
     """Read a path in which {run_id} is filled later."""
-    check(text, ["run_id"])
+    _check_placeholders(text, "run_id")
     return text
 
 
 def read_directory(text: str) -> str:
     """Read the name of a directory; placeholders stay."""
     _check_given(text, "the name of a directory")
-    check(text)
+    _check_placeholders(text)
     return text
+
+
+def _check_placeholders(text: str, *names: str) -> None:
+    """Raise PositionError for a placeholder that is wrong, or not one of `names`, if these are given."""
+    from ompbind.planning.placeholders import NAMES, check  # late: most options have no placeholders
+
+    check(text, names or NAMES)
 
 
 def name_of(kind: str) -> Callable[[str], str]:
@@ -142,7 +148,7 @@ def read_wrapper_words(text: str) -> tuple[str, ...]:
         raise PositionError(message, text=text, span=(at, len(text)), hint=hint) from None
     _check_given(" ".join(words), "the program")
     for word in words:
-        check(word)
+        _check_placeholders(word)
     return words
 
 
