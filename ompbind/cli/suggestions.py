@@ -1,7 +1,7 @@
 """What a user probably means: the most similar name, or what a name of another tool is called here.
 
 Pure, and imported only after an error. The tables list names of other tools: numactl, taskset, Slurm,
-Open MPI, MPICH, torchrun, docker. What a suggestion names must exist: `known` are the names that do.
+Open MPI, MPICH, torchrun, docker, vLLM. What a suggestion names must exist: `known` are the names that do.
 """
 
 import shlex
@@ -120,6 +120,9 @@ OTHER_OPTIONS = (
                        "--nproc_per_node", "--ntasks-per-node", "--tasks-per-node", "--num-processes",
                        "--num_processes", "-npernode", "--npernode", "-N"),
                 write="-n {value}", example="N"),
+    OtherOption(names=("--tp", "--tp-size", "--tensor-parallel-size", "--dp", "--dp-size", "--pp",
+                       "--pp-size", "--data-parallel-size", "--pipeline-parallel-size"),
+                write="-n {value}, or the option of the server after --", example="N"),
     OtherOption(names=("--cpus-per-task", "--cpus-per-proc", "--cpus-per-rank", "--cores-per-task",
                        "--cores-per-rank"),
                 write="-c {value}", example="C"),
