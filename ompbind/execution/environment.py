@@ -17,7 +17,7 @@ from ompbind.planning.rank_command import (
     make_local_identities,
     make_variables,
 )
-from ompbind.planning.rank_variables import Variables
+from ompbind.planning.rank_variables import Variables, apply_variables
 from ompbind.record import Record
 
 Selection: TypeAlias = Literal["all", "openmp"] | Collection[str]
@@ -60,11 +60,7 @@ def make_environment(
     """
     choice = VariableChoice(run_id=run_id, variables=variables, extra=extra)
     env = dict(os.environ if base is None else base)
-    for name, value in make_changes(plan, rank, choice, env).items():
-        if value is None:
-            env.pop(name, None)
-        else:
-            env[name] = value
+    apply_variables(make_changes(plan, rank, choice, env), env)
     return env
 
 

@@ -20,7 +20,7 @@ from ompbind.execution.affinity import set_affinity
 from ompbind.machine.model import MAX_CPUS
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
-from ompbind.planning.rank_variables import Variables
+from ompbind.planning.rank_variables import Variables, apply_variables
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -73,16 +73,8 @@ def check_machine(plan: Plan) -> None:
 
 def set_variables(variables: Variables, undo: ExitStack) -> None:
     """Set and remove variables of os.environ."""
-    undo.callback(_write_variables, {name: os.environ.get(name) for name in variables})
-    _write_variables(variables)
-
-
-def _write_variables(variables: Variables) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    undo.callback(apply_variables, {name: os.environ.get(name) for name in variables}, os.environ)
+    apply_variables(variables, os.environ)
 
 
 def set_own_affinity(cpus: CpuSet | None, undo: ExitStack) -> None:

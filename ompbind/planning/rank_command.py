@@ -19,6 +19,7 @@ from ompbind.planning.rank_variables import (
     OMPBIND_RUN_ID,
     OMPBIND_SERVICE_CPUS,
     OMPBIND_WORKER_NAME,
+    apply_variables,
 )
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import choose_syntax, may_support_reset
@@ -153,11 +154,7 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
     exist.
     """
     env = dict(spec.base)
-    for name, value in make_variables(plan, identity, spec).items():
-        if value is None:
-            env.pop(name, None)
-        else:
-            env[name] = value
+    apply_variables(make_variables(plan, identity, spec), env)
     placement = plan.placements[identity.placement_index]
     fields = make_fields(placement, identity, spec.run_id)
     return RankCommand(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
     from typing import TypeAlias
 
 
@@ -27,6 +27,15 @@ Variables: TypeAlias = "Mapping[str, str | None]"
 
 SUPERVISOR_NAME = "rank-supervisor"
 """The name of the process that is the parent of all ranks; without "ompbind", which `pkill ompbind` kills."""
+
+
+def apply_variables(variables: Variables, env: MutableMapping[str, str]) -> None:
+    """Set and remove variables in an environment, in place."""
+    for name, value in variables.items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
 
 
 def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
