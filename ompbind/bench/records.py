@@ -1,0 +1,191 @@
+"""The records of one session of `ompbind bench`: its candidates, and every run of each candidate.
+
+A *candidate* is one way to start the command. A *round* runs each remaining candidate once, in random order.
+Results files contain these records as JSON: fields are numbers, texts, and tuples of records.
+"""
+
+from ompbind.enums import WordEnum
+from ompbind.record import Record
+
+
+class Combine(WordEnum):
+    """How the values of all ranks become the value of a run."""
+
+    SLOWEST = "slowest"
+    SUM = "sum"
+    MEAN = "mean"
+
+
+class Metric(Record):
+    """What is compared: the wall time of a run, or a number in the output of ranks or of the load generator.
+
+    `pattern` is the regular expression whose first group is the number, "" for the wall time in seconds.
+    `higher` is whether a larger value is better. SLOWEST takes the worst rank: the largest value, with
+    `higher` the smallest.
+    """
+
+    name: str = "wall time"
+    pattern: str = ""
+    higher: bool = False
+    combine: Combine = Combine.SLOWEST
+
+
+class Kind(WordEnum):
+    """What a candidate is: the command without ompbind, the default plan, or a choice of options."""
+
+    UNBOUND = "unbound"
+    DEFAULT = "default"
+    VARIED = "varied"
+
+
+class Candidate(Record):
+    """One way to start the command.
+
+    - `name`: unique in the session, and short enough for a table: "unbound", "default", "strategy=spread";
+      with several numbers of ranks "2 ranks, unbound", "2 ranks, smt=2" and so on
+    - `choices`: the varied options as (key, text) pairs, in the order of --vary; () for incumbents
+    - `options`: the words of `ompbind run` before `--` that give the same plan; () if unbound
+    - `cpus`: the affinity mask of each rank as kernel list text; () if unbound
+    - `threads`: threads of each rank, 0 if unbound
+    - `same`: the names of other candidates with the same plan, which do not run
+    - `digest`: a digest of the plan and the variables of ranks; a resumed session compares it
+    """
+
+    name: str
+    kind: Kind
+    ranks: int
+    choices: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
+    cpus: tuple[str, ...] = ()
+    threads: int = 0
+    same: tuple[str, ...] = ()
+    digest: str = ""
+
+
+class Refusal(Record):
+    """A candidate that cannot run: its name, and the reason."""
+
+    name: str
+    reason: str
+
+
+class Phase(WordEnum):
+    """What a run is for: a warm-up is not compared; the choice and its ratio come from different rounds."""
+
+    WARM_UP = "warm-up"
+    CHOICE = "choice"
+    CONFIRMATION = "confirmation"
+
+
+class Status(WordEnum):
+    """Whether a run counts. INVALID: threads were not bound as planned. FAILED: the command failed."""
+
+    OK = "ok"
+    INVALID = "invalid"
+    FAILED = "failed"
+
+
+class Verification(WordEnum):
+    """The result of verification of one run; UNSEEN: it was shorter than a sample."""
+
+    VERIFIED = "verified"
+    UNSEEN = "unseen"
+    NOT_CHECKED = "not checked"
+    VIOLATED = "violated"
+
+
+class Conditions(Record):
+    """What else happened on the machine during a run; None for what this machine does not show.
+
+    `throttled_s` is the time that the CPU quota stopped threads of this cgroup, in `throttled_periods`
+    periods. `stolen_s` is the time that the hypervisor gave to others, of all CPUs. `other_runs` are live
+    runs besides this session. `frequency_mhz` is the median frequency of the CPUs of the run at its end.
+    """
+
+    throttled_s: float | None = None
+    throttled_periods: int | None = None
+    stolen_s: float | None = None
+    other_runs: int = 0
+    frequency_mhz: float | None = None
+    governor: str = ""
+    oom_kills: int = 0
+
+
+class Run(Record):
+    """One run of one candidate.
+
+    - `number`: counts all runs of the session from 0; `round` from 1 within its phase; 0 for a warm-up
+    - `started`: seconds of the epoch
+    - `values`: one value for each metric of the session; () if the run failed
+    - `wall_s`: of each rank, from its start to its exit
+    - `user_s`, `system_s`, `max_rss_bytes`, `forced_switches`: of all ranks together; peak memory is added up
+    - `counters`: (name, count) pairs of performance counters; `migrations` is one of them, or None
+    - `status`, `reason`: whether it counts, and why not, with the last words of a failed command
+    """
+
+    candidate: str
+    number: int
+    phase: Phase
+    round: int
+    started: float
+    values: tuple[float, ...] = ()
+    wall_s: tuple[float, ...] = ()
+    user_s: float = 0.0
+    system_s: float = 0.0
+    max_rss_bytes: int | None = None
+    forced_switches: int = 0
+    migrations: int | None = None
+    counters: tuple[tuple[str, int], ...] = ()
+    conditions: Conditions = Conditions()
+    verification: Verification = Verification.NOT_CHECKED
+    status: Status = Status.OK
+    reason: str = ""
+    exit_codes: tuple[int, ...] = ()
+
+
+class Rules(Record):
+    """What a session was asked to decide, and when it ends.
+
+    - `same_work`: candidates with different numbers of ranks do the same work, so they are compared
+    - `matters`: the relative difference that matters, as 0.02
+    - `max_rounds`: rounds of each phase at most
+    - `seed`: of the order within rounds
+    """
+
+    same_work: bool = False
+    matters: float = 0.02
+    max_rounds: int = 40
+    seed: int = 0
+
+
+class Hardware(Record):
+    """The machine of a session, as far as it decides whether results can be compared.
+
+    `digest` is of the topology: CPUs, cores, caches, NUMA nodes. `allowed` is kernel list text.
+    """
+
+    hostname: str = ""
+    processor: str = ""
+    allowed: str = ""
+    quota: float | None = None
+    digest: str = ""
+
+
+class Session(Record):
+    """One session: what was asked, and all runs so far.
+
+    `options` are the words of `ompbind bench` before `--`. The first metric decides, the others are shown.
+    `ended` says in words why the session is over, "" while it runs or if it was killed.
+    """
+
+    version: str
+    started: float
+    hardware: Hardware
+    command: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = (Metric(),)
+    rules: Rules = Rules()
+    candidates: tuple[Candidate, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    runs: tuple[Run, ...] = ()
+    ended: str = ""
