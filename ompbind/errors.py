@@ -94,5 +94,9 @@ class CommandNotFoundError(LaunchError):
     launch_code = 127
 
 
+class MeasurementError(OmpbindError):
+    """A run of a candidate cannot be measured: its output has no value, or its servers do not get ready."""
+
+
 class InspectError(OmpbindError):
     """The processes or the run to inspect do not exist."""

@@ -1,0 +1,191 @@
+"""Metrics: what --metric, --higher and --combine say, and the numbers in the output of ranks.
+
+A pattern is searched in each line of standard output; if no line matches, in each line of standard error. The
+last match counts, because programs print progress first and the result last. Its first group is the number:
+
+    rank 0    tokens/s: 11.0        rank 1    tokens/s: 9.0
+              tokens/s: 12.5  ← last          tokens/s: 10.5  ← last        sum: 23.0
+"""
+
+import math
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from ompbind.bench.output_text import describe_last_lines, make_output_paths, read_blocks
+from ompbind.bench.records import Combine, Metric
+from ompbind.errors import MeasurementError, PositionError
+from ompbind.text import clean_line
+
+NAME_WIDTH = 20
+"""Characters of the name of a metric at most: it is the title of a column."""
+
+_GROUP_HINT = "put the number in parentheses, as in 'tokens/s: ([0-9.,e+-]+)'"
+
+_NUMBER = re.compile(r"(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+"""A number in a line, with or without commas between thousands."""
+
+_SYNTAX = re.compile(r"\\([^\w()\[\]])|\\.|\[\^?\]?[^]]*\]|\{[\d,]*\}|\(\?[^)]*\)?|[\^$.|*+?()]", re.DOTALL)
+"""The parts of a regular expression that are not text; group 1 is a literal character after a backslash."""
+
+_BEFORE_GROUP = re.compile(r"(?:\\.|\[\^?\]?[^]]*\]|\(\?|[^(\\\[])*", re.DOTALL)
+"""The part of a regular expression before its first group without a name."""
+
+
+def read_pattern(text: str) -> re.Pattern[str]:
+    """Compile the regular expression of a metric; raises PositionError if it is wrong or has no group."""
+    pattern = compile_pattern(text)
+    if not pattern.groups:
+        raise PositionError("the pattern has no group", text=text, span=(0, len(text)), hint=_GROUP_HINT)
+    return pattern
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression; raises PositionError if it is wrong."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of syntax that may change its meaning in later versions
+            return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        at = getattr(error, "pos", None) or 0
+        wrong = f"wrong regular expression: {getattr(error, 'msg', 'it is too large')}"
+        hint = "the syntax is that of Python's module re; a backslash makes a character literal, as in '\\('"
+        raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
+
+
+def make_metrics(
+    patterns: Sequence[str], *, higher: bool = False, combine: str | None = None
+) -> tuple[Metric, ...]:
+    """Return the metrics of a session: one for each pattern; without patterns the wall time.
+
+    Without `combine`, the values of ranks are added up if a higher value is better; else the slowest rank
+    counts. Raises PositionError for a wrong pattern.
+    """
+    if not patterns:
+        return (Metric(),)
+    chosen = Combine(combine) if combine else (Combine.SUM if higher else Combine.SLOWEST)
+    names: list[str] = []
+    for text in patterns:
+        names.append(_make_unique(_make_name(read_pattern(text)), names))
+    return tuple(
+        Metric(name=name, pattern=text, higher=higher, combine=chosen)
+        for name, text in zip(names, patterns, strict=True)
+    )
+
+
+def _make_name(pattern: re.Pattern[str]) -> str:
+    """Return the name of the first group, as in (?P<rate>...), else the text before it, else after it."""
+    named = next((name for name, number in pattern.groupindex.items() if number == 1), "")
+    before = match[0] if (match := _BEFORE_GROUP.match(pattern.pattern)) else ""
+    after = pattern.pattern[len(before) :].partition(")")[2]
+    name = named or _strip_syntax(before) or _strip_syntax(after) or clean_line(pattern.pattern)
+    return name[:NAME_WIDTH].strip()
+
+
+def _strip_syntax(text: str) -> str:
+    """Return the text of a part of a regular expression, without characters that separate a value."""
+    literal = _SYNTAX.sub(lambda match: match[1] or " ", text)
+    return clean_line(" ".join(literal.split())).strip(" :=,;\"'")
+
+
+def _make_unique(name: str, others: Sequence[str]) -> str:
+    """Return the name, with a number if others have the same name."""
+    if name not in others:
+        return name
+    return next(new for i in count(2) if (new := f"{name[: NAME_WIDTH - 3]} {i}") not in others)
+
+
+def read_values(
+    metrics: Sequence[Metric], directory: str, ranks: int, *, writer: str = ""
+) -> tuple[float, ...]:
+    """Return the value of each metric of a run, from the output files of its ranks.
+
+    `writer` names the program in errors if it is not a rank. Raises MeasurementError if a pattern matches in
+    no line of a rank, or if what it matches cannot be compared.
+    """
+    rows = [
+        _read_numbers(metrics, make_output_paths(directory, rank), writer or f"rank {rank}")
+        for rank in range(ranks)
+    ]
+    return tuple(map(_combine, metrics, zip(*rows, strict=True)))
+
+
+def _read_numbers(metrics: Sequence[Metric], paths: tuple[str, str], writer: str) -> list[float]:
+    """Return the number of each metric in the output files of a program; raises MeasurementError."""
+    matches = _find_last_matches([read_pattern(metric.pattern) for metric in metrics], paths)
+    numbers = []
+    for metric, match in zip(metrics, matches, strict=True):
+        where = f"metric {metric.pattern!r}"
+        if match is None:
+            missing = f"{where}: no line of the output of {writer} matches"
+            raise MeasurementError(f"{missing}{describe_last_lines(paths)}", hint=_GROUP_HINT)
+        try:
+            numbers.append(_parse_number(match))
+        except ValueError as error:
+            text = clean_line(match[1][:NAME_WIDTH])
+            wrong = f"{where}: {text!r} in the output of {writer} {error}"
+            raise MeasurementError(wrong, hint=_GROUP_HINT) from None
+    return numbers
+
+
+def _find_last_matches(
+    patterns: Sequence[re.Pattern[str]], paths: Iterable[str]
+) -> list[re.Match[str] | None]:
+    """Return the last match of each pattern in the first file that has a match."""
+    found: list[re.Match[str] | None] = [None] * len(patterns)
+    for path in paths:
+        missing = [index for index, match in enumerate(found) if match is None]
+        for block in read_blocks(path) if missing else ():
+            lines = block.split("\n")
+            for index in missing:
+                found[index] = _find_last_match(patterns[index], lines) or found[index]
+    return found
+
+
+def _find_last_match(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
+    """Return the last match in some lines whose first group has text."""
+    for first in filter(None, map(pattern.search, reversed(lines))):
+        matches = [match for match in pattern.finditer(first.string) if match[1]]
+        if matches:
+            return matches[-1]
+    return None
+
+
+def _parse_number(match: re.Match[str]) -> float:
+    """Return the number in the first group; raises ValueError, which says what is wrong."""
+    for number in _NUMBER.finditer(match.string):
+        if _is_cut(number, match):
+            raise ValueError(f"is only a part of the number {number[0]}")
+    plain = _NUMBER.sub(lambda number: number[0].replace(",", ""), match[1].strip())
+    if not re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", plain, re.ASCII):
+        raise ValueError("is not a decimal number")
+    try:
+        return float(plain)
+    except ValueError:
+        raise ValueError("is not a decimal number") from None
+
+
+def _is_cut(number: re.Match[str], match: re.Match[str]) -> bool:
+    """Return whether the first group has only a part of a number.
+
+    A comma that the pattern matches outside of the group separates two numbers, as in CSV.
+    """
+    start, stop = match.span(1)
+    if number.end() <= start or stop <= number.start():
+        return False
+    before, after = match.string[number.start() : start], match.string[stop : number.end()]
+    has_first = before and not (before.endswith(",") and match.start() < start)
+    has_last = after and not (after.startswith(",") and stop < match.end())
+    return bool(has_first or has_last)
+
+
+def _combine(metric: Metric, values: Sequence[float]) -> float:
+    """Return the value of a run from the values of its ranks; raises MeasurementError if it has no ratio."""
+    slowest = min(values) if metric.higher else max(values)
+    total = sum(values)
+    value = {Combine.SLOWEST: slowest, Combine.SUM: total, Combine.MEAN: total / len(values)}[metric.combine]
+    if not 0 < value < math.inf:
+        wrong = f"{value:g} cannot be compared: it must be above 0 and finite"
+        raise MeasurementError(f"metric {metric.pattern!r}: {wrong}")
+    return value

@@ -1,0 +1,92 @@
+"""Read what programs have written to their output files, also while they still write.
+
+Output may be large and may be binary, so it is read in blocks, as UTF-8 with "?" for other bytes. Line feed,
+carriage return and both together end a line: progress bars write carriage returns.
+"""
+
+import codecs
+import io
+import os
+from collections.abc import Iterator
+
+from ompbind.execution.output.line_prefix import decode_last_lines
+from ompbind.execution.output.log_files import ERR, OUT
+from ompbind.text import clean_line
+
+BLOCK_BYTES = 1 << 20
+"""Bytes that are read at once, and characters of a line that are kept together."""
+
+OVERLAP = 1000
+"""Characters at the end of a part of a longer line that its next part begins with: no number is split."""
+
+_TAIL_BYTES = 4096
+_LAST_LINES = 3
+_LINE_WIDTH = 200  # characters of a last line
+
+
+class OutputReader:
+    """Reads the lines of an output file, which a program may still extend. Use it in `with`."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - __exit__ closes it
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+        self.incomplete = ""
+
+    def read_lines(self) -> str:
+        """Return the next whole lines, without the last line end.
+
+        "" at the end of the file: `incomplete` is then what follows the last line end.
+        """
+        while data := self._file.read(BLOCK_BYTES):
+            text = self.incomplete + self._decoder.decode(data)
+            lines, _, self.incomplete = text.rpartition("\n")
+            if lines:
+                return lines
+            if len(text) > BLOCK_BYTES:
+                self.incomplete = text[-OVERLAP:]
+                return text
+        return ""
+
+    def __enter__(self) -> "OutputReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def make_output_paths(directory: str, rank: int) -> tuple[str, str]:
+    """Return the paths of standard output and standard error of a rank."""
+    return os.path.join(directory, f"{rank}.{OUT}"), os.path.join(directory, f"{rank}.{ERR}")
+
+
+def read_blocks(path: str) -> Iterator[str]:
+    """Yield the lines of a file, many at a time; nothing if the program did not open it."""
+    try:
+        reader = OutputReader(path)
+    except FileNotFoundError:
+        return
+    with reader:
+        while lines := reader.read_lines():
+            yield lines
+        yield reader.incomplete
+
+
+def describe_last_lines(paths: tuple[str, str]) -> str:
+    """Return the end of an error: the last lines of standard error, else of standard output, in one line."""
+    for path in reversed(paths):
+        lines = [line for line in map(clean_line, _read_last_lines(path)) if line.strip()]
+        if lines:
+            return f"; last lines: {' | '.join(line[:_LINE_WIDTH] for line in lines[-_LAST_LINES:])}"
+    return "; it has written nothing"
+
+
+def _read_last_lines(path: str) -> tuple[str, ...]:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            data = file.read(_TAIL_BYTES).replace(b"\r", b"\n")
+    except OSError:
+        return ()
+    return decode_last_lines(data, whole=size <= _TAIL_BYTES)
