@@ -10,8 +10,8 @@ from ompbind.cli.options.running import CONTINUE, STRICT
 from ompbind.cli.options.running_rules import TERMINAL, TERMINAL_HINT, make_modes, reads_terminal
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import RunOptions
-from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.rank_command import RunSpec
+from ompbind.planning.plan import Plan
+from ompbind.planning.rank_command import RunSpec, make_commands
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -104,36 +104,16 @@ def make_run_options(options: Mapping[str, Any], plan: Plan, spec: RunSpec) -> R
         restart=restart,
         stdin_first=options["stdin"] == "first",
         keep_descendants=options["keep_descendants"],
-        expected=None if options["verify"] is None else _make_expected(plan, spec),
+        expected=None if options["verify"] is None else _expect_ranks(plan, spec),
         strict=options["verify"] == STRICT,
         has_quota=plan.machine.quota is not None,
     )
 
 
-def _make_expected(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
-    """Make, for every rank, the expected binding of its threads and their number."""
-    # late: few runs are verified
-    from ompbind.inspection.expectation import ExpectedBinding, select_variables
-    from ompbind.planning.rank_command import make_commands
+def _expect_ranks(plan: Plan, spec: RunSpec) -> dict[int, tuple[ExpectedBinding, int]]:
+    """Return the expected binding of every rank, with its number of threads."""
+    from ompbind.execution.verify.expect_ranks import expect_ranks  # late: few runs are verified
 
     if not plan.machine.bindable:
         raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
-    bind = plan.request.bind
-
-    def expect(placement: Placement, env: Mapping[str, str]) -> ExpectedBinding:
-        return ExpectedBinding(
-            rank=placement.rank,
-            cpus=placement.cpuset,
-            service_cpus=placement.service_cpus,
-            places=placement.places,
-            bind=bind,
-            run_id=spec.run_id,
-            memory=placement.memory.kernel_text if placement.memory else "",
-            variables=select_variables(env),
-        )
-
-    envs = (command.env for command in make_commands(plan, spec))
-    return {
-        placement.rank: (expect(placement, env), placement.threads)
-        for placement, env in zip(plan.placements, envs, strict=True)
-    }
+    return expect_ranks(plan, spec.run_id, make_commands(plan, spec))

@@ -1,0 +1,208 @@
+"""Start the ranks of one run of a candidate, by the supervisor of `ompbind run`.
+
+    bench                    measures; goes on after the run
+      └─ foreground process  forwards signals; the kernel kills it with bench
+           └─ supervisor     starts the ranks and reaps them; sends the outcome to bench through a pipe
+                └─ ranks     standard input is empty, output goes to RANK.out and RANK.err
+
+See `execution.process_pair` for the two processes between bench and the ranks. If bench is killed, the
+foreground process is killed too, so the supervisor kills all ranks, and removes the files of the run.
+"""
+
+import os
+import pickle
+import select
+import shutil
+from functools import cache
+from types import TracebackType
+from typing import NoReturn
+
+from ompbind.bench.starts import CandidateStart, RunSettings
+from ompbind.errors import LaunchError, OmpbindError
+from ompbind.execution.outcome import Outcome
+from ompbind.execution.output.options import Output
+from ompbind.execution.process_pair import Cleanup, become_supervisor
+from ompbind.execution.processes import exit_with_parent, signal_process
+from ompbind.execution.rlimits import LIMIT_HINTS
+from ompbind.execution.run_options import RunOptions
+from ompbind.execution.signal_pipe import block_signals
+from ompbind.execution.signals import signal
+from ompbind.execution.supervisor import run_ranks
+from ompbind.execution.verify.expect_ranks import expect_ranks
+from ompbind.inspection.verdict import VerificationResult
+from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.record import Record
+from ompbind.registry.claim_writing import Claim
+from ompbind.registry.claims import lock_registry, make_run_identity
+
+
+class StartedRun:
+    """A run whose ranks were started; use it in `with`, so that no rank outlives the block.
+
+    `fileno()` is readable when all ranks have exited, so that a run can be polled.
+    """
+
+    def __init__(self, pid: int, pipe: int, claim: Claim | None) -> None:
+        self._pid = pid
+        self._pipe = pipe
+        self._claim = claim
+        self._received = b""
+        self._outcome: Outcome | None = None
+
+    def __enter__(self) -> "StartedRun":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        """Stop the ranks, unless `wait` has returned, and wait until all have exited."""
+        while self._outcome is None:
+            try:
+                self.stop()
+                self.wait()
+            except KeyboardInterrupt:
+                pass  # as in `run`, a further request leads to the next signal
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when all ranks have exited."""
+        return self._pipe
+
+    def has_exited(self, timeout_s: float = 0.0) -> bool:
+        """Return whether all ranks have exited; wait for that up to `timeout_s` seconds."""
+        return self._outcome is not None or bool(select.select((self._pipe,), (), (), timeout_s)[0])
+
+    def stop(self) -> None:
+        """Stop the ranks as `run` does at SIGTERM; ranks that exit after that have not failed."""
+        if self._outcome is None:
+            signal_process(self._pid, signal.SIGTERM)
+
+    def wait(self) -> Outcome:
+        """Wait until all ranks have exited, and return how they exited.
+
+        A KeyboardInterrupt leaves the run as it is: leaving the block of `with` then stops the ranks.
+        """
+        while self._outcome is None:
+            block = os.read(self._pipe, 1 << 16)
+            self._received += block
+            if not block:
+                self._finish()
+        return self._outcome
+
+    def _finish(self) -> None:
+        """Reap the foreground process, after the end of the pipe, and release what the run holds."""
+        os.waitpid(self._pid, 0)
+        os.close(self._pipe)
+        if self._claim:
+            self._claim.release()
+        failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
+        self._outcome = pickle.loads(self._received) if self._received else failure
+
+
+def start_ranks(
+    start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool = False
+) -> StartedRun:
+    """Start the ranks of a candidate; their output goes to RANK.out and RANK.err in `directory`.
+
+    This returns before the ranks have started, so the files may not exist yet. The directory is for this run
+    alone: it is removed if bench is killed while ranks run. Bound ranks are registered as a live run. The
+    thread that calls this must live until the ranks have exited: they are killed with it.
+    Raises LaunchError if no process can be started, and ClaimError as `run` does.
+    """
+    options = _make_options(start, settings, directory, verify=verify)
+    claim = _register(start, settings.run_id)
+    read_end, write_end = os.pipe()
+    bench, signal_mask = os.getpid(), block_signals()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
+            _run_child(start, options, _Parent(pid=bench, pipe=write_end, claim=claim))
+    except OSError as error:
+        os.close(read_end)
+        if claim:
+            claim.release()
+        hint = LIMIT_HINTS.get(error.errno or 0, "")
+        raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
+    finally:
+        os.close(write_end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
+    return StartedRun(pid, read_end, claim)
+
+
+def _make_options(
+    start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool
+) -> RunOptions:
+    """Make the options of the supervisor: any rank that fails stops the run."""
+    plan = start.plan
+    is_verified = verify and plan is not None and plan.machine.bindable
+    return RunOptions(
+        run_id=settings.run_id,
+        output=Output(directory=directory),
+        grace_s=settings.grace_s,
+        timeout_s=settings.timeout_s,
+        stdin_first=False,
+        expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
+        has_quota=_has_quota(),
+    )
+
+
+@cache
+def _has_quota() -> bool:
+    return read_limits(DirectoryRoot("/")).quota is not None
+
+
+def _register(start: CandidateStart, run_id: str) -> Claim | None:
+    """Register a plan as `run` does; ranks without a plan claim no CPUs."""
+    if start.plan is None:
+        return None
+    with lock_registry(start.plan.request.sharing, make_run_identity(run_id)) as registry:
+        return registry.register(start.plan)
+
+
+class _Parent(Record):
+    """What the processes of a run know of bench: its pid, the pipe to it, and the claim of the run."""
+
+    pid: int
+    pipe: int
+    claim: Claim | None
+
+
+def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
+    """Supervise the ranks in a forked process, and send the outcome to bench."""
+    try:
+        exit_with_parent(parent.pid)
+        release = parent.claim.release if parent.claim else lambda: None
+        foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
+        outcome = run_ranks(start.commands, options, foreground, _SilentReporter())
+        if os.getppid() != foreground.pid:  # killed, as bench was
+            release()
+            if options.output and options.output.directory:
+                shutil.rmtree(options.output.directory, ignore_errors=True)
+        _send(outcome, parent.pipe)
+    except OmpbindError as error:
+        _send(Outcome(exits=(), error=error), parent.pipe)
+    except Exception as error:  # noqa: BLE001 - bench reports it: this process has no reader of tracebacks
+        text = f"the supervisor failed: {type(error).__name__}: {error}"
+        _send(Outcome(exits=(), error=LaunchError(text)), parent.pipe)
+    finally:
+        os._exit(0)
+
+
+def _send(outcome: Outcome, pipe: int) -> None:
+    with open(pipe, "wb", closefd=False) as file:
+        pickle.dump(outcome, file)
+
+
+class _SilentReporter:
+    """A `Reporter` that writes nothing: bench itself reports the outcome."""
+
+    def message(self, line: str) -> str:
+        return ""
+
+    def error(self, line: str) -> str:
+        return ""
+
+    def verified(self, verified: VerificationResult) -> str:
+        return ""
+
+    def summary(self, outcome: Outcome) -> str:
+        return ""
