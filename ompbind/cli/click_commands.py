@@ -97,7 +97,7 @@ class ClickVerb(click.Command):
         params: list[click.Parameter] = [*self.table_options]
         if verb.words != "none":
             params.append(_make_argument(verb))
-        self.has_short_help = any(param.option.everyday for param in self.table_options)
+        self.has_short_help = any(param.option.is_everyday(verb.name) for param in self.table_options)
         if self.has_short_help:
             params.append(_make_help_all())
         super().__init__(
@@ -177,7 +177,7 @@ class ClickVerb(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None and (_is_everyday(param) or not self._is_short(ctx)):
+            if record is not None and (self._is_everyday(param) or not self._is_short(ctx)):
                 section = param.option.section if isinstance(param, ClickOption) else HELP
                 sections.setdefault(section, []).append(record)
         if "Options" in sections:
@@ -205,6 +205,9 @@ class ClickVerb(click.Command):
         if short:
             formatter.write(f"\n'{ctx.command_path} --help-all' shows all options.\n")
 
+    def _is_everyday(self, param: click.Parameter) -> bool:
+        return isinstance(param, ClickOption) and param.option.is_everyday(self.verb.name)
+
     def _is_short(self, ctx: click.Context) -> bool:
         return self.has_short_help and not ctx.meta.get(_SHOW_ALL)
 
@@ -215,10 +218,6 @@ class ClickVerb(click.Command):
             return found
         resets = (param.option.reset_name for param in self.table_options)
         return found + [CompletionItem(name) for name in resets if name.startswith(incomplete)]
-
-
-def _is_everyday(param: click.Parameter) -> bool:
-    return isinstance(param, ClickOption) and param.option.everyday
 
 
 def _make_argument(verb: Verb) -> click.Argument:

@@ -52,7 +52,10 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
 
 def _suggest_option(name: str, value: str, ctx: click.Context | None, find_options: FindOptions) -> str:
     """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
-    from ompbind.cli.suggestions import suggest_option  # late, as below: few command lines are wrong
+    from ompbind.cli.suggestions import (
+        find_option,
+        suggest_option,
+    )  # late, as below: few command lines are wrong
 
     verbs = [verb for verb in VERBS if any(name in option.names for option in find_options(verb))]
     if ctx is None or ctx.parent is None:
@@ -66,7 +69,7 @@ def _suggest_option(name: str, value: str, ctx: click.Context | None, find_optio
     meant = suggest_option(name, value, known)
     if meant == "--version":
         return "write --version before the verb: 'ompbind --version'"
-    if verbs and not meant.startswith(name):
+    if verbs and not meant.startswith(name) and not find_option(name, value, known):
         return f"{name} is an option of {', '.join(verbs)}"
     return f"did you mean {meant}?" if meant else ""
 

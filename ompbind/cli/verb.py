@@ -119,7 +119,7 @@ def _read_configuration(values: Values, givens: Sequence[Given], *, lenient: boo
         if not lenient:
             raise
         return ()
-    return tuple(given for given in found if given.option.name in values.options)
+    return tuple(given for given in found if values.options.get(given.option.name) is given.option)
 
 
 def check_options(verb: Verb, values: Values) -> None:

@@ -1,10 +1,13 @@
 """The names of all verbs."""
 
-VERBS = ("run", "exec", "plan", "topo", "probe", "doctor", "ps", "inspect", "config", "completion", "help")
+VERBS = (
+    "run", "exec", "plan", "bench", "topo", "probe", "doctor", "ps", "inspect", "config", "completion",
+    "help",
+)  # fmt: skip
 """All verbs in the order of the help; the module of a verb has its name and the record `VERB`."""
 
 LAUNCHING = ("run", "exec")
 """The verbs that exit with the code of the command that they start."""
 
-PLANNING = (*LAUNCHING, "plan")
+PLANNING = (*LAUNCHING, "plan", "bench")
 """The verbs that make a plan. Their options can also be given as variables and in configuration files."""

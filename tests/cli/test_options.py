@@ -134,9 +134,16 @@ def test_options_of_a_request_have_its_defaults():
     assert {name: values[name] for name in shared} == {name: getattr(plain, name) for name in shared}
 
 
-def test_every_option_of_run_exec_and_plan_has_a_variable_unless_it_names_a_run_or_a_rank():
-    without = {option.name for verb in PLANNING for option in find_options(verb) if not option.variable}
-    assert without == {"run_id", "rank"}
+def test_options_have_variables_unless_they_are_for_one_run():
+    planning = {
+        option.name
+        for verb in ("run", "exec", "plan")
+        for option in find_options(verb)
+        if not option.variable
+    }
+    assert planning == {"run_id", "rank"}
+    bench = {option.name for option in find_options("bench") if not option.variable} - planning
+    assert bench == {"seed", "format", "results", "show", "fail_above", "export", "save_preset"}
 
 
 TOY = """

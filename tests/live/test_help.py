@@ -8,7 +8,7 @@ from ompbind.cli.options.table import find_options
 from ompbind.cli.verbs import VERBS
 from tests.live.conftest import OMPBIND
 
-SHORT = ("run", "plan", "exec", "config")
+SHORT = ("run", "plan", "exec", "bench", "config")
 """The verbs with a short help."""
 
 
@@ -43,7 +43,7 @@ def test_short_help_fits_on_a_screen(read_help, verb):
 def test_short_help_has_the_everyday_options_alone(read_help, verb):
     text = read_help(verb, "--help")
     for option in find_options(verb):
-        assert len(lines_of(option, text)) == option.everyday, option.name
+        assert len(lines_of(option, text)) == option.is_everyday(verb), option.name
     assert [line in text for _, line in make_click_command(verb).verb.examples].count(True) == SHORT_EXAMPLES
 
 

@@ -16,10 +16,15 @@ _PLANNING_VERBS = frozenset(PLANNING)
 CPUS = "Choose CPUs"
 BINDING = "Bind threads and memory"
 RANKS = "Environment of the ranks"
+COMPARING = "Compare placements"
+MEASURING = "Measure"
 OUTPUT = "Output"
 STOPPING = "Stop, check and report"
 CONFIGURATION = "Configuration files"
-"""The sections of the help; STOPPING has failures, time limits, --verify and --report."""
+"""The sections of the help; STOPPING has failures, time limits, --verify and --report.
+
+COMPARING and MEASURING have the options of `bench`.
+"""
 
 Complete: TypeAlias = "Callable[[str], Sequence[str]]"
 """Returns words that may complete a text; the words that do not begin with the text are dropped."""
@@ -72,7 +77,8 @@ class Option(Record):
     - `number`: a number in a configuration file is allowed too
     - `words`: the words that it accepts; {words} in `help` lists them
     - `complete`: its completion, if it is not `words`
-    - `section`: its section in the help; `everyday` options are in the short help too
+    - `section`: its section in the help; `everyday` options are in the short help too, except in the help of
+      the verbs `rare_in`
     - `verbs`: the verbs that have it
     - `rule`: when it has no effect, because of other options
     - `is_setting`: it can also be given as a variable and in a configuration file
@@ -93,6 +99,7 @@ class Option(Record):
     help: str
     section: str = "Options"
     everyday: bool = False
+    rare_in: tuple[str, ...] = ()
     verbs: tuple[str, ...]
     rule: Rule | None = None
     is_setting: bool = True
@@ -123,6 +130,10 @@ class Option(Record):
         """The name of its environment variable, "" if it has none."""
         has_variable = self.is_setting and not _PLANNING_VERBS.isdisjoint(self.verbs)
         return f"OMPBIND_{self.name.upper()}" if has_variable else ""
+
+    def is_everyday(self, verb: str) -> bool:
+        """Return whether the short help of a verb has the option."""
+        return self.everyday and verb not in self.rare_in
 
     @property
     def empty(self) -> Any:

@@ -101,18 +101,18 @@ def read_names(text: str) -> tuple[str, ...]:
 
 def read_path(text: str) -> str:
     """Read a path in which {run_id} is filled later."""
-    _check_placeholders(text, "run_id")
+    check_placeholders(text, "run_id")
     return text
 
 
 def read_directory(text: str) -> str:
     """Read the name of a directory; placeholders stay."""
     _check_given(text, "the name of a directory")
-    _check_placeholders(text)
+    check_placeholders(text)
     return text
 
 
-def _check_placeholders(text: str, *names: str) -> None:
+def check_placeholders(text: str, *names: str) -> None:
     """Raise PositionError for a placeholder that is wrong, or not one of `names`, if these are given."""
     from ompbind.planning.placeholders import NAMES, check  # late: most options have no placeholders
 
@@ -148,7 +148,7 @@ def read_wrapper_words(text: str) -> tuple[str, ...]:
         raise PositionError(message, text=text, span=(at, len(text)), hint=hint) from None
     _check_given(" ".join(words), "the program")
     for word in words:
-        _check_placeholders(word)
+        check_placeholders(word)
     return words
 
 

@@ -31,6 +31,11 @@ CONTINUE, _RESTART = "continue", "restart"
 """Values of --on-failure."""
 
 RUN = ("run",)
+SUPERVISING = (*RUN, "bench")
+"""The verbs that wait for their ranks."""
+
+STARTING = (*LAUNCHING, "bench")
+"""The verbs that start ranks."""
 
 
 def _read_modes(text: str) -> tuple[str, ...]:
@@ -79,11 +84,11 @@ RUNNING_OPTIONS = (
            help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
                 " only rank",
            rule=rules.check_dry_run),
-    Option(names=("--fill",), section=RANKS, verbs=LAUNCHING, flag=True,
+    Option(names=("--fill",), section=RANKS, verbs=STARTING, flag=True,
            help="Fill {rank} and other placeholders in the command too"),
-    Option(names=("--chdir",), section=RANKS, verbs=LAUNCHING, read=read_directory, metavar="DIR",
+    Option(names=("--chdir",), section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",
            complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
-    Option(names=("--wrap",), section=RANKS, verbs=LAUNCHING, read=read_wrapper_words, metavar="CMD",
+    Option(names=("--wrap",), section=RANKS, verbs=STARTING, read=read_wrapper_words, metavar="CMD",
            help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
     Option(names=("--wrap-ranks",), section=RANKS, verbs=LAUNCHING, read=read_rank_list, metavar="LIST",
            help="With --wrap, wrap only these ranks: 0,3-5", rule=rules.check_wrap_ranks),
@@ -102,19 +107,19 @@ RUNNING_OPTIONS = (
     Option(names=("--pty",), section=OUTPUT, verbs=RUN, flag=True,
            help="With --output tag, give ranks a pseudo-terminal, so that they write each line at once",
            rule=rules.check_tag),
-    Option(names=("-q", "--quiet"), section=OUTPUT, verbs=LAUNCHING, flag=True, help="Print only errors"),
-    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=LAUNCHING, flag=True, everyday=True,
-           help="Plan and resource usage (run); a line per rank (exec)",
+    Option(names=("-q", "--quiet"), section=OUTPUT, verbs=STARTING, flag=True, help="Print only errors"),
+    Option(names=("-v", "--verbose"), section=OUTPUT, verbs=STARTING, flag=True, everyday=True,
+           rare_in=("bench",), help="Plan, resource usage (run, bench); line per rank (exec)",
            rule=rules.check_verbose),
     Option(names=("--on-failure",), section=STOPPING, verbs=RUN, read=_read_on_failure,
            words=("stop", CONTINUE, _RESTART), default="stop", metavar="ACTION", everyday=True,
            help="If a rank fails: {words}[:N]",
            rule=rules.check_on_failure),
-    Option(names=("--timeout",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
-           everyday=True, help="Stop after TIME (90, 1h30m; 0: never), exit code 124",
+    Option(names=("--timeout",), section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
+           metavar="TIME", everyday=True, help="Stop ranks after TIME (90, 1h30m; 0: never), code 124",
            rule=rules.check_dry_run),
-    Option(names=("--grace",), section=STOPPING, verbs=RUN, read=read_seconds, number=True, metavar="TIME",
-           default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL",
+    Option(names=("--grace",), section=STOPPING, verbs=SUPERVISING, read=read_seconds, number=True,
+           metavar="TIME", default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL",
            rule=rules.check_dry_run),
     Option(names=("--keep-descendants",), section=STOPPING, verbs=RUN, flag=True,
            help="Do not kill daemons of a finished rank that have left its process group",
@@ -130,6 +135,6 @@ RUNNING_OPTIONS = (
            help="Values of secret variables (TOKEN, KEY, PASSWORD and so on) in --report, -v and --dry-run:"
                 " {words}",
            rule=rules.check_report_env),
-    Option(names=("--dry-run",), section=STOPPING, verbs=LAUNCHING, flag=True, everyday=True,
-           help="Show the plan and start nothing"),
+    Option(names=("--dry-run",), section=STOPPING, verbs=STARTING, flag=True, everyday=True,
+           help="Show the plan, or candidates (bench), and start nothing"),
 )  # fmt: skip

@@ -22,6 +22,10 @@ def find_options(verb: str) -> tuple[Option, ...]:
         from ompbind.cli.options.other import OTHER_OPTIONS  # late: a start of ranks needs no formats
 
         rows += OTHER_OPTIONS
+    if verb == "bench":
+        from ompbind.cli.options.bench import BENCH_OPTIONS  # late: no other verb has these
+
+        rows = (*BENCH_OPTIONS, *rows)
     shown = LAUNCH_OPTIONS if verb == "config" else ()  # it shows the values of these
     return tuple(option for option in rows if verb in option.verbs or option in shown)
 

@@ -1,0 +1,74 @@
+"""`ompbind bench`: run a command under several placements, and find out which is best."""
+
+from importlib import import_module
+
+from ompbind.cli.options.bench import SHOWING
+from ompbind.cli.options.option import Precedence
+from ompbind.cli.options.rules import render_given
+from ompbind.cli.options.values import Values
+from ompbind.cli.unknown_variables import warn_of_variables
+from ompbind.cli.verb import Verb
+from ompbind.errors import OptionError, RequestError
+
+EXAMPLES = (
+    ("A choice for this machine", "ompbind bench -- ./app"),
+    ("Two values of --smt", "ompbind bench --vary smt=1,2 -- ./app"),
+    ("Sessions in files", "ompbind bench --show old.jsonl new.jsonl"),
+    ("All combinations of values", "ompbind bench --vary smt=1,2 --vary bind=rank,thread -- ./app"),
+    ("Numbers of ranks that share one job", "ompbind bench --vary ranks=1,2,4 --fixed-work -- ./solve"),
+    ("A number in the output, where more is better",
+     "ompbind bench --metric 'tokens/s: ([0-9.]+)' --higher --vary ranks=1,2 -- python generate.py"),
+    ("A server, and a load generator on a reserved core",
+     "ompbind bench -n 2 --reserve-total 1 --env PORT={rank+8000} --duration 20s --ready tcp:{rank+8000}"
+     " --load 'python load.py' --metric 'requests/s: ([0-9.]+)' --higher -- python serve.py"),
+    ("Masks of two ranks", "ompbind bench -n 2 --vary 'mask=0-3|4-7;0,2,4,6|1,3,5,7' -- ./app"),
+    ("Keep results, and go on after an interruption",
+     "ompbind bench --results app.jsonl --budget 10m -- ./app"),
+    ("Fail if the new session is slower, in CI",
+     "ompbind bench --fail-above 5% --show old.jsonl new.jsonl"),
+    ("Show the candidates, start nothing", "ompbind bench --vary ranks=1,2,4 --dry-run -- ./app"),
+)  # fmt: skip
+
+HELP = """Run a command under several placements in turn, and show which is best, with confidence intervals.
+"""
+
+DETAILS = """Candidates are the command without ompbind, the default plan, and each combination of --vary.
+Other planning options hold for all candidates, as for 'run'. --env, --env-file, --chdir, --wrap and --fill
+also hold for the command without ompbind. Each round runs all candidates once, in random order, and times are
+compared within rounds. Candidates with different numbers of ranks are compared only if --metric, --duration
+or --fixed-work says what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
+no. The exit code is 0; 1 if --fail-above is exceeded or no candidate can run; 130 after an interruption.
+"""
+
+
+def _start(values: Values) -> int:
+    """Show sessions, or make candidates and compare them."""
+    if values["show"]:
+        _check_show(values)
+        return import_module("ompbind.cli.bench_show").run_show(values)  # type: ignore[no-any-return]
+    raise OptionError("candidates cannot run yet")
+
+
+def _check_show(values: Values) -> None:
+    """Raise for options that have no effect with --show, and for options after the first file."""
+    for option in values.options.values():
+        is_typed = values.source(option.name).level == Precedence.COMMAND_LINE
+        if is_typed and option.name not in SHOWING:
+            hint = "the files have the options of their sessions"
+            raise RequestError(f"{render_given(values, option)} has no effect with --show", hint=hint)
+    late = next((word for word in values.words if word.startswith("-")), "")
+    if late:
+        hint = "write options before the files: --show must be the last option"
+        raise OptionError(f"{late} is after the first file of --show", hint=hint)
+
+
+VERB = Verb(
+    name="bench",
+    run=_start,
+    help=HELP,
+    summary="Compare placements of a command, and find the best.",
+    examples=EXAMPLES,
+    details=DETAILS,
+    find_warnings=warn_of_variables,
+    words="command",
+)

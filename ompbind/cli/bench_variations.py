@@ -1,0 +1,122 @@
+"""The values of --vary, read by the readers of the options that they are for."""
+
+from ompbind.bench.vary import VariedText, parse_variation
+from ompbind.cli.options.option import CONFIGURATION, Given, Option, Precedence, Source
+from ompbind.cli.options.values import FALSE_WORDS, TRUE_WORDS, Values
+from ompbind.errors import OptionError, PositionError, RequestError
+
+NONE = "none"
+"""The value that resets an option, unless the option has such a value."""
+
+_FIXED = {
+    "topology": "all candidates run on this machine",
+    "run-id": "it names a run and changes no placement",
+    "expect": "it only warns and changes no placement",
+    "strict": "it only checks and changes no placement",
+}
+"""Planning options that cannot be varied, and why; options of the section CONFIGURATION have one reason."""
+
+
+def check_variations(values: Values) -> None:
+    """Check all values of --vary.
+
+    Raises PositionError for an option that cannot be varied and for a value that its option does not accept,
+    RequestError for an option that is varied twice, unless it is a list.
+    """
+    seen: set[str] = set()
+    for given in values.givens("vary"):
+        text = str(given.value)
+        try:
+            option = _check_text(text, values)
+        except PositionError as error:
+            error.message = f"{given.source.name}: {error.message}"
+            raise
+        if option.key in seen and not option.repeatable:
+            hint = f"write all values in one --vary {option.key}=V1,V2"
+            raise RequestError(f"{given.source.name}: {option.key} is varied twice", hint=hint)
+        seen.add(option.key)
+
+
+def _check_text(text: str, values: Values) -> Option:
+    """Return the option of a text of --vary; raises PositionError."""
+    varied = parse_variation(text)
+    try:
+        option = find_varied(varied[0].key, values)
+    except OptionError as error:
+        span = (0, len(text.partition("=")[0]))
+        raise PositionError(error.message, text=text, span=span, hint=error.hint) from None
+    for value in varied:
+        _check_value(option, value, text)
+    return option
+
+
+def _check_value(option: Option, value: VariedText, text: str) -> None:
+    """Raise PositionError for a value that its option does not accept."""
+    start, stop = value.span
+    hint = ""
+    try:
+        make_choice(option, value.text)
+        return
+    except PositionError as error:
+        start, stop = (start + error.span[0], start + error.span[1])
+        message, hint = error.message, error.hint
+    except OptionError as error:
+        from ompbind.cli.suggestions import suggest_value  # late, as below: only an error needs it
+
+        message = error.message
+        hint = error.hint or suggest_value(option.names[0], value.text, option.words)
+    raise PositionError(f"{option.key}: {message}", text=text, span=(start, stop), hint=hint)
+
+
+def find_varied(key: str, values: Values) -> Option:
+    """Return the option that --vary names; raises OptionError for others than planning options."""
+    option = values.options.get(key.replace("-", "_"))
+    if option is None or option.key != key or "plan" not in option.verbs:
+        from ompbind.cli.suggestions import suggest_name
+
+        keys = [option.key for option in values.options.values() if not _find_reason(option)]
+        near = suggest_name(key.removeprefix("--").replace("_", "-"), keys)
+        hint = f"did you mean {near}?" if near else f"use one of {', '.join(keys)}"
+        raise OptionError(f"{key!r} is not the long name of an option that decides a placement", hint=hint)
+    reason = _find_reason(option)
+    if reason:
+        raise OptionError(f"{option.long_name} cannot be varied: {reason}")
+    return option
+
+
+def _find_reason(option: Option) -> str:
+    """Return why an option cannot be varied, "" if it can be."""
+    if "plan" not in option.verbs:
+        return "it is the same for all candidates"
+    if option.section == CONFIGURATION:
+        return "its options are read before candidates are made"
+    return _FIXED.get(option.key, "")
+
+
+def make_choice(option: Option, text: str) -> Given:
+    """Return the occurrence of an option for one value of --vary; raises OptionError or PositionError.
+
+    A flag has the values yes and no. `none` resets a list, and an option that has no value `none`.
+    """
+    source = Source(level=Precedence.COMMAND_LINE, name=f"--vary {option.key}={text}")
+    return Given(option=option, value=_read_choice(option, text), source=source)
+
+
+def _read_choice(option: Option, text: str) -> str | bool | None:
+    """Return the value of an occurrence, as in `Given`."""
+    if option.flag:
+        if text.lower() not in TRUE_WORDS + FALSE_WORDS:
+            raise OptionError(f"{text!r} is not yes or no")
+        return True if text.lower() in TRUE_WORDS else None
+    if text == NONE and (option.repeatable or not _accepts(option, text)):
+        return None
+    option.read(text)
+    return text
+
+
+def _accepts(option: Option, text: str) -> bool:
+    try:
+        option.read(text)
+    except (OptionError, PositionError):
+        return False
+    return True

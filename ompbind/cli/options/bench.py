@@ -1,0 +1,151 @@
+"""The options of `bench` that no other verb has: what varies, what is measured, and where results go."""
+
+import re
+
+from ompbind.bench.records import Combine
+from ompbind.bench.vary import parse_variation
+from ompbind.cli.options import bench_rules as rules
+from ompbind.cli.options.option import COMPARING, FILES, MEASURING, OUTPUT, Option
+from ompbind.cli.options.readers import (
+    at_least,
+    check_placeholders,
+    name_of,
+    one_of,
+    read_seconds,
+    read_wrapper_words,
+)
+from ompbind.errors import OptionError, PositionError
+
+BENCH = ("bench",)
+
+TABLE, LINES = "table", "jsonl"
+"""Values of --format."""
+
+EXPORTS = ("json", "csv", "markdown", "svg")
+"""Formats of --export."""
+
+SHOWING = ("show", "fail_above", "export", "quiet", "verbose", "config", "preset")
+"""Options that have an effect with --show; the last two choose files with defaults for the others."""
+
+TCP = "tcp:"
+"""What --ready begins with to wait for a port."""
+
+
+def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Read --vary OPTION=V1,V2 as the only item; the values are checked where candidates are made."""
+    values = parse_variation(text)
+    return ((values[0].key, tuple(value.text for value in values)),)
+
+
+def _read_pattern(text: str) -> tuple[str, ...]:
+    """Read the regular expression of a metric, whose first group is the number, as the only item."""
+    if _compile(text).groups < 1:
+        hint = "put the number in parentheses, as in 'tokens/s: ([0-9.]+)'"
+        raise PositionError("the pattern has no group", text=text, span=(0, len(text)), hint=hint)
+    return (text,)
+
+
+def _read_ready(text: str) -> str:
+    """Read what --ready waits for: a regular expression, or a port that may have placeholders."""
+    if not text.startswith(TCP):
+        _compile(text)
+        return text
+    port = text.removeprefix(TCP)
+    check_placeholders(port)
+    is_port = port.isdecimal() and 0 < int(port) < 1 << 16
+    if not (is_port or "{" in port):
+        raise OptionError(f"{port!r} is not a port: write tcp:8000, or tcp:{{rank+8000}} for a port per rank")
+    return text
+
+
+def _compile(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        at = error.pos or 0
+        hint = "write a regular expression of Python"
+        raise PositionError(
+            f"the pattern is wrong: {error.msg}", text=text, span=(at, at + 1), hint=hint
+        ) from None
+
+
+def _read_time(text: str) -> float:
+    """Read a time that is longer than 0."""
+    seconds = read_seconds(text)
+    if not seconds:
+        raise OptionError("the time must be longer than 0")
+    return seconds
+
+
+def _read_fraction(text: str) -> float:
+    """Read a part of 1: "2%" or "0.02"."""
+    number = text.removesuffix("%")
+    is_decimal = number.replace(".", "", 1).isdigit() and number.isascii()
+    fraction = float(number) / (100 if number != text else 1) if is_decimal else -1.0
+    if not 0 <= fraction < 1:
+        raise OptionError(f"{text!r} is not a part of a time: write 2% or 0.02")
+    return fraction
+
+
+def _read_export(text: str) -> tuple[tuple[str, str], ...]:
+    """Read FORMAT or FORMAT=FILE as the only item; the file is "" for standard output."""
+    name, equals, path = text.partition("=")
+    if equals and not path:
+        raise OptionError("the name of a file is missing")
+    return ((one_of(EXPORTS)(name), path),)
+
+
+BENCH_OPTIONS = (
+    Option(names=("--vary",), section=COMPARING, verbs=BENCH, read=_read_variation, repeatable=True,
+           metavar="OPTION=V,V", everyday=True,
+           help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
+           default_help="a choice"),
+    Option(names=("--max-rounds",), section=COMPARING, verbs=BENCH, read=at_least(1), default="40",
+           number=True, metavar="N", help="Rounds at most, for the choice and again for its confirmation"),
+    Option(names=("--budget",), section=COMPARING, verbs=BENCH, read=_read_time, number=True,
+           metavar="TIME", everyday=True, help="Stop after TIME (90, 10m)", default_help="when decided"),
+    Option(names=("--matters",), section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",
+           number=True, metavar="PART", help="A smaller difference does not matter: 2% or 0.02"),
+    Option(names=("--fixed-work",), section=COMPARING, verbs=BENCH, flag=True,
+           help="All ranks together do one job, so compare different numbers of ranks"),
+    Option(names=("--seed",), section=COMPARING, verbs=BENCH, read=at_least(0), number=True, metavar="N",
+           is_setting=False, help="Seed of the random order within rounds", default_help="random"),
+    Option(names=("--metric",), section=MEASURING, verbs=BENCH, read=_read_pattern, repeatable=True,
+           metavar="REGEX", everyday=True,
+           help="Compare a number in the output: 'time: ([0-9.]+)'",
+           default_help="wall time of the slowest rank"),
+    Option(names=("--higher",), section=MEASURING, verbs=BENCH, flag=True, everyday=True,
+           help="Higher values of --metric are better", rule=rules.check_higher),
+    Option(names=("--combine",), section=MEASURING, verbs=BENCH, read=one_of(Combine), words=tuple(Combine),
+           metavar="HOW", help="One value from the values of all ranks: {words}",
+           default_help="sum with --higher, else slowest", rule=rules.check_combine),
+    Option(names=("--duration",), section=MEASURING, verbs=BENCH, read=_read_time, number=True,
+           metavar="TIME", everyday=True, help="Ranks are servers: measure TIME, then stop them",
+           rule=rules.check_duration),
+    Option(names=("--ready",), section=MEASURING, verbs=BENCH, read=_read_ready, default="",
+           metavar="REGEX|tcp:PORT",
+           help="With --duration, measure once a line of each rank matches REGEX, or PORT accepts"
+                " connections; PORT may use {rank+8000}",
+           rule=rules.check_service("ready")),
+    Option(names=("--load",), section=MEASURING, verbs=BENCH, read=read_wrapper_words, metavar="CMD",
+           help="With --duration, run a load generator on reserved cores; --metric reads its output",
+           rule=rules.check_service("load")),
+    Option(names=("--format",), section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
+           words=(TABLE, LINES), default=TABLE, is_setting=False,
+           help="Standard output: {words}; jsonl: a line for each event of the session"),
+    Option(names=("--results",), section=OUTPUT, verbs=BENCH, read=name_of("a file"), metavar="FILE",
+           complete=FILES, everyday=True, is_setting=False,
+           help="Append each run to FILE, and resume from it"),
+    Option(names=("--show",), section=OUTPUT, verbs=BENCH, flag=True, everyday=True, is_setting=False,
+           help="Show sessions, compare several: --show FILE...", rule=rules.check_show),
+    Option(names=("--fail-above",), section=OUTPUT, verbs=BENCH, read=_read_fraction, number=True,
+           metavar="PART", is_setting=False,
+           help="With --show, exit code 1 if the last session is slower than the first by more than PART",
+           rule=rules.check_fail_above),
+    Option(names=("--export",), section=OUTPUT, verbs=BENCH, read=_read_export, repeatable=True,
+           metavar="FORMAT", everyday=True, words=EXPORTS, is_setting=False,
+           help="Write results: {words}; FORMAT=FILE: not to standard output", rule=rules.check_export),
+    Option(names=("--save-preset",), section=OUTPUT, verbs=BENCH, read=name_of("a preset"), metavar="NAME",
+           everyday=True, is_setting=False, help="Save the best options as [preset.NAME]",
+           rule=rules.check_save_preset),
+)  # fmt: skip
