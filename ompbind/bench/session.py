@@ -1,12 +1,12 @@
 """The main loop of a session: asks which candidates run next, runs them in random order, and saves each run.
 
-The order within a round depends only on the seed, the phase and the round. So a session that is resumed in
-the middle of a round runs the missing candidates in the same order.
+A session that is resumed in the middle of a round runs the candidates that are missing there, in the order
+that they had.
 """
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Protocol
 
@@ -43,7 +43,11 @@ class SessionListener(Protocol):
 
 
 class SessionCalls(Record):
-    """What a session calls: `find_next` decides, `run` runs, `save` writes an event to the results file."""
+    """What a session calls: `run` runs a candidate, `save` writes an event to the results file.
+
+    `find_next` returns the next round. A round that was stopped it returns again, without the candidates that
+    have run in it.
+    """
 
     find_next: Callable[[Session], NextRound]
     run: RunStart
@@ -110,18 +114,16 @@ class _Recorder:
 def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budget_s: float | None) -> str:
     """Run rounds until the session is over; return why."""
     began_at = time.monotonic()
-    upcoming, finished = find_unfinished(recorder.session, recorder.calls.find_next)
+    upcoming = recorder.calls.find_next(recorder.session)
     while upcoming.candidates:
-        if not finished:
-            recorder.add_drops(upcoming.dropped)
+        recorder.add_drops(upcoming.dropped)
         left_s = None if budget_s is None else began_at + budget_s - time.monotonic()
         if not _fits(recorder.session, upcoming, left_s):
             return f"the next round would exceed the budget of {budget_s:g} s"
         for name in make_order(upcoming, recorder.session.rules.seed):
-            if name not in finished:
-                recorder.calls.listener.show_start(recorder.session, upcoming, name)
-                recorder.add_run(_run_candidate(recorder, starts[name], upcoming))
-        upcoming, finished = recorder.calls.find_next(recorder.session), frozenset()
+            recorder.calls.listener.show_start(recorder.session, upcoming, name)
+            recorder.add_run(_run_candidate(recorder, starts[name], upcoming))
+        upcoming = recorder.calls.find_next(recorder.session)
     if recorder.session.ended != upcoming.ended:  # else it was finished before, and is only read again
         recorder.add_drops(upcoming.dropped)
     return upcoming.ended
@@ -152,26 +154,14 @@ def _run_candidate(recorder: _Recorder, start: CandidateStart, upcoming: NextRou
         )
 
 
-def find_unfinished(
-    session: Session, find_next: Callable[[Session], NextRound]
-) -> tuple[NextRound, Collection[str]]:
-    """Return the round to run, and the candidates that have run in it before the session was stopped."""
-    if session.runs:
-        last = session.runs[-1]
-        earlier = tuple(run for run in session.runs if (run.phase, run.round) != (last.phase, last.round))
-        finished = frozenset(run.candidate for run in session.runs[len(earlier) :])
-        upcoming = find_next(session.replace(runs=earlier))
-        is_last = (upcoming.phase, upcoming.round) == (last.phase, last.round)
-        if is_last and not finished >= set(upcoming.candidates):
-            return upcoming, finished
-    return find_next(session), frozenset()
-
-
 def make_order(upcoming: NextRound, seed: int) -> tuple[str, ...]:
-    """Return the candidates of a round in random order, always the same for a seed, phase and round."""
-    names = sorted(upcoming.candidates)
-    random.Random(f"{seed} {upcoming.phase.value} {upcoming.round}").shuffle(names)
-    return tuple(names)
+    """Return the candidates of a round in random order.
+
+    Each candidate has a random number for the seed, phase and round. So the rest of a round that was stopped
+    has the order that it had in the whole round.
+    """
+    start = f"{seed} {upcoming.phase.value} {upcoming.round}"
+    return tuple(sorted(upcoming.candidates, key=lambda name: random.Random(f"{start} {name}").random()))
 
 
 def estimate_run_s(session: Session, candidate: str) -> float | None:

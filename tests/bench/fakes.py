@@ -35,12 +35,13 @@ def make_starts(session):
 
 
 def find_next(session):
-    """Decide after ROUNDS rounds; only complete rounds count."""
-    rounds = len(session.runs) // len(session.candidates)
-    names = tuple(candidate.name for candidate in session.candidates)
-    if rounds > ROUNDS:
-        return NextRound(phase=Phase.CHOICE, round=rounds, candidates=(), ended="decided")
+    """Decide after ROUNDS rounds; the rest of a round that was stopped comes first."""
+    rounds, started = divmod(len(session.runs), len(session.candidates))
     phase = Phase.CHOICE if rounds else Phase.WARM_UP
+    if rounds > ROUNDS:
+        return NextRound(phase=phase, round=rounds, candidates=(), ended="decided")
+    ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
+    names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)
     return NextRound(phase=phase, round=rounds, candidates=names)
 
 

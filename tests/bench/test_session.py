@@ -8,7 +8,7 @@ import pytest
 from ompbind.bench.conclusions import NextRound
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.records import Phase, Status
-from ompbind.bench.session import SessionCalls, find_unfinished, make_order, run_session
+from ompbind.bench.session import SessionCalls, make_order, run_session
 from ompbind.bench.session_events import DROP, ENDED, RUN
 from ompbind.errors import LaunchError
 from tests.bench.fakes import NAMES, ROUNDS, Listener, find_next, make_run, make_session, make_starts
@@ -70,12 +70,6 @@ def test_a_finished_session_adds_nothing():
     whole = run(make_session())[0].session
     end, saved, _ = run(whole, decide=lambda s: find_next(s).replace(dropped=(("smt=2", "slow"),)))
     assert (end.session, saved) == (whole, [])
-
-
-def test_an_unfinished_round_is_not_asked_for_again():
-    session = run(make_session())[0].session
-    upcoming, finished = find_unfinished(session.replace(runs=session.runs[:4]), find_next)
-    assert (upcoming.round, finished) == (1, {session.runs[3].candidate})
 
 
 def test_reports_dropped_candidates_once():
