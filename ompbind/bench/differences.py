@@ -1,0 +1,73 @@
+"""What differs between two sessions, so that their runs cannot be mixed, or are compared with care."""
+
+import shlex
+from collections.abc import Iterator
+
+from ompbind.bench.records import Candidate, Metric, Session
+from ompbind.record import Record
+
+
+class Difference(Record):
+    """One thing that differs: its name, and its text in each of the sessions, "" where there is no text."""
+
+    about: str
+    before: str = ""
+    now: str = ""
+
+    @property
+    def text(self) -> str:
+        """The difference as a part of a sentence: "allowed CPUs: 0-7, now 0-3"."""
+        return f"{self.about}: {self.before or 'none'}, now {self.now or 'none'}"
+
+
+def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
+    """Return how the machine, the command, and what is measured differ; the seed and the options may differ.
+
+    The first differences are the machine's. Candidates are compared by `find_candidate_differences`.
+    """
+    texts = zip(_render_facts(before), _render_facts(now), strict=True)
+    return tuple(
+        Difference(about=about, before=first, now=second)
+        for (about, first), (_, second) in texts
+        if first != second
+    )
+
+
+def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of everything that must be equal."""
+    hardware, service = session.hardware, session.service
+    yield "processor", hardware.processor
+    yield "topology", f"digest {hardware.digest[:12]}"
+    yield "allowed CPUs", hardware.allowed
+    yield "CPU quota", "none" if hardware.quota is None else f"{hardware.quota:g} CPUs"
+    yield "command", shlex.join(session.command)
+    yield "metrics", ", ".join(map(_render_metric, session.metrics))
+    yield "--duration", f"{service.duration_s:g} s" if service else ""
+    yield "--ready", service.ready if service else ""
+    yield "--load", shlex.join(service.load) if service else ""
+    yield "same work in all candidates", "yes" if session.rules.same_work else "no"
+    yield "--matters", f"{session.rules.matters:.2%}"
+    yield "--max-rounds", f"{session.rules.max_rounds}"
+
+
+def _render_metric(metric: Metric) -> str:
+    better = "higher" if metric.higher else "lower"
+    pattern = f" {metric.pattern!r}" if metric.pattern else ""
+    return f"{metric.name}{pattern} ({metric.combine.value}, {better} is better)"
+
+
+def find_candidate_differences(before: Session, now: Session) -> tuple[Difference, ...]:
+    """Return candidates that only one session has, and candidates with another plan or other variables."""
+    old, new = _index_candidates(before), _index_candidates(now)
+    found = [Difference(about=f"candidate {name}", before="runs") for name in old if name not in new]
+    found += [Difference(about=f"candidate {name}", now="runs") for name in new if name not in old]
+    found += [
+        Difference(about=f"plan of candidate {name}", before=old[name].digest[:12], now=new[name].digest[:12])
+        for name in old
+        if name in new and old[name].digest != new[name].digest
+    ]
+    return tuple(found)
+
+
+def _index_candidates(session: Session) -> dict[str, Candidate]:
+    return {candidate.name: candidate for candidate in session.candidates}

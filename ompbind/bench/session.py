@@ -1,0 +1,170 @@
+"""The main loop of a session: asks which candidates run next, runs them in random order, and saves each run.
+
+A session that is resumed in the middle of a round runs the candidates that are missing there, in the order
+that they had.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from statistics import median
+from typing import Protocol
+
+from ompbind.bench.conclusions import NextRound
+from ompbind.bench.interrupts import delay_interrupts
+from ompbind.bench.records import Phase, Run, Session, Status
+from ompbind.bench.session_events import Event, make_drop_event, make_end_event, make_run_event
+from ompbind.bench.starts import CandidateStart, Slot
+from ompbind.errors import OmpbindError
+from ompbind.record import Record
+
+INTERRUPTED = "interrupted"
+"""Why a session is over that a signal has stopped."""
+
+VERIFIED_ROUNDS = 10
+"""Rounds whose number is a multiple of this are verified, also the warm-up with the number 0."""
+
+
+class RunStart(Protocol):
+    """Runs a candidate; raises KeyboardInterrupt after a signal, and OmpbindError if it cannot start."""
+
+    def __call__(self, start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
+        """Run the ranks of a candidate, and wait until all have exited."""
+
+
+class SessionListener(Protocol):
+    """Shows the progress of a session."""
+
+    def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
+        """Show which candidate of a round runs now."""
+
+    def show_event(self, event: Event) -> None:
+        """Show what has happened."""
+
+
+class SessionCalls(Record):
+    """What a session calls: `run` runs a candidate, `save` writes an event to the results file.
+
+    `find_next` returns the next round. A round that was stopped it returns again, without the candidates that
+    have run in it.
+    """
+
+    find_next: Callable[[Session], NextRound]
+    run: RunStart
+    save: Callable[[Event], None]
+    listener: SessionListener
+
+
+class SessionEnd(Record):
+    """The session with all its runs, and the error that stopped it: no error of a candidate; usually None."""
+
+    session: Session
+    error: Exception | None = None
+
+
+def run_session(
+    session: Session, starts: Iterable[CandidateStart], calls: SessionCalls, budget_s: float | None = None
+) -> SessionEnd:
+    """Run a session, or resume it, until it is decided or until the time is used up, and save each run.
+
+    A signal or an error stops the session early. The runs before it are returned, and `ended` says why.
+    """
+    recorder = _Recorder(session, calls)
+    error: Exception | None = None
+    try:
+        ended = _run_rounds(recorder, {start.candidate.name: start for start in starts}, budget_s)
+    except KeyboardInterrupt:
+        ended = INTERRUPTED
+    except Exception as stopping:  # noqa: BLE001 - any error: the runs before it are shown first
+        ended, error = f"stopped by an error: {stopping}", stopping
+    try:
+        recorder.end(ended)
+    except (OSError, OmpbindError) as stopping:
+        error = error or stopping
+    return SessionEnd(session=recorder.session, error=error)
+
+
+class _Recorder:
+    """The session as it grows: each event is in memory, in the results file, and shown."""
+
+    def __init__(self, session: Session, calls: SessionCalls) -> None:
+        self.session = session
+        self.calls = calls
+
+    def add_run(self, run: Run) -> None:
+        grown = self.session.replace(runs=(*self.session.runs, run), ended="")
+        self._add(grown, make_run_event(run))
+
+    def add_drops(self, dropped: Iterable[tuple[str, str]]) -> None:
+        for candidate, reason in dropped:
+            self._add(self.session, make_drop_event(candidate, reason))
+
+    def end(self, reason: str) -> None:
+        """End the session; if it was finished before and only read again, it has this event already."""
+        if self.session.ended != reason:
+            self._add(self.session.replace(ended=reason), make_end_event(reason))
+
+    def _add(self, session: Session, event: Event) -> None:
+        with delay_interrupts():
+            self.session = session
+            self.calls.save(event)
+        self.calls.listener.show_event(event)
+
+
+def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budget_s: float | None) -> str:
+    """Run rounds until the session is over; return why."""
+    began_at = time.monotonic()
+    upcoming = recorder.calls.find_next(recorder.session)
+    while upcoming.candidates:
+        recorder.add_drops(upcoming.dropped)
+        left_s = None if budget_s is None else began_at + budget_s - time.monotonic()
+        if not _fits(recorder.session, upcoming, left_s):
+            return f"the next round would exceed the budget of {budget_s:g} s"
+        for name in make_order(upcoming, recorder.session.rules.seed):
+            recorder.calls.listener.show_start(recorder.session, upcoming, name)
+            recorder.add_run(_run_candidate(recorder, starts[name], upcoming))
+        upcoming = recorder.calls.find_next(recorder.session)
+    if recorder.session.ended != upcoming.ended:  # else it was finished before, and is only read again
+        recorder.add_drops(upcoming.dropped)
+    return upcoming.ended
+
+
+def _fits(session: Session, upcoming: NextRound, left_s: float | None) -> bool:
+    """Return whether a round fits in the time that is left; the warm-up always runs."""
+    if left_s is None or upcoming.phase is Phase.WARM_UP:
+        return True
+    return sum(estimate_run_s(session, name) or 0.0 for name in upcoming.candidates) <= left_s
+
+
+def _run_candidate(recorder: _Recorder, start: CandidateStart, upcoming: NextRound) -> Run:
+    """Run a candidate; if its ranks cannot be started, it has failed."""
+    slot = Slot(number=len(recorder.session.runs), phase=upcoming.phase, round=upcoming.round)
+    began = time.time()
+    try:
+        return recorder.calls.run(start, slot, verify=slot.round % VERIFIED_ROUNDS == 0)
+    except OmpbindError as error:
+        return Run(
+            candidate=start.candidate.name,
+            number=slot.number,
+            phase=slot.phase,
+            round=slot.round,
+            started=began,
+            status=Status.FAILED,
+            reason=error.message,
+        )
+
+
+def make_order(upcoming: NextRound, seed: int) -> tuple[str, ...]:
+    """Return the candidates of a round in random order.
+
+    Each candidate has a random number for the seed, phase and round. So the rest of a round that was stopped
+    has the order that it had in the whole round.
+    """
+    start = f"{seed} {upcoming.phase.value} {upcoming.round}"
+    return tuple(sorted(upcoming.candidates, key=lambda name: random.Random(f"{start} {name}").random()))
+
+
+def estimate_run_s(session: Session, candidate: str) -> float | None:
+    """Return the median time of the runs of a candidate, in seconds; None without runs."""
+    times = [max(run.wall_s) for run in session.runs if run.candidate == candidate and run.wall_s]
+    return median(times) if times else None

@@ -1,0 +1,72 @@
+"""A session with fakes in place of ranks and statistics: each run takes no time, and five rounds decide."""
+
+from ompbind.bench.conclusions import NextRound
+from ompbind.bench.records import Candidate, Hardware, Kind, Phase, Rules, Run, Session
+from ompbind.bench.starts import CandidateStart, Slot
+from ompbind.planning.rank_command import RunSpec
+
+NAMES = ("unbound", "default", "smt=2")
+ROUNDS = 5
+
+
+def make_session(**changes):
+    kinds = (Kind.UNBOUND, Kind.DEFAULT, Kind.VARIED)
+    candidates = tuple(
+        Candidate(name=name, kind=kind, ranks=2, digest=f"digest of {name}")
+        for name, kind in zip(NAMES, kinds, strict=True)
+    )
+    values = {
+        "version": "1",
+        "started": 1.5,
+        "hardware": Hardware(hostname="here", processor="fast", allowed="0-3", quota=2.5, digest="abc"),
+        "command": ("./app", "a b"),
+        "rules": Rules(seed=7),
+        "candidates": candidates,
+    }
+    return Session(**{**values, **changes})
+
+
+def make_starts(session):
+    spec = RunSpec(run_id="fake", argv=session.command, base={})
+    return tuple(
+        CandidateStart(candidate=candidate, plan=None, spec=spec, commands=())
+        for candidate in session.candidates
+    )
+
+
+def find_next(session):
+    """Decide after ROUNDS rounds; the rest of a round that was stopped comes first."""
+    rounds, started = divmod(len(session.runs), len(session.candidates))
+    phase = Phase.CHOICE if rounds else Phase.WARM_UP
+    if rounds > ROUNDS:
+        return NextRound(phase=phase, round=rounds, candidates=(), ended="decided")
+    ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
+    names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)
+    return NextRound(phase=phase, round=rounds, candidates=names)
+
+
+def make_run(start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
+    seconds = 1.0 + slot.number / 100
+    return Run(
+        candidate=start.candidate.name,
+        number=slot.number,
+        phase=slot.phase,
+        round=slot.round,
+        started=1.0,
+        values=(seconds,),
+        wall_s=(seconds, seconds / 2),
+        reason="verify" if verify else "",
+    )
+
+
+class Listener:
+    """Keeps what it is shown."""
+
+    def __init__(self):
+        self.starts, self.events = [], []
+
+    def show_start(self, session, upcoming, candidate):
+        self.starts.append((upcoming.phase, upcoming.round, candidate))
+
+    def show_event(self, event):
+        self.events.append(event)

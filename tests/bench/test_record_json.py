@@ -1,0 +1,86 @@
+"""Records as JSON: every session can be read back, also from other versions."""
+
+import json
+from types import NoneType, UnionType
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.bench.conclusions import Conclusion
+from ompbind.bench.record_json import make_json, make_record
+from ompbind.bench.records import Metric, Run, Session
+from ompbind.enums import WordEnum
+from ompbind.record import Record
+from tests.long import examples
+
+PLAIN = {
+    str: st.text(),
+    int: st.integers(),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+}
+
+
+def values_of(hint):
+    """Return a strategy for values of the type of a field."""
+    if hint in PLAIN:
+        return PLAIN[hint]
+    arguments = get_args(hint)
+    if get_origin(hint) is UnionType:
+        return st.none() | values_of(next(choice for choice in arguments if choice is not NoneType))
+    if get_origin(hint) is tuple and arguments[-1] is Ellipsis:
+        return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
+    if get_origin(hint) is tuple:
+        return st.tuples(*map(values_of, arguments))
+    if issubclass(hint, WordEnum):
+        return st.sampled_from(list(hint))
+    return records_of(hint)
+
+
+def records_of(kind: type[Record]):
+    hints = get_type_hints(kind)
+    return st.fixed_dictionaries({name: values_of(hints[name]) for name in kind.fields}).map(
+        lambda fields: kind(**fields)
+    )
+
+
+@pytest.mark.parametrize("kind", [Session, Conclusion])
+def test_records_are_read_back(kind):
+    @examples(1)
+    @given(records_of(kind))
+    def check(record):
+        assert make_record(kind, json.loads(json.dumps(make_json(record)))) == record
+
+    check()
+
+
+def test_fields_of_other_versions_are_ignored_or_have_their_defaults():
+    assert make_record(Metric, {"name": "x", "colour": "red"}) == Metric(name="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"candidate": 3}, "Run.candidate: unexpected value 3"),
+        ({"values": ["fast"]}, "Run.values: unexpected value 'fast'"),
+        ({"values": 1.0}, "Run.values: unexpected value 1.0"),
+        ({"number": True}, "Run.number: unexpected value True"),
+        ({"status": "great"}, "Run.status: 'great' is not a valid Status"),
+        ({"counters": [["a", 1, 2]]}, "Run.counters: 3 values in place of 2"),
+        (
+            {"conditions": {"other_runs": None}},
+            "Run.conditions: Conditions.other_runs: unexpected value None",
+        ),
+        ({"conditions": 5}, "Run.conditions: Conditions is no object"),
+    ],
+)
+def test_wrong_values_are_named(change, wrong):
+    run = {"candidate": "a", "number": 0, "phase": "choice", "round": 1, "started": 1}
+    assert make_record(Run, run).started == 1.0
+    with pytest.raises(ValueError, match="has no candidate, started"):
+        make_record(Run, {name: run[name] for name in ("number", "phase", "round")})
+    with pytest.raises(ValueError, match=".") as caught:
+        make_record(Run, {**run, **change})
+    assert str(caught.value) == wrong

@@ -1,0 +1,249 @@
+"""Results files: resumed at any byte, refused for another session, and never damaged."""
+
+import errno
+import json
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from ompbind.bench.records import Metric, Phase, Rules, Service
+from ompbind.bench.results_file import open_results, read_results
+from ompbind.bench.session import SessionCalls, run_session
+from ompbind.bench.session_events import make_end_event, make_run_event
+from ompbind.bench.starts import Slot
+from ompbind.errors import LaunchError, RequestError
+from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
+from tests.long import rounds
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "a.jsonl")
+
+
+def run_with_file(path, session=None, start=make_run):
+    """Run a session, or resume it, with a results file."""
+    results, session = open_results(path, session or make_session(), any_seed=True)
+    try:
+        calls = SessionCalls(find_next=find_next, run=start, save=results.append, listener=Listener())
+        return run_session(session, make_starts(session), calls)
+    finally:
+        results.close()
+
+
+def read_error(path, session, *, any_seed=True):
+    before = Path(path).read_bytes()
+    with pytest.raises(RequestError) as caught:
+        open_results(path, session, any_seed=any_seed)
+    assert Path(path).read_bytes() == before
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_the_file_has_the_session(path):
+    end = run_with_file(path)
+    assert read_results(path) == end.session
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["session", *["run"] * len(end.session.runs), "ended"]
+    assert lines[0]["schema"] == "ompbind-bench/1"
+
+
+def test_each_run_is_in_the_file_at_once(path):
+    def start(candidate, slot, *, verify):
+        assert len(read_results(path).runs) == slot.number
+        return make_run(candidate, slot, verify=verify)
+
+    run_with_file(path, start=start)
+
+
+def test_a_file_that_is_cut_at_any_byte_is_readable_and_resumes(tmp_path):
+    whole = str(tmp_path / "whole.jsonl")
+    session = run_with_file(whole).session
+    data = Path(whole).read_bytes()
+    cuts = {0, 1, 5, 20, 40, len(data) - 1, *random.Random(1).sample(range(len(data)), 60)}
+    for cut in sorted(cuts):
+        path = tmp_path / f"{cut}.jsonl"
+        path.write_bytes(data[:cut])
+        complete = data[:cut].count(b"\n")
+        if complete:
+            assert read_results(str(path)).runs == session.runs[: complete - 1]
+        assert run_with_file(str(path)).session == session
+        assert path.read_bytes() == data
+
+
+def start_process(path):
+    """Run the session in a process of its own, with runs of half a millisecond; return its pid."""
+
+    def start(candidate, slot, *, verify):
+        time.sleep(0.0005)
+        return make_run(candidate, slot, verify=verify)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run_with_file(path, start=start)
+        finally:
+            os._exit(0)
+    return pid
+
+
+def test_a_session_that_is_killed_at_random_moments_resumes_each_time(path):
+    chosen = random.Random(3)
+    kills, before = 0, 0
+    lengths = set()
+    while kills < rounds(100):
+        pid = start_process(path)
+        time.sleep(chosen.uniform(0, 0.008))
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        if not os.WIFSIGNALED(status):
+            os.unlink(path)  # it had finished: start again
+            before = 0
+            continue
+        kills += 1
+        if os.path.exists(path) and b"\n" in Path(path).read_bytes():
+            runs = read_results(path).runs
+            assert [run.number for run in runs] == list(range(len(runs)))
+            assert len(runs) >= before
+            before = len(runs)
+            lengths.add(before)
+    assert len(lengths) > 5
+    assert run_with_file(path).session.runs == run_with_file(f"{path}.whole").session.runs
+
+
+def test_an_end_counts_only_if_no_run_follows(path):
+    end = run_with_file(path)
+    results, _ = open_results(path, make_session(), any_seed=True)
+    run = end.session.runs[-1]
+    results.append(make_run_event(run))
+    assert read_results(path).ended == ""
+    results.append(make_end_event("interrupted"))
+    assert read_results(path).ended == "interrupted"
+    results.append({"event": "of a newer version", "colour": "red"})
+    assert len(read_results(path).runs) == len(end.session.runs) + 1
+    results.close()
+
+
+def change_hardware(session, **changes):
+    return session.replace(hardware=session.hardware.replace(**changes))
+
+
+DIFFERENCES = [
+    (lambda s: change_hardware(s, processor="slow"), "processor: fast, now slow"),
+    (lambda s: change_hardware(s, digest="xyz"), "topology: digest abc, now digest xyz"),
+    (lambda s: change_hardware(s, allowed="0-1"), "allowed CPUs: 0-3, now 0-1"),
+    (lambda s: change_hardware(s, quota=None), "CPU quota: 2.5 CPUs, now none"),
+    (lambda s: s.replace(command=("./app",)), "command: ./app 'a b', now ./app"),
+    (lambda s: s.replace(metrics=(Metric(name="x", pattern="x(.)", higher=True),)),
+     "metrics: wall time (slowest, lower is better), now x 'x(.)' (slowest, higher is better)"),
+    (lambda s: s.replace(service=Service(duration_s=20.0)), "--duration: none, now 20 s"),
+    (lambda s: s.replace(rules=Rules(seed=7, max_rounds=99)), "--max-rounds: 40, now 99"),
+    (lambda s: s.replace(rules=Rules(seed=7, matters=0.05)), "--matters: 2.00%, now 5.00%"),
+    (lambda s: s.replace(rules=Rules(seed=7, same_work=True)), "same work in all candidates: no, now yes"),
+    (lambda s: s.replace(candidates=s.candidates[:2]), "candidate smt=2: runs, now none"),
+    (lambda s: s.replace(candidates=(s.candidates[0].replace(digest="new"), *s.candidates[1:])),
+     "plan of candidate unbound: digest of un, now new"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "text"), DIFFERENCES, ids=[text[:20] for _, text in DIFFERENCES])
+def test_another_session_is_refused(path, change, text):
+    run_with_file(path)
+    assert read_error(path, change(make_session())) == f"--results {path} has another session: {text}"
+
+
+def test_many_differences_are_counted(path):
+    run_with_file(path)
+    other = change_hardware(make_session(), processor="slow", digest="x", allowed="0", quota=None)
+    assert read_error(path, other).endswith("allowed CPUs: 0-3, now 0, and 1 more difference")
+
+
+def test_another_host_name_and_version_are_not_refused(path):
+    session = run_with_file(path).session
+    other = change_hardware(make_session(version="2", started=9.0), hostname="container-2")
+    assert run_with_file(path, other).session == session
+
+
+def test_the_seed_of_the_file_counts_unless_another_is_chosen(path):
+    session = run_with_file(path).session
+    other = make_session(rules=Rules(seed=8))
+    assert run_with_file(path, other).session == session
+    assert "--seed: 7, now 8" in read_error(path, other, any_seed=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"my notes", "the file exists and is not a results file"),
+        (b"my notes\n", "line 1: not JSON"),
+        (b"[1]\n", "line 1: not a JSON object"),
+        (b'{"schema": "ompbind-run/1"}\n', "line 1: the schema is not ompbind-bench/1"),
+        (b'{"schema": "ompbind-bench/1"}\n', "line 1: Session has no version, started, hardware, command"),
+        (b"\xff\n", "codec"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_untouched(path, content, why):
+    Path(path).write_bytes(content)
+    assert why in read_error(path, make_session())
+
+
+def test_a_damaged_line_is_named(path):
+    run_with_file(path)
+    lines = Path(path).read_text().splitlines(keepends=True)
+    Path(path).write_text("".join([*lines[:3], "{\n", *lines[3:]]))
+    assert read_error(path, make_session()).endswith("line 4: not JSON")
+    with pytest.raises(RequestError, match="line 4: not JSON"):
+        read_results(path)
+
+
+def test_two_sessions_cannot_use_a_file_at_once(path, monkeypatch):
+    monkeypatch.setattr("ompbind.bench.results_file.LOCK_TIMEOUT_S", 0.05)
+    results, _ = open_results(path, make_session(), any_seed=True)
+    assert "another session writes to this file" in read_error(path, make_session())
+    results.close()
+    assert run_with_file(path).session.ended
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_regular_files_are_used(path, make):
+    make(path)
+    with pytest.raises(RequestError, match="not a regular file"):
+        open_results(path, make_session(), any_seed=True)
+
+
+@pytest.mark.parametrize("path", ["/no/such/directory/a.jsonl", "/dev/null/a", ""])
+def test_paths_that_cannot_be_written_are_refused(path):
+    with pytest.raises(RequestError, match="--results"):
+        open_results(path, make_session(), any_seed=True)
+
+
+def test_a_link_of_this_user_is_followed(path, tmp_path):
+    (tmp_path / "link").symlink_to(path)
+    session = run_with_file(str(tmp_path / "link")).session
+    assert read_results(path) == session
+
+
+def test_a_full_disk_leaves_complete_lines(path):
+    """The limit on the size of files stands for a full disk: a write stops in the middle of a line."""
+    results, session = open_results(path, make_session(), any_seed=True)
+    start = make_starts(session)[0]
+    size = os.path.getsize(path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    slot = Slot(number=0, phase=Phase.WARM_UP, round=0)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
+        with pytest.raises(LaunchError, match=os.strerror(errno.EFBIG)):
+            results.append(make_run_event(make_run(start, slot, verify=False)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert os.path.getsize(path) == size
+    results.append(make_end_event("a disk that was full"))
+    assert read_results(path).ended == "a disk that was full"
+    results.close()

@@ -1,0 +1,185 @@
+"""The main loop of a session: order, budget, interrupts, errors."""
+
+import os
+import signal
+
+import pytest
+
+from ompbind.bench.conclusions import NextRound
+from ompbind.bench.interrupts import catch_interrupts
+from ompbind.bench.records import Phase, Status
+from ompbind.bench.session import SessionCalls, make_order, run_session
+from ompbind.bench.session_events import DROP, ENDED, RUN
+from ompbind.errors import LaunchError
+from tests.bench.fakes import NAMES, ROUNDS, Listener, find_next, make_run, make_session, make_starts
+
+
+def run(session, start=make_run, budget_s=None, decide=find_next):
+    """Return the end of a session, the saved events, and the listener."""
+    saved, listener = [], Listener()
+    calls = SessionCalls(find_next=decide, run=start, save=saved.append, listener=listener)
+    return run_session(session, make_starts(session), calls, budget_s), saved, listener
+
+
+def test_runs_each_candidate_once_per_round_and_saves_each_run():
+    end, saved, listener = run(make_session())
+    assert end.session.ended == "decided"
+    assert end.error is None
+    runs = end.session.runs
+    assert [each.number for each in runs] == list(range(3 * (ROUNDS + 1)))
+    assert [each.phase for each in runs[:4]] == [Phase.WARM_UP] * 3 + [Phase.CHOICE]
+    for number in range(ROUNDS + 1):
+        assert {each.candidate for each in runs if each.round == number} == set(NAMES)
+    assert [event["event"] for event in saved] == [RUN] * len(runs) + [ENDED]
+    assert listener.events == saved
+    assert [name for _, _, name in listener.starts] == [each.candidate for each in runs]
+
+
+def test_the_order_is_random_and_depends_on_the_seed_alone():
+    rounds = [NextRound(phase=Phase.CHOICE, round=number, candidates=NAMES) for number in range(1, 41)]
+    orders = [make_order(upcoming, 7) for upcoming in rounds]
+    assert len(set(orders)) == 6  # all orders of three candidates
+    swapped = [upcoming.replace(candidates=NAMES[::-1]) for upcoming in rounds]
+    assert orders == [make_order(upcoming, 7) for upcoming in swapped]
+    assert orders != [make_order(upcoming, 8) for upcoming in rounds]
+    warm_up = rounds[0].replace(phase=Phase.CONFIRMATION)
+    assert len({make_order(warm_up.replace(round=number), 7) for number in range(40)}) == 6
+
+
+def test_verifies_the_warm_up_and_every_tenth_round():
+    def decide(session):
+        found = find_next(session.replace(runs=()))
+        number = len(session.runs) // 3
+        ended = "decided" if number > 21 else ""
+        return found.replace(round=number, candidates=() if ended else found.candidates, ended=ended)
+
+    end, _, _ = run(make_session(), decide=decide)
+    assert {each.round for each in end.session.runs if each.reason == "verify"} == {0, 10, 20}
+
+
+@pytest.mark.parametrize("stop_after", range(3 * (ROUNDS + 1) + 1))
+def test_a_resumed_session_continues_exactly(stop_after):
+    whole = run(make_session())[0].session
+    stopped = whole.replace(runs=whole.runs[:stop_after], ended="")
+    end, saved, _ = run(stopped)
+    assert end.session == whole
+    assert len([event for event in saved if event["event"] == RUN]) == len(whole.runs) - stop_after
+
+
+def test_a_finished_session_adds_nothing():
+    whole = run(make_session())[0].session
+    end, saved, _ = run(whole, decide=lambda s: find_next(s).replace(dropped=(("smt=2", "slow"),)))
+    assert (end.session, saved) == (whole, [])
+
+
+def test_reports_dropped_candidates_once():
+    def decide(session):
+        upcoming = find_next(session)
+        if upcoming.round != 2 or len(session.runs) % 3:
+            return upcoming
+        return upcoming.replace(dropped=(("smt=2", "lost every round"),))
+
+    _, saved, _ = run(make_session(), decide=decide)
+    drops = [event for event in saved if event["event"] == DROP]
+    assert drops == [{"event": DROP, "candidate": "smt=2", "reason": "lost every round"}]
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, ROUNDS)])
+def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def start(candidate, slot, *, verify):
+        made = make_run(candidate, slot, verify=verify)
+        now[0] += 0.0 if slot.phase is Phase.WARM_UP else max(made.wall_s)
+        return made
+
+    end, saved, _ = run(make_session(), start=start, budget_s=budget_s)
+    assert len(end.session.runs) == 3 * (rounds + 1)
+    if rounds < ROUNDS:
+        assert end.session.ended == f"the next round would exceed the budget of {budget_s:g} s"
+        assert saved[-1]["reason"] == end.session.ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_a_run_keeps_the_runs_before(number):
+    def start(candidate, slot, *, verify):
+        if slot.number == 5:
+            os.kill(os.getpid(), number)
+            signal.sigtimedwait((), 5)  # a signal ends the wait
+        return make_run(candidate, slot, verify=verify)
+
+    before = signal.getsignal(number)
+    with catch_interrupts() as arrived:
+        end, saved, _ = run(make_session(), start=start)
+    assert arrived == [number]
+    assert (end.session.ended, len(end.session.runs), end.error) == ("interrupted", 5, None)
+    assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_while_a_run_is_saved_comes_after_it():
+    """Memory and the results file have the same runs."""
+    saved = []
+
+    def save(event):
+        if len(saved) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        saved.append(event)
+
+    session = make_session()
+    calls = SessionCalls(find_next=find_next, run=make_run, save=save, listener=Listener())
+    with catch_interrupts():
+        end = run_session(session, make_starts(session), calls)
+    assert len(end.session.runs) == 5
+    assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with catch_interrupts() as arrived:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert arrived == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_candidate_that_cannot_start_has_failed():
+    def start(candidate, slot, *, verify):
+        if candidate.candidate.name == "smt=2":
+            raise LaunchError("no such command")
+        return make_run(candidate, slot, verify=verify)
+
+    end, _, _ = run(make_session(), start=start)
+    failed = [each for each in end.session.runs if each.candidate == "smt=2"]
+    assert {(each.status, each.reason) for each in failed} == {(Status.FAILED, "no such command")}
+    assert end.session.ended == "decided"
+
+
+def test_an_error_of_the_session_keeps_the_runs_before():
+    def start(candidate, slot, *, verify):
+        if slot.number == 7:
+            raise ZeroDivisionError("a mistake")
+        return make_run(candidate, slot, verify=verify)
+
+    end, saved, _ = run(make_session(), start=start)
+    assert isinstance(end.error, ZeroDivisionError)
+    assert len(end.session.runs) == 7
+    assert end.session.ended == "stopped by an error: a mistake"
+    assert saved[-1]["event"] == ENDED
+
+
+def test_a_results_file_that_cannot_be_written_stops_the_session():
+    saved = []
+
+    def save(event):
+        if len(saved) == 3:
+            raise LaunchError("disk full")
+        saved.append(event)
+
+    session = make_session()
+    calls = SessionCalls(find_next=find_next, run=make_run, save=save, listener=Listener())
+    end = run_session(session, make_starts(session), calls)
+    assert end.error.message == "disk full"
+    assert len(end.session.runs) == 4
