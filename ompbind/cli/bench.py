@@ -1,14 +1,29 @@
 """`ompbind bench`: run a command under several placements, and find out which is best."""
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 
+from ompbind.bench.records import Refusal
+from ompbind.bench.starts import CandidateStart
+from ompbind.cli.bench_candidates import has_same_work, make_starts
+from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.options.bench import SHOWING
 from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
+from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs
+from ompbind.cli.run_report import make_run_id
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.linux.reader import LIVE
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.plan import Plan
+from ompbind.planning.request import Request
+from ompbind.report.bench_candidates import Effort, render_candidates, render_effort
+from ompbind.report.text import Screen
 
 EXAMPLES = (
     ("A choice for this machine", "ompbind bench -- ./app"),
@@ -45,8 +60,42 @@ def _start(values: Values) -> int:
     """Show sessions, or make candidates and compare them."""
     if values["show"]:
         _check_show(values)
-        return import_module("ompbind.cli.bench_show").run_show(values)  # type: ignore[no-any-return]
-    raise OptionError("candidates cannot run yet")
+        return int(import_module("ompbind.cli.bench_show").run_show(values))
+    if values["topology"] != LIVE and not values["dry_run"]:
+        raise RequestError(
+            "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
+        )
+    values.set_value("run_id", values["run_id"] or make_run_id())
+    machine = read_machine(values["topology"])
+    starts, refusals = make_starts(values, machine, _make_plan)
+    if values["dry_run"]:
+        write_stdout(_render(values, starts, refusals, read_screen()))
+        return 0
+    if not (values["vary"] or values["quiet"]):
+        write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
+    run_bench = import_module("ompbind.cli.bench_session").run_bench
+    return int(run_bench(values, starts, refusals, machine))
+
+
+def _make_plan(machine: Machine, request: Request) -> Plan:
+    """Plan for this machine, as `run` does, or for another machine that is only shown."""
+    make = make_local_plan if machine.source == LIVE else plan_or_suggest
+    return make(machine, request, read_other_runs(machine, request, quiet=True))
+
+
+def _render(
+    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], screen: Screen
+) -> str:
+    """Return the candidates, and how many runs they may need."""
+    candidates = [start.candidate for start in starts]
+    effort = Effort(
+        rounds=values["max_rounds"],
+        same_work=has_same_work(values),
+        run_s=values["duration"],
+        budget_s=values["budget"],
+    )
+    table = render_candidates(candidates, refusals, screen)
+    return f"{table}\n\n{render_effort(candidates, effort, screen)}" if candidates else table
 
 
 def _check_show(values: Values) -> None:

@@ -1,4 +1,6 @@
-"""The values of --vary, read by the readers of the options that they are for."""
+"""The values of --vary, read by the readers of the options that they are for, and candidates as words."""
+
+from collections.abc import Iterator
 
 from ompbind.bench.vary import VariedText, parse_variation
 from ompbind.cli.options.option import CONFIGURATION, Given, Option, Precedence, Source
@@ -120,3 +122,42 @@ def _accepts(option: Option, text: str) -> bool:
     except (OptionError, PositionError):
         return False
     return True
+
+
+_OF_COMMAND = ("chdir", "wrap", "fill")
+"""Options that are no planning options, but change what ranks run."""
+
+_OF_SESSION = ("topology", "run_id")
+"""Planning options that do not belong to a command line that repeats a candidate."""
+
+
+def render_words(values: Values) -> tuple[str, ...]:
+    """Return the words of `ompbind run` that give the same plan.
+
+    These are the options of the command line; variables and files give theirs to `run` too.
+    """
+    return tuple(
+        word
+        for option in values.options.values()
+        if ("plan" in option.verbs and option.name not in _OF_SESSION) or option.name in _OF_COMMAND
+        for word in _render_option(option, values)
+    )
+
+
+def _render_option(option: Option, values: Values) -> Iterator[str]:
+    """Yield the words for the occurrences that count; a reset is needed only if a lower level has a value."""
+    typed: list[Given] = []
+    lower = False
+    for given in values.occurrences:
+        is_same = given.option is option or (option.group and given.option.group == option.group)
+        if given.source.level < Precedence.COMMAND_LINE:
+            lower = lower or bool(is_same)
+        elif given.option is option:
+            restarts = given.value is None or not option.repeatable
+            typed = [given] if restarts else [*typed, given]
+    for given in typed:
+        if given.value is None:
+            yield from (option.reset_name,) if lower else ()
+        else:
+            yield option.long_name
+            yield from (given.value,) if isinstance(given.value, str) else ()

@@ -94,6 +94,7 @@ def read_values(values: Values, line: CommandLine, *, lenient: bool = False) -> 
     givens = (*make_variable_givens(values.options.values(), os.environ), *line.givens)
     if "preset" in values.options:
         givens = (*_read_configuration(values, givens, lenient=lenient), *givens)
+    values.occurrences = givens
     resolve_values(values, givens, lenient=lenient)
 
 

@@ -165,24 +165,12 @@ def _explain_nodes(plan: Plan) -> Iterator[Note]:
         yield Note(code="crosses-nodes", text=f"{subject} CPUs on more than one NUMA node")
 
 
-def _explain_quota(plan: Plan) -> Iterator[Note]:
-    """Warn of more ranks or threads than CPUs in the CPU quota, and of threads that it limits."""
-    quota, placements = plan.machine.quota, plan.placements
-    if quota is None:
-        return
-    outside = plan.request.outside_ranks
-    ranks = len(placements) + outside
-    threads = sum(placement.threads for placement in placements) + outside * placements[0].threads
-    limited = CpuSet(placement.threads for placement in placements if placement.threads < len(placement.cpus))
-    found = f"the CPU quota of the cgroup is {quota:g}"
-    if ranks > max(quota, 1):
-        text = f"{found}, which is too little for {count(ranks, 'rank')}: they will be throttled"
-        yield Note(code="quota-ranks", text=f"{text} (start fewer ranks, or raise the quota)", warning=True)
-    elif plan.request.threads is None and limited:
-        yield Note(code="quota", text=f"{found}: threads per rank limited to {limited}", warning=True)
-    if threads > max(quota, ranks):
-        text = f"{found}: {threads} threads will be throttled (lower --threads)"
-        yield Note(code="quota", text=text, warning=True)
+def _explain_quota(plan: Plan) -> Iterable[Note]:
+    if plan.machine.quota is None:
+        return ()
+    from ompbind.planning.quota_notes import explain_quota  # late: few machines have a quota
+
+    return explain_quota(plan)
 
 
 def _explain_threads(plan: Plan) -> Iterator[Note]:

@@ -94,7 +94,10 @@ class RankCommand(Record):
 
 def make_local_identities(plan: Plan) -> list[RankIdentity]:
     """Return the identities of the ranks of a run that has ranks on this machine only."""
-    size = len(plan.placements)
+    return _make_identities(len(plan.placements))
+
+
+def _make_identities(size: int) -> list[RankIdentity]:
     return [
         RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
         for rank in range(size)
@@ -118,7 +121,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **{name: value for name, value in defaults if name not in spec.base},
         **threads,
         **make_identity_variables(placement, identity, spec),
-        **{name: _fill(value, fields, name) for name, value in spec.added_variables},
+        **_fill_variables(spec, fields),
     }
     workload = plan.request.workload
     if workload and workload.preload:  # --preload is already merged with LD_PRELOAD of --env, if there is one
@@ -165,6 +168,37 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
         cpus=placement.cpuset if plan.machine.bindable else None,
         memory=placement.memory,
     )
+
+
+def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
+    """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
+
+    Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
+    variable of a plan. The placeholder {cpus} stands for all `allowed` CPUs.
+    """
+    placement = Placement(rank=0, cpus=tuple(allowed))
+    return [_make_unbound_command(placement, identity, spec) for identity in _make_identities(size)]
+
+
+def _make_unbound_command(placement: Placement, identity: RankIdentity, spec: RunSpec) -> RankCommand:
+    fields = make_fields(placement, identity, spec.run_id)
+    numbers = make_identity_variables(placement, identity, spec)
+    env = dict(spec.base)
+    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS)
+    apply_variables({**dict.fromkeys(spec.removed_variables), **numbers, **dict.fromkeys(of_plan)}, env)
+    apply_variables(_fill_variables(spec, fields), env)
+    return RankCommand(
+        rank=identity.rank,
+        argv=(*_make_wrapper(identity, spec, fields), *_fill_argv(spec, fields)),
+        env=env,
+        directory=_fill(spec.chdir, fields, "--chdir"),
+        cpus=None,
+    )
+
+
+def _fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
+    """Return the variables of the user for one rank."""
+    return {name: _fill(value, fields, name) for name, value in spec.added_variables}
 
 
 def _make_wrapper(identity: RankIdentity, spec: RunSpec, fields: Fields) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ class Values(Mapping[str, "Any"]):
 
     `verb` is the name of the verb. `sources` has one source for each item of a list, the highest last.
     `find_keys` returns the options of all verbs that configuration files can contain, by key.
-    `configuration` are the configuration files that were read.
+    `configuration` are the configuration files that were read. `occurrences` are all occurrences of options,
+    the lowest level first, replaced ones too.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Values(Mapping[str, "Any"]):
         self.options = {option.name: option for option in options}
         self.words = tuple(words)
         self.configuration = Configuration()
+        self.occurrences: tuple[Given, ...] = ()
         self._values: dict[str, Any] = {}
         self._givens: dict[str, tuple[Given, ...]] = {}
 

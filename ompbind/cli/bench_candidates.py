@@ -1,0 +1,260 @@
+"""The candidates of `bench`: the command without ompbind, default plans, and every combination of --vary.
+
+A candidate is planned from the occurrences of options on the command line, in variables and in files, with
+its choices after them. So it follows the rules of a command line of `run`. What cannot be planned is a
+refusal.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from ompbind.bench.proposal import make_proposal
+from ompbind.bench.records import Candidate, Kind, Refusal
+from ompbind.bench.starts import CandidateStart
+from ompbind.bench.vary import Choices, make_combinations
+from ompbind.cli.bench_variations import check_variations, find_varied, make_choice, render_words
+from ompbind.cli.options.option import Given, make_given
+from ompbind.cli.options.rules import apply_rules
+from ompbind.cli.options.values import Values, resolve_values
+from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cpuset import count
+from ompbind.digest import sha256_hex
+from ompbind.errors import OmpbindError, PlanError
+from ompbind.machine.model import Machine
+from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.planning.plan import Plan
+from ompbind.planning.quota_notes import find_throttling
+from ompbind.planning.rank_command import (
+    RankCommand,
+    RunSpec,
+    make_commands,
+    make_spec_before_plan,
+    make_unbound_commands,
+)
+from ompbind.planning.rank_variables import RANK_VARIABLES
+from ompbind.planning.request import Request
+from ompbind.record import Record
+
+RANKS, AUTO = "ranks", "auto"
+"""The key of the option that decides which candidates can be compared, and its value without a number."""
+
+
+MakePlan: TypeAlias = Callable[[Machine, Request], Plan]
+"""Makes the plan of a request; raises OmpbindError."""
+
+
+class Planning(Record):
+    """What all candidates are planned from."""
+
+    values: Values
+    machine: Machine
+    make_plan: MakePlan
+
+
+class PlannedChoices(Record):
+    """Some choices and their plan; `values` have the choices too, `spec` is what all ranks share."""
+
+    kind: Kind
+    choices: Choices
+    values: Values
+    spec: RunSpec
+    plan: Plan
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.plan.placements)
+
+
+class RefusedChoices(Record):
+    """Some choices without a plan, and why; `ranks` is None if their number is unknown."""
+
+    kind: Kind
+    choices: Choices
+    ranks: int | None
+    reason: str
+
+
+def make_starts(
+    values: Values, machine: Machine, make_plan: MakePlan
+) -> tuple[tuple[CandidateStart, ...], tuple[Refusal, ...]]:
+    """Return the candidates and the refused candidates; without --vary, of a choice for this machine.
+
+    `make_plan` makes the plan of a candidate. Candidates with equal commands of all ranks are one candidate.
+    Raises PositionError or RequestError for a wrong --vary.
+    """
+    check_variations(values)
+    combinations = make_combinations(values["vary"]) or _propose(values, machine)
+    planning = Planning(values=values, machine=machine, make_plan=make_plan)
+    varied = [_plan(planning, it, Kind.VARIED) for it in combinations if _select(it, number=False)]
+    numbers = dict.fromkeys(_find_numbers(combinations, varied))
+    found = [*(_plan(planning, it, Kind.DEFAULT) for it in numbers), *varied]
+    planned = [it for it in found if isinstance(it, PlannedChoices)]
+    counts = dict.fromkeys(it.ranks for it in planned)
+    several = len(counts) > 1 or len(numbers) > 1
+    starts = []
+    for ranks in counts:
+        starts.append(_make_unbound_start(values, machine, ranks, several=several))
+        starts.extend(_make_start(it, several=several) for it in planned if it.ranks == ranks)
+    refusals = (
+        Refusal(name=_make_name(it, several=several), reason=it.reason)
+        for it in found
+        if isinstance(it, RefusedChoices)
+    )
+    return tuple(_merge_equal(starts)), tuple(refusals)
+
+
+def has_same_work(values: Values) -> bool:
+    """Return whether candidates with different numbers of ranks do the same work, so they can be compared."""
+    return bool(values["metric"] or values["duration"] or values["fixed_work"])
+
+
+def _propose(values: Values, machine: Machine) -> tuple[Choices, ...]:
+    """Return a choice for this machine, which leaves options alone that are given."""
+    fixed = [option.key for option in values.options.values() if values.is_given(option.name)]
+    if not has_same_work(values):
+        fixed.append(RANKS)
+    try:
+        return make_proposal(machine, _make_request(values, machine, _make_spec(values)), fixed) or ((),)
+    except OmpbindError:
+        return ((),)  # the default plan is refused with the same reason
+
+
+def _select(choices: Choices, *, number: bool) -> Choices:
+    """Return the choice of a number of ranks, or all other choices."""
+    return tuple(choice for choice in choices if (choice[0] == RANKS and choice[1] != AUTO) == number)
+
+
+def _find_numbers(
+    combinations: Iterable[Choices], varied: Iterable[PlannedChoices | RefusedChoices]
+) -> Iterator[Choices]:
+    """Yield the numbers of ranks as choices, each perhaps several times; () is the number of the options."""
+    for choices in combinations:
+        if (RANKS, AUTO) not in choices:
+            yield _select(choices, number=True)
+    for made in varied:
+        if (RANKS, AUTO) in made.choices and isinstance(made, PlannedChoices):
+            yield ((RANKS, str(made.ranks)),)
+
+
+def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | RefusedChoices:
+    """Plan some choices; more ranks or threads than the CPU quota are refused too."""
+    try:
+        chosen = _choose(planning.values, choices)
+        spec = _make_spec(chosen)
+        plan = planning.make_plan(planning.machine, _make_request(chosen, planning.machine, spec))
+        throttling = find_throttling(plan)
+        if throttling:
+            raise PlanError(throttling[0].text)
+    except OmpbindError as error:
+        number = dict(choices).get(RANKS, AUTO)
+        ranks = None if number == AUTO else int(number)
+        return RefusedChoices(kind=kind, choices=choices, ranks=ranks, reason=error.message)
+    return PlannedChoices(kind=kind, choices=choices, values=chosen, spec=spec, plan=plan)
+
+
+def _make_request(values: Values, machine: Machine, spec: RunSpec) -> Request:
+    request = make_request(values, make_spec_before_plan(spec))
+    return fill_from_framework(request, machine, values)
+
+
+def _choose(values: Values, choices: Choices) -> Values:
+    """Return the values with some choices, as if these were at the end of the command line."""
+    return _add(values, [make_choice(find_varied(key, values), text) for key, text in choices])
+
+
+def _add(values: Values, givens: Iterable[Given]) -> Values:
+    """Return the values with some more occurrences of options."""
+    made = Values(values.verb, values.options.values(), values.words, values.find_keys)
+    made.configuration = values.configuration
+    made.occurrences = (*values.occurrences, *givens)
+    resolve_values(made, made.occurrences)
+    made.set_value("run_id", values["run_id"])
+    apply_rules(made)
+    return made
+
+
+def _make_spec(values: Values) -> RunSpec:
+    """Return what all ranks share; they inherit no variable of an option."""
+    spec = make_run_spec(values, values["run_id"])
+    own = (option.variable for option in values.options.values() if option.variable)
+    return spec.replace(removed_variables=tuple(dict.fromkeys((*spec.removed_variables, *own))))
+
+
+def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
+    plan, spec = planned.plan, planned.spec
+    commands = make_commands(plan, spec)
+    candidate = Candidate(
+        name=_make_name(planned, several=several),
+        kind=planned.kind,
+        ranks=planned.ranks,
+        choices=planned.choices if planned.kind is Kind.VARIED else (),
+        options=render_words(planned.values),
+        cpus=tuple(str(placement.cpuset) for placement in plan.placements),
+        threads=max(placement.threads for placement in plan.placements),
+        digest=_make_digest(make_commands(plan, _hide_run(spec)), spec),
+    )
+    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
+
+
+def _make_unbound_start(values: Values, machine: Machine, ranks: int, *, several: bool) -> CandidateStart:
+    """Return the command without ompbind; --compat and its variables belong to ompbind too."""
+    spec = _make_spec(_add(values, [make_given(values.options["compat"], None)]))
+    candidate = Candidate(
+        name=_add_number("unbound", ranks if several else None),
+        kind=Kind.UNBOUND,
+        ranks=ranks,
+        digest=_make_digest(make_unbound_commands(ranks, _hide_run(spec), machine.allowed), spec),
+    )
+    commands = make_unbound_commands(ranks, spec, machine.allowed)
+    return CandidateStart(candidate=candidate, plan=None, spec=spec, commands=commands)
+
+
+def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
+    texts = (f"{key}={text}" for key, text in _select(made.choices, number=False))
+    return _add_number(", ".join(texts) or made.kind, made.ranks if several else None)
+
+
+def _add_number(name: str, ranks: int | None) -> str:
+    return f"{count(ranks, 'rank')}, {name}" if ranks else name
+
+
+def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:
+    """Return the first of all candidates with equal commands, with the names of the others."""
+    kept: list[CandidateStart] = []
+    for start in starts:
+        at = next((at for at, other in enumerate(kept) if other.commands == start.commands), None)
+        if at is None:
+            kept.append(start)
+            continue
+        candidate = kept[at].candidate
+        merged = candidate.replace(same=(*candidate.same, start.candidate.name))
+        kept[at] = kept[at].replace(candidate=merged)
+    return kept
+
+
+_RUN = "bench"
+"""The name of the run in digests, which are equal in all sessions."""
+
+_DIGESTED = (*OVERRIDING_VARIABLES, *THREAD_COUNTS, LIBUV_VARIABLE, "LD_PRELOAD", "PYTHONPATH")
+"""Variables that change where and how ranks run, whether ompbind or the caller sets them."""
+
+
+def _hide_run(spec: RunSpec) -> RunSpec:
+    return spec.replace(run_id=_RUN)
+
+
+def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:
+    """Return a digest of what all ranks run, where, and with which variables."""
+    names = (*_DIGESTED, *RANK_VARIABLES, *(name for name, _ in spec.added_variables))
+    parts = [
+        (
+            command.argv,
+            command.directory,
+            str(command.cpus),
+            str(command.memory),
+            [command.env.get(name) for name in names],
+        )
+        for command in commands
+    ]
+    return sha256_hex(repr((names, parts)).encode("utf-8", "surrogateescape"))[:16]

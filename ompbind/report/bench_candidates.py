@@ -1,0 +1,94 @@
+"""The candidates of a session before it starts: what each gets, what cannot run, how long all may take."""
+
+from collections.abc import Sequence
+
+from ompbind.bench.records import Candidate, Kind, Refusal
+from ompbind.cpuset import CpuSet, count
+from ompbind.record import Record
+from ompbind.report.ps import render_age
+from ompbind.report.text import Column, Screen, clip, render_cpus, render_paragraph, render_table
+
+SHOWN_RANKS = 4
+"""Ranks whose CPUs are shown; of more ranks, the first and the last ones."""
+
+SHOWN_CPUS = 40
+"""Characters of the CPUs of one rank at most."""
+
+TYPICAL_RUN_S = 10.0
+"""Seconds of a run where nothing is known about its time."""
+
+
+class Effort(Record):
+    """How much a session may run: `rounds` of each of its two phases, and seconds of a run, None if unknown.
+
+    With `same_work`, different numbers of ranks are compared. `budget_s` is when it stops, None for no limit.
+    """
+
+    rounds: int
+    same_work: bool
+    run_s: float | None = None
+    budget_s: float | None = None
+
+
+def render_candidates(candidates: Sequence[Candidate], refusals: Sequence[Refusal], screen: Screen) -> str:
+    """Render the candidates as a table, and the refused ones with their reasons."""
+    tables = [render_table(_make_columns(candidates), screen.text_width)] if candidates else []
+    return "\n\n".join([*tables, *_render_refusals(refusals, screen)])
+
+
+def _make_columns(candidates: Sequence[Candidate]) -> list[Column]:
+    columns = [
+        Column(title="candidate", cells=[candidate.name for candidate in candidates], grows=True),
+        Column(title="ranks", cells=[str(candidate.ranks) for candidate in candidates], right=True),
+        Column(
+            title="threads", cells=[str(candidate.threads or "-") for candidate in candidates], right=True
+        ),
+        Column(
+            title="CPUs of each rank", cells=[_render_cpus(candidate) for candidate in candidates], grows=True
+        ),
+    ]
+    if any(candidate.same for candidate in candidates):
+        cells = ["; ".join(candidate.same) or "-" for candidate in candidates]
+        columns.append(Column(title="same plan", cells=cells, grows=True))
+    return columns
+
+
+def _render_cpus(candidate: Candidate) -> str:
+    """Return the CPUs of all ranks in short: "0-3 | 4-7", "0 | 1 | ... | 15"."""
+    if candidate.kind is Kind.UNBOUND:
+        return "not bound"
+    texts = [clip(render_cpus(CpuSet.from_list(cpus)), SHOWN_CPUS) for cpus in candidate.cpus]
+    if len(texts) > SHOWN_RANKS:
+        texts = [*texts[: SHOWN_RANKS - 2], "...", texts[-1]]
+    return " | ".join(texts)
+
+
+def _render_refusals(refusals: Sequence[Refusal], screen: Screen) -> list[str]:
+    """Return a paragraph for each reason, with the names of all candidates that are refused for it."""
+    names: dict[str, list[str]] = {}
+    for refusal in refusals:
+        names.setdefault(refusal.reason, []).append(refusal.name)
+    lines = [
+        render_paragraph(f"  {'; '.join(refused)}", reason, screen.text_width)
+        for reason, refused in names.items()
+    ]
+    return ["\n".join(["cannot run:", *lines])] if lines else []
+
+
+def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Screen) -> str:
+    """Render how many runs a session has at most, and how long these take.
+
+    The second phase runs the best candidate and the command without ompbind, of each number of ranks if these
+    are not compared.
+    """
+    groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
+    most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
+    run_s = effort.run_s or TYPICAL_RUN_S
+    text = (
+        f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
+        f" {count(effort.rounds, 'round')} of the best and of unbound; at {run_s:g} s a run about"
+        f" {render_age(most * run_s)}"
+    )
+    if effort.budget_s is not None:
+        text += f", but --budget stops after {render_age(effort.budget_s)}"
+    return render_paragraph("time", f"{text}; a clear result needs fewer", screen.text_width)
