@@ -1,4 +1,4 @@
-"""Promises: limits for measured numbers of starts, launches, idle runs, bound work and busy schedulers.
+"""Promises: limits for numbers of starts, launches, idle runs, bound work, busy schedulers and decisions.
 
 Nothing is measured here.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from ompbind.bench.intervals import make_median_interval
 from ompbind.cpuset import count
 from ompbind.record import Record
 
@@ -72,17 +73,8 @@ def pair_ratios(over: Sequence[float | None], under: Sequence[float | None]) -> 
 
 
 def median_interval(numbers: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the confidence interval of the median; (0, infinity) with too few rounds.
-
-    Each number is above or below the true median with the same probability, for any distribution. So the
-    count of numbers below the median is binomial. The loop finds how many numbers can be cut off at each end
-    while the interval still contains the median with this confidence.
-    """
-    cut, beyond, count = 0, 1.0, len(numbers)
-    while 2 * beyond <= (1 - confidence) * 2**count:
-        cut += 1
-        beyond += math.comb(count, cut)
-    return (sorted(numbers)[cut - 1], sorted(numbers)[-cut]) if cut else (0.0, math.inf)
+    """Return the confidence interval of the median; (0, infinity) with too few rounds."""
+    return make_median_interval(numbers, 1 - confidence) or (0.0, math.inf)
 
 
 def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
@@ -160,6 +152,29 @@ def make_scheduler_promises(times: Mapping[str, Sequence[float | None]]) -> Iter
     for layout in VLLM_LAYOUTS:
         pair = (times.get("ompbind", ()), times.get(layout, ()))
         yield _pair_promise(f"time, of {layout}'s", SCHEDULER_LIMIT, *pair)
+
+
+MAX_MISTAKES = 5
+"""Percent of simulated sessions in which a decision may be wrong."""
+
+
+def make_decision_promises(mistakes: Mapping[str, tuple[int, int]]) -> Iterator[Promise]:
+    """Yield the promises about decisions; values of `mistakes` are wrong decisions and all decisions."""
+    for text, (wrong, total) in mistakes.items():
+        yield Promise(
+            text=text,
+            limit=MAX_MISTAKES,
+            unit="%",
+            measured=100 * wrong / total if total else None,
+            low=100 * find_least_rate(wrong, total) if total else None,
+        )
+
+
+def find_least_rate(found: int, total: int) -> float:
+    """Return the lower end of the confidence interval of a rate (Wilson's score interval)."""
+    score = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    rate, share = found / total, score**2 / total
+    return (rate + share / 2 - math.sqrt(share * rate * (1 - rate) + share**2 / 4)) / (1 + share)
 
 
 class IdleUsage(Record):

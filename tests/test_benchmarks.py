@@ -14,6 +14,7 @@ from benchmarks.promises import (
     IMPORT_CLICK,
     STARTUP_LIMITS,
     IdleUsage,
+    make_decision_promises,
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
@@ -286,6 +287,24 @@ def test_threads_by_hand_are_within_the_quota():
     machine = read_machine("synthetic:pack:1 core:8 pu:1")
     threads = [make_hand_tuning(machine.replace(quota=quota), "").threads for quota in (None, 16.0, 5.0, 0.5)]
     assert threads == [4, 4, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "total", "result"),
+    [
+        (0, 100, "ok"),
+        (5, 100, "ok"),
+        (6, 100, "unsure"),
+        (13, 100, "MISSED"),
+        (60, 1000, "unsure"),
+        (75, 1000, "MISSED"),
+        (0, 0, "-"),
+    ],
+)
+def test_wrong_decisions_miss_a_promise_only_if_there_are_surely_too_many(wrong, total, result):
+    (promise,) = make_decision_promises({"false best": (wrong, total)})
+    assert render_promise(promise).split()[0] == result
+    assert promise.missed == (result == "MISSED")
 
 
 def test_one_core_is_too_few():

@@ -1,0 +1,140 @@
+"""The choice of one candidate per group, from the rounds of the choice. It claims nothing.
+
+The ratio of a chosen candidate is optimistic, because the best of many candidates also had luck. So what is
+published about it comes from fresh rounds (see `decision`).
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from ompbind.bench.comparing import (
+    NOT_BETTER,
+    Criterion,
+    find_last_round,
+    judge,
+    make_evidence,
+    make_looks,
+)
+from ompbind.bench.conclusions import ComparisonResult
+from ompbind.bench.groups import Members
+from ompbind.bench.records import Phase, Rules
+from ompbind.bench.run_index import RunIndex
+from ompbind.record import Record
+
+FIRST_DROP = 4
+"""The first round after which candidates can be dropped."""
+
+HOPELESS = math.log(1.1)
+"""A candidate that lost every round, in the median by more than this log ratio, is dropped."""
+
+
+class Choice(Record):
+    """The state of the choice in a group.
+
+    `made` is whether the group needs no further rounds of the choice. Then `candidate` is the chosen
+    contender, "" if no contender is better than the reference. `remaining` are the contenders that were not
+    dropped, `dropped` the others with reasons.
+    """
+
+    remaining: tuple[str, ...]
+    dropped: Mapping[str, str]
+    candidate: str = ""
+    made: bool = False
+
+
+def make_choice(group: Members, index: RunIndex, rules: Rules, criterion: Criterion) -> Choice:
+    """Return the choice of a group after its last round.
+
+    A group with one remaining contender has nothing to choose: all its further rounds are fresh.
+    """
+    dropped = _find_dropped(group, index)
+    remaining = tuple(name for name in group.contenders if name not in dropped)
+    state = Choice(remaining=remaining, dropped=dropped)
+    if len(remaining) < 2:
+        return state.replace(candidate="".join(remaining), made=True)
+    last = index.find_last(Phase.CHOICE, (group.reference, *remaining))
+    at_end = last >= find_last_round(rules.max_rounds)
+    if not at_end and last not in make_looks(rules.max_rounds):
+        return state
+    return _choose(state, group, index, criterion, at_end=at_end)
+
+
+def _choose(state: Choice, group: Members, index: RunIndex, criterion: Criterion, *, at_end: bool) -> Choice:
+    """Return the choice at a look: the simplest of the candidates that are as good as the best.
+
+    At the end there is a choice in any case, except if the best candidate is not better than the reference.
+    """
+    ratios = _compare_all(index, group.reference, state.remaining)
+    results = {name: judge(make_evidence(values, criterion), criterion) for name, values in ratios.items()}
+    leaders = _find_leaders(ratios, criterion.matters)
+    best = leaders[-1] if leaders else state.remaining[0]
+    if results[best] in NOT_BETTER and (at_end or set(results.values()) <= NOT_BETTER):
+        return state.replace(made=True)
+    is_best = results[best] == ComparisonResult.BEST
+    if at_end or (is_best and _is_clear(best, state.remaining, index, criterion)):
+        return state.replace(candidate=leaders[0] if leaders else best, made=True)
+    return state
+
+
+def find_simplest_leader(group: Members, index: RunIndex, criterion: Criterion, names: Sequence[str]) -> str:
+    """Return the simplest candidate that is as good as the best of `names`, by the median; "" without any."""
+    leaders = _find_leaders(_compare_all(index, group.reference, names), criterion.matters)
+    return leaders[0] if leaders else ""
+
+
+def _is_clear(name: str, remaining: Sequence[str], index: RunIndex, criterion: Criterion) -> bool:
+    """Return whether no other contender can be better by what matters."""
+    for other in remaining:
+        evidence = make_evidence(index.compare(Phase.CHOICE, name, other).values(), criterion)
+        low = evidence.interval[0] if evidence and evidence.interval else -math.inf
+        if other != name and low <= -criterion.matters:
+            return False
+    return True
+
+
+def _compare_all(index: RunIndex, reference: str, names: Sequence[str]) -> dict[str, list[float]]:
+    """Return the log ratios of each candidate to the reference in the rounds of the choice."""
+    return {name: list(index.compare(Phase.CHOICE, name, reference).values()) for name in names}
+
+
+def _find_leaders(ratios: Mapping[str, Sequence[float]], matters: float) -> list[str]:
+    """Return the candidates that are as good as the best by the median: the simplest first, the best last."""
+    medians = {name: statistics.median(values) for name, values in ratios.items() if values}
+    if not medians:
+        return []
+    best = max(medians, key=medians.__getitem__)
+    close = [name for name, median in medians.items() if median > medians[best] - matters]
+    return [*close, best]
+
+
+def _find_dropped(group: Members, index: RunIndex) -> dict[str, str]:
+    """Return the reasons by contender: each is judged by the rounds up to its last round."""
+    reasons = {name: _explain_drop(name, group, index) for name in group.contenders}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _explain_drop(name: str, group: Members, index: RunIndex) -> str:
+    """Return why a candidate does not run any more, "" if it does."""
+    last = index.find_last(Phase.CHOICE, (name,))
+    if last < FIRST_DROP:
+        return ""
+    leader = _find_leader(group, index, last)
+    lost = index.compare(Phase.CHOICE, leader, name)
+    if len(lost) < FIRST_DROP or min(lost.values()) <= 0:
+        return ""
+    median = statistics.median(lost.values())
+    if median <= HOPELESS:
+        return ""
+    return f"{leader} was better in all {len(lost)} rounds, by {math.expm1(median):.0%} in the median"
+
+
+def _find_leader(group: Members, index: RunIndex, last: int) -> str:
+    """Return the best candidate among all that ran in a round, by the median of all rounds up to it."""
+    medians = {group.reference: 0.0}
+    for name in group.contenders:
+        ratios = index.compare(Phase.CHOICE, name, group.reference)
+        until = [ratio for number, ratio in ratios.items() if number <= last]
+        if until and index.find_last(Phase.CHOICE, (name,)) >= last:
+            medians[name] = statistics.median(until)
+    return max(medians, key=medians.__getitem__)

@@ -1,0 +1,56 @@
+"""The candidates that are compared with each other, and the candidate that they are compared with."""
+
+from ompbind.bench.records import Candidate, Kind, Session
+from ompbind.bench.run_index import RunIndex
+from ompbind.record import Record
+
+REFERENCE_ORDER = (Kind.UNBOUND, Kind.DEFAULT, Kind.VARIED)
+"""The reference of a group is its first candidate that can run, in this order of kinds."""
+
+
+class Members(Record):
+    """The candidates of a group. `reference` is "" if all are disqualified.
+
+    `contenders` are compared with the reference: all others that are not disqualified, the simplest first.
+    """
+
+    ranks: int | None
+    candidates: tuple[Candidate, ...]
+    reference: str
+    contenders: tuple[str, ...]
+
+
+def make_groups(session: Session, index: RunIndex) -> tuple[Members, ...]:
+    """Return the groups in the order of the candidates: one, or one for each number of ranks."""
+    if session.rules.same_work:
+        ranks = {candidate.ranks for candidate in session.candidates}
+        number = ranks.pop() if len(ranks) == 1 else None
+        return (_make_members(number, session.candidates, index),) if session.candidates else ()
+    numbers = dict.fromkeys(candidate.ranks for candidate in session.candidates)
+    return tuple(
+        _make_members(number, tuple(each for each in session.candidates if each.ranks == number), index)
+        for number in numbers
+    )
+
+
+def count_comparisons(session: Session, groups: tuple[Members, ...]) -> int:
+    """Return how many comparisons with a reference were planned at the start of the session."""
+    return len(session.candidates) - len(groups)
+
+
+def _make_members(ranks: int | None, candidates: tuple[Candidate, ...], index: RunIndex) -> Members:
+    able = [each for each in candidates if each.name not in index.disqualified]
+    by_kind = sorted(able, key=lambda each: REFERENCE_ORDER.index(each.kind))
+    reference = by_kind[0].name if by_kind else ""
+    others = sorted((each for each in able if each.name != reference), key=_get_complexity)
+    return Members(
+        ranks=ranks,
+        candidates=candidates,
+        reference=reference,
+        contenders=tuple(each.name for each in others),
+    )
+
+
+def _get_complexity(candidate: Candidate) -> tuple[int, bool]:
+    """Return a key that sorts simple candidates first: fewest choices, then the default plan."""
+    return len(candidate.choices), candidate.kind == Kind.UNBOUND

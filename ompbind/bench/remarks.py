@@ -1,0 +1,266 @@
+"""Remarks on the runs of a session: what a reader should know before believing the comparisons.
+
+Nothing is removed because of a remark. To add a remark: a function from _Runs to remarks, and its row in
+CHECKS.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ompbind.bench.conclusions import ComparisonResult, Group, Remark
+from ompbind.bench.records import Kind, Phase, Run, Session, Status, Verification
+from ompbind.bench.run_index import RunIndex, is_comparable, is_valid
+from ompbind.bench.series import START, find_modes, find_outliers, find_slow_start, find_trend
+from ompbind.cpuset import count
+from ompbind.record import Record
+
+MIN_STOLEN = 0.01
+"""Stolen time is reported for runs that lost this part of their wall time."""
+
+MIN_FREQUENCY_RATIO = 1.05
+"""Frequencies are reported if the medians of two candidates differ by this factor."""
+
+
+class _Runs(Record):
+    """A session and its groups.
+
+    `compared` are all runs except warm-ups. `logs` are the logarithms of their values, by candidate, in the
+    order of runs. `matters` is the log ratio that matters.
+    """
+
+    session: Session
+    groups: tuple[Group, ...]
+    compared: tuple[Run, ...]
+    logs: Mapping[str, Sequence[float]]
+    matters: float
+
+
+def make_remarks(session: Session, index: RunIndex, groups: tuple[Group, ...]) -> tuple[Remark, ...]:
+    """Return all remarks: first on what was compared, then on values, then on the machine."""
+    runs = _Runs(
+        session=session,
+        groups=groups,
+        compared=tuple(run for run in session.runs if run.phase != Phase.WARM_UP),
+        logs={name: [*map(math.log, filter(is_comparable, own))] for name, own in index.values.items()},
+        matters=math.log1p(session.rules.matters),
+    )
+    return tuple(remark for check in CHECKS for remark in check(runs))
+
+
+def _check_references(runs: _Runs) -> Iterator[Remark]:
+    kinds = {candidate.name: candidate.kind for candidate in runs.session.candidates}
+    for group in runs.groups:
+        unbound = [each.candidate for each in group.comparisons if kinds[each.candidate] == Kind.UNBOUND]
+        if unbound and group.reference and group.reference not in unbound:
+            text = f"{', '.join(unbound)} failed, so the others are compared with {group.reference}"
+            yield Remark(code="reference", text=text)
+
+
+def _check_invalid(runs: _Runs) -> Iterator[Remark]:
+    for name, own in _sort_by_candidate(runs.session.runs).items():
+        invalid = [run for run in own if run.status == Status.INVALID]
+        if invalid:
+            verb = "was" if len(invalid) == 1 else "were"
+            reason = f": {invalid[-1].reason}" if invalid[-1].reason else ""
+            text = f"{len(invalid)} of {count(len(own), 'run')} {verb} not bound as planned{reason}"
+            yield Remark(code="invalid", candidate=name, text=text)
+
+
+def _check_zeros(runs: _Runs) -> Iterator[Remark]:
+    for name, own in _sort_by_candidate(runs.compared).items():
+        wrong = sum(is_valid(run) and not is_comparable(run.values[0]) for run in own)
+        if wrong:
+            text = f"{count(wrong, 'value')} of {len(own)} cannot be compared: a ratio needs positive numbers"
+            yield Remark(code="not-positive", candidate=name, text=text)
+
+
+def _check_few(runs: _Runs) -> Iterator[Remark]:
+    texts = {
+        each.candidate: f"too few rounds for an interval: {each.rounds}"
+        for group in runs.groups
+        for each in group.comparisons
+        if each.result == ComparisonResult.UNKNOWN and each.interval is None
+    }
+    most = max((each.rounds for group in runs.groups for each in group.comparisons), default=0)
+    yield from _share(
+        "few-rounds", texts, len(runs.session.candidates), f"too few rounds for intervals: {most}"
+    )
+
+
+def _check_unseen(runs: _Runs) -> Iterator[Remark]:
+    unseen = {}
+    bound = [each.name for each in runs.session.candidates if each.kind != Kind.UNBOUND]
+    by_candidate = _sort_by_candidate(runs.session.runs)
+    for name in bound:
+        results = [run.verification for run in by_candidate.get(name, ())]
+        checks = len(results) - results.count(Verification.NOT_CHECKED)
+        if checks and results.count(Verification.UNSEEN) == checks:
+            unseen[name] = checks
+    texts = {
+        name: f"binding not verified: {count(checks, 'run')} shorter than a sample"
+        for name, checks in unseen.items()
+    }
+    common = f"binding not verified: {count(sum(unseen.values()), 'run')} shorter than a sample"
+    yield from _share("unseen", texts, len(bound), common)
+
+
+def _check_outliers(runs: _Runs) -> Iterator[Remark]:
+    for name, logs in runs.logs.items():
+        if found := find_outliers(logs, runs.matters):
+            low, high = (f"{math.exp(end(found)):.2f}" for end in (min, max))
+            factors = low if low == high else f"{low} to {high}"
+            verb = "is an outlier" if len(found) == 1 else "are outliers"
+            text = f"{len(found)} of {count(len(logs), 'value')} {verb}: {factors} times the median"
+            yield Remark(code="outliers", candidate=name, text=text)
+
+
+def _check_slow_starts(runs: _Runs) -> Iterator[Remark]:
+    found = _find_slow_starts(runs)
+    texts = {
+        name: f"the first {START} runs are the slowest, by {part:.0%} in the median"
+        for name, part in found.items()
+    }
+    median = statistics.median(found.values()) if found else 0
+    common = (
+        f"the first {START} runs of {len(found)} candidates are the slowest, by {median:.0%} in the median"
+    )
+    yield from _share("slow-start", texts, len(runs.logs), common)
+
+
+def _find_slow_starts(runs: _Runs) -> dict[str, float]:
+    """Return by which part the first runs are slower; a throughput is worse if it is low.
+
+    A trend makes the first runs slow too, so it is reported alone.
+    """
+    direction = 1 if runs.session.metrics[0].higher else -1
+    trends = _find_trends(runs)
+    found = {
+        name: find_slow_start([direction * log for log in logs], runs.matters)
+        for name, logs in runs.logs.items()
+        if name not in trends
+    }
+    return {name: math.expm1(difference) for name, difference in found.items() if difference is not None}
+
+
+def _check_trends(runs: _Runs) -> Iterator[Remark]:
+    found = _find_trends(runs)
+    texts = {name: f"the values {_render_trend(trend)} during the session" for name, trend in found.items()}
+    median = statistics.median(found.values()) if found else 0
+    common = (
+        f"the values of {len(found)} candidates {_render_trend(median)} during the session; ratios within "
+        "rounds are not affected"
+    )
+    yield from _share("drift", texts, len(runs.logs), common)
+
+
+def _find_trends(runs: _Runs) -> dict[str, float]:
+    """Return by which part the values of candidates rise after their first runs, which can be slow."""
+    trends = {name: find_trend(logs[START:], runs.matters) for name, logs in runs.logs.items()}
+    return {name: math.expm1(trend) for name, trend in trends.items() if trend is not None}
+
+
+def _render_trend(trend: float) -> str:
+    return f"{'rose' if trend > 0 else 'fell'} by {abs(trend):.0%}"
+
+
+def _check_modes(runs: _Runs) -> Iterator[Remark]:
+    """Yield candidates with two modes; a trend or a slow start explains most of them better."""
+    explained = {**_find_trends(runs), **_find_slow_starts(runs)}
+    for name, logs in runs.logs.items():
+        modes = None if name in explained else find_modes(logs, runs.matters)
+        if modes:
+            factor = math.exp(modes.high - modes.low)
+            text = f"two modes: {1 - modes.share:.0%} of the values are {factor:.2f} times the others"
+            yield Remark(code="two-modes", candidate=name, text=text)
+
+
+def _check_throttling(runs: _Runs) -> Iterator[Remark]:
+    lost = [run.conditions.throttled_s for run in runs.compared if run.conditions.throttled_s]
+    if lost:
+        text = f"the CPU quota stopped threads in {_part(lost, runs)}, {sum(lost):.2g} s in all"
+        yield Remark(code="throttled", text=text)
+
+
+def _check_stolen(runs: _Runs) -> Iterator[Remark]:
+    lost = [
+        run.conditions.stolen_s
+        for run in runs.compared
+        if run.conditions.stolen_s and run.conditions.stolen_s > MIN_STOLEN * max(run.wall_s, default=0)
+    ]
+    if lost:
+        text = f"the hypervisor took CPU time in {_part(lost, runs)}, {sum(lost):.2g} s in all"
+        yield Remark(code="stolen", text=text)
+
+
+def _check_others(runs: _Runs) -> Iterator[Remark]:
+    shared = [run for run in runs.compared if run.conditions.other_runs]
+    if shared:
+        yield Remark(code="other-runs", text=f"other runs were live during {_part(shared, runs)}")
+
+
+def _check_memory(runs: _Runs) -> Iterator[Remark]:
+    for name, own in _sort_by_candidate(runs.session.runs).items():
+        killed = sum(run.conditions.oom_kills for run in own)
+        if killed:
+            noun = "process" if killed == 1 else "processes"
+            text = f"the kernel killed {killed} {noun} because memory was used up"
+            yield Remark(code="out-of-memory", candidate=name, text=text)
+
+
+def _check_frequencies(runs: _Runs) -> Iterator[Remark]:
+    medians = {}
+    for name, own in _sort_by_candidate(runs.compared).items():
+        known = [run.conditions.frequency_mhz for run in own if run.conditions.frequency_mhz]
+        if known:
+            medians[name] = statistics.median(known)
+    if medians:
+        slow, fast = (end(medians, key=medians.__getitem__) for end in (min, max))
+        if medians[fast] > MIN_FREQUENCY_RATIO * medians[slow]:
+            ends = (f"{medians[name]:.0f} MHz ({name})" for name in (slow, fast))
+            text = f"CPU frequencies differ: {' to '.join(ends)}"
+            yield Remark(code="frequency", text=text)
+
+
+def _check_governors(runs: _Runs) -> Iterator[Remark]:
+    governors = dict.fromkeys(run.conditions.governor for run in runs.compared if run.conditions.governor)
+    if len(governors) > 1:
+        yield Remark(code="governor", text=f"the frequency governor changed: {', '.join(governors)}")
+
+
+CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
+    _check_references,
+    _check_invalid,
+    _check_zeros,
+    _check_few,
+    _check_unseen,
+    _check_outliers,
+    _check_slow_starts,
+    _check_trends,
+    _check_modes,
+    _check_throttling,
+    _check_stolen,
+    _check_others,
+    _check_memory,
+    _check_frequencies,
+    _check_governors,
+)
+
+
+def _part(some: Sequence[object], runs: _Runs) -> str:
+    return f"{len(some)} of {count(len(runs.compared), 'run')}"
+
+
+def _sort_by_candidate(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.candidate, []).append(run)
+    return found
+
+
+def _share(code: str, texts: Mapping[str, str], total: int, common: str) -> Iterator[Remark]:
+    """Yield one remark for the session if more than half of several candidates have it, else one for each."""
+    if len(texts) > max(1, total / 2):
+        yield Remark(code=code, text=common)
+    else:
+        yield from (Remark(code=code, candidate=name, text=text) for name, text in texts.items())

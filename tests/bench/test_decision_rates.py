@@ -1,0 +1,28 @@
+"""How often decisions on simulated times are right: a small sample of `benchmarks/decision.py`."""
+
+import pytest
+
+from benchmarks.decision import count_mistakes, make_cases, simulate
+from benchmarks.promises import make_decision_promises
+from tests.long import LONG
+
+CASES = {case.name: case for case in make_cases()}
+
+
+@pytest.mark.parametrize(
+    ("name", "sessions"),
+    [
+        ("10% faster, 2 candidates, 40 rounds", 100),
+        ("10% faster, 6 candidates, 40 rounds", 100),
+        ("equal, 2 candidates, 40 rounds", 100),
+        ("equal, 6 candidates, 40 rounds", 60),
+        ("equal, 2 candidates, 150 rounds", 100),
+        pytest.param("equal, 6 candidates, 150 rounds", 100, marks=pytest.mark.long),
+    ],
+)
+def test_decisions_on_simulated_times_keep_their_promises(name, sessions):
+    case = CASES[name]
+    outcomes = [simulate(case, seed) for seed in range(sessions * (5 if LONG else 1))]
+    promises = list(make_decision_promises(dict(count_mistakes(case, outcomes))))
+    assert promises
+    assert not [promise for promise in promises if promise.missed or promise.measured > promise.limit + 2]
