@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ompbind.bench.records import Candidate, Metric, Phase
+from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
@@ -21,17 +22,21 @@ class Service(Record):
     """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
 
     `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
-    is the command of a load generator, () for none; its output has the metrics then, and it is bound to the
-    reserved CPUs of the plan.
+    is the command of a load generator, () for none; its output has the metrics then, and it is bound to
+    `load_cpus`, None where no process can be bound.
     """
 
     duration_s: float
     ready: str = ""
     load: tuple[str, ...] = ()
+    load_cpus: CpuSet | None = None
 
 
 class RunSettings(Record):
-    """How each run is done; times are seconds, None for no limit. `service` is for servers only."""
+    """How each run is done; times are seconds, None for no limit.
+
+    `service` is for servers only; `timeout_s` is then the limit of the time until they are ready.
+    """
 
     run_id: str
     metrics: tuple[Metric, ...]
