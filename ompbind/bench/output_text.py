@@ -8,6 +8,7 @@ import codecs
 import io
 import os
 from collections.abc import Iterator
+from contextlib import closing
 
 from ompbind.execution.output.line_prefix import decode_last_lines
 from ompbind.execution.output.log_files import ERR, OUT
@@ -25,10 +26,10 @@ _LINE_WIDTH = 200  # characters of a last line
 
 
 class OutputReader:
-    """Reads the lines of an output file, which a program may still extend. Use it in `with`."""
+    """Reads the lines of an output file, which a program may still extend."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - __exit__ closes it
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
         self.incomplete = ""
@@ -48,10 +49,8 @@ class OutputReader:
                 return text
         return ""
 
-    def __enter__(self) -> "OutputReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
@@ -66,7 +65,7 @@ def read_blocks(path: str) -> Iterator[str]:
         reader = OutputReader(path)
     except FileNotFoundError:
         return
-    with reader:
+    with closing(reader):
         while lines := reader.read_lines():
             yield lines
         yield reader.incomplete

@@ -162,8 +162,8 @@ class Service(Record):
     """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
 
     `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
-    is the command of a load generator, () for none; its output has the metrics then, and it is bound to the
-    reserved CPUs of the plan.
+    is the command of a load generator, () for none; its output has the metrics then, and it is bound to
+    reserved CPUs.
     """
 
     duration_s: float

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ompbind.bench.records import Candidate, Metric, Phase
-from ompbind.bench.records import Service as Service
+from ompbind.bench.records import Candidate, Metric, Phase, Service
+from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
@@ -19,13 +19,18 @@ class CandidateStart(Record):
 
 
 class RunSettings(Record):
-    """How each run is done; times are seconds, None for no limit. `service` is for servers only."""
+    """How each run is done; times are seconds, None for no limit.
+
+    `service` is for servers only; `timeout_s` is then the limit of the time until they are ready. `load_cpus`
+    are the CPUs of the load generator, None where no process can be bound.
+    """
 
     run_id: str
     metrics: tuple[Metric, ...]
     timeout_s: float | None = None
     grace_s: float = 10.0
     service: Service | None = None
+    load_cpus: CpuSet | None = None
 
 
 class Slot(Record):

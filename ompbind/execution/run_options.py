@@ -20,6 +20,7 @@ class RunOptions(Record):
     - `run_id`: the value of OMPBIND_RUN_ID in ranks
     - `output`: None if ranks inherit standard output and error
     - `stop_on_failure`: a rank that fails, and does not start again, stops the run
+    - `stop_on_exit`: so does a rank that succeeds, for servers
     - `restart`: for --on-failure restart, when failed ranks start again; None for never
     - `publish_restarts`: called with the number of restarts so far, after each of them
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
@@ -34,6 +35,7 @@ class RunOptions(Record):
     grace_s: float = 10.0
     timeout_s: float | None = None
     stop_on_failure: bool = True
+    stop_on_exit: bool = False
     restart: RestartPolicy | None = None
     publish_restarts: Callable[[int], None] | None = None
     stdin_first: bool = True

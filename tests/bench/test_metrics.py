@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -231,7 +232,7 @@ def test_a_growing_file_gives_the_lines_of_the_whole_file(tmp_path_factory, part
     path = tmp_path_factory.mktemp("output") / "0.out"
     data = "".join(parts).encode()
     read_so_far = ""
-    with path.open("wb", buffering=0) as file, OutputReader(str(path)) as reader:
+    with path.open("wb", buffering=0) as file, closing(OutputReader(str(path))) as reader:
         for at in range(0, len(data), step):
             file.write(data[at : at + step])
             while lines := reader.read_lines():

@@ -1,0 +1,100 @@
+"""Find out whether a server is ready: a line of its output matches a pattern, or a port accepts connections.
+
+Both are checked for each rank: --ready REGEX or --ready tcp:PORT, with placeholders as in tcp:{rank+8000}.
+"""
+
+import re
+import socket
+from collections.abc import Iterable
+
+from ompbind.bench.metrics import compile_pattern
+from ompbind.bench.output_text import OutputReader
+from ompbind.errors import PositionError
+
+_PORTS = range(1, 1 << 16)
+_TCP = "tcp:"
+_CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
+_ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+
+class PortCheck:
+    """Checks whether a program on this machine accepts TCP connections at a port."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def is_ready(self) -> bool:
+        """Return whether the port accepts a connection, which is closed again."""
+        return any(_can_connect(family, host, self.port) for family, host in _ADDRESSES)
+
+    def describe(self, rank: int) -> str:
+        """Return why a rank is not ready."""
+        return f"port {self.port} of rank {rank} accepts no connection"
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two checks."""
+
+
+def _can_connect(family: int, host: str, port: int) -> bool:
+    try:
+        with socket.socket(family) as client:
+            client.settimeout(_CONNECT_S)
+            client.bind((host, 0))
+            if client.getsockname()[1] == port:
+                return False  # it would connect to itself, and then the server could not have the port
+            client.connect((host, port))
+            return True
+    except OSError:
+        return False
+
+
+class LineCheck:
+    """Checks whether a line of some output files matches a pattern; reads only what is new."""
+
+    def __init__(self, pattern: re.Pattern[str], paths: Iterable[str]) -> None:
+        self._pattern = pattern
+        self._missing = list(paths)
+        self._readers: list[OutputReader] = []
+
+    def is_ready(self) -> bool:
+        """Return whether a line that was written since the last check matches, also an incomplete line."""
+        for path in tuple(self._missing):
+            try:
+                self._readers.append(OutputReader(path))
+                self._missing.remove(path)
+            except FileNotFoundError:
+                pass  # the rank has not started yet
+        return any(map(self._reads_match, self._readers))
+
+    def _reads_match(self, reader: OutputReader) -> bool:
+        while lines := reader.read_lines():
+            if any(map(self._pattern.search, lines.split("\n"))):
+                return True
+        return self._pattern.search(reader.incomplete) is not None
+
+    def describe(self, rank: int) -> str:
+        """Return why a rank is not ready."""
+        return f"no line of the output of rank {rank} matches {self._pattern.pattern!r}"
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._readers:
+            reader.close()
+
+
+Check = PortCheck | LineCheck
+
+
+def make_check(ready: str, paths: Iterable[str]) -> Check:
+    """Return the check for the text of --ready, with its placeholders filled, and for the output of a rank.
+
+    Raises PositionError for a wrong port or pattern.
+    """
+    if not ready.startswith(_TCP):
+        return LineCheck(compile_pattern(ready), paths)
+    digits = ready.removeprefix(_TCP)
+    if digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) in _PORTS:
+        return PortCheck(int(digits))
+    wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
+    hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
+    raise PositionError(wrong, text=ready, span=(len(_TCP), len(ready)), hint=hint)
