@@ -18,6 +18,7 @@ from ompbind.bench.differences import Difference, find_candidate_differences, fi
 from ompbind.bench.records import Phase, Session, Status
 from ompbind.errors import RequestError
 from ompbind.record import Record
+from ompbind.text import clean_line
 
 ERROR = 0.05
 """The probability that the interval of any candidate does not contain its ratio, all candidates together."""
@@ -87,6 +88,21 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
         changes=tuple(change.replace(candidate=name) for name, change in zip(names, changes, strict=True)),
         differences=(*find_differences(first, last), *find_candidate_differences(first, last)),
     )
+
+
+def find_failures(comparison: SessionsComparison, limit: float) -> tuple[str, ...]:
+    """Return a sentence for each candidate that is slower by more than `limit`, or has no valid runs now."""
+    return tuple(filter(None, (_describe_failure(change, limit) for change in comparison.changes)))
+
+
+def _describe_failure(change: CandidateChange, limit: float) -> str:
+    name = f"candidate {clean_line(change.candidate)}"
+    if change.has_failed:
+        return f"{name} has no valid run in the last session"
+    if change.ratio is None or change.interval is None or not change.is_slower(limit):
+        return ""
+    slower, most, least = (f"{1 / ratio - 1:.1%}" for ratio in (change.ratio, *change.interval))
+    return f"{name} is slower by {slower} in the last session ({least} to {most}; the limit is {limit:.1%})"
 
 
 def _check_metrics(sessions: Iterable[Session]) -> None:

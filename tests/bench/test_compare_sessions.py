@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from ompbind.bench.compare_sessions import compare_sessions, find_mann_whitney_cut
+from ompbind.bench.compare_sessions import compare_sessions, find_failures, find_mann_whitney_cut
 from ompbind.bench.records import Metric, Phase, Run, Status
 from ompbind.errors import RequestError
 from tests.bench.fakes import NAMES, make_session
@@ -107,6 +107,18 @@ def test_other_metrics_are_not_compared():
     sessions = [make_session(), make_session(metrics=(Metric(name="tokens/s", pattern="(.)", higher=True),))]
     with pytest.raises(RequestError, match="the sessions do not measure the same: wall time, tokens/s"):
         compare_sessions(sessions)
+
+
+def test_failures_name_the_candidate_and_the_numbers():
+    before = {"default": [1.0] * 9, "smt=2": [1.0] * 9, "unbound": [1.0] * 9}
+    now = {"default": [1.1, 1.1, 1.1, 1.1, 1.1, 1.25, 1.25, 1.25, 1.25], "smt=2": [1.03] * 9}
+    sessions = [make_session(runs=make_runs(values)) for values in (before, now)]
+    assert find_failures(compare_sessions(sessions), 0.05) == (
+        "candidate unbound has no valid run in the last session",
+        "candidate default is slower by 10.0% in the last session (10.0% to 25.0%; the limit is 5.0%)",
+    )
+    assert len(find_failures(compare_sessions(sessions), 0.11)) == 1
+    assert find_failures(compare_sessions(sessions[::-1]), 0.05) == ()
 
 
 def simulate(chosen, factor):
