@@ -9,6 +9,7 @@ def mask_session(session: Session) -> Session:
     return session.replace(
         command=tuple(map(mask_word, session.command)),
         options=tuple(map(mask_word, session.options)),
+        load=tuple(map(mask_word, session.load)),
         candidates=tuple(map(_mask_candidate, session.candidates)),
     )
 

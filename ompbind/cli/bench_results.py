@@ -60,7 +60,8 @@ def save_choice(values: Values, session: Session, conclusion: Conclusion) -> Non
     if not name:
         return
     if len(choices) == len(bound) == 1:
-        save_preset(name, bound[0], values)
+        path = save_preset(name, bound[0], values)
+        print_message(f"{bound[0].name} is saved as preset {name} in {path}")
         return
     why = "no candidate is recommended" if not choices else "the command without ompbind is recommended"
     if len(choices) > 1:

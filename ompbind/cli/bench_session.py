@@ -13,7 +13,7 @@ from ompbind.bench.mask_session import mask_session
 from ompbind.bench.records import Refusal, Run, Session, Status
 from ompbind.bench.results_file import open_results
 from ompbind.bench.run_candidate import run_candidate  # type: ignore[import-not-found]
-from ompbind.bench.session import RunStart, SessionCalls, run_session
+from ompbind.bench.session import INTERRUPTED, RunStart, SessionCalls, run_session
 from ompbind.bench.session_events import Event
 from ompbind.bench.starts import CandidateStart, RunSettings, Slot
 from ompbind.cli.bench_progress import open_listener
@@ -36,19 +36,8 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = prepare_exports(values)
-    settings: RunSettings = make_settings(values, values["run_id"])
-    new = Session(
-        version=__version__,
-        started=time.time(),
-        hardware=read_hardware(machine),
-        command=values.words,
-        options=_make_words(values),
-        metrics=settings.metrics,
-        service=settings.service,
-        rules=make_rules(values),
-        candidates=tuple(start.candidate for start in starts),
-        refusals=tuple(refusals),
-    )
+    settings: RunSettings = make_settings(values, values["run_id"], starts)
+    new = _make_session(values, starts, refusals, machine).replace(metrics=settings.metrics)
     gc.enable()  # main disables it for short commands; a session can last for hours
     with (
         _open_saved(values, new) as (session, save),
@@ -62,6 +51,24 @@ def run_bench(
         raise end.error
     save_choice(values, end.session, conclusion)
     return _find_exit_code(end.session, arrived)
+
+
+def _make_session(
+    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
+) -> Session:
+    return Session(
+        version=__version__,
+        started=time.time(),
+        hardware=read_hardware(machine),
+        command=values.words,
+        options=_make_words(values),
+        duration_s=values["duration"],
+        ready=values["ready"],
+        load=values["load"] or (),
+        rules=make_rules(values),
+        candidates=tuple(start.candidate for start in starts),
+        refusals=tuple(refusals),
+    )
 
 
 def _make_words(values: Values) -> tuple[str, ...]:
@@ -105,8 +112,9 @@ def _make_run(settings: RunSettings) -> RunStart:
 
 def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
     """Return the exit code; after Ctrl-C this process is killed by it, so that a script stops too."""
-    if signal.SIGINT in arrived:
-        exit_by_interrupt()
-    if arrived:
-        return 128 + arrived[0]
+    if session.ended == INTERRUPTED:
+        number = arrived[0] if arrived else signal.SIGINT  # the ranks may get Ctrl-C before this process
+        if number == signal.SIGINT:
+            exit_by_interrupt()
+        return 128 + number
     return 0 if any(run.status is Status.OK for run in session.runs) else _FAILED
