@@ -35,16 +35,16 @@ def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
 
 def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of everything that must be equal."""
-    hardware, service = session.hardware, session.service
+    hardware, duration_s = session.hardware, session.duration_s
     yield "processor", hardware.processor
     yield "topology", f"digest {hardware.digest[:12]}"
     yield "allowed CPUs", hardware.allowed
     yield "CPU quota", "none" if hardware.quota is None else f"{hardware.quota:g} CPUs"
     yield "command", shlex.join(session.command)
     yield "metrics", ", ".join(map(_render_metric, session.metrics))
-    yield "--duration", f"{service.duration_s:g} s" if service else ""
-    yield "--ready", service.ready if service else ""
-    yield "--load", shlex.join(service.load) if service else ""
+    yield "--duration", "" if duration_s is None else f"{duration_s:g} s"
+    yield "--ready", session.ready
+    yield "--load", shlex.join(session.load)
     yield "same work in all candidates", "yes" if session.rules.same_work else "no"
     yield "--matters", f"{session.rules.matters:.2%}"
     yield "--max-rounds", f"{session.rules.max_rounds}"

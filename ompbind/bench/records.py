@@ -158,19 +158,6 @@ class Rules(Record):
     seed: int = 0
 
 
-class Service(Record):
-    """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
-
-    `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
-    is the command of a load generator, () for none; its output has the metrics then, and it is bound to
-    reserved CPUs.
-    """
-
-    duration_s: float
-    ready: str = ""
-    load: tuple[str, ...] = ()
-
-
 class Hardware(Record):
     """The machine of a session, as far as it decides whether results can be compared.
 
@@ -188,7 +175,7 @@ class Session(Record):
     """One session: what was asked, and all runs so far.
 
     `options` are the words of `ompbind bench` before `--`. The first metric decides, the others are shown.
-    `service` is how servers are measured, None for commands that exit by themselves.
+    `duration_s`, `ready` and `load` say how servers are measured; None for commands that exit by themselves.
     `ended` says in words why the session is over, "" while it runs or if it was killed.
     """
 
@@ -198,7 +185,9 @@ class Session(Record):
     command: tuple[str, ...]
     options: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = (Metric(),)
-    service: Service | None = None
+    duration_s: float | None = None
+    ready: str = ""
+    load: tuple[str, ...] = ()
     rules: Rules = Rules()
     candidates: tuple[Candidate, ...] = ()
     refusals: tuple[Refusal, ...] = ()

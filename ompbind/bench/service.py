@@ -26,9 +26,8 @@ from operator import and_
 from ompbind.bench.metrics import read_values
 from ompbind.bench.output_text import describe_last_lines, make_output_paths
 from ompbind.bench.readiness import Check, PortCheck, make_check
-from ompbind.bench.records import Service
 from ompbind.bench.start_ranks import StartedRun, start_ranks
-from ompbind.bench.starts import CandidateStart, RunSettings
+from ompbind.bench.starts import CandidateStart, RunSettings, Service
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MeasurementError, RequestError
 from ompbind.execution.outcome import Outcome, render_exit_status

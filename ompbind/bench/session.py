@@ -133,7 +133,7 @@ def _fits(session: Session, upcoming: NextRound, left_s: float | None) -> bool:
     """Return whether a round fits in the time that is left; the warm-up always runs."""
     if left_s is None or upcoming.phase is Phase.WARM_UP:
         return True
-    return sum(estimate_run_s(session, name) or 0.0 for name in upcoming.candidates) <= left_s
+    return (estimate_round_s(session, upcoming) or 0.0) <= left_s
 
 
 def _run_candidate(recorder: _Recorder, start: CandidateStart, upcoming: NextRound) -> Run:
@@ -168,3 +168,10 @@ def estimate_run_s(session: Session, candidate: str) -> float | None:
     """Return the median time of the runs of a candidate, in seconds; None without runs."""
     times = [max(run.wall_s) for run in session.runs if run.candidate == candidate and run.wall_s]
     return median(times) if times else None
+
+
+def estimate_round_s(session: Session, upcoming: NextRound) -> float | None:
+    """Return the seconds that a round takes, from the runs so far; None if no candidate has run."""
+    times = [estimate_run_s(session, name) for name in upcoming.candidates]
+    known = [time for time in times if time is not None]
+    return sum(known) / len(known) * len(times) if known else None

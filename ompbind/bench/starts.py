@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ompbind.bench.records import Candidate, Metric, Phase, Service
+from ompbind.bench.records import Candidate, Metric, Phase
 from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
@@ -16,6 +16,19 @@ class CandidateStart(Record):
     plan: Plan | None
     spec: RunSpec
     commands: Sequence[RankCommand]
+
+
+class Service(Record):
+    """How ranks that are servers are measured: they run for `duration_s` seconds after they are ready.
+
+    `ready` is "tcp:PORT" or a regular expression that a line of every rank contains, "" for at once. `load`
+    is the command of a load generator, () for none; its output has the metrics then, and it is bound to the
+    reserved CPUs of the plan.
+    """
+
+    duration_s: float
+    ready: str = ""
+    load: tuple[str, ...] = ()
 
 
 class RunSettings(Record):

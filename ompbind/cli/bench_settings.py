@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.records import Rules, Service
+from ompbind.bench.records import Rules
 from ompbind.bench.service import check_service, find_load_cpus
-from ompbind.bench.starts import CandidateStart, RunSettings
+from ompbind.bench.starts import CandidateStart, RunSettings, Service
 
 _SEEDS = 1 << 32
 

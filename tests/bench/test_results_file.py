@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.bench.records import Metric, Phase, Rules, Service
+from ompbind.bench.records import Metric, Phase, Rules
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
 from ompbind.bench.session_events import make_end_event, make_run_event
@@ -141,7 +141,9 @@ DIFFERENCES = [
     (lambda s: s.replace(command=("./app",)), "command: ./app 'a b', now ./app"),
     (lambda s: s.replace(metrics=(Metric(name="x", pattern="x(.)", higher=True),)),
      "metrics: wall time (slowest, lower is better), now x 'x(.)' (slowest, higher is better)"),
-    (lambda s: s.replace(service=Service(duration_s=20.0)), "--duration: none, now 20 s"),
+    (lambda s: s.replace(duration_s=20.0), "--duration: none, now 20 s"),
+    (lambda s: s.replace(ready="tcp:80"), "--ready: none, now tcp:80"),
+    (lambda s: s.replace(load=("wrk", "a b")), "--load: none, now wrk 'a b'"),
     (lambda s: s.replace(rules=Rules(seed=7, max_rounds=99)), "--max-rounds: 40, now 99"),
     (lambda s: s.replace(rules=Rules(seed=7, matters=0.05)), "--matters: 2.00%, now 5.00%"),
     (lambda s: s.replace(rules=Rules(seed=7, same_work=True)), "same work in all candidates: no, now yes"),

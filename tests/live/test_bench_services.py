@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.records import Service
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
+from ompbind.bench.starts import Service
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
 from tests.live.candidates import make_settings, make_start

@@ -1,0 +1,173 @@
+"""Compare sessions that ran at different times: each candidate of one session with itself in another.
+
+Within a session candidates run in turn, so drift of the machine concerns all of them. Two sessions are not
+interleaved: what has changed between them (the program, the machine, its temperature, other processes) is
+part of their ratio. The interval covers only the noise within the sessions.
+
+The interval is of the shift between the logarithms of both samples (Hodges and Lehmann): the differences of
+all pairs of values are sorted, and the distribution of the Mann-Whitney statistic says which of them limit
+the interval. It needs no normal noise. The standard library is enough.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from statistics import NormalDist, median
+
+from ompbind.bench.differences import Difference, find_candidate_differences, find_differences
+from ompbind.bench.records import Phase, Session, Status
+from ompbind.errors import RequestError
+from ompbind.record import Record
+from ompbind.text import clean_line
+
+ERROR = 0.05
+"""The probability that the interval of any candidate does not contain its ratio, all candidates together."""
+
+_EXACT_LIMIT = 50  # values of both samples up to which the distribution is exact; the normal one is close
+
+
+class CandidateChange(Record):
+    """A candidate in several sessions.
+
+    - `medians`: of the first metric in each session, None without valid runs
+    - `runs`: the number of valid runs in each session, without warm-ups
+    - `ratio`: of the last session to the first; above 1 the candidate is better in the last. None if one of
+      them has no valid runs
+    - `interval`: its confidence interval, (low, high); None if there are too few runs
+    """
+
+    candidate: str
+    medians: tuple[float | None, ...]
+    runs: tuple[int, ...]
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the candidate has valid runs in the first session and none in the last."""
+        return bool(self.runs[0]) and not self.runs[-1]
+
+    def is_slower(self, limit: float) -> bool:
+        """Return whether it takes more time than the first by more than a part of 1; 0.05 is 5 %.
+
+        It does if the whole interval is beyond the limit. For a metric where higher is better, the time is
+        the reciprocal of the metric.
+        """
+        return self.interval is not None and self.interval[1] < 1 / (1 + limit)
+
+
+class SessionsComparison(Record):
+    """Several sessions, oldest first as they were given, and all their candidates.
+
+    `differences` are between the first and the last session: the machine, the command, what is measured, and
+    plans of candidates.
+    """
+
+    sessions: tuple[Session, ...]
+    changes: tuple[CandidateChange, ...]
+    differences: tuple[Difference, ...] = ()
+
+
+def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
+    """Compare the first metric of each candidate in at least two sessions, the last with the first.
+
+    Candidates are in the order of the first session; candidates that only later sessions have come after it.
+    The error is divided by the number of candidates that are in both sessions. Raises RequestError if the
+    first metrics differ.
+    """
+    _check_metrics(sessions)
+    values = [_list_values(session) for session in sessions]
+    names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)
+    both = [name for name in names if values[0].get(name) and values[-1].get(name)]
+    error = ERROR / max(1, len(both))
+    higher = sessions[-1].metrics[0].higher
+    changes = (_compare([of.get(name, ()) for of in values], higher=higher, error=error) for name in names)
+    first, last = sessions[0], sessions[-1]
+    return SessionsComparison(
+        sessions=tuple(sessions),
+        changes=tuple(change.replace(candidate=name) for name, change in zip(names, changes, strict=True)),
+        differences=(*find_differences(first, last), *find_candidate_differences(first, last)),
+    )
+
+
+def find_failures(comparison: SessionsComparison, limit: float) -> tuple[str, ...]:
+    """Return a sentence for each candidate that is slower by more than `limit`, or has no valid runs now."""
+    return tuple(filter(None, (_describe_failure(change, limit) for change in comparison.changes)))
+
+
+def _describe_failure(change: CandidateChange, limit: float) -> str:
+    name = f"candidate {clean_line(change.candidate)}"
+    if change.has_failed:
+        return f"{name} has no valid run in the last session"
+    if change.ratio is None or change.interval is None or not change.is_slower(limit):
+        return ""
+    slower, most, least = (f"{1 / ratio - 1:.1%}" for ratio in (change.ratio, *change.interval))
+    return f"{name} is slower by {slower} in the last session ({least} to {most}; the limit is {limit:.1%})"
+
+
+def _check_metrics(sessions: Iterable[Session]) -> None:
+    metrics = dict.fromkeys(session.metrics[0] for session in sessions)
+    if len(metrics) > 1:
+        names = ", ".join(dict.fromkeys(metric.name for metric in metrics))
+        hint = "compare sessions with the same --metric, --higher and --combine"
+        raise RequestError(f"the sessions do not measure the same: {names}", hint=hint)
+
+
+def _list_values(session: Session) -> Mapping[str, Sequence[float]]:
+    """Return the first metric of valid runs by candidate, without warm-ups."""
+    found: dict[str, list[float]] = {}
+    for run in session.runs:
+        if run.status is Status.OK and run.phase is not Phase.WARM_UP and run.values:
+            found.setdefault(run.candidate, []).append(run.values[0])
+    return found
+
+
+def _compare(values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:
+    """Return how a candidate has changed; without its name."""
+    before, now = values[0], values[-1]
+    change = CandidateChange(
+        candidate="",
+        medians=tuple(median(found) if found else None for found in values),
+        runs=tuple(map(len, values)),
+    )
+    if not (before and now) or min(*before, *now) <= 0:
+        return change
+    better, worse = (now, before) if higher else (before, now)
+    differences = sorted(math.log(first) - math.log(second) for first in better for second in worse)
+    cut = find_mann_whitney_cut(len(before), len(now), error)
+    interval = (math.exp(differences[cut - 1]), math.exp(differences[-cut])) if cut else None
+    return change.replace(ratio=math.exp(median(differences)), interval=interval)
+
+
+@cache
+def find_mann_whitney_cut(first: int, second: int, error: float) -> int:
+    """Return which of the sorted differences limits the interval, from 1; 0 if there are too few values.
+
+    The upper limit has the same rank from the end. `error` is for both sides together.
+    """
+    if first + second > _EXACT_LIMIT:
+        mean, deviation = first * second / 2, math.sqrt(first * second * (first + second + 1) / 12)
+        return max(0, math.floor(mean - NormalDist().inv_cdf(1 - error / 2) * deviation))
+    arrangements = math.comb(first + second, first)
+    cut, below = 0, 0
+    for ways in _count_arrangements(first, second):
+        below += ways
+        if 2 * below / arrangements > error:
+            break
+        cut += 1
+    return cut
+
+
+def _count_arrangements(first: int, second: int) -> Iterable[int]:
+    """Return how many orders of two samples have the statistic 0, 1, 2 and so on.
+
+    These are the coefficients of the Gaussian binomial: the product of (1 - q^(second+i)) / (1 - q^i) for i
+    from 1 to `first`.
+    """
+    ways = [1] + [0] * (first * second)
+    for i in range(1, first + 1):
+        for at in range(len(ways) - 1, second + i - 1, -1):
+            ways[at] -= ways[at - second - i]
+        for at in range(i, len(ways)):
+            ways[at] += ways[at - i]
+    return ways

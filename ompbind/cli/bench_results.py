@@ -1,0 +1,69 @@
+"""The results of a session on standard output and in files: of a session that has run, or of a file."""
+
+from collections.abc import Sequence
+
+from ompbind.bench.conclusions import Conclusion
+from ompbind.bench.decision import conclude
+from ompbind.bench.mask_session import mask_session
+from ompbind.bench.records import Kind, Session
+from ompbind.bench.session_events import make_conclusion_event, render_event
+from ompbind.cli.configuration.save_preset import save_preset
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.options.values import Values
+from ompbind.execution.report_file import ReportFile, prepare_report, write_report
+from ompbind.record import Record
+from ompbind.report.bench.export import EXPORTS
+from ompbind.report.bench.measurements import list_choices
+from ompbind.report.bench.table import render_bench
+
+
+class ExportFile(Record):
+    """A format of --export, and its file; None is standard output."""
+
+    format: str
+    file: ReportFile | None
+
+
+def prepare_exports(values: Values) -> tuple[ExportFile, ...]:
+    """Check that all exports can be written; raises RequestError."""
+    return tuple(
+        ExportFile(format=name, file=prepare_report(path) if path else None)
+        for name, path in values["export"]
+    )
+
+
+def show_results(values: Values, session: Session, exports: Sequence[ExportFile]) -> Conclusion:
+    """Print and export what a session found, and return it.
+
+    Standard output has the conclusion as an event, or an export without a file, or else the table. Exports
+    have no secret values.
+    """
+    conclusion: Conclusion = conclude(session)
+    if values["format"] == "jsonl":
+        write_stdout(render_event(make_conclusion_event(conclusion)))
+    elif all(export.file for export in exports):
+        write_stdout(render_bench(session, conclusion, read_screen(), verbose=values["verbose"]))
+    masked = mask_session(session)
+    for export in exports:
+        text = EXPORTS[export.format].load()(masked, conclusion)
+        if export.file:
+            write_report(export.file, text)
+        else:
+            write_stdout(text)
+    return conclusion
+
+
+def save_choice(values: Values, session: Session, conclusion: Conclusion) -> None:
+    """Save the recommended options as the preset of --save-preset, or print why no preset is saved."""
+    name, choices = values["save_preset"], list(list_choices(session, conclusion))
+    bound = [choice.candidate for choice in choices if choice.candidate.kind is not Kind.UNBOUND]
+    if not name:
+        return
+    if len(choices) == len(bound) == 1:
+        path = save_preset(name, bound[0], values)
+        print_message(f"{bound[0].name} is saved as preset {name} in {path}")
+        return
+    why = "no candidate is recommended" if not choices else "the command without ompbind is recommended"
+    if len(choices) > 1:
+        why = "different numbers of ranks are not compared, so several candidates are recommended"
+    print_message(f"warning: --save-preset {name}: nothing is saved: {why}")

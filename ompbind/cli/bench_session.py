@@ -1,0 +1,120 @@
+"""The session of `bench`, once its candidates are known: it runs, is saved, and its results are shown."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ompbind import __version__
+from ompbind.bench.decision import find_next
+from ompbind.bench.hardware import read_hardware
+from ompbind.bench.interrupts import catch_interrupts
+from ompbind.bench.mask_session import mask_session
+from ompbind.bench.records import Refusal, Run, Session, Status
+from ompbind.bench.results_file import open_results
+from ompbind.bench.run_candidate import run_candidate
+from ompbind.bench.session import INTERRUPTED, RunStart, SessionCalls, run_session
+from ompbind.bench.session_events import Event
+from ompbind.bench.starts import CandidateStart, RunSettings, Slot
+from ompbind.cli.bench_progress import open_listener
+from ompbind.cli.bench_results import prepare_exports, save_choice, show_results
+from ompbind.cli.bench_settings import make_rules, make_settings
+from ompbind.cli.options.option import Precedence
+from ompbind.cli.options.values import Values
+from ompbind.execution.job_control import exit_by_interrupt
+from ompbind.execution.signals import signal
+from ompbind.machine.model import Machine
+
+_FAILED = 1
+
+
+def run_bench(
+    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
+) -> int:
+    """Run or resume a session, show its results, and return the exit code.
+
+    The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
+    """
+    exports = prepare_exports(values)
+    settings: RunSettings = make_settings(values, values["run_id"], starts)
+    new = _make_session(values, starts, refusals, machine).replace(metrics=settings.metrics)
+    gc.enable()  # main disables it for short commands; a session can last for hours
+    with (
+        _open_saved(values, new) as (session, save),
+        open_listener(mask_session(session), values) as listener,
+        catch_interrupts() as arrived,
+    ):
+        calls = SessionCalls(find_next=find_next, run=_make_run(settings), save=save, listener=listener)
+        end = run_session(session, starts, calls, values["budget"])
+    conclusion = show_results(values, end.session, exports)
+    if end.error:
+        raise end.error
+    save_choice(values, end.session, conclusion)
+    return _find_exit_code(end.session, arrived)
+
+
+def _make_session(
+    values: Values, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], machine: Machine
+) -> Session:
+    return Session(
+        version=__version__,
+        started=time.time(),
+        hardware=read_hardware(machine),
+        command=values.words,
+        options=_make_words(values),
+        duration_s=values["duration"],
+        ready=values["ready"],
+        load=values["load"] or (),
+        rules=make_rules(values),
+        candidates=tuple(start.candidate for start in starts),
+        refusals=tuple(refusals),
+    )
+
+
+def _make_words(values: Values) -> tuple[str, ...]:
+    """Return the options of the command line as words."""
+    givens = (given for name in values for given in values.givens(name))
+    return tuple(
+        word
+        for given in givens
+        if given.source.level == Precedence.COMMAND_LINE
+        for word in (given.source.name, given.value)
+        if isinstance(word, str)
+    )
+
+
+@contextmanager
+def _open_saved(values: Values, new: Session) -> Iterator[tuple[Session, Callable[[Event], None]]]:
+    """Yield the session with the runs of its results file, and the function that saves an event there.
+
+    The file has no secret values, so only runs, the seed and the start of the session come from it.
+    """
+    if not values["results"]:
+        yield new, lambda event: None
+        return
+    results, saved = open_results(values["results"], mask_session(new), any_seed=values["seed"] is None)
+    kept = {"started": saved.started, "rules": saved.rules, "runs": saved.runs, "ended": saved.ended}
+    try:
+        yield new.replace(**kept), results.append
+    finally:
+        results.close()
+
+
+def _make_run(settings: RunSettings) -> RunStart:
+    """Return the function that runs a candidate with these settings."""
+
+    def run(start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
+        made: Run = run_candidate(start, settings, slot, verify=verify)
+        return made
+
+    return run
+
+
+def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:
+    """Return the exit code; after Ctrl-C this process is killed by it, so that a script stops too."""
+    if session.ended == INTERRUPTED:
+        number = arrived[0] if arrived else signal.SIGINT  # the ranks may get Ctrl-C before this process
+        if number == signal.SIGINT:
+            exit_by_interrupt()
+        return 128 + number
+    return 0 if any(run.status is Status.OK for run in session.runs) else _FAILED

@@ -1,0 +1,130 @@
+"""What a session shows while it runs: a line on a terminal, nothing in a pipe, events with --format jsonl."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from ompbind.bench.session_events import parse_session
+from tests.live.conftest import clean_environment
+
+SESSION = """
+import os, signal, sys
+from ompbind.bench.interrupts import catch_interrupts
+from ompbind.bench.session import SessionCalls, run_session
+from ompbind.cli.bench_progress import open_listener
+from tests.bench.fakes import *
+
+name, quiet, stop = sys.argv[1], sys.argv[2] == "quiet", int(sys.argv[3])
+
+def start(candidate, slot, *, verify):
+    if slot.number == stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    return make_run(candidate, slot, verify=verify)
+
+session = make_session()
+values = {"format": name, "quiet": quiet, "budget": None}
+with open_listener(session, values) as listener, catch_interrupts():
+    calls = SessionCalls(find_next=find_next, run=start, save=lambda event: None, listener=listener)
+    end = run_session(session, make_starts(session), calls)
+print("|" + end.session.ended, file=sys.stderr)
+"""
+
+
+def start_session(name="table", volume="loud", stop=-1, **options):
+    words = [sys.executable, "-c", SESSION, name, volume, str(stop)]
+    return subprocess.run(words, text=True, check=True, timeout=30, cwd=os.getcwd(), **options)
+
+
+def run_on_terminal(columns, *, stdout=None, **options):
+    """Return what a session writes to a terminal of a width."""
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    before = termios.tcgetattr(terminal)
+    with open(screen, "rb", closefd=True) as written:
+        env = {**clean_environment(TERM="xterm"), "PYTHONPATH": os.getcwd()}
+        start_session(stdin=terminal, stderr=terminal, stdout=stdout or terminal, env=env, **options)
+        assert termios.tcgetattr(terminal) == before
+        os.close(terminal)
+        data = b""
+        while True:
+            try:
+                block = written.read1(1 << 16)
+            except OSError:  # the terminal is closed, and everything is read
+                return data.decode()
+            data += block
+
+
+def read_lines(text, columns):
+    """Return the texts that followed each other on the line; each is replaced by the next."""
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", part) for part in re.split(r"\r\x1b\[2K", text)]
+    assert all(part.endswith("\r") for part in shown[1:-1])
+    texts = [part.rstrip("\r") for part in shown if part]
+    assert max(map(len, texts[:-1])) < columns
+    return texts
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 160])
+def test_a_line_is_replaced_before_each_run_and_removed_at_the_end(columns):
+    text = run_on_terminal(columns)
+    texts = read_lines(text, columns)
+    assert len(texts) == 3 * 6 + 1
+    assert texts[0].startswith("warm-up: ")
+    assert [part.split(":")[0] for part in texts[3:-1]] == [f"choice {n // 3}/40" for n in range(3, 18)]
+    assert texts[-1] == "|decided\r\n"
+    assert not re.search(r"\x1b\[\?", text)  # no mode of the terminal is changed: the cursor stays visible
+
+
+def test_the_line_has_the_times_and_the_best_so_far():
+    texts = read_lines(run_on_terminal(160), 160)
+    name = "(unbound|default|smt=2)"
+    full = rf"choice 2/40: {name} \(1 s\), at most 3 min left, best so far: {name}"
+    assert re.fullmatch(full, texts[6])
+
+
+def test_an_interrupt_removes_the_line():
+    texts = read_lines(run_on_terminal(80, stop=7), 80)
+    assert len(texts) == 8 + 1
+    assert texts[-1].endswith("|interrupted\r\n")
+
+
+@pytest.mark.parametrize(("name", "volume"), [("table", "quiet"), ("jsonl", "quiet")])
+def test_quiet_sessions_show_no_line(name, volume):
+    text = run_on_terminal(80, name=name, volume=volume, stdout=subprocess.DEVNULL)
+    assert text == "|decided\r\n"
+
+
+def test_a_pipe_gets_nothing():
+    env = {**clean_environment(TERM="xterm", FORCE_COLOR="1"), "PYTHONPATH": os.getcwd()}
+    done = start_session(capture_output=True, env=env)
+    assert (done.stdout, done.stderr) == ("", "|decided\n")
+
+
+def test_events_are_the_lines_of_a_results_file():
+    env = {**clean_environment(), "PYTHONPATH": os.getcwd()}
+    done = start_session(name="jsonl", capture_output=True, env=env)
+    lines = done.stdout.splitlines()
+    session = parse_session(lines)
+    assert (len(session.runs), session.ended) == (18, "decided")
+    assert [json.loads(line)["event"] for line in lines] == ["session", *["run"] * 18, "ended"]
+
+
+def test_events_and_the_line_do_not_mix_on_one_terminal():
+    text = run_on_terminal(80, name="jsonl")
+    lines = [line for line in text.split("\r\n") if line]
+    assert parse_session(lines[:-1]).ended == "decided"
+
+
+def test_events_to_a_file_leave_the_line_on_the_terminal(tmp_path):
+    with (tmp_path / "events").open("w") as file:
+        texts = read_lines(run_on_terminal(80, name="jsonl", stdout=file), 80)
+    assert len(texts) == 19
+    assert parse_session((tmp_path / "events").read_text().splitlines()).ended == "decided"
