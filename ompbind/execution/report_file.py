@@ -14,10 +14,10 @@ from contextlib import suppress
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
+from ompbind.execution.replace_file import DirectoryEntry, replace_file
 from ompbind.execution.safe_files import (
     OpenDirectory,
     UnsafeFileError,
-    create_file,
     find_entry_risk,
     find_link_risk,
     is_same,
@@ -209,7 +209,7 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s
         old = read_entry(directory, name)
         if directory.shared and old and not is_same(file.before, old):
             old = None  # another user may have put it there
-        entry = _Entry(directory=directory, name=name, old=old)
+        entry = DirectoryEntry(directory=directory, name=name, old=old)
         if old is None or stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
             _replace(entry, data)
         else:
@@ -218,43 +218,17 @@ def _write_entry(file: ReportFile, directory: OpenDirectory, data: bytes, wait_s
         directory.close()
 
 
-class _Entry(Record):
-    """A name in a directory, and the status of the old file there, None if no file there counts."""
-
-    directory: OpenDirectory
-    name: str
-    old: os.stat_result | None
-
-
-def _replace(entry: _Entry, data: bytes) -> None:
-    """Replace a file atomically; the new file gets the mode of the old one and, if permitted, its owner."""
-    temporary, directory = f".ompbind-{os.urandom(8).hex()}.tmp", entry.directory.fd
+def _replace(entry: DirectoryEntry, data: bytes) -> None:
+    """Replace a file atomically, or overwrite it if it can only be written in place."""
     try:
-        file = create_file(entry.directory, temporary)
-        try:
-            _keep_owner_and_mode(file, entry.old)
-            _write(file, data)
-        finally:
-            os.close(file)
-        os.rename(temporary, entry.name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException as error:
-        with suppress(OSError):  # it was not created, or is renamed already
-            os.unlink(temporary, dir_fd=directory)
-        irreplaceable = isinstance(error, OSError) and error.errno in _IRREPLACEABLE
-        if not (irreplaceable and read_entry(entry.directory, entry.name)):
+        replace_file(entry, data)
+    except OSError as error:
+        if error.errno not in _IRREPLACEABLE or not read_entry(entry.directory, entry.name):
             raise
         _overwrite(entry, data)
 
 
-def _keep_owner_and_mode(file: int, old: os.stat_result | None) -> None:
-    """Give a new file the owner, if permitted, and the mode of the file that it replaces."""
-    if old and stat.S_ISREG(old.st_mode):
-        with suppress(PermissionError):  # a report with another owner is better than no report
-            os.fchown(file, old.st_uid, old.st_gid)
-        os.fchmod(file, old.st_mode & 0o777)
-
-
-def _overwrite(entry: _Entry, data: bytes, wait_s: float = 0.0) -> None:
+def _overwrite(entry: DirectoryEntry, data: bytes, wait_s: float = 0.0) -> None:
     """Write to an existing file, pipe or device in place; after an error a file is empty."""
     file = _open_with_reader(entry, wait_s)
     try:
@@ -267,7 +241,7 @@ def _overwrite(entry: _Entry, data: bytes, wait_s: float = 0.0) -> None:
         os.close(file)
 
 
-def _open_with_reader(entry: _Entry, wait_s: float) -> int:
+def _open_with_reader(entry: DirectoryEntry, wait_s: float) -> int:
     """Open an existing file; a named pipe is waited for until a process reads it."""
     give_up_at = time.monotonic() + wait_s
     while True:

@@ -1,5 +1,6 @@
-"""Pictures of machines and plans: a tree of boxes, drawn as SVG or in the characters of a terminal.
+"""Pictures of machines, plans and sessions of `bench`: as SVG, or drawn in the characters of a terminal.
 
-Imports `machine`, `planning` and `report`; reads nothing.
-To draw a further thing: a box in `model`, and its drawing in `svg` and `terminal`.
+Imports `machine`, `planning`, `bench` and `report`; reads nothing. Machines and plans are a tree of boxes;
+to draw a further thing: a box in `model`, and its drawing in `svg` and `terminal`. `bench_svg` and
+`scaling_svg` draw sessions.
 """

@@ -1,13 +1,12 @@
 """A machine, with or without a plan, as a picture: one SVG 1.1 file without scripts, fonts or other files."""
 
-import re
 from collections.abc import Iterator
-from html import escape
 
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
 from ompbind.report.diagram.model import Box, make_boxes
 from ompbind.report.diagram.plan_overlay import COLOURS, make_overlay
+from ompbind.report.diagram.svg_file import escape_xml, render_svg_file
 from ompbind.report.diagram.svg_layout import LINE, get_padding, make_layout
 from ompbind.report.machine_text import render_summary
 
@@ -52,9 +51,6 @@ _PLAN_STYLE = "\n".join(
 _CENTRED = ("cpu", "key")  # styles of boxes with centred text
 _BASE = LINE - 4  # pixels from the top of a line of text to its base line
 
-_ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot represent."""
-
 
 def render_svg(machine: Machine) -> str:
     """Render the machine as an SVG 1.1 file: boxes in boxes, down to its CPUs by number.
@@ -76,23 +72,13 @@ def render_plan_svg(plan: Plan) -> str:
 
 def _render(boxes: Box, title: str, style: str) -> str:
     picture = make_layout(boxes)
-    size = f'width="{picture.width}" height="{picture.height}"'
-    lines = [
-        '<?xml version="1.0"?>',
-        f'<svg xmlns="http://www.w3.org/2000/svg" version="1.1" {size} '
-        f'viewBox="0 0 {picture.width} {picture.height}">',
-        f"<title>{_text(title)}</title>",
-        f'<style type="text/css">{escape(style, quote=False)}</style>',
-        *_render_box(picture),
-        "</svg>",
-    ]
-    return "\n".join(lines)
+    return render_svg_file((picture.width, picture.height), title, style, _render_box(picture))
 
 
 def _render_box(box: Box) -> Iterator[str]:
     yield f'<g class="{" ".join((box.style, *box.marks))}">'
     if box.tooltip:
-        yield f"<title>{_text(box.tooltip)}</title>"
+        yield f"<title>{escape_xml(box.tooltip)}</title>"
     if box.style not in ("group", "lines", "line"):
         corner = ' rx="3"' if box.style in _CENTRED else ""
         yield f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}"{corner}/>'
@@ -108,9 +94,4 @@ def _render_title(box: Box) -> Iterator[str]:
     x = box.x + (box.width // 2 if box.style in _CENTRED else pad)
     lines = [("", line) for line in box.title] + [(' class="label"', box.label)] * bool(box.label)
     for row, (attribute, line) in enumerate(lines):
-        yield f'<text{attribute} x="{x}" y="{box.y + pad + LINE * row + _BASE}">{_text(line)}</text>'
-
-
-def _text(text: str) -> str:
-    """Escape text for XML; illegal characters are replaced, others than ASCII become references."""
-    return escape(_ILLEGAL.sub("\ufffd", text)).encode("ascii", "xmlcharrefreplace").decode()
+        yield f'<text{attribute} x="{x}" y="{box.y + pad + LINE * row + _BASE}">{escape_xml(line)}</text>'

@@ -1,0 +1,253 @@
+"""Write the options of a candidate of `bench` as a preset into a configuration file.
+
+The file is the user's file, or the file of --config. The preset is appended, so comments, the order and all
+other text of the file stay as they are. An existing preset is never changed. The new text is checked by the
+reader of configuration files before the file is replaced atomically. tomlkit writes the TOML: the standard
+library only reads it.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import tomlkit
+
+from ompbind.bench.conclusions import Conclusion
+from ompbind.bench.records import Candidate, Kind, Session
+from ompbind.cli.configuration.document import parse_document
+from ompbind.cli.configuration.parse import (
+    ENV,
+    INHERITS,
+    PRESET,
+    RESET,
+    ConfigurationFile,
+    parse_file,
+)
+from ompbind.cli.configuration.presets import find_preset, list_inherited
+from ompbind.cli.configuration.read_files import (
+    SIZE_LIMIT,
+    FileContent,
+    FileKind,
+    FoundFiles,
+    read_found_files,
+    read_named_file,
+)
+from ompbind.cli.configuration.search import find_user_file
+from ompbind.cli.options.option import CONFIGURATION, Given
+from ompbind.cli.options.table import find_keys, find_options
+from ompbind.cli.options.values import Values
+from ompbind.cli.quick_reader import read_quickly
+from ompbind.errors import ConfigurationError, RequestError
+from ompbind.execution.replace_file import DirectoryEntry, replace_file
+from ompbind.execution.safe_files import find_entry_risk, open_parent, read_entry
+from ompbind.record import Record
+
+_OWN_FILE = "use --config FILE with a file that only you can write"
+
+
+def find_recommended(session: Session, conclusion: Conclusion) -> Candidate:
+    """Return the candidate that a preset can save; raises RequestError if there is none, or several."""
+    names = [group.choice for group in conclusion.groups if group.choice]
+    chosen = [candidate for candidate in session.candidates if candidate.name in names]
+    if not chosen:
+        hint = "run more rounds: --max-rounds, --budget"
+        raise RequestError("no preset is saved: no candidate is known to be best", hint=hint)
+    if len(chosen) > 1:
+        shown = " and ".join(repr(candidate.name) for candidate in chosen)
+        hint = "choose one number of ranks with -n, or compare them with --metric or --fixed-work"
+        raise RequestError(f"no preset is saved: {shown} are best for their numbers of ranks", hint=hint)
+    _check_bound(chosen[0])
+    return chosen[0]
+
+
+def _check_bound(candidate: Candidate) -> None:
+    if candidate.kind is Kind.UNBOUND:
+        text = "no preset is saved: the command without ompbind is as fast as every candidate"
+        raise RequestError(text, hint="start the command itself")
+
+
+def check_preset(name: str, values: Values) -> str:
+    """Return the path of the file that a preset would be written to; nothing is written.
+
+    Raises ConfigurationError if the file cannot be used, or if it has a preset with this name.
+    """
+    target = _read_preset_file(values)
+    _check_new(name, target)
+    _check_result(_make_content(target, name, _make_base(target, values)), name, target.files)
+    _check_writable(target.content.path)
+    return target.content.path
+
+
+def save_preset(name: str, candidate: Candidate, values: Values) -> str:
+    """Write the options of a candidate as [preset.NAME], and return the path of the file.
+
+    `values` are the values of `bench`: its --config chooses the file, and the preset that it used is
+    inherited. Raises ConfigurationError, and RequestError for a candidate without options.
+    """
+    _check_bound(candidate)
+    path = _read_preset_file(values).content.path
+    try:
+        os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
+        with _lock_directory(path):
+            target = _read_preset_file(values)  # again: it may have changed before it was locked
+            _check_new(name, target)
+            settings = _make_base(target, values) | _make_settings(candidate)
+            content = _make_content(target, name, settings)
+            _check_result(content, name, target.files)
+            _replace(content)
+    except OSError as error:
+        message = f"{path}: the preset cannot be written: {error.strerror or error}"
+        raise ConfigurationError(message, hint=_OWN_FILE) from error
+    return path
+
+
+class _PresetFile(Record):
+    """The file that gets the preset, empty if there is none yet, and all files that are read with it."""
+
+    content: FileContent
+    files: tuple[FileContent, ...]
+
+
+def _read_preset_file(values: Values) -> _PresetFile:
+    """Read the configuration files; raises ConfigurationError if the preset's file cannot be used."""
+    named = values["config"]
+    if named:
+        content = read_named_file(named, values.source("config").name).read[0]
+        return _PresetFile(content=content, files=(content,))
+    found = read_found_files(os.environ)
+    path = find_user_file(os.environ)
+    if not path:
+        raise ConfigurationError("no preset can be saved: there is no home directory", hint=_OWN_FILE)
+    return _PresetFile(content=_find_user_content(found, path), files=found.read)
+
+
+def _find_user_content(found: FoundFiles, path: str) -> FileContent:
+    """Return the content of the user's file, empty if there is none; raises ConfigurationError."""
+    for file in found.ignored:
+        if file.path == path:
+            raise ConfigurationError(f"{path}: no preset can be saved: {file.reason}", hint=_OWN_FILE)
+    empty = FileContent(kind=FileKind.USER, path=path, data=b"")
+    return next((file for file in found.read if file.kind is FileKind.USER), empty)
+
+
+def _check_new(name: str, target: _PresetFile) -> None:
+    """Raise ConfigurationError if the file has a preset with this name, or a project file has."""
+    for content in (*target.files, target.content):
+        is_hidden = content.kind is FileKind.SYSTEM  # the preset of the user hides the preset of the system
+        if not is_hidden and name in (preset.name for preset in _parse(content).presets):
+            text = f"{content.path}: preset {name!r} is already defined"
+            raise ConfigurationError(text, hint="choose another name, or remove the preset from the file")
+
+
+def _parse(content: FileContent) -> ConfigurationFile:
+    return parse_file(content, find_keys())
+
+
+def _make_base(target: _PresetFile, values: Values) -> dict[str, object]:
+    """Return the key that inherits the preset that `bench` used; raises ConfigurationError if none can.
+
+    A preset of the user's file can inherit presets of the system's file, otherwise of its own file.
+    """
+    used, path = values.configuration.preset, values.configuration.preset_file
+    if not used:
+        return {}
+    bases = [file.path for file in target.files if file.kind is FileKind.SYSTEM]
+    if path not in (target.content.path, *bases):
+        message = f"{target.content.path}: no preset there can inherit the preset {used!r} of {path}"
+        raise ConfigurationError(message, hint=f"use --config {path}")
+    return {INHERITS: used}
+
+
+def _make_settings(candidate: Candidate) -> dict[str, object]:
+    """Return the keys and values that give the options of a candidate."""
+    line = read_quickly((*candidate.options, "--", "command"), find_options("run"))
+    if line is None:
+        raise RequestError(f"the options of {candidate.name} cannot be read: {candidate.options}")
+    by_key: dict[str, list[Given]] = {}
+    for given in line.givens:
+        if given.option.section != CONFIGURATION:
+            by_key.setdefault(given.option.key, []).append(given)
+    return {name: value for key, givens in by_key.items() for name, value in _make_items(key, givens)}
+
+
+def _make_items(key: str, givens: Sequence[Given]) -> Iterable[tuple[str, object]]:
+    """Return the keys that give the occurrences of one option."""
+    reset = [(f"{RESET}{key}", True)] if givens[0].value is None else []
+    found = [given.value for given in givens if given.value is not None]
+    option = givens[-1].option
+    if not found:
+        return reset
+    if key == ENV:
+        return [*reset, (key, dict(str(text).split("=", 1) for text in found))]
+    if option.repeatable:
+        return [*reset, (key, found if len(found) > 1 else found[0])]
+    value = found[-1]
+    if value == "" and option.bare == "":
+        return [(key, True)]
+    is_number = option.number and isinstance(value, str) and value.isascii() and value.isdigit()
+    return [(key, int(value) if is_number else value)]
+
+
+def _make_content(target: _PresetFile, name: str, settings: dict[str, object]) -> FileContent:
+    """Return the file with the preset after its end; raises ConfigurationError if it does not fit."""
+    content = target.content
+    root = parse_document(content, {}).root if content.data else ()
+    table: dict[str, object] = settings
+    for part in (name, PRESET, *reversed(root)):
+        table = {part: table}
+    text = content.data.decode().rstrip()
+    try:
+        data = f"{text}\n\n{tomlkit.dumps(table)}".lstrip("\n").encode()
+    except UnicodeEncodeError:
+        message = f"{content.path}: preset {name!r}: a value is not UTF-8"
+        raise ConfigurationError(message, hint="TOML files are UTF-8") from None
+    if len(data) > SIZE_LIMIT:
+        raise ConfigurationError(f"{content.path}: no preset can be saved: it would have more than 256 KiB")
+    return content.replace(data=data)
+
+
+def _check_result(content: FileContent, name: str, files: Sequence[FileContent]) -> None:
+    """Raise ConfigurationError if the new file would be wrong, or its preset could not be used."""
+    try:
+        _parse(content)
+    except ConfigurationError as error:
+        message = f"{content.path}: the table [{PRESET}.{name}] cannot be added: {error.message}"
+        raise ConfigurationError(message, hint=f"write each preset below a line [{PRESET}.NAME]") from error
+    kinds = list(FileKind)
+    changed = [content, *(file for file in files if file.path != content.path)]
+    parsed = [_parse(file) for file in sorted(changed, key=lambda file: kinds.index(file.kind))]
+    list_inherited(find_preset(parsed, name, "--save-preset"), parsed)
+
+
+@contextmanager
+def _lock_directory(path: str) -> Iterator[None]:
+    """Lock the directory of a file, so that two sessions do not overwrite each other's preset."""
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+def _check_writable(path: str) -> None:
+    """Raise ConfigurationError if a file cannot be written to the nearest directory of its path."""
+    directory = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{path}: no permission to write in {directory}", hint=_OWN_FILE)
+
+
+def _replace(content: FileContent) -> None:
+    """Replace the file; a new file is for its owner only, as values of --env may be secret."""
+    directory, name = open_parent(content.path)
+    try:
+        old = read_entry(directory, name)
+        risk = find_entry_risk(directory, old)
+        if risk:
+            raise PermissionError(0, risk)
+        replace_file(DirectoryEntry(directory=directory, name=name, old=old), content.data, private=True)
+    finally:
+        directory.close()

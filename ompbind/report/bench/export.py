@@ -1,0 +1,188 @@
+"""The formats of `--export`: a session and its conclusion for other programs, documents and pictures.
+
+JSON has the schema ompbind-bench-result/1. Its `results` have the keys and units of hyperfine's JSON export,
+so that programs for it work, and further keys.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import zip_longest
+from statistics import fmean, median, stdev
+
+from ompbind.bench.conclusions import Conclusion
+from ompbind.bench.records import Candidate, Phase, Run, Session
+from ompbind.cpuset import count
+from ompbind.record import Record
+from ompbind.report.bench.measurements import (
+    join_command,
+    list_choices,
+    list_compared_runs,
+    make_command,
+)
+from ompbind.report.bench.table import list_columns, list_counters, make_words
+from ompbind.report.text import Column
+
+_Render = Callable[[Session, Conclusion], str]
+
+
+class ExportFormat(Record):
+    """A format of `--export`: its function as "module:function", imported when it is used, and its help."""
+
+    render: str
+    help: str = ""
+
+    def load(self) -> _Render:
+        """Import and return the function of the format."""
+        module, _, name = self.render.partition(":")
+        render: _Render = getattr(import_module(module), name)
+        return render
+
+
+_HERE = "ompbind.report.bench.export"
+
+EXPORTS: Mapping[str, ExportFormat] = {
+    "json": ExportFormat(render=f"{_HERE}:render_json", help="also for hyperfine's scripts"),
+    "csv": ExportFormat(render=f"{_HERE}:render_csv", help="a row for each run"),
+    "markdown": ExportFormat(render=f"{_HERE}:render_markdown", help="tables"),
+    "svg": ExportFormat(render="ompbind.report.diagram.bench_svg:render_bench_svg", help="a picture"),
+}
+"""Every format by its name, in the order of --help."""
+
+
+def render_json(session: Session, conclusion: Conclusion) -> str:
+    """Render a session and its conclusion as JSON, schema ompbind-bench-result/1."""
+    record = {
+        "schema": "ompbind-bench-result/1",
+        "version": session.version,
+        "started": session.started,
+        "ended": session.ended or None,
+        "machine": session.hardware.as_dict(),
+        "command": list(session.command),
+        "options": list(session.options),
+        "metrics": [metric.as_dict() for metric in session.metrics],
+        "rules": session.rules.as_dict(),
+        "groups": [
+            {
+                "ranks": group.ranks,
+                "reference": group.reference,
+                "choice": group.choice or None,
+                "comparisons": [comparison.as_dict() for comparison in group.comparisons],
+            }
+            for group in conclusion.groups
+        ],
+        "recommended": [
+            {
+                "candidate": choice.candidate.name,
+                "ranks": choice.candidate.ranks,
+                "command": list(make_command(choice.candidate, session.command)),
+            }
+            for choice in list_choices(session, conclusion)
+        ],
+        "refusals": [refusal.as_dict() for refusal in session.refusals],
+        "remarks": [remark.as_dict() for remark in conclusion.remarks],
+        "results": list(_make_results(session)),
+    }
+    return json.dumps(record, indent=2)
+
+
+def _make_results(session: Session) -> Iterator[dict[str, object]]:
+    """Yield what hyperfine exports of a command, for each candidate with a run that counts.
+
+    Times are seconds: of the slowest rank, and CPU time as the mean of all runs.
+    """
+    runs = list_compared_runs(session)
+    for candidate in session.candidates:
+        if counting := runs.get(candidate.name):
+            yield _make_hyperfine_result(candidate, counting, session) | {
+                "name": candidate.name,
+                **{key: getattr(candidate, key) for key in _CANDIDATE_KEYS},
+                "values": [list(run.values) for run in counting],
+            }
+
+
+_CANDIDATE_KEYS = ("kind", "ranks", "options", "cpus", "threads", "same")
+
+
+def _make_hyperfine_result(candidate: Candidate, runs: Sequence[Run], session: Session) -> dict[str, object]:
+    times = [max(run.wall_s, default=run.values[0]) for run in runs]
+    memory = [run.max_rss_bytes for run in runs]
+    return {
+        "command": join_command(make_command(candidate, session.command)),
+        "mean": fmean(times),
+        "stddev": stdev(times) if len(times) > 1 else None,
+        "median": median(times),
+        "user": fmean(run.user_s for run in runs),
+        "system": fmean(run.system_s for run in runs),
+        "min": min(times),
+        "max": max(times),
+        "times": times,
+        **({} if None in memory else {"memory_usage_byte": memory}),
+        "exit_codes": [max(run.exit_codes, default=0) for run in runs],
+        **({"parameters": dict(candidate.choices)} if candidate.choices else {}),
+    }
+
+
+def render_csv(session: Session, conclusion: Conclusion) -> str:
+    """Render all runs as CSV, warm-ups and failed runs too: a row for each, in the order of the runs."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(name for name, _ in _list_cells(_NO_RUN, session))
+    for run in session.runs:
+        writer.writerow(value for _, value in _list_cells(run, session))
+    return stream.getvalue().rstrip("\n")
+
+
+_NO_RUN = Run(candidate="", number=0, phase=Phase.WARM_UP, round=0, started=0.0)
+
+_CONDITIONS = ("throttled_s", "throttled_periods", "stolen_s", "other_runs", "frequency_mhz", "governor")
+"""Columns on what else happened during a run."""
+
+
+def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
+    """Yield the columns of a run, with their names; a value that is unknown is None."""
+    yield from ((name, getattr(run, name)) for name in ("number", "candidate"))
+    yield from ((name, getattr(run, name)) for name in ("phase", "round", "started", "status"))
+    yield "verification", run.verification
+    for metric, value in zip_longest(session.metrics, run.values):
+        yield metric.name, value
+    yield "wall_s", max(run.wall_s, default=None)
+    used = ("user_s", "system_s", "max_rss_bytes", "forced_switches", "migrations")
+    yield from ((name, getattr(run, name)) for name in used)
+    yield from ((name, dict(run.counters).get(name)) for name in list_counters(session.runs))
+    yield from ((name, getattr(run.conditions, name)) for name in (*_CONDITIONS, "oom_kills"))
+    yield "exit_codes", " ".join(map(str, run.exit_codes))
+    yield "reason", make_words(run.reason)
+
+
+def render_markdown(session: Session, conclusion: Conclusion) -> str:
+    """Render the tables of all groups in Markdown, and the recommended commands."""
+    parts = []
+    for group in conclusion.groups:
+        if len(conclusion.groups) > 1 and group.ranks is not None:
+            parts.append(f"### {count(group.ranks, 'rank')}")
+        parts.append("\n".join(_render_rows(list_columns(session, group))))
+    for choice in list_choices(session, conclusion):
+        words = join_command(make_command(choice.candidate, session.command))
+        parts.append(f"Recommended: {_escape_markdown(choice.candidate.name)}\n\n```sh\n{words}\n```")
+    return "\n\n".join(parts)
+
+
+def _render_rows(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown."""
+    yield _join_row(column.title for column in columns)
+    yield _join_row("---:" if column.right else ":---" for column in columns)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        yield _join_row(cells)
+
+
+def _join_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(_escape_markdown, cells))} |"
+
+
+def _escape_markdown(text: str) -> str:
+    """Escape what Markdown would read as markup: names have bars, asterisks and underscores."""
+    return re.sub(r"([\\|*_`<\[\]])", r"\\\1", text)

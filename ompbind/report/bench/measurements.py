@@ -1,0 +1,206 @@
+"""What tables and pictures show of the runs of a session: values, ratios within rounds, texts of numbers."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, log10
+from statistics import median
+
+from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
+from ompbind.bench.records import Candidate, Combine, Kind, Metric, Phase, Run, Session, Status
+from ompbind.record import Record
+from ompbind.report.text import clip
+from ompbind.text import clean_line
+
+
+def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
+    """Return the runs that count, by candidate: valid ones, without warm-ups."""
+    found: dict[str, list[Run]] = {candidate.name: [] for candidate in session.candidates}
+    for run in session.runs:
+        if run.phase is not Phase.WARM_UP and run.status is Status.OK and run.values:
+            found.setdefault(run.candidate, []).append(run)
+    return {name: tuple(runs) for name, runs in found.items()}
+
+
+def list_ratios(session: Session, group: Group, comparison: Comparison) -> tuple[float, ...]:
+    """Return the ratio of each round of a comparison; above 1 the candidate is better than the reference.
+
+    A ratio that is `fresh` has only rounds after the choice.
+    """
+    if comparison.ratio is None:
+        return ()
+    runs = list_compared_runs(session)
+    phase = Phase.CONFIRMATION if comparison.fresh else Phase.CHOICE
+    reference = {run.round: run.values[0] for run in runs.get(group.reference, ()) if run.phase is phase}
+    pairs = [
+        (run.values[0], reference[run.round])
+        for run in runs.get(comparison.candidate, ())
+        if run.phase is phase and run.round in reference
+    ]
+    higher = session.metrics[0].higher
+    return tuple(value / base if higher else base / value for value, base in pairs if value > 0 and base > 0)
+
+
+class Choice(Record):
+    """The candidate to recommend within a group, and its comparison."""
+
+    group: Group
+    candidate: Candidate
+    comparison: Comparison
+
+
+def list_choices(session: Session, conclusion: Conclusion) -> Iterator[Choice]:
+    """Yield the choice of each group that has one."""
+    candidates = index_candidates(session)
+    for group in conclusion.groups:
+        for comparison in group.comparisons:
+            if comparison.candidate == group.choice and group.choice in candidates:
+                yield Choice(group=group, candidate=candidates[group.choice], comparison=comparison)
+
+
+def index_candidates(session: Session) -> Mapping[str, Candidate]:
+    """Return the candidates by name."""
+    return {candidate.name: candidate for candidate in session.candidates}
+
+
+def make_command(candidate: Candidate, command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that start the command as a candidate does: with `ompbind run`, or unchanged."""
+    if candidate.kind is Kind.UNBOUND:
+        return tuple(command)
+    return ("ompbind", "run", *candidate.options, "--", *command)
+
+
+def join_command(words: Iterable[str], *, ascii_only: bool = False) -> str:
+    """Return words as a line for a shell, without control characters that a terminal would act on."""
+    return " ".join(_quote(word, ascii_only=ascii_only) for word in words)
+
+
+def _quote(word: str, *, ascii_only: bool) -> str:
+    """Quote a word for a shell; what a terminal cannot show is escaped as bash and zsh read it."""
+    if word.isprintable() and (word.isascii() or not ascii_only):
+        return shlex.quote(word)
+    escaped = "".join(
+        char if char.isprintable() and (char.isascii() or not ascii_only) else _escape(char)
+        for char in word.replace("\\", "\\\\").replace("'", "\\'")
+    )
+    return f"$'{escaped}'"
+
+
+def _escape(char: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+_HUGE = 1e7  # numbers from here on are written with an exponent
+_TITLE = 16  # characters of the name of a metric, at most
+_WIDEST = 5  # decimals of a number below 10, at most; larger numbers have fewer
+
+
+class Scale(Record):
+    """How values of one metric are written: multiplied by `factor`, with `decimals` and `unit`."""
+
+    factor: float = 1.0
+    decimals: int = 0
+    unit: str = ""
+
+    def render(self, value: float | None) -> str:
+        """Return a value with its unit, "-" for None."""
+        if value is None:
+            return "-"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.render_number(value)}{unit}"
+
+    def render_number(self, value: float) -> str:
+        """Return a value without its unit."""
+        scaled = value * self.factor
+        return f"{scaled:.3e}" if abs(scaled) >= _HUGE else f"{scaled:.{self.decimals}f}"
+
+    def render_tick(self, value: float) -> str:
+        """Return a round value of an axis without its unit."""
+        return f"{value * self.factor:g}"
+
+
+def make_scale(metric: Metric, values: Iterable[float]) -> Scale:
+    """Return how to write values of a metric so that the smallest has four digits, and all one unit."""
+    sizes = [abs(value) for value in values if value]
+    least, most = min(sizes, default=1.0), max(sizes, default=1.0)
+    factor, unit = 1.0, ""
+    if not metric.pattern:
+        factor, unit = (1e3, "ms") if most < 1 else (1.0, "s")
+    needed = 3 - floor(log10(least * factor))
+    limit = _WIDEST - max(floor(log10(most * factor)), 0)
+    return Scale(factor=factor, decimals=max(0, min(needed, limit, 3 if unit else _WIDEST)), unit=unit)
+
+
+def render_ratio(ratio: float) -> str:
+    """Return a ratio with four digits around 1, with fewer decimals if it is large."""
+    if 0.001 <= ratio < 10:
+        return f"{ratio:.3f}"
+    return f"{ratio:.4g}" if 10 <= ratio < 1000 else f"{ratio:.1e}"
+
+
+def name_metric(metric: Metric) -> str:
+    """Return the title of a metric for a column: "time" for the wall time."""
+    return clip(clean_line(metric.name), _TITLE) if metric.pattern else "time"
+
+
+def find_median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are known, None without any."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+class ScalingPoint(Record):
+    """A number of ranks: the best candidate with it, and the medians of this candidate and of `unbound`.
+
+    `ideal` is the value of perfect scaling, None if there is none.
+    """
+
+    ranks: int
+    candidate: str
+    value: float
+    unbound: float | None = None
+    ideal: float | None = None
+
+
+def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint, ...]:
+    """Return a point for each number of ranks; () for a single number.
+
+    The best candidate is the choice of its group, or has the best median. The ideal continues the first
+    point: wall times stay constant if each rank does the same work, and shrink with the number of ranks if
+    they share it. A sum of higher values grows. Other metrics have no ideal.
+    """
+    ranked: dict[int, list[tuple[Candidate, Comparison, bool]]] = {}
+    candidates = index_candidates(session)
+    for group in conclusion.groups:
+        for comparison in group.comparisons:
+            candidate = candidates.get(comparison.candidate)
+            if candidate and comparison.median is not None and comparison.result not in EXCLUDED:
+                row = (candidate, comparison, comparison.candidate == group.choice)
+                ranked.setdefault(candidate.ranks, []).append(row)
+    points = [_make_point(session, ranks, ranked[ranks]) for ranks in sorted(ranked)]
+    return tuple(_with_ideals(points, session)) if len(points) > 1 else ()
+
+
+EXCLUDED = (ComparisonResult.DROPPED, ComparisonResult.DISQUALIFIED)
+"""Results of candidates that do not run any more."""
+
+
+def _make_point(
+    session: Session, ranks: int, rows: Sequence[tuple[Candidate, Comparison, bool]]
+) -> ScalingPoint:
+    direction = -1 if session.metrics[0].higher else 1
+    values = [(candidate, comparison.median or 0.0, chosen) for candidate, comparison, chosen in rows]
+    best, value, _ = min(values, key=lambda row: (not row[2], direction * row[1]))
+    unbound = next((value for candidate, value, _ in values if candidate.kind is Kind.UNBOUND), None)
+    return ScalingPoint(ranks=ranks, candidate=best.name, value=value, unbound=unbound)
+
+
+def _with_ideals(points: Sequence[ScalingPoint], session: Session) -> Iterator[ScalingPoint]:
+    first, metric = points[0], session.metrics[0]
+    for point in points:
+        ratio = point.ranks / first.ranks
+        if not metric.pattern:
+            yield point.replace(ideal=first.value / ratio if session.rules.same_work else first.value)
+        elif metric.higher and metric.combine is Combine.SUM:
+            yield point.replace(ideal=first.value * ratio)
+        else:
+            yield point

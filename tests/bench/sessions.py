@@ -1,0 +1,213 @@
+"""Sessions as data: candidates with fixed factors on their times, and simple conclusions."""
+
+from random import Random
+from statistics import median
+
+from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group, Remark
+from ompbind.bench.records import (
+    Candidate,
+    Conditions,
+    Hardware,
+    Kind,
+    Metric,
+    Phase,
+    Refusal,
+    Rules,
+    Run,
+    Session,
+    Status,
+    Verification,
+)
+from ompbind.cpuset import count
+
+COMMAND = ("python", "serve.py", "--name", "two words")
+HARDWARE = Hardware(hostname="node1", processor="EPYC 9654", allowed="0-15", digest="0" * 64)
+
+
+def make_candidate(name, **fields):
+    kinds = {"unbound": Kind.UNBOUND, "default": Kind.DEFAULT}
+    kind = kinds.get(name.rpartition(", ")[2], Kind.VARIED)
+    known = {"kind": kind, "ranks": 1} | fields
+    ranks = known["ranks"]
+    if kind is not Kind.UNBOUND:
+        choices = tuple(tuple(part.split("=", 1)) for part in name.split(", ") if "=" in part)
+        words = tuple(f"--{key}={value}" for key, value in choices)
+        known = {
+            "choices": choices,
+            "options": (*(("-n", str(ranks)) if ranks > 1 else ()), *words),
+            "cpus": tuple(f"{i}-{i + 3}" for i in range(0, 4 * ranks, 4)),
+            "threads": 4,
+        } | known
+    return Candidate(name=name, **known)
+
+
+def make_run(name, number, value, **fields):
+    """A run whose first metric is `value`; several values for several metrics."""
+    values = value if isinstance(value, tuple) else (value,)
+    known = {
+        "phase": Phase.CHOICE,
+        "round": number + 1,
+        "started": 1_700_000_000.0 + 2 * number,
+        "values": values,
+        "wall_s": values[:1],
+        "user_s": 3.5 * sum(values[:1]),
+        "system_s": 0.1,
+        "max_rss_bytes": 300 << 20,
+        "forced_switches": 12,
+        "migrations": 3,
+        "verification": Verification.VERIFIED,
+        "exit_codes": (0,),
+    }
+    return Run(candidate=name, number=number, **known | fields)
+
+
+def make_session(factors, *, rounds=12, base=1.4, noise=0.02, seed=1, **fields):
+    """A session in which each candidate has base * factor as its value, with noise.
+
+    `factors` maps names or candidates to factors; each phase has `rounds` rounds, after a warm-up.
+    """
+    random = Random(seed)
+    candidates = [item if isinstance(item, Candidate) else make_candidate(item) for item in factors]
+    values = dict(zip([candidate.name for candidate in candidates], factors.values(), strict=True))
+    runs = []
+    for phase, times in ((Phase.WARM_UP, 1), (Phase.CHOICE, rounds)):
+        for round_number in range(times):
+            for candidate in candidates:
+                value = base * values[candidate.name] * (1 + random.gauss(0, noise))
+                at = 0 if phase is Phase.WARM_UP else round_number + 1
+                runs.append(make_run(candidate.name, len(runs), value, phase=phase, round=at))
+    known = {
+        "version": "1.2.3",
+        "started": 1_700_000_000.0,
+        "hardware": HARDWARE,
+        "command": COMMAND,
+        "candidates": tuple(candidates),
+        "runs": tuple(runs),
+        "ended": "decided after 12 rounds",
+    }
+    return Session(**known | fields)
+
+
+def values_of(session, name):
+    return {
+        run.round: run.values[0]
+        for run in session.runs
+        if run.candidate == name and run.phase is Phase.CHOICE and run.status is Status.OK and run.values
+    }
+
+
+def make_comparison(session, name, reference, **fields):
+    """The comparison of a candidate: the interval leaves out a sixth of the ratios at each end."""
+    own, base = values_of(session, name), values_of(session, reference)
+    both = sorted(own.keys() & base.keys())
+    higher = session.metrics[0].higher
+    ratios = [own[i] / base[i] if higher else base[i] / own[i] for i in both]
+    known = {"median": median(own.values()) if own else None, "rounds": len(both)}
+    if name == reference:
+        return Comparison(candidate=name, **known | {"result": ComparisonResult.REFERENCE} | fields)
+    if ratios:
+        inner = sorted(ratios)[len(ratios) // 6 : -(len(ratios) // 6) or None]
+        known |= {"ratio": median(ratios), "interval": (min(inner), max(inner))}
+        matters = session.rules.matters
+        better, worse = known["interval"][0] > 1, known["interval"][1] < 1
+        same = max(abs(known["interval"][0] - 1), abs(known["interval"][1] - 1)) < matters
+        words = {better: ComparisonResult.FASTER, worse: ComparisonResult.SLOWER, same: ComparisonResult.SAME}
+        known["result"] = words.get(True, ComparisonResult.UNKNOWN)
+    else:
+        known["result"] = ComparisonResult.UNKNOWN
+    return Comparison(candidate=name, **known | fields)
+
+
+def make_conclusion(session, choices=None, remarks=(), **changed):
+    """A conclusion with a group for each number of ranks, or one group for the same work.
+
+    `choices` maps names to their results; the first is the choice of its group. `changed` maps names of
+    candidates to changed fields of their comparisons.
+    """
+    numbers = sorted({candidate.ranks for candidate in session.candidates})
+    groups = [None] if session.rules.same_work else numbers
+    choices = choices or {}
+    return Conclusion(
+        groups=tuple(_make_group(session, ranks, choices, changed) for ranks in groups), remarks=remarks
+    )
+
+
+def _make_group(session, ranks, choices, changed):
+    members = [candidate for candidate in session.candidates if ranks in (None, candidate.ranks)]
+    reference = next(candidate.name for candidate in members if candidate.kind is Kind.UNBOUND)
+    comparisons = [
+        make_comparison(
+            session,
+            candidate.name,
+            reference,
+            **({"result": choices[candidate.name]} if candidate.name in choices else {}),
+            **changed.get(candidate.name, {}),
+        )
+        for candidate in members
+    ]
+    comparisons.sort(key=lambda comparison: -(comparison.ratio or 1.0))
+    names = [candidate.name for candidate in members]
+    several = len({candidate.ranks for candidate in members}) > 1
+    return Group(
+        ranks=None if several else members[0].ranks,
+        reference=reference,
+        comparisons=tuple(comparisons),
+        choice=next((name for name in choices if name in names), ""),
+    )
+
+
+TWO_METRICS = (
+    Metric(name="tokens/s", pattern="tokens/s: ([0-9.]+)", higher=True),
+    Metric(name="latency", pattern="latency: ([0-9.]+)"),
+)
+"""A metric that decides, of which more is better, and another one that is shown."""
+
+
+def make_usual_session(**fields):
+    """A session with each kind of candidate, a refusal and remarks, and its conclusion."""
+    session = make_session(
+        {
+            "unbound": 1.0,
+            make_candidate("default", same=("smt=1",)): 0.9,
+            "strategy=spread": 0.87,
+            "bind=thread": 0.995,
+            "smt=2": 1.25,
+            "mask=0-1|2-3;4": 1.6,
+            "preload=tcmalloc": 1.0,
+        },
+        **{"refusals": (Refusal(name="ranks=99", reason="99 ranks need 99 CPUs, 16 are allowed"),)} | fields,
+    )
+    failed = make_run(
+        "preload=tcmalloc", 5, (), status=Status.FAILED, exit_codes=(1,),
+        reason="exit code 1: cannot load \x1b[31mtcmalloc\x1b[0m", wall_s=(0.1,), round=1,
+    )  # fmt: skip
+    kept = tuple(run for run in session.runs if run.candidate != "preload=tcmalloc")
+    session = session.replace(runs=(*kept, failed))
+    remark = Remark(code="outliers", text="2 of 12 times are 30 % longer than the median", candidate="smt=2")
+    conclusion = make_conclusion(
+        session,
+        {"strategy=spread": ComparisonResult.BEST},
+        (remark,),
+        **{
+            "mask=0-1|2-3;4": {"result": ComparisonResult.DROPPED, "reason": "lost 4 of 4 rounds to default"},
+            "bind=thread": {"result": ComparisonResult.UNKNOWN, "more_rounds": 24},
+            "preload=tcmalloc": {"result": ComparisonResult.DISQUALIFIED, "reason": failed.reason},
+        },
+    )
+    return session, conclusion
+
+
+THROTTLED = Conditions(
+    throttled_s=0.5, throttled_periods=10, stolen_s=0.25, other_runs=1, governor="powersave"
+)
+
+
+def make_scaling_session(**fields):
+    """A session with 1, 2, 4 and 8 ranks that share one job, and its conclusion."""
+    factors = {
+        make_candidate(f"{count(ranks, 'rank')}, {name}", ranks=ranks): factor / ranks**0.9
+        for ranks in (1, 2, 4, 8)
+        for name, factor in (("unbound", 1.0), ("default", 0.9), ("smt=2", 0.85))
+    }
+    session = make_session(factors, **{"rules": Rules(same_work=True)} | fields)
+    return session, make_conclusion(session, {"8 ranks, smt=2": ComparisonResult.BEST})

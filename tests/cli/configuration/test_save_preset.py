@@ -1,0 +1,287 @@
+"""Saved presets: the file keeps all its text, the reader finds the options again, nothing is overwritten."""
+
+import os
+import stat
+import tomllib
+from multiprocessing import get_context
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ompbind.bench.conclusions import ComparisonResult
+from ompbind.bench.records import Rules
+from ompbind.cli.configuration.save_preset import check_preset, find_recommended, save_preset
+from ompbind.cli.options.option import CommandLine
+from ompbind.cli.options.table import find_keys, find_options
+from ompbind.cli.options.values import Values
+from ompbind.cli.quick_reader import read_quickly
+from ompbind.cli.verb import read_values
+from ompbind.errors import ConfigurationError, OmpbindError, RequestError
+from tests.bench.sessions import make_candidate, make_conclusion, make_scaling_session, make_session
+
+USER = ".config/ompbind/ompbind.toml"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home directory and a working directory in it, without other configuration."""
+    for name in [name for name in os.environ if name.startswith("OMPBIND_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(*words):
+    """The values of `run` with these words."""
+    values = Values("run", find_options("run"), ("true",), find_keys)
+    line = (
+        read_quickly((*words, "--", "true"), find_options("run"))
+        if words
+        else CommandLine(givens=(), words=())
+    )
+    read_values(values, line)
+    return values
+
+
+def candidate(*words):
+    return make_candidate("smt=2", options=words)
+
+
+def write(home, text, name=USER, mode=0o644):
+    path = home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    path.chmod(mode)
+    return path
+
+
+OPTIONS = [
+    (("-n", "2", "--smt", "2"), {"ranks": 2, "smt": 2}),
+    (("-n", "auto", "-s", "nodes"), {"ranks": "auto", "strategy": "nodes"}),
+    (("--mask", "0-1|2-3"), {"mask": "0-1|2-3"}),
+    (("--strict", "--bind=thread"), {"strict": True, "bind": "thread"}),
+    (("--no-strict", "--no-threads"), {"no-strict": True, "no-threads": True}),
+    (("--preload", "tcmalloc"), {"preload": "tcmalloc"}),
+    (("--preload", "tcmalloc", "--preload", "a,b"), {"preload": ["tcmalloc", "a,b"]}),
+    (("--no-preload", "--preload", "a"), {"no-preload": True, "preload": "a"}),
+    (("--env", "A=1", "--env", "B=x=y"), {"env": {"A": "1", "B": "x=y"}}),
+    (("--no-env", "--env", "A=1"), {"no-env": True, "env": {"A": "1"}}),
+    (("--chdir", "/tmp/{rank}", "--fill"), {"chdir": "/tmp/{rank}", "fill": True}),
+    ((), {}),
+]
+
+
+@pytest.mark.parametrize(("words", "table"), OPTIONS, ids=lambda value: " ".join(value))
+def test_options_become_keys_and_the_same_values(home, words, table):
+    path = save_preset("fast", candidate(*words), read())
+    assert path == str(home / USER)
+    assert tomllib.loads((home / USER).read_text()) == {"preset": {"fast": table}}
+    expected, found = read(*words), read("--preset", "fast")
+    different = [name for name in expected if expected[name] != found[name]]
+    assert set(different) <= {"preset", "config"}
+
+
+SHAPES = {
+    "comment": "# mine\n",
+    "no-newline": "[defaults]\nranks = 2  # two",
+    "order": "# a\n[preset.a]\nranks=1\n\n[defaults]\nsmt = 2\n\n[preset.b]\nranks=2 # b\n",
+    "table": "[preset]\na = { ranks = 1 } # x\n",
+    "dotted": "preset.a.ranks = 1\n",
+    "env": "[preset.a]\nranks = 1\n[preset.a.env]\nX = 'y'\n\n# the end\n",
+    "windows": "[defaults]\r\nranks = 1 # one\r\n",
+    "unicode": '[defaults]\nenv = { A = "größe" }\n',
+}
+
+
+@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
+def test_all_text_of_the_file_stays(home, text):
+    path = write(home, text)
+    save_preset("fast", candidate("--smt=2"), read())
+    assert path.read_bytes().startswith(text.rstrip().encode())
+    expected = tomllib.loads(text)
+    expected.setdefault("preset", {})["fast"] = {"smt": 2}
+    assert tomllib.loads(path.read_text()) == expected
+
+
+def test_a_pyproject_gets_a_table_of_its_own(home):
+    text = "[project]\nname = 'x'\n[tool.ompbind.defaults]\nranks = 1\n[tool.other]\ny = 1\n"
+    path = write(home, text, "pyproject.toml")
+    save_preset("fast", candidate("--smt=2"), read("--config", str(path)))
+    assert path.read_text() == f"{text}\n[tool.ompbind.preset.fast]\nsmt = 2\n"
+
+
+def test_the_file_of_config_gets_the_preset(home):
+    write(home, "", USER)
+    path = write(home, "# other\n", "other.toml")
+    assert save_preset("fast", candidate("--smt=2"), read("--config", "other.toml")) == "other.toml"
+    assert path.read_text() == "# other\n\n[preset.fast]\nsmt = 2\n"
+    assert (home / USER).read_text() == ""
+
+
+def test_the_preset_that_was_used_is_inherited(home):
+    write(home, "[preset.base]\nenv = { A = '1' }\nthreads = 2\n")
+    save_preset("fast", candidate("--preset", "base", "--env", "B=2"), read("--preset", "base"))
+    values = read("--preset", "fast")
+    assert (values["env"], values["threads"]) == ((("A", "1"), ("B", "2")), 2)
+
+
+def test_a_preset_that_matches_the_machine_is_inherited(home):
+    write(home, f"[preset.site]\nmatch = {{ hostname = '{os.uname().nodename}' }}\nthreads = 2\n")
+    save_preset("fast", candidate("--smt=2"), read())
+    values = read("--preset", "fast")
+    assert (values["threads"], values["smt"]) == (2, 2)
+
+
+REFUSED = {
+    "defined": ("[preset.fast]\nsmt = 1\n", "preset 'fast' is already defined"),
+    "inline": ("preset = { a = { ranks = 1 } }\n", "the table [preset.fast] cannot be added"),
+    "invalid": ("[defaults\n", "expected"),
+    "large": ("#" * (256 << 10), "more than 256 KiB"),
+}
+
+
+@pytest.mark.parametrize("call", [check_preset, lambda name, values: save_preset(name, candidate(), values)])
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_file_that_cannot_get_the_preset_stays_as_it_is(home, text, message, call):
+    values = read()
+    path = write(home, text)
+    with pytest.raises(ConfigurationError) as caught:
+        call("fast", values)
+    assert message in caught.value.message
+    assert path.read_text() == text
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_errors_say_what_works(home):
+    values = read()
+    write(home, "[preset.fast]\nsmt = 1\n")
+    with pytest.raises(ConfigurationError) as caught:
+        check_preset("fast", values)
+    assert caught.value.message.startswith(str(home / USER))
+    assert caught.value.hint == "choose another name, or remove the preset from the file"
+
+
+def test_a_project_preset_of_the_same_name_is_an_error(home):
+    """The name would mean two presets in the directories of the project."""
+    write(home, "[preset.fast]\nsmt = 1\n", "ompbind.toml")
+    with pytest.raises(ConfigurationError, match=r"ompbind.toml: preset 'fast' is already defined"):
+        check_preset("fast", read())
+
+
+def test_a_preset_of_a_project_cannot_be_inherited_by_the_user(home):
+    path = write(home, "[preset.base]\nthreads = 2\n", "ompbind.toml")
+    values = read("--preset", "base")
+    for call in (lambda: check_preset("fast", values), lambda: save_preset("fast", candidate(), values)):
+        with pytest.raises(ConfigurationError, match="can inherit the preset 'base'") as caught:
+            call()
+        assert caught.value.hint == f"use --config {path}"
+    assert save_preset("fast", candidate(), read("--config", str(path), "--preset", "base")) == str(path)
+
+
+def test_check_writes_nothing(home):
+    assert check_preset("fast", read()) == str(home / USER)
+    assert os.listdir(home) == []
+
+
+def test_a_link_is_refused(home):
+    target = write(home, "# here\n", "dotfiles.toml")
+    (home / USER).parent.mkdir(parents=True)
+    (home / USER).symlink_to(target)
+    for call in (check_preset, lambda name, values: save_preset(name, candidate(), values)):
+        with pytest.raises(ConfigurationError, match="it is a symbolic link"):
+            call("fast", read())
+    assert target.read_text() == "# here\n"
+
+
+def test_a_file_that_others_can_write_is_refused(home):
+    write(home, "", mode=0o666)
+    with pytest.raises(ConfigurationError, match="other users may write to it"):
+        check_preset("fast", read())
+
+
+def test_modes(home):
+    old = os.umask(0o002)
+    try:
+        save_preset("fast", candidate("--env", "TOKEN=x"), read())
+        assert stat.S_IMODE((home / USER).stat().st_mode) == 0o600
+        assert stat.S_IMODE((home / USER).parent.stat().st_mode) == 0o700
+        (home / USER).chmod(0o640)
+        save_preset("faster", candidate(), read())
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((home / USER).stat().st_mode) == 0o640
+    assert set(tomllib.loads((home / USER).read_text())["preset"]) == {"fast", "faster"}
+
+
+def _save(number):
+    save_preset(f"p{number}", candidate("-n", str(number)), read())
+
+
+def test_sessions_at_the_same_time_lose_no_preset(home):
+    context = get_context("fork")
+    processes = [context.Process(target=_save, args=(number,)) for number in range(1, 9)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    presets = tomllib.loads((home / USER).read_text())["preset"]
+    assert presets == {f"p{number}": {"ranks": number} for number in range(1, 9)}
+    assert os.listdir((home / USER).parent) == ["ompbind.toml"]
+
+
+@pytest.mark.parametrize("name", ["two words", "ü", "a.b", "[x]", '"', "#", "'"])
+def test_any_name(home, name):
+    save_preset(name, candidate("--smt=2"), read())
+    assert read("--preset", name)["smt"] == 2
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b"])
+def test_names_that_no_file_can_have(home, name):
+    with pytest.raises(OmpbindError):
+        check_preset(name, read())
+    assert os.listdir(home) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8")))
+def test_any_value(home, value):
+    (home / USER).unlink(missing_ok=True)
+    save_preset("fast", candidate("--env", f"A=x{value}"), read())
+    assert read("--preset", "fast")["env"] == (("A", f"x{value}"),)
+
+
+def test_a_value_that_is_not_utf8(home):
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        save_preset("fast", candidate("--env", "A=\udcff"), read())
+
+
+def test_the_recommended_candidate_is_saved():
+    session = make_session({"unbound": 1.0, "smt=2": 0.8})
+    conclusion = make_conclusion(session, {"smt=2": ComparisonResult.BEST})
+    assert find_recommended(session, conclusion).name == "smt=2"
+    session, conclusion = make_scaling_session()
+    assert find_recommended(session, conclusion).name == "8 ranks, smt=2"
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ((), "no candidate is known to be best"),
+        (("1 rank, default", "2 ranks, smt=2"), "are best for their numbers of ranks"),
+        (("1 rank, unbound",), "the command without ompbind is as fast as every candidate"),
+    ],
+)
+def test_what_cannot_be_saved(choices, message):
+    session, _ = make_scaling_session(rules=Rules())
+    conclusion = make_conclusion(session, dict.fromkeys(choices, ComparisonResult.BEST))
+    with pytest.raises(RequestError, match=message):
+        find_recommended(session, conclusion)
+
+
+def test_unbound_is_never_saved(home):
+    with pytest.raises(RequestError):
+        save_preset("fast", make_candidate("unbound"), read())
+    assert os.listdir(home) == []

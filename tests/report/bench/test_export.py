@@ -1,0 +1,140 @@
+"""Exports: JSON that programs for hyperfine read, a row for each run as CSV, tables in Markdown."""
+
+import csv
+import json
+from statistics import fmean, median, stdev
+from xml.etree import ElementTree
+
+import pytest
+
+from ompbind.bench.records import Phase
+from ompbind.report.bench import export
+from ompbind.report.bench.export import EXPORTS, ExportFormat
+from tests.bench.sessions import THROTTLED, TWO_METRICS, make_conclusion, make_session, make_usual_session
+
+
+def render(name, session=None, conclusion=None):
+    if session is None:
+        session, conclusion = make_usual_session()
+    return EXPORTS[name].load()(session, conclusion)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_format_renders(name):
+    assert "strategy=spread" in render(name)
+
+
+def test_a_row_of_the_table_is_a_format(monkeypatch):
+    row = ExportFormat(render=f"{__name__}:render_count", help="how many runs there are")
+    monkeypatch.setattr(export, "EXPORTS", EXPORTS | {"count": row})
+    assert export.EXPORTS["count"].load()(*make_usual_session()) == "79"
+
+
+def render_count(session, conclusion):
+    return str(len(session.runs))
+
+
+def test_json_has_the_conclusion():
+    record = json.loads(render("json"))
+    assert record["schema"] == "ompbind-bench-result/1"
+    assert record["recommended"] == [
+        {
+            "candidate": "strategy=spread",
+            "ranks": 1,
+            "command": [
+                "ompbind",
+                "run",
+                "--strategy=spread",
+                "--",
+                "python",
+                "serve.py",
+                "--name",
+                "two words",
+            ],
+        }
+    ]
+    (group,) = record["groups"]
+    assert (group["reference"], group["choice"]) == ("unbound", "strategy=spread")
+    assert group["comparisons"][0]["result"] == "best"
+    assert record["refusals"][0]["name"] == "ranks=99"
+    assert record["remarks"][0]["code"] == "outliers"
+
+
+def read_as_hyperfine_scripts_do(text):
+    """Read what hyperfine's plot_whisker.py, advanced_statistics.py and plot_parametrized.py read."""
+    for result in json.loads(text)["results"]:
+        yield (
+            str(result["command"]),
+            [float(time) for time in result["times"]],
+            {key: result[key] for key in ("mean", "stddev", "median", "min", "max", "user", "system")},
+            {str(name): str(value) for name, value in result.get("parameters", {}).items()},
+        )
+
+
+def test_json_has_the_form_of_hyperfine():
+    session, conclusion = make_usual_session()
+    results = list(read_as_hyperfine_scripts_do(render("json", session, conclusion)))
+    assert len(results) == 6  # a candidate without a valid run has no times
+    commands = [command for command, _, _, _ in results]
+    assert commands[0] == "python serve.py --name 'two words'"
+    assert commands[2] == "ompbind run --strategy=spread -- python serve.py --name 'two words'"
+    for _, times, numbers, _ in results:
+        assert len(times) == 12
+        assert numbers["mean"] == pytest.approx(fmean(times))
+        assert numbers["stddev"] == pytest.approx(stdev(times))
+        assert numbers["median"] == median(times)
+        assert (numbers["min"], numbers["max"]) == (min(times), max(times))
+    assert results[2][3] == {"strategy": "spread"}
+    record = json.loads(render("json", session, conclusion))["results"][2]
+    assert record["memory_usage_byte"] == [300 << 20] * 12
+    assert record["exit_codes"] == [0] * 12
+
+
+def test_times_are_wall_times_whatever_the_metric_is():
+    session = make_session({"unbound": 1.0}, base=500.0, metrics=TWO_METRICS[:1])
+    runs = [run.replace(wall_s=(1.5, 2.5)) for run in session.runs]
+    text = render("json", session.replace(runs=tuple(runs)), make_conclusion(session))
+    ((_, times, _, _),) = read_as_hyperfine_scripts_do(text)
+    assert set(times) == {2.5}
+
+
+def test_a_single_run_has_no_deviation():
+    session = make_session({"unbound": 1.0}, rounds=1)
+    (result,) = json.loads(render("json", session, make_conclusion(session)))["results"]
+    assert result["stddev"] is None
+
+
+def test_csv_has_all_runs():
+    session, conclusion = make_usual_session()
+    first = session.runs[0].replace(conditions=THROTTLED, counters=(("cycles", 5),))
+    session = session.replace(runs=(first, *session.runs[1:]))
+    rows = list(csv.DictReader(render("csv", session, conclusion).splitlines()))
+    assert len(rows) == len(session.runs)
+    assert [row["candidate"] for row in rows] == [run.candidate for run in session.runs]
+    assert [float(row["wall time"]) for row in rows[:3]] == [run.values[0] for run in session.runs[:3]]
+    assert {row["phase"] for row in rows} == {str(Phase.WARM_UP), str(Phase.CHOICE)}
+    assert (rows[0]["throttled_s"], rows[0]["cycles"], rows[1]["cycles"]) == ("0.5", "5", "")
+    assert (rows[-1]["status"], rows[-1]["wall time"]) == ("failed", "")
+    assert rows[-1]["reason"] == "exit code 1: cannot load tcmalloc"
+
+
+def test_csv_quotes_names_with_commas():
+    session = make_session({"unbound": 1.0, "mask=0,1|2,3": 1.0})
+    rows = list(csv.DictReader(render("csv", session, make_conclusion(session)).splitlines()))
+    assert {row["candidate"] for row in rows} == {"unbound", "mask=0,1|2,3"}
+
+
+def test_markdown_is_a_table():
+    text = render("markdown")
+    table, recommended, command = text.split("\n\n", 2)
+    rows = table.splitlines()
+    assert rows[0].startswith("| candidate | time | ratio | interval | rounds | result |")
+    assert rows[1].startswith("| :--- | ---: | ---: | :--- |")
+    assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
+    assert r"mask=0-1\|2-3;4" in text
+    assert recommended == "Recommended: strategy=spread"
+    assert command == "```sh\nompbind run --strategy=spread -- python serve.py --name 'two words'\n```"
+
+
+def test_svg_is_xml():
+    ElementTree.fromstring(render("svg"))
