@@ -49,11 +49,12 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, output, effect, a busy scheduler, decisions of bench
+bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, live views, and more
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/quiet.py
+	$(BIN)/python benchmarks/watch.py
 	$(BIN)/python benchmarks/launch.py
 	$(BIN)/python benchmarks/output.py
 	$(BIN)/python benchmarks/effect.py

@@ -1,6 +1,6 @@
-"""Promises: limits for numbers of starts, launches, idle runs, bound work, busy schedulers and decisions.
+"""Promises: limits for measured numbers. Nothing is measured here.
 
-Nothing is measured here.
+They are about starts, launches, idle runs, live views, bound work, busy schedulers and decisions of `bench`.
 """
 
 import math
@@ -219,6 +219,29 @@ def make_quiet_promises(measured: Sequence[IdleUsage], verify_percent: float | N
 
 def _find_maximum(measured: Sequence[IdleUsage], field: str, unit: float) -> float | None:
     return max((getattr(usage, field) / unit for usage in measured), default=None)
+
+
+class WatchUsage(Record):
+    """CPU time of `inspect --watch` in percent of a CPU, for ranks with so many threads each.
+
+    `interval_s` is the time between two views.
+    """
+
+    ranks: int
+    threads: int
+    interval_s: float
+    percent: float
+
+
+WATCH_LIMIT = 1.0
+"""CPU time of `inspect --watch` at its default interval at most, in percent of a CPU."""
+
+
+def make_watch_promises(measured: Iterable[WatchUsage]) -> Iterator[Promise]:
+    """Yield the promise about the CPU time of a live view, for each size of a run."""
+    for usage in measured:
+        text = f"{count(usage.ranks, 'rank')} of {count(usage.threads, 'thread')}, watched"
+        yield Promise(text=text, limit=WATCH_LIMIT, unit="%", measured=usage.percent)
 
 
 def render_promise(promise: Promise) -> str:

@@ -14,12 +14,14 @@ from benchmarks.promises import (
     IMPORT_CLICK,
     STARTUP_LIMITS,
     IdleUsage,
+    WatchUsage,
     make_decision_promises,
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
     make_scheduler_promises,
     make_startup_promises,
+    make_watch_promises,
     median_interval,
     median_ratio,
     print_promises,
@@ -144,10 +146,19 @@ def test_promises_of_quiet_runs(changes, texts, capsys):
     assert capsys.readouterr().out.count("MISSED") == len(texts)
 
 
+def test_promises_of_live_views():
+    usages = [
+        WatchUsage(ranks=4, threads=16, interval_s=2.0, percent=0.99),
+        WatchUsage(ranks=64, threads=8, interval_s=7.0, percent=1.01),
+    ]
+    assert missed(list(make_watch_promises(usages))) == ["64 ranks of 8 threads, watched"]
+
+
 def test_lines_on_promises_fit_the_page():
     for promise in (
         *make_launch_promises(WALLS),
         *make_quiet_promises([IdleUsage(ranks=64, **USAGE)]),
+        *make_watch_promises([WatchUsage(ranks=1024, threads=1024, interval_s=300.0, percent=99.99)]),
         *make_launch_promises({}),
         *make_startup_promises(STARTS),
     ):

@@ -77,19 +77,24 @@ def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str
 
 
 def read_screen(stream: TextIO | None = None) -> Screen:
-    """Read what a standard file shows: its width, colours and box characters; None is standard output.
+    """Read what a standard file shows: its size, colours and box characters; None is standard output.
 
-    Anything but a terminal has the usual width and no colours; boxes need UTF-8.
+    Anything but a terminal has the usual size and no colours; boxes need UTF-8.
     """
-    from ompbind.report.text import WIDTH, Screen  # late: starting ranks does not need it
+    from ompbind.report.text import PIPE, Screen  # late: starting ranks does not need it
 
     stream = stream or sys.stdout
     try:
-        width = os.get_terminal_size(stream.fileno()).columns
+        width, height = os.get_terminal_size(stream.fileno())
     except (AttributeError, OSError, ValueError):  # the stream is None, or no terminal, or closed
-        width = 0
+        width, height = 0, 0
     draws = has_box_characters(getattr(stream, "encoding", None))
-    return Screen(width=max(width or WIDTH, NARROW), styled=supports_colours(stream), draws=draws)
+    return Screen(
+        width=max(width or PIPE.width, NARROW),
+        height=height or PIPE.height,
+        styled=supports_colours(stream),
+        draws=draws,
+    )
 
 
 def has_box_characters(encoding: str | None) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.options.other import INTERVAL_S
 from ompbind.cli.options.values import Values
 from ompbind.cli.verb import Verb
 from ompbind.errors import InspectError
@@ -20,7 +19,7 @@ EXAMPLES = (
     ("The run whose name begins with nightly-, each thread on a line", "ompbind inspect nightly- -v"),
     ("Any process, with its descendants", "ompbind inspect 4711"),
     ("Only what is wrong in these processes", "ompbind inspect 4711 --problems"),
-    ("CPU use of all runs, refreshed every 2 seconds", "ompbind inspect --all --watch"),
+    ("A live view of all runs", "ompbind inspect --all --watch"),
     ("All runs as JSON", "ompbind inspect --all --format json"),
 )
 
@@ -43,24 +42,28 @@ def _inspect_targets(options: Values) -> int:
     """Show the affinity mask and last CPU of each thread of running processes, and the issues found."""
     from ompbind.inspection.targets import find_target  # late, as all below: for this verb alone
 
-    interval_s, what = _read_interval(options["watch"], options.words)
-    _check_options(what, {**options, "watch": interval_s})
+    watches = options["watch"] is not None
+    interval_s, what = _read_interval(options["watch"] or "", options.words)
+    _check_options(what, {**options, "watch": watches})
     target = None if options["all"] else find_target(what)
-    if interval_s:
+    if watches:
         from ompbind.cli.inspect_watch import watch_target
 
         return watch_target(target, interval_s)
     return _show(target, options)
 
 
-def _read_interval(text: str | None, what: tuple[str, ...]) -> tuple[float | None, tuple[str, ...]]:
-    """Return the seconds of --watch, and what to inspect; a word after --watch may be the name of a run."""
-    if text is None:
+def _read_interval(text: str, what: tuple[str, ...]) -> tuple[float | None, tuple[str, ...]]:
+    """Return the seconds of --watch, None for the default, and what to inspect.
+
+    A word after --watch may be the name of a run.
+    """
+    if not text:
         return None, what
     try:
         seconds = float(text)
     except ValueError:
-        return float(INTERVAL_S), (text, *what)
+        return None, (text, *what)
     if 0.1 <= seconds <= 3600:
         return seconds, what
     hint = "write a process before --watch, as in 'ompbind inspect 4711 --watch'"

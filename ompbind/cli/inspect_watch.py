@@ -1,80 +1,112 @@
 """`ompbind inspect --watch`: refresh a view on a terminal; in a pipe print one view after the other."""
 
-import signal
+import os
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
-from types import FrameType
 
-from rich.console import Console, RenderableType
-from rich.live import Live
-
-from ompbind.cli.console import NARROW, has_box_characters, print_message
-from ompbind.inspection.compare_samples import Sample, SampleDelta, compare_samples
-from ompbind.inspection.read_load import Streaks, add_load
-from ompbind.inspection.take_sample import take_sample
+from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.live_screen import Event, LiveScreen, open_screen, show_view, wait_for_event
+from ompbind.cli.options.other import INTERVAL_S
+from ompbind.inspection.compare_samples import SampleDelta, compare_samples
+from ompbind.inspection.memory_readings import sum_costs
+from ompbind.inspection.take_sample import SampleHistory, take_sample
 from ompbind.inspection.targets import Target, find_all_runs
-from ompbind.report.live_view import make_view
+from ompbind.record import Record
+from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen
 from ompbind.severity import Severity
 
-FIRST_S = 0.3  # seconds between the first two samples: a view shows the difference of two
+_FIRST_S = 0.3  # seconds between the first two samples: a view shows the difference of two
+_PIPE_LINES = 48  # lines of a view in a pipe
+
+_KEYS_HELP = "  q: quit  space: pause"
+
+_MOST_SHARE = 0.007
+"""CPU time at most, divided by wall time, unless the user has chosen the interval.
+
+Readings of the memory of each NUMA node are not included: they have a limit of their own.
+"""
 
 
-def watch_target(target: Target | None, interval_s: float) -> int:
-    """Show a target until all its processes have exited, or until Ctrl-C; None is all live runs.
+class _ShownView(Record):
+    """What is shown: the difference of the last two samples, the time of day, the seconds until the next."""
 
-    Returns the exit code: 1 if the last sample has an error.
+    delta: SampleDelta
+    clock: str
+    pause_s: float
+    paused: bool = False
+
+
+class _Watched(Record):
+    """What was watched: the last view with processes, its severity, and whether all processes have exited."""
+
+    view: _ShownView | None = None
+    severity: Severity = Severity.OK
+    is_over: bool = False
+
+
+def watch_target(target: Target | None, interval_s: float | None) -> int:
+    """Show a target until all its processes have exited, or until the user quits; None is all live runs.
+
+    Without an interval, the samples are so rare that the view takes less than 1 % of a CPU. Returns the exit
+    code: 1 if the last sample with processes has an error.
     """
-    console = Console(highlight=False, soft_wrap=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)  # so that the terminal is restored
-    last: Sample | None = None
-    try:
-        with _open_view(console) as show:
-            for before, last in pairwise(_take_samples(target, interval_s)):
-                show(_make_view(compare_samples(before, last), interval_s, console))
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    with open_screen(is_terminal=is_terminal) as screen:
+        watched = _watch(target, interval_s, screen)
+    if watched.is_over:
+        if is_terminal and watched.view:
+            write_stdout("\n".join(_render(watched.view, read_screen(), keys="")))
         print_message("no processes left to watch")
-    except KeyboardInterrupt:
-        pass
-    return 1 if last and last.inspection.severity is Severity.ERROR else 0
+    return 1 if watched.severity is Severity.ERROR else 0
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _watch(target: Target | None, interval_s: float | None, screen: LiveScreen) -> _Watched:
+    """Take samples and show them until all processes have exited, or until the user quits."""
+    watched, shown = _Watched(), None
+    history, before = take_sample(target or find_all_runs(), SampleHistory())
+    if not (before.live_runs or target or screen.is_terminal):
+        print_message("no live runs yet: waiting for the first")
+    spent_s, pause_s = time.thread_time(), min(_FIRST_S, interval_s or _FIRST_S)
+    while _wait(screen, shown, pause_s) is not Event.QUIT:
+        began_s = time.monotonic()
+        history, after = take_sample(target or find_all_runs(), history)
+        groups = after.inspection.groups
+        if not groups and not after.live_runs and (target or watched.view):
+            return watched.replace(is_over=True)
+        cost_s = time.thread_time() - spent_s - sum_costs(history.memory, began_s)
+        spent_s, pause_s = time.thread_time(), interval_s or max(float(INTERVAL_S), cost_s / _MOST_SHARE)
+        clock = time.strftime("%H:%M:%S")
+        shown = _ShownView(delta=compare_samples(before, after), clock=clock, pause_s=pause_s)
+        if groups:
+            watched = _Watched(view=shown, severity=after.inspection.severity)
+        _show(screen, shown)
+        before = after
+    return watched
 
 
-@contextmanager
-def _open_view(console: Console) -> Iterator[Callable[[RenderableType], None]]:
-    """Yield a function that shows a view: on a terminal it replaces the last view, else it follows it."""
-
-    def print_view(view: RenderableType) -> None:
-        console.print(view)
-        console.print()
-        console.file.flush()
-
-    if console.is_terminal and not console.is_dumb_terminal:
-        with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-            yield lambda view: live.update(view, refresh=True)
-    else:
-        yield print_view
+def _wait(screen: LiveScreen, shown: _ShownView | None, pause_s: float) -> Event:
+    """Wait until the next sample is due or the user quits; meanwhile redraw what is shown if needed."""
+    due_s, paused = time.monotonic() + pause_s, False
+    while True:
+        event = wait_for_event(screen, None if paused else max(0.0, due_s - time.monotonic()))
+        if event in (Event.QUIT, Event.TIMEOUT):
+            return event
+        paused ^= event is Event.PAUSE
+        if shown:
+            _show(screen, shown.replace(paused=paused))
 
 
-def _take_samples(target: Target | None, interval_s: float) -> Iterator[Sample]:
-    """Sample a target until no process is left."""
-    streaks: Streaks = {}
-    yield take_sample(target or find_all_runs())
-    time.sleep(min(FIRST_S, interval_s))
-    while (sample := take_sample(target or find_all_runs())).inspection.groups:
-        streaks, inspection = add_load(streaks, sample.inspection)
-        yield sample.replace(inspection=inspection)
-        time.sleep(interval_s)
+def _show(screen: LiveScreen, view: _ShownView) -> None:
+    size = read_screen()
+    if screen.is_terminal:
+        show_view(
+            screen, _render(view, size, keys=_KEYS_HELP if screen.keys is not None else "  Ctrl-C: quit")
+        )
+    elif view.delta.groups:
+        show_view(screen, _render(view, size.replace(height=_PIPE_LINES), keys=""))
 
 
-def _make_view(delta: SampleDelta, interval_s: float, console: Console) -> RenderableType:
-    head = f"ompbind inspect  {time.strftime('%H:%M:%S')}  every {interval_s:g} s"
-    width, height = console.size if console.is_terminal else (80, 48)
-    head += "  Ctrl-C to quit" if console.is_terminal else ""
-    screen = Screen(width=max(width, NARROW), height=height, draws=has_box_characters(console.encoding))
-    return make_view(delta, head, screen)
+def _render(view: _ShownView, size: Screen, keys: str) -> tuple[str, ...]:
+    every = "paused" if view.paused else f"every {view.pause_s:.3g} s"
+    return render_view(view.delta, f"{view.clock}  {every}{keys}", size)

@@ -32,15 +32,34 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
     """Add an inspection to the streaks of its groups; return it with the issues that follow."""
     now = time.monotonic()
     found, groups, throttled = {}, [], []
-    for group in inspection.groups:
+    throttlings = _read_throttlings(inspection.groups)
+    for group, total in zip(inspection.groups, throttlings, strict=True):
         before = streaks.get(_make_key(group), Streak())
-        sample = read_load(group.processes, now)
+        sample = LoadSample(at_s=now, processes=group.processes, throttling=total)
         if throttling := sample.throttled_since(before.last):
             throttled.append((group, throttling))
         streak = found[_make_key(group)] = add_sample(before, sample)
         groups.append(group.replace(verdict=judge_load(group.verdict, streak)))
     issues = (*inspection.shared_issues, *find_throttled(throttled))
     return found, inspection.replace(groups=tuple(groups), shared_issues=issues)
+
+
+def _read_throttlings(groups: Sequence[RankProcesses]) -> Iterator[Throttling | None]:
+    """Yield the throttling of the cgroup of each group; equal cgroups are read once."""
+    root, by_cgroup = DirectoryRoot("/"), dict[str | None, Throttling | None]()
+    for group in groups:
+        pid = str(group.first.pid)
+        cgroup = root.read(f"proc/{pid}/cgroup")
+        if cgroup not in by_cgroup:
+            by_cgroup[cgroup] = read_throttling(root, pid)
+        yield by_cgroup[cgroup]
+
+
+def list_throttlings(streaks: Streaks) -> tuple[Throttling, ...]:
+    """Return how each cgroup was throttled until the last sample of its groups, each cgroup once."""
+    samples = (streak.last for streak in streaks.values())
+    found = (sample.throttling for sample in samples if sample and sample.throttling)
+    return tuple({throttling.cgroup: throttling for throttling in found}.values())
 
 
 def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iterator[ThreadIssue]:

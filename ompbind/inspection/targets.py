@@ -1,7 +1,7 @@
 """Find and read the processes to inspect: by PID, by run, or all live runs."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import InspectError
@@ -11,7 +11,7 @@ from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, Ran
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.procfs.process import EXITED_STATES, Stat, find_descendants, status_value
-from ompbind.procfs.process_state import read_process
+from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import (
     read_affinity,
     read_environ,
@@ -25,6 +25,10 @@ from ompbind.registry.claims import DIRECTORY_VARIABLE, find_claims_directory, r
 from ompbind.text import clean_name
 
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"
+
+
+KnownProcesses = Mapping[int, ProcessState]
+"""Processes of an earlier inspection, by PID."""
 
 
 class Target(Record):
@@ -114,23 +118,28 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
     return int(pid)
 
 
-def inspect(target: Target, *, memory: bool = True) -> Inspection:
+def inspect(target: Target, *, memory: bool = True, known: KnownProcesses | None = None) -> Inspection:
     """Read all processes of a target that have not exited, and compare them with their plans.
 
     `memory` also reads the NUMA nodes of their memory, on machines with several nodes. That is slow: the
-    kernel visits every page.
+    kernel visits every page. With the `known` processes of an earlier inspection, only new processes are read
+    completely, and processes that are no descendants of the target are found only if they are known.
     """
-    stats = read_processes()
+    stats, known = read_processes(), known or {}
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
-    pids |= find_descendants(stats, _find_processes_of_runs(stats, {run.run_id for run in target.runs}))
-    found = {pid: state for pid in sorted(pids) if (state := read_process(pid, is_library, is_relevant))}
+    others = {pid: stat for pid, stat in stats.items() if pid not in pids}
+    run_ids = {run.run_id for run in target.runs}
+    detached = others.keys() & known.keys() if known else _find_processes_of_runs(others, run_ids)
+    pids |= find_descendants(stats, detached)
+    states = ((pid, read_process(pid, is_library, is_relevant, known.get(pid))) for pid in sorted(pids))
+    found = {pid: state for pid, state in states if state}
     parent_masks = {
         pid: read_affinity(state.parent) if state.parent else EMPTY for pid, state in found.items()
     }
     inspection = make_inspection(
         ObservedProcesses(processes=found, runs=read_visible_runs(), parent_masks=parent_masks)
     )
-    if not (memory and _has_several_nodes()):
+    if not (memory and has_several_nodes()):
         return inspection
     return inspection.replace(groups=tuple(map(_add_memory, inspection.groups)))
 
@@ -146,7 +155,8 @@ def _find_processes_of_runs(stats: dict[int, Stat], run_ids: set[str]) -> list[i
     return [pid for pid, run_id in named if clean_name(run_id) in run_ids]
 
 
-def _has_several_nodes() -> bool:
+def has_several_nodes() -> bool:
+    """Return whether this machine has memory in several NUMA nodes."""
     try:
         with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:
             return len(CpuSet.from_list(file.read())) > 1

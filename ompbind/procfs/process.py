@@ -25,8 +25,9 @@ class Stat(Record):
     `state` is a letter as in `ps`. `parent`, `group` and `session` are the IDs of the parent process, the
     process group and the session. `busy_ticks` is user and system time, `start_ticks` the start since boot.
     `has_fixed_affinity`: the kernel refuses to change its affinity mask, as for io_uring before Linux 6.3.
-    `cpu` is the CPU it last ran on, `policy` its scheduling policy. `arguments` are the addresses of its
-    command line in its memory: start and end.
+    `resident_pages` are the pages of its process that are in memory. `cpu` is the CPU it last ran on,
+    `policy` its scheduling policy. `arguments` are the addresses of its command line in its memory: start and
+    end.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Stat(Record):
     has_fixed_affinity: bool
     busy_ticks: int
     start_ticks: int
+    resident_pages: int
     cpu: int
     policy: str
     arguments: tuple[int, ...]
@@ -60,6 +62,7 @@ def parse_stat(stat: bytes) -> Stat:
         has_fixed_affinity=bool(fields[5] & _FIXED_AFFINITY),
         busy_ticks=fields[10] + fields[11],
         start_ticks=fields[18],
+        resident_pages=fields[20],
         cpu=fields[35],
         policy=_POLICIES.get(fields[37], str(fields[37])),
         arguments=tuple(fields[44:46]),

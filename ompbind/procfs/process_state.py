@@ -19,7 +19,7 @@ from ompbind.procfs.process import (
     parse_stat,
     status_value,
 )
-from ompbind.procfs.reader import TICKS_PER_S, find_directory, read_file
+from ompbind.procfs.reader import PAGE_BYTES, TICKS_PER_S, find_directory, read_file
 from ompbind.record import Record
 
 Keep = Callable[[str], bool]
@@ -57,7 +57,8 @@ class ProcessState(Record):
     once; the kernel appends " (deleted)" to the path of a deleted file. `variables` are the kept variables of
     its environment at its start. `unreadable` names what this user may not read: "libraries", "environment".
     `is_environment_overwritten` is true if the program has written something else there, such as its title.
-    `is_kernel_thread` is true for threads of the kernel.
+    `is_kernel_thread` is true for threads of the kernel. `resident_bytes` is its memory that is not swapped
+    out, with the pages that it shares with other processes; None if it was not read.
     """
 
     pid: int
@@ -70,6 +71,7 @@ class ProcessState(Record):
     unreadable: tuple[str, ...] = ()
     is_environment_overwritten: bool = False
     is_kernel_thread: bool = False
+    resident_bytes: int | None = None
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -82,8 +84,13 @@ class ProcessState(Record):
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
-def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
-    """Read a process with its threads, and the files and variables to keep; None if it has exited."""
+def read_process(
+    pid: int, keep_file: Keep, keep_variable: Keep, known: ProcessState | None = None
+) -> ProcessState | None:
+    """Read a process with its threads, and the files and variables to keep; None if it has exited.
+
+    If a `known` earlier state has the same name, its files, variables and command line are used.
+    """
     try:
         directory = _open_directory(find_directory(pid))
     except OSError:
@@ -91,6 +98,10 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
     try:
         threads = tuple(_read_threads(directory))
         stat = parse_stat(read_file("stat", directory))
+        if known and known.name == stat.name:
+            return known.replace(
+                parent=stat.parent, threads=threads, resident_bytes=stat.resident_pages * PAGE_BYTES
+            )
         # Files of /proc/PID are empty if the initial thread has exited: read the files of a live thread.
         private = [_read_private(f"task/{threads[0].tid}/{name}", directory) for name in _PRIVATE]
     except (OSError, ValueError, IndexError):
@@ -112,6 +123,7 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         ),
         is_environment_overwritten=bool(environ) and not variables,
         is_kernel_thread=stat.is_kernel,
+        resident_bytes=stat.resident_pages * PAGE_BYTES,
     )
 
 

@@ -27,12 +27,15 @@ from ompbind.procfs.process import (
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ompbind.procfs.numa_maps import MemoryMap
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 """Clock ticks in a second, the unit of times in stat files."""
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a page, the unit of memory in stat files."""
 
 
 def read_file(path: str, directory: int | None = None) -> bytes:
@@ -211,9 +214,22 @@ def read_affinity(tid: int) -> CpuSet:
         return EMPTY
 
 
-def read_migrations(pid: int, tid: int) -> int | None:
-    """Return the migrations of a thread, from /proc/PID/task/TID/sched; None if they are not counted."""
-    return parse_migrations(_read_if_allowed(pid, f"task/{tid}/sched") or b"")
+def read_migrations(pid: int, tids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield (TID, migrations since its start) of the threads for which the kernel reports them.
+
+    Read from /proc/PID/task/TID/sched.
+    """
+    try:
+        directory = find_directory(pid)
+    except OSError:
+        return
+    for tid in tids:
+        try:
+            migrations = parse_migrations(read_file(f"{directory}/task/{tid}/sched"))
+        except OSError:
+            continue  # the thread has exited, or the kernel has no such file
+        if migrations is not None:
+            yield tid, migrations
 
 
 def read_pid_namespace() -> int:

@@ -1,66 +1,135 @@
-"""The view of `inspect --watch`: use of CPUs, ranks and threads, and migrations, fitted to a screen."""
+"""The view of `inspect --watch`: use of CPUs, ranks, issues and the busiest threads, fitted to a screen."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet, count, union
 from ompbind.inspection.compare_samples import CpuUse, RankUse, SampleDelta, ThreadUse
+from ompbind.inspection.rank_processes import RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
-from ompbind.report.text import Screen, render_cpus
+from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.report.live_table import FAINT, GAP, LiveColumn, LiveRow, fit, render_live_table, style
+from ompbind.report.text import Screen, render_bytes, render_cpus
 from ompbind.severity import Severity
 from ompbind.text import clean_lines
 
-_NARROW = 64  # characters of a line below which tables have fewer columns and shorter titles
-_OMITTED_IF_NARROW = ("threads", "migrations/s", "last CPU")
-_TITLES_IF_NARROW = {"affinity mask": "mask"}
-
-_GROUP_TITLES = ("rank", "pid", "threads", "affinity mask", "%CPU", "migrations/s", "verdict")
-_THREAD_TITLES = ("rank", "thread", "name", "affinity mask", "last CPU", "%CPU", "migrations/s")
-_RIGHT_ALIGNED = {"rank", "pid", "threads", "%CPU", "migrations/s", "thread", "last CPU"}
-
 _SHARED_ISSUES_SHOWN = 2
 _BARS_MOST = 16  # CPUs that are drawn as bars; more CPUs are drawn as a character each
+_STRIP_WIDTHS = ((120, 32), (100, 16), (0, 8))
+"""Characters of the CPUs of a rank, by the least width of the screen."""
 
-_STYLES = {
-    Severity.OK: "green",
-    Severity.NOTE: "yellow",
-    Severity.WARNING: "bold yellow",
-    Severity.ERROR: "bold red",
-}
+_NODES_SHOWN = 2  # NUMA nodes that are named for a rank
+
+_GROUP_COLUMNS = (
+    LiveColumn(title="run", order=9, right=False),
+    LiveColumn(title="rank"),
+    LiveColumn(title="pid", order=8),
+    LiveColumn(title="threads", order=6),
+    LiveColumn(title="mask", order=2, right=False),
+    LiveColumn(title="CPUs", order=3, right=False),
+    LiveColumn(title="%CPU", least=5),
+    LiveColumn(title="%wait", order=4, least=5),
+    LiveColumn(title="migr/s", order=5, least=6),
+    LiveColumn(title="memory", order=1, least=8),
+    LiveColumn(title="by node", order=7, right=False),
+    LiveColumn(title="verdict", right=False),
+)
+_THREAD_COLUMNS = (
+    LiveColumn(title="rank"),
+    LiveColumn(title="thread", order=2),
+    LiveColumn(title="mask", right=False),
+    LiveColumn(title="last CPU", order=4),
+    LiveColumn(title="%CPU", least=5),
+    LiveColumn(title="%wait", order=1, least=5),
+    LiveColumn(title="migr/s", order=3, least=6),
+    LiveColumn(title="name", right=False),
+)
 
 
-def make_view(delta: SampleDelta, head: str, screen: Screen) -> RenderableType:
-    """Make a view that is not higher than the screen: CPUs, then groups, shared issues and threads."""
+def render_view(delta: SampleDelta, head: str, screen: Screen) -> tuple[str, ...]:
+    """Render the lines of a view that fits the screen: totals, CPUs, groups, shared issues and threads."""
     cpus = _draw_cpus(delta, screen)
-    shared = [
-        f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
-        for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]
-    ]
-    rows = max(screen.height - len(cpus) - len(shared) - 4, 4)
-    group_rows = min(len(delta.groups), max(rows // 2, rows - len(delta.threads)))
-    parts: list[RenderableType] = [Text(head, style="dim", no_wrap=True), *cpus]
-    parts.append(_make_table(_GROUP_TITLES, list(_make_group_rows(delta.groups, group_rows)), screen))
-    parts.extend(Text(line, no_wrap=True, overflow="ellipsis") for line in shared)
-    threads = delta.threads[: max(rows - group_rows - 1, 1)]
-    parts.append(_make_table(_THREAD_TITLES, list(map(_make_thread_row, threads)), screen))
-    return Group(*parts)
-
-
-def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[Text]:
-    """Draw the CPUs on which the threads are allowed: few as bars, many as one character each."""
-    last = CpuSet(use.thread.cpu for use in delta.threads if use.thread.cpu is not None)
-    shown = union(use.group.cpus for use in delta.groups) | last
-    uses = [use for use in delta.cpus if use.cpu in shown]
-    few = len(uses) <= _BARS_MOST
-    cells = [_draw_bar(use, screen) for use in uses] if few else _draw_characters(uses, screen)
-    per_line = max(screen.width // 20, 1) if few else 1
+    shared = [_render_issue(issue) for issue in delta.shared_issues[:_SHARED_ISSUES_SHOWN]]
+    rows = max(screen.height - len(cpus) - len(shared) - 4, 4)  # without two lines of totals, two of titles
+    groups = len(delta.groups) + len(delta.absent_ranks)
+    group_rows = min(groups, max(rows // 2, rows - len(delta.threads)))
+    threads = delta.threads[: max(rows - group_rows, 1)]
     lines = [
-        "".join(cell.ljust(20) for cell in cells[i : i + per_line]) for i in range(0, len(cells), per_line)
+        style(fit(GAP.join([*_name_runs(_list_runs(delta)), head]), screen.width), FAINT, screen),
+        fit(_render_totals(delta), screen.width),
+        *(fit(line, screen.width) for line in cpus),
+        *_render_groups(delta, group_rows, screen),
+        *(fit(line, screen.width) for line in shared),
+        *render_live_table(_THREAD_COLUMNS, [_make_thread_row(use) for use in threads], screen),
     ]
-    return [Text(line.rstrip(), no_wrap=True) for line in lines[: max(screen.height // 3, 1)]]
+    return tuple(lines[: screen.height])
+
+
+def _render_totals(delta: SampleDelta) -> str:
+    """Return the sums over all groups; throttling only if a CPU quota counts periods."""
+    if not delta.groups:
+        return "no processes"
+    delays = [use.delay_share for use in delta.threads if use.delay_share is not None]
+    parts = [
+        *_count_groups([use.group.rank for use in delta.groups]),
+        count(len(delta.threads), "thread"),
+        f"{sum(use.share for use in delta.groups):.0%} CPU",
+        f"{sum(delays):.0%} wait" if delays else "",
+        _render_throttled(delta.throttlings),
+        f"{sum(use.migrations_per_s for use in delta.groups):.0f} migr/s",
+        render_bytes(sum(use.resident_bytes for use in delta.groups)),
+    ]
+    return GAP.join(filter(None, parts))
+
+
+def _list_runs(delta: SampleDelta) -> list[str]:
+    found = [use.group.run_id for use in delta.groups] + [run_id for run_id, _ in delta.absent_ranks]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _name_runs(runs: Sequence[str]) -> Iterator[str]:
+    if runs:
+        yield f"run {runs[0]}" if len(runs) == 1 else count(len(runs), "run")
+
+
+def _count_groups(ranks: Sequence[int | None]) -> Iterator[str]:
+    others = sum(rank is None for rank in ranks)
+    if len(ranks) > others:
+        yield count(len(ranks) - others, "rank")
+    if others:
+        yield "1 process" if others == 1 else f"{others} processes"
+
+
+def _render_throttled(throttlings: Sequence[Throttling]) -> str:
+    """Return in how many periods the cgroup that was throttled most was throttled."""
+    shares = [cgroup.throttled_periods / max(cgroup.periods, 1) for cgroup in throttlings]
+    return f"{max(shares):.0%} throttled" if shares else ""
+
+
+def _render_issue(issue: ThreadIssue) -> str:
+    return f"{_render_codes(issue.severity, [issue])} ({clean_lines(issue.text)})"
+
+
+def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[str]:
+    """Draw the CPUs of all groups: few as bars, many as one character each."""
+    last = CpuSet(use.thread.cpu for use in delta.threads if use.thread.cpu is not None)
+    shown = union(_find_cpus(use.group) for use in delta.groups) | last
+    uses = [use for use in delta.cpus if use.cpu in shown]
+    lines = _draw_bars(uses, screen) if len(uses) <= _BARS_MOST else _draw_lines(uses, screen)
+    return lines[: max(screen.height // 3, 1)]
+
+
+def _find_cpus(group: RankProcesses) -> CpuSet:
+    """Return the CPUs on which the threads of a group are allowed, and the CPUs of its plan, if any."""
+    return group.cpus | group.expected.cpus if group.expected else group.cpus
+
+
+def _draw_bars(uses: Sequence[CpuUse], screen: Screen) -> list[str]:
+    cells = [_draw_bar(use, screen) for use in uses]
+    per_line = max(screen.width // 20, 1)
+    lines = (
+        "".join(cell.ljust(20) for cell in cells[i : i + per_line]) for i in range(0, len(cells), per_line)
+    )
+    return [line.rstrip() for line in lines]
 
 
 def _draw_bar(use: CpuUse, screen: Screen) -> str:
@@ -69,32 +138,101 @@ def _draw_bar(use: CpuUse, screen: Screen) -> str:
     return f"CPU {use.cpu:<3} {bar} {use.share:>4.0%}"
 
 
-def _draw_characters(uses: list[CpuUse], screen: Screen) -> list[str]:
+def _draw_lines(uses: Sequence[CpuUse], screen: Screen) -> list[str]:
     """Draw a character for each CPU, in lines of at most 64 each with its first CPU before it."""
-    steps = " ▁▂▃▄▅▆▇█" if screen.draws else " 12345678"
     per_line = min(64, screen.width - 8)
-    text = "".join(steps[min(round(use.share * 8), 8)] for use in uses)
+    text = _draw_strip([use.share for use in uses], screen)
     return [f"{uses[i].cpu:>5} |{text[i : i + per_line]}|" for i in range(0, len(uses), per_line)]
 
 
-def _make_group_rows(groups: tuple[RankUse, ...], rows: int) -> Iterator[Sequence[str | Text]]:
-    """Yield a row for each group; if they do not fit, those with errors come first."""
-    fits = rows >= len(groups)
-    shown = groups if fits else tuple(sorted(groups, key=_severity_key))[: max(rows - 1, 1)]
+def _draw_strip(shares: Sequence[float], screen: Screen) -> str:
+    """Return a character for each share."""
+    steps = "·▁▂▃▄▅▆▇█" if screen.draws else ".12345678"
+    return "".join(steps[min(round(share * 8), 8)] for share in shares)
+
+
+def _draw_group_cpus(cpus: CpuSet, shares: dict[int, float], width: int, screen: Screen) -> str:
+    """Draw the CPUs of a group in at most `width` characters; if these are too few, each is a mean."""
+    found = [shares[cpu] for cpu in cpus if cpu in shares]
+    each = -(-len(found) // width)
+    parts = (found[i : i + each] for i in range(0, len(found), each or 1))
+    return _draw_strip([sum(part) / len(part) for part in parts], screen)
+
+
+def _render_groups(delta: SampleDelta, rows: int, screen: Screen) -> Iterator[str]:
+    """Yield the table of groups; it has a column for the run if there are several."""
+    first = 0 if len(_list_runs(delta)) > 1 else 1
+    found = _make_group_rows(delta, rows, screen)
+    shortened = [row.replace(cells=row.cells[first:]) for row in found]
+    return render_live_table(_GROUP_COLUMNS[first:], shortened, screen)
+
+
+def _make_group_rows(delta: SampleDelta, rows: int, screen: Screen) -> Iterator[LiveRow]:
+    """Yield a row for each group and each absent rank; if they do not fit, those with errors come first."""
+    shown, total = delta.groups, len(delta.groups) + len(delta.absent_ranks)
+    after = [_make_mark(run_id, str(rank), "not running") for run_id, rank in delta.absent_ranks]
+    if total > rows:
+        shown = tuple(sorted(shown, key=_severity_key))[: max(rows - 1, 1)]
+        after = [_make_mark("", "...", f"{total - len(shown)} more")]
+    shares = {use.cpu: use.share for use in delta.cpus}
+    width = next(width for least, width in _STRIP_WIDTHS if screen.width >= least)
     for use in shown:
-        group, verdict = use.group, use.group.verdict
-        codes = _render_codes(verdict.severity, verdict.issues)
-        yield (
-            "-" if group.rank is None else str(group.rank),
-            str(group.first.pid),
-            str(verdict.threads),
-            _shorten_cpus(group.cpus),
-            f"{use.share:.0%}",
-            f"{use.migrations_per_s:.0f}",
-            Text(codes, style=_STYLES[verdict.severity], no_wrap=True),
-        )
-    if len(shown) < len(groups):
-        yield "...", "", "", f"{len(groups) - len(shown)} more", "", "", ""
+        yield _make_group_row(use, _draw_group_cpus(_find_cpus(use.group), shares, width, screen))
+    yield from after
+
+
+def _make_mark(run_id: str, rank: str, text: str) -> LiveRow:
+    """Return a row without numbers."""
+    cells = {"run": run_id, "rank": rank, "verdict": text}
+    return LiveRow(cells=tuple(cells.get(column.title, "") for column in _GROUP_COLUMNS))
+
+
+def _make_group_row(use: RankUse, strip: str) -> LiveRow:
+    group, verdict = use.group, use.group.verdict
+    codes = _render_codes(verdict.severity, verdict.issues)
+    cells = (
+        group.run_id or "",
+        _name_rank(group.rank),
+        str(group.first.pid),
+        str(verdict.threads),
+        _shorten_cpus(group.cpus),
+        strip,
+        *_render_uses(use),
+        render_bytes(use.resident_bytes),
+        _render_nodes(use.nodes),
+        codes if group.attempt == 1 else f"{codes}, start {group.attempt}",
+    )
+    return LiveRow(cells=cells, severity=verdict.severity)
+
+
+def _make_thread_row(use: ThreadUse) -> LiveRow:
+    cells = (
+        _name_rank(use.group.rank),
+        str(use.thread.tid),
+        _shorten_cpus(use.thread.cpus),
+        "-" if use.thread.cpu is None else str(use.thread.cpu),
+        *_render_uses(use),
+        use.thread.name,
+    )
+    return LiveRow(cells=cells)
+
+
+def _name_rank(rank: int | None) -> str:
+    return "-" if rank is None else str(rank)
+
+
+def _render_uses(use: RankUse | ThreadUse) -> tuple[str, str, str]:
+    """Return the cells of CPU use, waiting and migrations."""
+    delay = "-" if use.delay_share is None else f"{use.delay_share:.0%}"
+    return f"{use.share:.0%}", delay, f"{use.migrations_per_s:.0f}"
+
+
+def _render_nodes(nodes: Sequence[tuple[int, int]]) -> str:
+    """Return the percentage of memory on each node, the largest first: "0:98% 1:2%"."""
+    total = sum(size for _, size in nodes)
+    largest = sorted((pair for pair in nodes if pair[1]), key=lambda pair: -pair[1])
+    shown = " ".join(f"{node}:{size / total:.0%}" for node, size in largest[:_NODES_SHOWN])
+    return f"{shown} ..." if len(largest) > _NODES_SHOWN else shown
 
 
 def _render_codes(severity: Severity, issues: Iterable[ThreadIssue]) -> str:
@@ -104,40 +242,10 @@ def _render_codes(severity: Severity, issues: Iterable[ThreadIssue]) -> str:
 
 
 def _severity_key(use: RankUse) -> tuple[int, float]:
-    return -list(_STYLES).index(use.group.verdict.severity), -use.share
-
-
-def _make_thread_row(use: ThreadUse) -> Sequence[str | Text]:
-    return (
-        "-" if use.group.rank is None else str(use.group.rank),
-        str(use.thread.tid),
-        Text(clean_lines(use.thread.name), no_wrap=True),
-        _shorten_cpus(use.thread.cpus),
-        "-" if use.thread.cpu is None else str(use.thread.cpu),
-        f"{use.share:.0%}",
-        f"{use.migrations_per_s:.0f}",
-    )
+    return list(Severity).index(use.group.verdict.severity), -use.share
 
 
 def _shorten_cpus(cpus: CpuSet) -> str:
     """Return CPUs as text of at most 15 characters: a long list as its first CPU and how many there are."""
     text = render_cpus(cpus)
     return text if len(text) <= 15 else f"{cpus.first}...({len(cpus)})"
-
-
-def _make_table(titles: Sequence[str], rows: Sequence[Sequence[str | Text]], screen: Screen) -> Table:
-    """Make a table, with fewer columns on narrow screens so that numbers and verdicts are readable."""
-    has_verdict = "verdict" in titles
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, expand=has_verdict)
-    narrow = screen.width < _NARROW
-    kept = [i for i, title in enumerate(titles) if not (narrow and title in _OMITTED_IF_NARROW)]
-    for title in (titles[i] for i in kept):
-        table.add_column(
-            _TITLES_IF_NARROW.get(title, title) if narrow else title,
-            justify="right" if title in _RIGHT_ALIGNED else "left", overflow="ellipsis",
-            ratio=1 if title == "verdict" else None,
-            no_wrap=title not in ("name", "verdict"),  # these columns shrink first
-        )  # fmt: skip
-    for row in rows:
-        table.add_row(*(row[i] for i in kept))
-    return table

@@ -249,18 +249,18 @@ def _mark(error: PositionError, width: int) -> list[str]:
     """Return two lines: the text, and "^" below the part that is wrong; a long text is cut around it."""
     start, stop = error.span
     left, right = max(0, start - width // 2), start + width
-    while _count_columns(error.text[left:start]) > width // 2:
+    while count_columns(error.text[left:start]) > width // 2:
         left += 1
-    while _count_columns(error.text[left:right]) > width - 12:
+    while count_columns(error.text[left:right]) > width - 12:
         right -= 1
     shown = "".join(" " if char.isspace() else clean_lines(char) for char in error.text[left:right])
     before, after = ("..." if left else ""), ("..." if left + len(shown) < len(error.text) else "")
-    at = len(before) + _count_columns(shown[: start - left])
-    marks = "^" * max(1, _count_columns(shown[start - left : stop - left]))
+    at = len(before) + count_columns(shown[: start - left])
+    marks = "^" * max(1, count_columns(shown[start - left : stop - left]))
     return [f"    {before}{shown}{after}", "    " + " " * at + marks]
 
 
-def _count_columns(text: str) -> int:
+def count_columns(text: str) -> int:
     """Return how many columns of a terminal a text takes: wide characters take two, accents none."""
     if text.isascii():
         return len(text)

@@ -6,6 +6,8 @@ import pytest
 
 from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
+from ompbind.inspection.take_sample import find_absent_ranks
+from ompbind.machine.sources.linux.cgroup import Throttling
 from ompbind.planning.occupancy import LiveRun
 from ompbind.planning.rank_variables import SUPERVISOR_NAME
 from ompbind.planning.request import Bind
@@ -232,6 +234,35 @@ def test_two_samples_show_cpu_use_and_migrations():
     assert [use.migrations_per_s for use in counted.threads] == [5.0, 0.0]
     both = compare_samples(at(10.0, 1.0, 0, ((5, 1), (6, 1))), at(12.0, 2.0, 0, ((5, 9), (6, 1))))
     assert [(use.thread.tid, use.migrations_per_s) for use in both.threads] == [(6, 0.0), (5, 4.0)]
+
+
+def test_two_samples_show_waiting_memory_and_throttling():
+    def at(at_s, delay_s, periods):
+        state = process("0-1*2", pid=5).replace(resident_bytes=4096)
+        first, second = state.threads
+        state = state.replace(threads=(first.replace(delay_s=delay_s), second.replace(delay_s=1.0)))
+        inspection = inspect(state, process("0", pid=8), parent_mask="")
+        throttlings = (Throttling(cgroup="a", periods=periods), Throttling(cgroup=str(at_s)))
+        return Sample(at_s=at_s, inspection=inspection, throttlings=throttlings)
+
+    delta = compare_samples(at(10.0, 1.0, 5), at(12.0, 1.5, 25))
+    assert [use.delay_share for use in delta.groups] == [0.25, None]
+    assert [use.resident_bytes for use in delta.groups] == [4096, 0]
+    assert delta.throttlings == (Throttling(cgroup="a", periods=20),)
+
+
+@pytest.mark.parametrize(
+    ("processes", "absent"),
+    [
+        ((), [("job", 0), ("job", 1)]),
+        ((rank(1, "2-3", pid=13),), [("job", 0)]),
+        ((rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)), []),
+        ((process("0-3", pid=14, parent=11),), []),  # its rank is unknown
+        ((process("0-3", pid=14, parent=1),), [("job", 0), ("job", 1)]),
+    ],
+)
+def test_ranks_without_processes_are_found(processes, absent):
+    assert list(find_absent_ranks([RUN], inspect(*OWN, *processes))) == absent
 
 
 def test_the_session_in_the_documentation_is_real():

@@ -56,6 +56,15 @@ def test_an_unknown_launcher_is_refused_with_the_known_names():
     assert "unknown launcher flor; known are floor, taskset" in done.stderr
 
 
+def test_live_views_are_measured():
+    done = run("watch.py", "--seconds", "0.1", "--sizes", "1x3")
+    assert done.stderr == ""
+    [row] = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == ["1", "3"]]
+    assert float(row[2]) >= 2.0, "the default interval"
+    assert 0 < float(row[3]) < 20, "a busy machine takes longer, but no whole CPU"
+    assert "1 rank of 3 threads, watched" in done.stdout
+
+
 def test_quiet_runs_are_measured():
     done = run("quiet.py", "--seconds", "0.3", "--ranks", "1,2")
     rows = [line.split() for line in done.stdout.splitlines() if line[:5].strip().isdigit()]

@@ -2,16 +2,10 @@
 
 import json
 import os
-import pty
-import re
-import select
-import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
-from fcntl import LOCK_EX, flock, ioctl
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import pytest
@@ -20,13 +14,13 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.expectation import is_relevant
 from ompbind.inspection.loaded_libraries import find_libraries, is_library
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.inspection.take_sample import read_cpu_times
+from ompbind.inspection.take_sample import SampleHistory, read_cpu_times, take_sample
+from ompbind.inspection.targets import Target
 from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs import process_state, reader
 from ompbind.registry.claim_format import make_text
 from ompbind.report.inspect import render_inspection
 from tests.live.conftest import (
-    OMPBIND,
     allowed_list,
     clean_environment,
     is_alive,
@@ -365,61 +359,27 @@ def test_names_of_runs_are_completed(start, ompbind):
     assert "complete-me" in ompbind(env=env).stdout
 
 
+def test_known_processes_are_not_read_completely_again(child, monkeypatch):
+    """New threads are seen at once, libraries with one of ten samples, and exits at once."""
+    process = child(THREADS)
+    target, history = Target(pids=(process.pid,)), SampleHistory()
+    files_read = []
+    monkeypatch.setattr(process_state, "parse_maps", lambda maps, keep: files_read.append(maps) or ())
+    for _ in range(11):
+        history, _ = take_sample(target, history)
+        assert [len(known.threads) for known in history.known.values()] == [5]
+    assert len(files_read) == 2
+    process.kill()
+    process.wait()
+    assert take_sample(target, history)[1].inspection.groups == ()
+
+
 def test_cpu_times_increase():
     before = {cpu: (busy_s, all_s) for cpu, busy_s, all_s in read_cpu_times()}
     time.sleep(0.2)
     for cpu, busy_s, all_s in read_cpu_times():
         assert before[cpu][0] <= busy_s <= all_s
         assert before[cpu][1] <= all_s
-
-
-SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
-
-
-def test_watch_in_a_pipe_prints_one_view_after_the_other(start, ompbind):
-    run = start(
-        "run", "--run-id", "spin", "--share", "-m", str(two_cpus()[0]), "--", sys.executable, "-c", SPIN
-    )
-    assert run.stdout.readline() == "up\n"
-    watch = start("inspect", "spin", "--watch", "0.2")
-    views = [watch.stdout.readline() for _ in range(24)]
-    assert sum("every 0.2 s" in line for line in views) >= 2
-    assert "\x1b" not in "".join(views)
-    uses = [int(found[1]) for line in views if (found := re.search(r"python\S* +\d+ +\d+ +(\d+)%", line))]
-    assert max(uses) > 5, views  # the machine may be busy, but this thread always runs
-    run.terminate()
-    run.wait()
-    assert (watch.wait(20), watch.stderr.read()) == (0, "ompbind: no processes left to watch\n")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_watch_restores_the_terminal(start, number):
-    run = start("run", "--run-id", "seen", "--share", "--", sys.executable, "-c", WAIT)
-    assert run.stdout.readline() == "up\n"
-    environment = {**clean_environment(), "TERM": "xterm"}
-    pid, screen = pty.fork()
-    if pid == 0:
-        os.execve(OMPBIND, ["ompbind", "inspect", "--watch", "seen"], environment)
-    ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    try:
-        seen = read_screen(screen, lambda data: b"rank" in data)
-        assert b"\x1b[?1049h" in seen
-        os.kill(pid, number)
-        rest = read_screen(screen, lambda data: b"\x1b[?1049l" in data)
-        assert b"\x1b[?25h" in rest
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    finally:
-        os.close(screen)
-
-
-def read_screen(screen, holds):
-    """Read a terminal until its output holds something."""
-    data, deadline = b"", time.monotonic() + 30
-    while not holds(data):
-        assert time.monotonic() < deadline, data
-        if select.select([screen], [], [], 0.1)[0]:
-            data += os.read(screen, 1 << 16)
-    return data
 
 
 BUSY = """

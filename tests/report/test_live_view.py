@@ -1,82 +1,213 @@
-"""Views of `ompbind inspect --watch` fit the screen."""
+"""Views of `ompbind inspect --watch` fit the screen, and show what a user needs to judge a placement."""
 
-import io
+import re
+from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ompbind.inspection.compare_samples import Sample, compare_samples
-from ompbind.report.live_view import make_view
-from ompbind.report.text import Screen
+from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.procfs.numa_maps import MappingStats, MemoryMap
+from ompbind.report.live_view import render_view
+from ompbind.report.text import Screen, count_columns
 from tests.inspection.test_judge import cpus, process
 from tests.inspection.test_rank_processes import OWN, inspect, rank
 
+SCREENS = [
+    Screen(width=60, height=20),
+    Screen(width=80, height=24),
+    Screen(width=160, height=50),
+    Screen(width=40, height=12),
+    Screen(width=200, height=60),
+    Screen(draws=False),
+    Screen(styled=True),
+]
 
-def draw(cpu_count, processes, threads, screen):
+
+def draw(cpu_count, processes, threads, screen, name="python3.11\x1b"):
     each = cpu_count // processes
     members = [
-        process(f"{each * i}-{each * (i + 1) - 1}*{threads}", pid=1000 * (i + 1), name="python3.11\x1b")
+        process(f"{each * i}-{each * (i + 1) - 1}*{threads}", pid=1000 * (i + 1), name=name)
         for i in range(processes)
     ]
     return draw_inspection(inspect(*members, parent_mask=""), cpu_count, screen)
 
 
-def draw_inspection(inspection, cpu_count, screen):
+def draw_inspection(inspection, cpu_count, screen, **changes):
+    """Render what happened in two seconds in which CPU k was busy for k / cpu_count of the time."""
     now = Sample(
-        at_s=2.0, inspection=inspection, cpus=tuple((cpu, cpu / cpu_count, 2.0) for cpu in range(cpu_count))
+        at_s=2.0,
+        inspection=inspection,
+        cpus=tuple((cpu, cpu / cpu_count * 2, 2.0) for cpu in range(cpu_count)),
+    ).replace(**changes)
+    before = now.replace(
+        at_s=0.0,
+        cpus=tuple((cpu, 0.0, 0.0) for cpu in range(cpu_count)),
+        throttlings=(Throttling(cgroup="a", periods=100, throttled_periods=40),),
     )
-    before = now.replace(at_s=0.0, cpus=tuple((cpu, 0.0, 0.0) for cpu in range(cpu_count)))
-    output = io.StringIO()
-    console = Console(file=output, width=screen.width, height=screen.height, force_terminal=False)
-    console.print(make_view(compare_samples(before, now), "head", screen))
-    return output.getvalue().rstrip("\n").split("\n")
+    return render_view(compare_samples(before, now), "head", screen)
 
 
+@pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize(
-    "screen", [Screen(), Screen(width=40, height=12), Screen(width=200, height=60), Screen(draws=False)]
+    ("cpu_count", "processes", "threads"), [(2, 1, 1), (2, 2, 3), (8, 2, 40), (128, 64, 3), (1024, 4, 300)]
 )
-@pytest.mark.parametrize(
-    ("cpu_count", "processes", "threads"), [(2, 1, 1), (8, 2, 40), (128, 64, 3), (1024, 4, 300)]
-)
-def test_views_fit(cpu_count, processes, threads, screen):
-    lines = draw(cpu_count, processes, threads, screen)
+@pytest.mark.parametrize("name", ["python3.11\x1b", "世界世界"])
+def test_views_fit(cpu_count, processes, threads, screen, name):
+    lines = draw(cpu_count, processes, threads, screen, name=name)
+    shown = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lines]
     assert len(lines) <= screen.height
-    assert max(map(len, lines)) <= screen.width
-    assert screen.draws or "█" not in "".join(lines)
-    assert "\x1b" not in "".join(lines)
+    assert max(map(count_columns, shown)) <= screen.width
+    assert screen.draws or "".join(shown).replace("世界", "").isascii()
+    assert "\x1b" not in "".join(shown)
+    assert screen.styled or list(lines) == shown
 
 
-def test_a_narrow_screen_shows_readable_numbers_and_verdicts():
-    for lines in (draw(8, 4, 2, Screen(width=40, height=14)), draw(8, 4, 2, Screen(width=63))):
-        titles, first, *_ = [line for line in lines if "rank" in line or "1000" in line]
-        assert titles.split() == ["rank", "pid", "mask", "%CPU", "verdict"]
-        assert first.split()[:5] == ["-", "1000", "0-1", "0%", "ok"]
-        assert "migrations/s" not in "".join(lines)
-        below = lines[lines.index(next(line for line in lines if line.startswith("rank  thread"))) :]
-        assert [line.split()[-1] for line in below[:2]] == ["%CPU", "0%"]
+def titles(lines):
+    """Return the titles of the tables of groups and of threads."""
+    return [line.split() for line in lines if line.startswith("rank")]
 
 
-def test_cpus_have_bars_and_omitted_groups_are_counted():
-    lines = draw(4, 2, 2, Screen())
-    assert lines[1].split("CPU")[1:] == [
-        " 0   ·····   0%  ",
-        " 1   █····  12%  ",
-        " 2   █····  25%  ",
-        " 3   ██···  38%",
+def test_wide_screens_show_more_columns():
+    assert titles(draw(8, 4, 2, Screen(width=40, height=14))) == [
+        ["rank", "mask", "%CPU", "memory", "verdict"],
+        ["rank", "mask", "%CPU", "%wait", "name"],
     ]
-    many = draw(64, 32, 3, Screen())
-    assert any("more" in line and "..." in line for line in many)
-    assert str(cpus("0-1")) in "".join(many)
+    assert titles(draw(8, 4, 2, Screen(width=60, height=20))) == [
+        ["rank", "mask", "CPUs", "%CPU", "%wait", "migr/s", "memory", "verdict"],
+        ["rank", "thread", "mask", "%CPU", "%wait", "migr/s", "name"],
+    ]
+    assert titles(draw(8, 4, 2, Screen())) == [
+        ["rank", "pid", "threads", "mask", "CPUs", "%CPU", "%wait", "migr/s", "memory", "verdict"],
+        ["rank", "thread", "mask", "last", "CPU", "%CPU", "%wait", "migr/s", "name"],
+    ]
+
+
+def test_few_cpus_have_bars():
+    lines = draw(4, 2, 2, Screen())
+    assert lines[2].split("CPU")[1:] == [
+        " 0   ·····   0%  ",
+        " 1   █····  25%  ",
+        " 2   ██···  50%  ",
+        " 3   ████·  75%",
+    ]
+
+
+def test_the_cpus_of_each_rank_are_drawn():
+    first, second = draw(4, 2, 2, Screen())[4:6]
+    assert ("·▂" in first, "▄▆" in second) == (True, True)
+    assert "46" in draw(4, 2, 2, Screen(draws=False))[5]
+    wide, narrow = (draw(128, 2, 2, Screen(width=width)) for width in (160, 80))
+    assert "▄▄▄▅▅▅▅▅▅▅▅▅▅▅▅▆▆▆▆▆▆▆▆▆▆▇▇▇▇▇▇▇" not in narrow[6]
+    assert max(map(len, re.findall("[·▁▂▃▄▅▆▇█]+", wide[6]))) == 32  # two CPUs are a character
+    assert max(map(len, re.findall("[·▁▂▃▄▅▆▇█]+", narrow[6]))) == 8
+
+
+def test_omitted_groups_are_counted():
+    lines = draw(64, 32, 3, Screen())
+    assert any(re.search(r"\.\.\. +\d+ more", line) for line in lines)
+    assert str(cpus("0-1")) in "".join(lines)
 
 
 def test_verdicts_are_shown_by_their_codes():
     narrow = rank(1, "2*3", "libgomp.so.1", pid=13, OMP_PLACES="cores", OMP_PROC_BIND="true")
-    lines = draw_inspection(inspect(*OWN, rank(0, "0-1*2", pid=12), narrow), 4, Screen())
-    assert [line.rstrip().split("  ")[-1] for line in lines[2:5]] == ["verdict", "ok", "error: narrowed"]
+    again = rank(0, "0-1*2", pid=12, OMPBIND_ATTEMPT="3")
+    lines = draw_inspection(inspect(*OWN, again, narrow), 4, Screen())
+    assert [line.split("  ")[-1] for line in lines[3:6]] == ["verdict", "ok, start 3", "error: narrowed"]
+
+
+def test_idle_cpus_of_the_plan_are_shown():
+    """CPUs that a narrowed rank does not use are the ones to look at."""
+    lines = draw_inspection(inspect(*OWN, rank(1, "2*3", pid=13)), 4, Screen())
+    assert lines[2].split("CPU")[1:] == [" 2   ██···  50%  ", " 3   ████·  75%"]
+    assert re.search(r"  2     ▄▆  ", lines[4])
 
 
 def test_shared_issues_are_shown():
     lines = draw_inspection(inspect(*OWN, rank(0, "0-2", pid=12), rank(1, "2-3", pid=13)), 4, Screen())
-    assert "error: outside" in lines[3]
-    assert lines[5].startswith("error: shared (")
+    assert "error: outside" in lines[4]
+    assert lines[6].startswith("error: shared (")
     assert max(map(len, lines)) <= 80
+
+
+RANKS = inspect(*OWN, rank(0, "0-1", pid=12), rank(1, "2-3", pid=13))
+
+
+def test_ranks_without_processes_are_shown():
+    lines = draw_inspection(RANKS, 4, Screen(), absent_ranks=(("job", 2),))
+    assert lines[6].split() == ["2", "not", "running"]
+    assert lines[0] == "run job  head"
+    assert titles(lines)[0][0] == "rank"
+
+
+def test_several_runs_have_a_column():
+    lines = draw_inspection(RANKS, 4, Screen(width=160), absent_ranks=(("other", 0),))
+    assert lines[0] == "2 runs  head"
+    assert lines[3].split()[:2] == ["run", "rank"]
+    assert [line.split()[0] for line in lines[4:7]] == ["job", "job", "other"]
+
+
+def test_no_processes_are_said():
+    assert "no processes" in draw_inspection(inspect(parent_mask=""), 4, Screen())[1]
+
+
+def test_throttling_counts_periods_since_the_last_sample():
+    throttled = Throttling(cgroup="a", periods=110, throttled_periods=43)
+    lines = draw_inspection(RANKS, 4, Screen(), throttlings=(throttled,))
+    assert "  30% throttled  " in lines[1]
+    assert "throttled" not in draw_inspection(RANKS, 4, Screen(), throttlings=())[1]
+
+
+def test_memory_is_shown_by_node():
+    pages = MappingStats(policy="default", kind="heap", count=1, nodes=((0, 3 << 30), (1, 1 << 30)))
+    of_first = RANKS.groups[0].replace(memory=((12, MemoryMap(mappings=(pages,))),))
+    inspection = RANKS.replace(groups=(of_first, *RANKS.groups[1:]))
+    lines = draw_inspection(inspection, 4, Screen(width=160))
+    assert "by node" in lines[3]
+    assert "  0:75% 1:25%  " in lines[4]
+    assert "by node" not in "".join(draw_inspection(RANKS, 4, Screen(width=160)))
+
+
+def test_the_view_in_the_documentation_is_real():
+    """A rank of four busy threads, and a rank whose runtime has narrowed four busy threads to two CPUs."""
+
+    def make_rank(number, masks, uses):
+        variables = {"OMPBIND_RUN_ID": "nightly-3", "OMPBIND_CPUS": ("0-3", "4-7")[number]}
+        started = rank(
+            number, masks, "libgomp.so.1", pid=30121 + 8 * number, **{**variables, **bound[number]}
+        )
+        threads = zip(started.threads, uses, strict=True)
+        return started.replace(
+            resident_bytes=int(5.9 * (1 << 30)),
+            threads=tuple(
+                thread.replace(cpu=cpu, busy_s=2 * busy, delay_s=2 * delay)
+                for thread, (cpu, busy, delay) in threads
+            ),
+        )
+
+    bound = (
+        {"OMP_PLACES": "{0,1,2,3}", "OMP_PROC_BIND": "true"},
+        {"OMP_PLACES": "cores", "OMP_PROC_BIND": "close"},
+    )
+    well = make_rank(0, "0-3*5", [(2, 1.0, 0.01), (0, 1.0, 0.0), (1, 0.99, 0.01), (3, 0.99, 0.01), (0, 0, 0)])
+    ill = make_rank(1, "4*2 5*2 5", [(4, 0.5, 0.5), (4, 0.5, 0.5), (5, 0.5, 0.5), (5, 0.49, 0.5), (5, 0, 0)])
+    after = Sample(
+        at_s=2.0,
+        inspection=inspect(*OWN, well, ill, runs=()),
+        cpus=tuple((cpu, 2 * busy, 2.0) for cpu, busy in enumerate((1, 0.99, 1, 1, 1, 1, 0, 0.01))),
+        migrations=((30121, 2),),
+        throttlings=(Throttling(cgroup="a", periods=20),),
+    )
+    idle = Throttling(cgroup="a")
+    before = after.replace(
+        at_s=0.0,
+        inspection=inspect(parent_mask=""),
+        cpus=tuple((cpu, 0.0, 0.0) for cpu in range(8)),
+        migrations=(),
+        throttlings=(idle,),
+    )
+    lines = render_view(
+        compare_samples(before, after), "14:03:22  every 2 s  q: quit  space: pause", Screen(height=12)
+    )
+    page = (Path(__file__).parents[2] / "docs/inspecting.md").read_text()
+    assert "\n".join(lines) == page.split("## Watching")[1].split("```text\n")[1].split("\n```")[0]

@@ -44,6 +44,6 @@ OTHER_OPTIONS = (
     Option(names=("--problems",), verbs=("inspect",), flag=True,
            help="Only the summary, and ranks and processes with issues"),
     _make_format("table", "json", verbs=("probe", "inspect", "ps", "config")),
-    Option(names=("--watch",), verbs=("inspect",), bare=INTERVAL_S, metavar="[SECONDS]",
-           help=f"Show CPU use, and how often threads change CPUs, every SECONDS (default {INTERVAL_S})"),
+    Option(names=("--watch",), verbs=("inspect",), bare="", metavar="[SECONDS]",
+           help=f"Show ranks, their CPUs and memory, and busy threads, every SECONDS (default {INTERVAL_S})"),
 )  # fmt: skip

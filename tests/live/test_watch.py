@@ -1,0 +1,293 @@
+"""`ompbind inspect --watch` on terminals, which a terminal emulator reads, and in pipes."""
+
+import copy
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from fcntl import ioctl
+
+import pyte
+import pytest
+from pyte.modes import DECAWM, DECTCEM
+
+from tests.live.conftest import OMPBIND, clean_environment, two_cpus, wait_until
+
+WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
+SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
+ALTERNATE = 1049 << 5
+
+
+class Emulator(pyte.Screen):
+    """A terminal with an alternate screen, which pyte lacks."""
+
+    def set_mode(self, *modes, **options):
+        if 1049 in modes:
+            self.normal = copy.deepcopy(self.buffer), self.cursor.x, self.cursor.y
+            self.erase_in_display(2)
+        super().set_mode(*modes, **options)
+
+    def reset_mode(self, *modes, **options):
+        super().reset_mode(*modes, **options)
+        if 1049 in modes:
+            buffer, self.cursor.x, self.cursor.y = self.normal
+            self.buffer.clear()
+            self.buffer.update(buffer)
+
+    @property
+    def text(self):
+        return "\n".join(line.rstrip() for line in self.display).rstrip()
+
+
+class Terminal:
+    """A command in the foreground of a new terminal."""
+
+    def __init__(self, *command, size=(80, 24), **env):
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            environment = clean_environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
+            os.execvpe(command[0], command, environment)
+        self.screen = Emulator(*size)
+        self.stream = pyte.ByteStream(self.screen)
+        self.output = b""
+        self.resize(*size)
+        self.screen.draw("before")
+        self.modes = termios.tcgetattr(self.master)
+
+    def resize(self, columns, lines):
+        self.screen.resize(lines, columns)
+        ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read(self, timeout_s=0.05):
+        """Read what was written; return False if the terminal is closed."""
+        if not select.select([self.master], [], [], timeout_s)[0]:
+            return True
+        try:
+            data = os.read(self.master, 1 << 16)
+        except OSError:
+            return False
+        self.output += data
+        self.stream.feed(data)
+        return bool(data)
+
+    def read_until(self, holds, what):
+        return wait_until(lambda: self.read() and holds(self.screen.text), f"{what} in\n{self.screen.text}")
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def wait(self):
+        """Read until the command exits; return its exit code."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            self.read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.read()
+                return os.waitstatus_to_exitcode(status)
+        raise AssertionError(f"it did not exit:\n{self.screen.text}")
+
+    def check_restored(self):
+        """Fail if the terminal is not as it was before the command."""
+        assert ALTERNATE not in self.screen.mode
+        assert {DECAWM, DECTCEM} <= self.screen.mode
+        assert not self.screen.cursor.hidden
+        assert self.screen.text.startswith("before")
+        assert termios.tcgetattr(self.master) == self.modes
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def open_(*command, **options):
+        opened.append(Terminal(*command, **options))
+        return opened[-1]
+
+    yield open_
+    for terminal in opened:
+        try:
+            os.kill(terminal.pid, signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+        os.close(terminal.master)
+
+
+@pytest.fixture
+def run(start):
+    """Start a run with the name "seen", and wait until its ranks are up."""
+
+    def begin(*options, code=WAIT):
+        process = start("run", "--run-id", "seen", "--share", *options, "--", sys.executable, "-c", code)
+        assert process.stdout.readline() == "up\n"
+        return process
+
+    return begin
+
+
+WATCH = (OMPBIND, "inspect", "seen", "--watch=0.2")
+
+
+def has_rank(text):
+    return re.search(r"^rank .* verdict\n +0 ", text, re.M)
+
+
+def test_views_follow_the_size_of_the_terminal(terminal, run):
+    run("-n", "2")
+    seen = terminal(*WATCH, size=(60, 20))
+    for columns, lines in ((60, 20), (160, 50), (80, 24)):
+        seen.resize(columns, lines)
+        titles = r"^rank  .*\bpid\b.* verdict\n" if columns > 60 else r"^rank  mask .* verdict\n"
+        seen.read_until(lambda text, titles=titles: re.search(titles, text, re.M), "the titles for this size")
+        shown = seen.screen.text.split("\n")
+        assert re.fullmatch(r"run seen  \d\d:\d\d:\d\d  every 0.2 s  q: quit  space: pause", shown[0])
+        assert re.match(r"2 ranks  \d+ threads  \d+% CPU  ", shown[1])
+        assert sum(line.startswith("rank") for line in shown) == 2, "nothing is left of the last view"
+    assert seen.screen.cursor.hidden
+    assert ALTERNATE in seen.screen.mode
+
+
+QUITTING = ["q", "\x03", "\x1c", signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("by", QUITTING, ids=repr)
+def test_the_terminal_is_restored(terminal, run, by):
+    run()
+    seen = terminal(*WATCH)
+    seen.read_until(has_rank, "the rank")
+    if isinstance(by, str):
+        seen.type(by)
+    else:
+        os.kill(seen.pid, by)
+    assert seen.wait() == 0
+    seen.check_restored()
+    assert seen.screen.text == "before"
+
+
+def test_the_terminal_is_restored_after_an_error(terminal, run, claims):
+    run()
+    seen = terminal(OMPBIND, "inspect", "--all", "--watch=0.2")
+    seen.read_until(has_rank, "the rank")
+    claims.rename(claims.with_name("moved"))
+    claims.touch()
+    assert seen.wait() == 2
+    seen.check_restored()
+    assert "ompbind: error: cannot read" in seen.screen.text
+    claims.unlink()
+    claims.with_name("moved").rename(claims)
+
+
+def test_a_stopped_view_leaves_the_terminal(terminal, run):
+    run()
+    script = f"set -m; {' '.join(WATCH)}; echo stopped; read line; fg; echo done $?"
+    seen = terminal("bash", "--norc", "-c", script)
+    seen.read_until(has_rank, "the rank")
+    seen.type("\x1a")
+    seen.read_until(lambda text: "stopped" in text, "the shell continues")
+    seen.check_restored()
+    seen.type("\n")
+    seen.read_until(has_rank, "the rank again")
+    assert ALTERNATE in seen.screen.mode
+    seen.type("q")
+    seen.read_until(lambda text: "done 0" in text, "the view exits")
+    seen.check_restored()
+
+
+def test_space_pauses(terminal, run):
+    run()
+    seen = terminal(*WATCH)
+    seen.read_until(has_rank, "the rank")
+    seen.type(" ")
+    seen.read_until(lambda text: "  paused  " in text, "it pauses")
+    while seen.read(0.5) and select.select([seen.master], [], [], 0)[0]:
+        pass
+    before = len(seen.output)
+    assert not select.select([seen.master], [], [], 0.5)[0], "two intervals without a view"
+    seen.type(" ")
+    seen.read_until(lambda text: "  every 0.2 s  " in text, "it continues")
+    assert len(seen.output) > before
+
+
+def test_the_last_view_stays_when_the_run_has_finished(terminal, run):
+    running = run("-n", "2")
+    seen = terminal(*WATCH)
+    seen.read_until(has_rank, "the rank")
+    running.terminate()
+    assert seen.wait() == 0
+    seen.check_restored()
+    assert has_rank(seen.screen.text)
+    assert "ompbind: no processes left to watch" in seen.screen.text
+
+
+def test_colours_and_box_characters_are_optional(terminal, run):
+    run()
+    coloured = terminal(*WATCH)
+    coloured.read_until(has_rank, "the rank")
+    assert b"\x1b[32mok\x1b[m" in coloured.output
+    plain = terminal(*WATCH, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", NO_COLOR="1")
+    plain.read_until(has_rank, "the rank")
+    assert plain.output.isascii()
+    assert not re.search(rb"\x1b\[[\d;]*\dm", plain.output)
+    dumb = terminal(*WATCH, TERM="dumb")
+    dumb.read_until(lambda text: text.count("verdict") > 1, "two views")
+    assert b"\x1b" not in dumb.output
+
+
+FAIL_ONCE = (
+    "import os, sys\nif os.environ['OMPBIND_RANK'] + os.environ['OMPBIND_ATTEMPT'] == '11': sys.exit(1)\n"
+)
+
+
+def test_restarted_ranks_are_marked(terminal, start):
+    command = ("--on-failure", "restart", "--share", "--", sys.executable, "-c", FAIL_ONCE + WAIT)
+    run = start("run", "--run-id", "seen", "-n", "2", *command)
+    assert (run.stdout.readline(), run.stdout.readline()) == ("up\n", "up\n")
+    seen = terminal(*WATCH)
+    seen.read_until(lambda text: re.search(r"^ +1 .* ok, start 2$", text, re.M), "the second start")
+    assert re.search(r"^ +0 .* ok$", seen.screen.text, re.M)
+
+
+FIRST_EXITS = "import os\nif os.environ['OMPBIND_RANK'] == '0': raise SystemExit\n"
+
+
+def test_ranks_without_a_process_are_shown(terminal, run):
+    run("-n", "2", code=FIRST_EXITS + WAIT)
+    seen = terminal(*WATCH)
+    seen.read_until(lambda text: re.search(r"^ +0 +not running$", text, re.M), "the rank that has exited")
+
+
+def test_all_runs_waits_for_the_first_run(terminal, run):
+    seen = terminal(OMPBIND, "inspect", "--all", "--watch=0.2")
+    seen.read_until(lambda text: "no processes" in text, "it waits")
+    running = run()
+    seen.read_until(has_rank, "the rank")
+    running.terminate()
+    assert seen.wait() == 0
+
+
+def test_a_pipe_gets_one_view_after_the_other(start, run):
+    running = run("-m", str(two_cpus()[0]), code=SPIN)
+    watch = start("inspect", "seen", "--watch", "0.2")
+    views = [watch.stdout.readline() for _ in range(24)]
+    assert sum("every 0.2 s" in line for line in views) >= 2
+    assert "\x1b" not in "".join(views)
+    uses = [int(found[1]) for line in views if (found := re.search(r"(\d+)% +\d+% +\d+  python", line))]
+    assert max(uses) > 5, views  # the machine may be busy, but this thread always runs
+    running.terminate()
+    running.wait()
+    assert (watch.wait(20), watch.stderr.read()) == (0, "ompbind: no processes left to watch\n")
+
+
+def test_a_pipe_waits_for_the_first_run(start, run):
+    watch = start("inspect", "--all", "--watch", "0.2")
+    assert watch.stderr.readline() == "ompbind: no live runs yet: waiting for the first\n"
+    run()
+    assert "run seen" in watch.stdout.readline()
+    watch.terminate()
+    assert watch.wait(20) == 0
