@@ -70,7 +70,7 @@ def _start(values: Values) -> int:
     starts, refusals = make_starts(values, machine, _make_plan)
     if values["dry_run"]:
         write_stdout(_render(values, starts, refusals, read_screen()))
-        return 0
+        return 0 if starts else 1
     if not (values["vary"] or values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
     run_bench = import_module("ompbind.cli.bench_session").run_bench
