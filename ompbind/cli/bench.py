@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from ompbind.bench.records import Refusal
 from ompbind.bench.starts import CandidateStart
@@ -60,7 +59,9 @@ def _start(values: Values) -> int:
     """Show sessions, or make candidates and compare them."""
     if values["show"]:
         _check_show(values)
-        return int(import_module("ompbind.cli.bench_show").run_show(values))
+        from ompbind.cli.bench_show import run_show  # type: ignore[import-not-found]  # late: candidates need none
+
+        return int(run_show(values))
     if values["topology"] != LIVE and not values["dry_run"]:
         raise RequestError(
             "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
@@ -73,7 +74,8 @@ def _start(values: Values) -> int:
         return 0 if starts else 1
     if not (values["vary"] or values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
-    run_bench = import_module("ompbind.cli.bench_session").run_bench
+    from ompbind.cli.bench_session import run_bench  # type: ignore[import-not-found]  # late: a dry run needs none
+
     return int(run_bench(values, starts, refusals, machine))
 
 

@@ -24,7 +24,7 @@ TABLE, LINES = "table", "jsonl"
 EXPORTS = ("json", "csv", "markdown", "svg")
 """Formats of --export."""
 
-SHOWING = ("show", "fail_above", "export", "quiet", "verbose", "config", "preset")
+SHOWING = ("show", "fail_above", "export", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""
 
 TCP = "tcp:"
