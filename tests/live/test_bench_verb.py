@@ -1,5 +1,9 @@
 """`ompbind bench --dry-run`: the candidates, what cannot run, and how long a session may take."""
 
+import re
+
+import pytest
+
 FOUR_CORES = ("--topology", "synthetic:pack:2 core:2 pu:2")
 
 
@@ -54,3 +58,29 @@ def test_a_dry_run_without_candidates_fails(ompbind):
 
 def test_this_machine_has_candidates(ompbind):
     assert dry_run(ompbind)[1].startswith("unbound ")
+
+
+def test_the_times_of_an_earlier_session_are_used(ompbind, tmp_path):
+    pytest.importorskip("ompbind.bench.results_file")
+    file = tmp_path / "runs.jsonl"
+    words = ("--vary", "smt=1", "--results", str(file), "--max-rounds", "1")
+    ompbind("bench", "-q", *words, "--", "sleep", "0.2")
+    assert re.search(r"at 0\.2\d* s a run about [12] s", " ".join(dry_run(ompbind, *words)))
+
+
+def test_warnings_of_plans_name_their_candidates(ompbind):
+    words = ("--topology", "synthetic:core:2 pu:1", "--vary", "threads=1,4")
+    done = ompbind("bench", "--dry-run", *words, "--", "true")
+    assert " ".join(done.stderr.split()) == (
+        "ompbind: warning: rank 0 has more threads than CPUs: they will wait for each other (lower --threads)"
+        " [threads=4]"
+    )
+    assert ompbind("bench", "--dry-run", "-q", *words, "--", "true").stderr == ""
+    common = ompbind("bench", "--dry-run", *words[:2], "-t", "4", "--vary", "smt=1", "--", "true").stderr
+    assert "[" not in common
+    assert "more threads than CPUs" in common
+
+
+def test_a_session_needs_a_command_but_shown_sessions_need_files(ompbind):
+    assert "the command to start is missing" in ompbind("bench", "-n", "2").stderr
+    assert "the command to start is missing" not in ompbind("bench", "--show").stderr
