@@ -1,13 +1,14 @@
 """`ompbind bench`: run a command under several placements, and find out which is best."""
 
+import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from statistics import median
 
 from ompbind.bench.records import Refusal
 from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_candidates import has_same_work, make_starts
-from ompbind.cli.console import read_screen, write_stderr, write_stdout
+from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.options.bench import SHOWING
 from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.rules import render_given
@@ -22,7 +23,7 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request
-from ompbind.report.bench_candidates import Effort, render_candidates, render_effort
+from ompbind.report.bench.candidates import Effort, render_candidates, render_effort
 from ompbind.report.text import Screen
 
 EXAMPLES = (
@@ -60,7 +61,9 @@ def _start(values: Values) -> int:
     """Show sessions, or make candidates and compare them."""
     if values["show"]:
         _check_show(values)
-        return int(import_module("ompbind.cli.bench_show").run_show(values))
+        from ompbind.cli.bench_show import run_show  # type: ignore[import-not-found]  # late: candidates need none
+
+        return int(run_show(values))
     if values["topology"] != LIVE and not values["dry_run"]:
         raise RequestError(
             "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
@@ -68,12 +71,15 @@ def _start(values: Values) -> int:
     values.set_value("run_id", values["run_id"] or make_run_id())
     machine = read_machine(values["topology"])
     starts, refusals = make_starts(values, machine, _make_plan)
+    if not values["quiet"]:
+        _print_warnings(starts)
     if values["dry_run"]:
         write_stdout(_render(values, starts, refusals, read_screen()))
-        return 0
+        return 0 if starts else 1
     if not (values["vary"] or values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
-    run_bench = import_module("ompbind.cli.bench_session").run_bench
+    from ompbind.cli.bench_session import run_bench  # type: ignore[import-not-found]  # late: a dry run needs none
+
     return int(run_bench(values, starts, refusals, machine))
 
 
@@ -81,6 +87,17 @@ def _make_plan(machine: Machine, request: Request) -> Plan:
     """Plan for this machine, as `run` does, or for another machine that is only shown."""
     make = make_local_plan if machine.source == LIVE else plan_or_suggest
     return make(machine, request, read_other_runs(machine, request, quiet=True))
+
+
+def _print_warnings(starts: Sequence[CandidateStart]) -> None:
+    """Print the warnings of all plans, each once, with the candidates that have it unless these are all."""
+    plans = {start.candidate.name: start.plan for start in starts if start.plan}
+    names: dict[str, list[str]] = {}
+    for name, plan in plans.items():
+        for text in dict.fromkeys(note.text for note in plan.notes if note.warning):
+            names.setdefault(text, []).append(name)
+    for text, warned in names.items():
+        print_message(f"warning: {text}" + (f" [{'; '.join(warned)}]" if len(warned) < len(plans) else ""))
 
 
 def _render(
@@ -91,11 +108,21 @@ def _render(
     effort = Effort(
         rounds=values["max_rounds"],
         same_work=has_same_work(values),
-        run_s=values["duration"],
+        run_s=values["duration"] or _read_run_s(values["results"]),
         budget_s=values["budget"],
     )
     table = render_candidates(candidates, refusals, screen)
     return f"{table}\n\n{render_effort(candidates, effort, screen)}" if candidates else table
+
+
+def _read_run_s(path: str | None) -> float | None:
+    """Return the median time of the runs in a results file, in seconds; None without any run."""
+    if path is None or not os.path.lexists(path):
+        return None
+    from ompbind.bench.results_file import read_results  # type: ignore[import-not-found]  # late: few have a file
+
+    times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
+    return median(times) if times else None
 
 
 def _check_show(values: Values) -> None:

@@ -15,6 +15,7 @@ _VERBS = {
     "run": ("start", "launch", "spawn", "mpirun", "mpiexec", "torchrun"),
     "exec": ("become", "srun", "bind"),
     "plan": ("show", "explain", "preview", "dry-run"),
+    "bench": ("benchmark", "compare", "tune", "measure", "time", "hyperfine"),
     "topo": ("topology", "lstopo", "lscpu", "machine", "hardware"),
     "ps": ("ls", "list", "runs", "status", "top"),
     "inspect": ("threads", "verify", "affinity", "attach"),

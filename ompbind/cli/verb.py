@@ -77,7 +77,7 @@ def _prepare(verb: Verb, values: Values, line: CommandLine) -> None:
     """Read and check the options; the verb handles an error, which is raised."""
     try:
         read_values(values, line)
-        if verb.words == "command" and not line.words:
+        if verb.words == "command" and not line.words and not values.get("show"):  # files, not a command
             hint = f"write it after --; see 'ompbind {verb.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)
         check_options(verb, values)

@@ -26,6 +26,8 @@ OPTIONS = (
 @pytest.mark.parametrize(
     ("word", "verb"),
     [
+        ("benchmark", "bench"),
+        ("tune", "bench"),
         ("start", "run"),
         ("runn", "run"),
         ("mpirun", "run"),

@@ -52,6 +52,11 @@ import pytest
         (["-V"], {}, "no such option '-V' hint: did you mean --version?"),
         (["ps", "--json"], {}, "no such option '--json' hint: did you mean --format json?"),
         (["-n", "4"], {}, "no such option '-n' hint: write options after the verb: 'ompbind run -n'"),
+        (
+            ["run", "--export", "A=1", "--", "true"],
+            {},
+            "no such option '--export' hint: did you mean --env A=1?",
+        ),
         (["plan", "--no-strategi"], {}, "no such option '--no-strategi' hint: did you mean --no-strategy?"),
         (
             ["run", "-np", "4", "true"],

@@ -19,6 +19,7 @@ from ompbind.planning.rank_command import (
     make_command,
     make_local_identities,
     make_spec_before_plan,
+    make_unbound_commands,
 )
 from ompbind.planning.rank_variables import find_attempt, find_rank
 from ompbind.planning.request import Request
@@ -247,3 +248,25 @@ def test_ends_are_described():
     assert render_exit(make_exit(2, 3)) == "rank 2 (pid 102) exited with code 3"
     assert render_exit(make_exit(2, signal=9)) == "rank 2 (pid 102) was killed by SIGKILL"
     assert render_exit(make_exit(2, signal=40)) == "rank 2 (pid 102) was killed by signal 40"
+
+
+def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variables_of_the_user():
+    base = {"PATH": "/bin", "OMP_NUM_THREADS": "7", "OMPBIND_SMT": "2", "OMPBIND_CPUS": "9", "RANK": "5"}
+    spec = RunSpec(
+        argv=("app", "{rank}"),
+        fill_argv=True,
+        run_id="r1",
+        base=base,
+        removed_variables=("OMPBIND_SMT",),
+        added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus}")),
+        chdir="/d{rank}",
+        wrap=("nice",),
+    )
+    command = make_unbound_commands(2, spec, CpuSet((0, 1, 2)))[1]
+    assert (command.rank, command.argv, command.directory) == (1, ("nice", "app", "1"), "/d1")
+    assert (command.cpus, command.memory) == (None, None)
+    assert command.env == {
+        "PATH": "/bin", "OMP_NUM_THREADS": "7", "PORT": "81", "ALL": "0-2", "RANK": "1", "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMPBIND_RUN_ID": "r1", "OMPBIND_RANK": "1",
+        "OMPBIND_ATTEMPT": "1", "OMPBIND_WORKER_NAME": "r1-rank-1",
+    }  # fmt: skip

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from ompbind.cli.configuration.parse import ConfigurationFile, Setting, parse_file
 from ompbind.cli.configuration.presets import Host, PresetUse, find_preset, list_inherited, match_preset
 from ompbind.cli.configuration.read_files import FileContent, FileKind, FoundFiles
-from ompbind.cli.options.option import BINDING, CPUS, Given, Precedence, Source
+from ompbind.cli.options.option import BINDING, CPUS, Given, Precedence, Source, make_keys
 from ompbind.cli.options.values import Values
 from ompbind.digest import sha256_hex
+from ompbind.errors import ConfigurationError
 from ompbind.planning.configuration import Configuration, UsedFile
 
 PROJECT_SECTIONS = (CPUS, BINDING)
@@ -30,8 +31,7 @@ def load_configuration(values: Values, found: FoundFiles) -> tuple[Configuration
 
     `values` have --preset. Raises ConfigurationError.
     """
-    keys = values.find_keys()
-    files = tuple(parse_file(content, keys) for content in found.read)
+    files = tuple(_parse(content, values) for content in found.read)
     name = values["preset"]
     use = find_preset(files, name, values.source("preset").name) if name else None
     if not values.is_given("preset"):
@@ -45,6 +45,14 @@ def load_configuration(values: Values, found: FoundFiles) -> tuple[Configuration
         warnings=tuple(_make_warnings(files, found)),
     )
     return configuration, tuple(_make_givens(files, list_inherited(use, files) if use else ()))
+
+
+def _parse(content: FileContent, values: Values) -> ConfigurationFile:
+    """Return what a file says; the options of other verbs take time to import, so they are tried last."""
+    try:
+        return parse_file(content, make_keys(values.options.values()))
+    except ConfigurationError:
+        return parse_file(content, values.find_keys())
 
 
 def read_host() -> Host:

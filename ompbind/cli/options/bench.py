@@ -24,7 +24,7 @@ TABLE, LINES = "table", "jsonl"
 EXPORTS = ("json", "csv", "markdown", "svg")
 """Formats of --export."""
 
-SHOWING = ("show", "fail_above", "export", "quiet", "verbose", "config", "preset")
+SHOWING = ("show", "fail_above", "export", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""
 
 TCP = "tcp:"
@@ -54,7 +54,7 @@ def _read_ready(text: str) -> str:
     check_placeholders(port)
     is_port = port.isdecimal() and 0 < int(port) < 1 << 16
     if not (is_port or "{" in port):
-        raise OptionError(f"{port!r} is not a port: write tcp:8000, or tcp:{{rank+8000}} for a port per rank")
+        raise OptionError(f"{port!r} is not a port: write tcp:8000, or tcp:{{rank+8000}} for each rank")
     return text
 
 
@@ -83,7 +83,7 @@ def _read_fraction(text: str) -> float:
     is_decimal = number.replace(".", "", 1).isdigit() and number.isascii()
     fraction = float(number) / (100 if number != text else 1) if is_decimal else -1.0
     if not 0 <= fraction < 1:
-        raise OptionError(f"{text!r} is not a part of a time: write 2% or 0.02")
+        raise OptionError(f"{text!r} is not a part of 1: write 2% or 0.02")
     return fraction
 
 

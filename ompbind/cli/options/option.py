@@ -208,3 +208,11 @@ def make_given(option: Option, value: str | bool | None) -> Given:
     """Return an occurrence of an option on the command line."""
     name = option.reset_name if value is None else option.long_name
     return Given(option=option, value=value, source=Source(level=Precedence.COMMAND_LINE, name=name))
+
+
+def make_keys(options: Iterable[Option]) -> Mapping[str, Option]:
+    """Return options by key, as configuration files can contain them: options with a variable.
+
+    A file cannot choose the file and the preset.
+    """
+    return {option.key: option for option in options if option.variable and option.section != CONFIGURATION}

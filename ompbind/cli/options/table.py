@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import CONFIGURATION, Option
+from ompbind.cli.options.option import Option, make_keys
 from ompbind.cli.options.planning import PLANNING_OPTIONS
 from ompbind.cli.options.running import RUNNING_OPTIONS
 from ompbind.cli.verbs import LAUNCHING, PLANNING
@@ -31,12 +31,8 @@ def find_options(verb: str) -> tuple[Option, ...]:
 
 
 def find_keys() -> Mapping[str, Option]:
-    """Return the options that configuration files can contain, by key: options with a variable.
-
-    A file cannot choose the file and the preset.
-    """
-    options = (option for verb in PLANNING for option in find_options(verb))
-    return {option.key: option for option in options if option.variable and option.section != CONFIGURATION}
+    """Return the options that configuration files can contain, by key: options of all verbs."""
+    return make_keys(option for verb in PLANNING for option in find_options(verb))
 
 
 def find_variables() -> tuple[str, ...]:

@@ -84,9 +84,10 @@ def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Scree
     groups = 1 if effort.same_work else len({candidate.ranks for candidate in candidates})
     most = len(candidates) * (1 + effort.rounds) + 2 * groups * effort.rounds
     run_s = effort.run_s or TYPICAL_RUN_S
+    shown = f"{run_s:.2g}" if run_s < TYPICAL_RUN_S else f"{run_s:.0f}"
     text = (
         f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
-        f" {count(effort.rounds, 'round')} of the best and of unbound; at {run_s:g} s a run about"
+        f" {count(effort.rounds, 'round')} of the best and of unbound; at {shown} s a run about"
         f" {render_age(most * run_s)}"
     )
     if effort.budget_s is not None:

@@ -1,0 +1,123 @@
+"""The options of bench: their values, wrong values, and options that have no effect together."""
+
+import pytest
+
+from ompbind.cli.bench import VERB
+from ompbind.errors import OmpbindError
+from tests.cli.bench_values import make_values
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ((), "vary", ()),
+        (("--vary", "smt=1,2", "--vary", "bind=core"), "vary", (("smt", ("1", "2")), ("bind", ("core",)))),
+        ((), "matters", 0.02),
+        (("--matters", "5%"), "matters", 0.05),
+        (("--matters", "0.1"), "matters", 0.1),
+        ((), "max_rounds", 40),
+        ((), "budget", None),
+        (("--budget", "10m"), "budget", 600.0),
+        ((), "ready", ""),
+        ((), "load", None),
+        ((), "export", ()),
+        (("--export", "json", "--export", "svg=a=b.svg"), "export", (("json", ""), ("svg", "a=b.svg"))),
+        (("--metric", "a (.*)", "--combine", "mean"), "combine", "mean"),
+        (("--metric", "(a)", "--metric", "(b)"), "metric", ("(a)", "(b)")),
+        (("--metric", "(a)", "--duration", "2", "--load", "wrk -c '1 2'"), "load", ("wrk", "-c", "1 2")),
+        (("--metric", "(a)", "--duration", "2", "--ready", "tcp:{rank+80}"), "ready", "tcp:{rank+80}"),
+        ((), "seed", None),
+        (("--timeout", "3"), "timeout", 3.0),
+        ((), "grace", 10.0),
+        ((), "format", "table"),
+    ],
+)
+def test_values(words, name, value):
+    assert make_values(*words)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--matters", "2"), "--matters: '2' is not a part of 1: write 2% or 0.02"),
+        (("--matters", "200%"), "--matters: '200%' is not a part of 1: write 2% or 0.02"),
+        (("--budget", "0"), "--budget: the time must be longer than 0"),
+        (("--metric", "a("), "--metric: the pattern is wrong: missing ), unterminated subpattern"),
+        (("--metric", "a"), "--metric: the pattern has no group"),
+        (
+            ("--ready", "tcp:0"),
+            "--ready: '0' is not a port: write tcp:8000, or tcp:{rank+8000} for each rank",
+        ),
+        (("--ready", "tcp:{rang}"), "--ready: unknown placeholder {rang}"),
+        (("--export", "pdf"), "--export: 'pdf' is not json, csv, markdown or svg"),
+        (("--export", "svg="), "--export: the name of a file is missing"),
+        (("--higher",), "--higher has no effect without --metric"),
+        (("--combine", "sum"), "--combine sum has no effect without --metric"),
+        (("--duration", "2"), "--duration 2 needs --metric: all runs take the same time"),
+        (("--ready", "up"), "--ready up has no effect without --duration"),
+        (("--load", "wrk"), "--load wrk has no effect without --duration"),
+        (("--fail-above", "5%"), "--fail-above 5% has no effect without --show"),
+        (("--show", "--dry-run"), "--show and --dry-run contradict each other"),
+        (("--show", "--save-preset", "x"), "--save-preset x has no effect with --show"),
+        (
+            ("--export", "csv", "--export", "json"),
+            "--export csv,json write several formats to standard output",
+        ),
+        (
+            ("--export", "csv", "--format", "jsonl"),
+            "--export csv and --format jsonl write to standard output",
+        ),
+    ],
+)
+def test_wrong_values_and_options_without_effect(words, message):
+    with pytest.raises(OmpbindError) as error:
+        make_values(*words)
+    assert error.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--show", "-n", "2"), "--ranks 2 has no effect with --show"),
+        (("--show", "--vary", "smt=1"), "--vary smt=1 has no effect with --show"),
+        (("--topology", "x.xml"), "--topology: candidates can only run on this machine"),
+    ],
+)
+def test_options_without_effect_on_any_candidate(words, message):
+    with pytest.raises(OmpbindError) as error:
+        VERB.run(make_values(*words))
+    assert error.value.message == message
+
+
+def test_options_after_the_first_file_are_not_read_as_files():
+    values = make_values("--show")
+    values.words = ("a.jsonl", "--fail-above", "5%")
+    with pytest.raises(OmpbindError) as error:
+        VERB.run(values)
+    assert error.value.message == "--fail-above is after the first file of --show"
+
+
+def test_a_key_of_a_file_is_for_the_option_of_its_own_verb(tmp_path):
+    """Several verbs have --format, each with values of its own."""
+    file = tmp_path / "x.toml"
+    file.write_text('[defaults]\nformat = "sh"\nmatters = "5%"\n')
+    file.chmod(0o644)
+    values = make_values("--config", str(file))
+    assert (values["format"], values["matters"]) == ("table", 0.05)
+    assert make_values("--config", str(file), verb="plan")["format"] == "sh"
+    assert make_values("--config", str(file), verb="config")["format"] == "table"
+
+
+def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tmp_path, monkeypatch, capsys):
+    """The file may come from another user."""
+    (tmp_path / ".git").mkdir()
+    lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"', 'duration = "1"', 'load = "sh evil"']
+    lines.append('vary = "env=LD_PRELOAD=x"')
+    (tmp_path / "ompbind.toml").write_text("\n".join(lines))
+    (tmp_path / "ompbind.toml").chmod(0o644)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    values = make_values()
+    assert (values["smt"], values["load"], values["vary"]) == (2, None, ())
+    warning = " ".join(capsys.readouterr().err.split())
+    assert "defaults.load, defaults.vary have no effect in a project file" in warning
