@@ -2,7 +2,7 @@
 
 Each look could show a difference by chance. So looks take place only after a few planned rounds, and the
 permitted error of 5 % is divided by their number and by the number of comparisons. Looking after every round
-at 95 % would name a winner among two equal candidates in every fourth session.
+at 95 % would show a difference between two equal candidates in every fourth session.
 """
 
 import math
@@ -18,7 +18,7 @@ FIRST_LOOK = 8
 """The round of the first look. Each further look is after half as many rounds again: 12, 18, 27, 40, …"""
 
 ERROR = 0.05
-"""The probability at most that a session states a difference between equal candidates."""
+"""The probability at most that a phase shows a difference between equal candidates, over all looks."""
 
 MAX_MORE_ROUNDS = 10_000
 """A longer session is not proposed."""
