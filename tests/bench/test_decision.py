@@ -386,10 +386,13 @@ def make_noisy(rounds, deviation=0.05, seed=1):
 
 
 def test_more_rounds_are_proposed_until_a_look():
-    _, early = only(make_noisy(5))
+    _, early = only(run_all([UNBOUND, DEFAULT], TIMES, max_rounds=5))
     assert early["default"].result == R.UNKNOWN
     assert early["default"].interval is None
     assert early["default"].more_rounds == 3, "an interval needs eight rounds"
+    _, noisy = only(make_noisy(5))
+    assert noisy["default"].interval is None
+    assert noisy["default"].more_rounds > 30, "the first interval will be too wide"
     three = make_session((UNBOUND, DEFAULT, A), Rules()).replace(runs=make_noisy(5).runs)
     _, shared = only(three)
     assert shared["default"].more_rounds == 12, "with two comparisons, an interval needs nine rounds"
