@@ -130,11 +130,13 @@ def _explain_drop(name: str, group: Members, index: RunIndex) -> str:
 
 
 def _find_leader(group: Members, index: RunIndex, last: int) -> str:
-    """Return the best candidate among all that ran in a round, by the median of all rounds up to it."""
-    medians = {group.reference: 0.0}
-    for name in group.contenders:
-        ratios = index.compare(Phase.CHOICE, name, group.reference)
-        until = [ratio for number, ratio in ratios.items() if number <= last]
-        if until and index.find_last(Phase.CHOICE, (name,)) >= last:
-            medians[name] = statistics.median(until)
-    return max(medians, key=medians.__getitem__)
+    """Return the best candidate in a round, by the median of all rounds up to it; "" without valid runs.
+
+    Later runs do not count, so a dropped candidate stays dropped, also if this leader fails later.
+    """
+    ran = [each.name for each in group.candidates if last in index.logs.get((Phase.CHOICE, each.name), ())]
+    medians = {}
+    for name in ran:
+        ratios = index.compare(Phase.CHOICE, name, ran[0])
+        medians[name] = statistics.median(ratio for number, ratio in ratios.items() if number <= last)
+    return max(medians, key=medians.__getitem__, default="")

@@ -2,7 +2,7 @@
 
 Each look could show a difference by chance. So looks take place only after a few planned rounds, and the
 permitted error of 5 % is divided by their number and by the number of comparisons. Looking after every round
-at 95 % would name a winner among two equal candidates in every fourth session.
+at 95 % would show a difference between two equal candidates in every fourth session.
 """
 
 import math
@@ -18,7 +18,7 @@ FIRST_LOOK = 8
 """The round of the first look. Each further look is after half as many rounds again: 12, 18, 27, 40, …"""
 
 ERROR = 0.05
-"""The probability at most that a session states a difference between equal candidates."""
+"""The probability at most that a phase shows a difference between equal candidates, over all looks."""
 
 MAX_MORE_ROUNDS = 10_000
 """A longer session is not proposed."""
@@ -61,10 +61,14 @@ def make_criterion(rules: Rules, comparisons: int) -> Criterion:
 
 
 class Evidence(Record):
-    """Log ratios within rounds: their number, median, and the interval of the median (None: too few)."""
+    """Log ratios within rounds: their number, median and range, and the interval of the median.
+
+    `interval` is None if there are too few rounds.
+    """
 
     rounds: int
     median: float
+    range: tuple[float, float]
     interval: tuple[float, float] | None
 
 
@@ -72,8 +76,12 @@ def make_evidence(ratios: Collection[float], criterion: Criterion) -> Evidence |
     """Return what log ratios say, None without any."""
     if not ratios:
         return None
-    interval = make_median_interval(tuple(ratios), criterion.error)
-    return Evidence(rounds=len(ratios), median=statistics.median(ratios), interval=interval)
+    return Evidence(
+        rounds=len(ratios),
+        median=statistics.median(ratios),
+        range=(min(ratios), max(ratios)),
+        interval=make_median_interval(tuple(ratios), criterion.error),
+    )
 
 
 def judge(evidence: Evidence | None, criterion: Criterion) -> ComparisonResult:
@@ -91,13 +99,13 @@ def judge(evidence: Evidence | None, criterion: Criterion) -> ComparisonResult:
 def estimate_more_rounds(evidence: Evidence | None, criterion: Criterion) -> int | None:
     """Return after how many more rounds a look would decide if nothing changes; None if that is too many.
 
-    The width of an interval shrinks with the square root of the number of rounds.
+    The width of an interval shrinks with the square root of the number of rounds. The first interval is the
+    whole range.
     """
-    if evidence is None or evidence.interval is None:
-        needed = float(find_min_count(criterion.error))
-    else:
-        needed = evidence.rounds * _find_growth(evidence.median, evidence.interval, criterion.matters)
-    rounds = evidence.rounds if evidence else 0
+    needed, rounds = float(find_min_count(criterion.error)), 0
+    if evidence:
+        rounds, interval = evidence.rounds, evidence.interval or evidence.range
+        needed = max(needed, rounds * _find_growth(evidence.median, interval, criterion.matters))
     if needed > MAX_MORE_ROUNDS:
         return None
     look = next(look for look in make_looks(2 * MAX_MORE_ROUNDS) if look >= needed and look > rounds)

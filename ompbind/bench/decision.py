@@ -87,7 +87,8 @@ def _find_missing(before: Session, ran: Sequence[Run]) -> NextRound | None:
 
     A round with as many runs as the round before is complete, because candidates are never added in a phase.
     """
-    if not ran or len(_split_last_round(before)[1]) == len(ran):
+    previous = _split_last_round(before)[1]
+    if not ran or (previous and previous[0].phase == ran[0].phase and len(previous) == len(ran)):
         return None
     planned = _plan_round(before)
     names = {run.candidate for run in ran}
@@ -157,7 +158,11 @@ def _explain_end(state: _State) -> str:
 
 
 def conclude(session: Session) -> Conclusion:
-    """Return what is known from the runs so far, at any moment of a session."""
+    """Return what is known from the runs so far, at any moment of a session.
+
+    A session that was interrupted between two looks uses the look that did not take place, so its error is
+    within the planned error. That does not hold for a session that is stopped because of its results.
+    """
     state = _make_state(session)
     groups = tuple(
         _conclude_group(state, group, choice)

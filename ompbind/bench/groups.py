@@ -9,9 +9,10 @@ REFERENCE_ORDER = (Kind.UNBOUND, Kind.DEFAULT, Kind.VARIED)
 
 
 class Members(Record):
-    """The candidates of a group. `reference` is "" if all are disqualified.
+    """The candidates of a group, in the order in which they can be the reference.
 
-    `contenders` are compared with the reference: all others that are not disqualified, the simplest first.
+    `reference` is "" if all are disqualified. `contenders` are compared with the reference: all others that
+    are not disqualified, the simplest first.
     """
 
     ranks: int | None
@@ -39,16 +40,12 @@ def count_comparisons(session: Session, groups: tuple[Members, ...]) -> int:
 
 
 def _make_members(ranks: int | None, candidates: tuple[Candidate, ...], index: RunIndex) -> Members:
-    able = [each for each in candidates if each.name not in index.disqualified]
-    by_kind = sorted(able, key=lambda each: REFERENCE_ORDER.index(each.kind))
-    reference = by_kind[0].name if by_kind else ""
+    by_kind = tuple(sorted(candidates, key=lambda each: REFERENCE_ORDER.index(each.kind)))
+    able = [each for each in by_kind if each.name not in index.disqualified]
+    reference = able[0].name if able else ""
     others = sorted((each for each in able if each.name != reference), key=_get_complexity)
-    return Members(
-        ranks=ranks,
-        candidates=candidates,
-        reference=reference,
-        contenders=tuple(each.name for each in others),
-    )
+    contenders = tuple(each.name for each in others)
+    return Members(ranks=ranks, candidates=by_kind, reference=reference, contenders=contenders)
 
 
 def _get_complexity(candidate: Candidate) -> tuple[int, bool]:

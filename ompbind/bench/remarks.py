@@ -26,7 +26,8 @@ class _Runs(Record):
     """A session and its groups.
 
     `compared` are all runs except warm-ups. `logs` are the logarithms of their values, by candidate, in the
-    order of runs. `matters` is the log ratio that matters.
+    order of runs. `matters` is the log ratio that matters. `trends` and `slow_starts` are the parts by which
+    values rise during the session, and by which the first runs are slower, by candidate.
     """
 
     session: Session
@@ -34,18 +35,36 @@ class _Runs(Record):
     compared: tuple[Run, ...]
     logs: Mapping[str, Sequence[float]]
     matters: float
+    trends: Mapping[str, float]
+    slow_starts: Mapping[str, float]
 
 
 def make_remarks(session: Session, index: RunIndex, groups: tuple[Group, ...]) -> tuple[Remark, ...]:
-    """Return all remarks: first on what was compared, then on values, then on the machine."""
+    """Return all remarks: first on what was compared, then on values, then on the machine.
+
+    A throughput starts slowly if it is low. The first runs do not count for a trend, and a trend makes the
+    first runs slow too, so a candidate has one of both at most.
+    """
+    logs = {name: [*map(math.log, filter(is_comparable, own))] for name, own in index.values.items()}
+    matters = math.log1p(session.rules.matters)
+    trends = _find_parts({name: find_trend(own[START:], matters) for name, own in logs.items()})
+    direction = 1 if session.metrics[0].higher else -1
+    better = {name: [direction * log for log in own] for name, own in logs.items() if name not in trends}
     runs = _Runs(
         session=session,
         groups=groups,
         compared=tuple(run for run in session.runs if run.phase != Phase.WARM_UP),
-        logs={name: [*map(math.log, filter(is_comparable, own))] for name, own in index.values.items()},
-        matters=math.log1p(session.rules.matters),
+        logs=logs,
+        matters=matters,
+        trends=trends,
+        slow_starts=_find_parts({name: find_slow_start(own, matters) for name, own in better.items()}),
     )
     return tuple(remark for check in CHECKS for remark in check(runs))
+
+
+def _find_parts(logs: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the relative differences for the log ratios that were found."""
+    return {name: math.expm1(log) for name, log in logs.items() if log is not None}
 
 
 def _check_references(runs: _Runs) -> Iterator[Remark]:
@@ -116,7 +135,7 @@ def _check_outliers(runs: _Runs) -> Iterator[Remark]:
 
 
 def _check_slow_starts(runs: _Runs) -> Iterator[Remark]:
-    found = _find_slow_starts(runs)
+    found = runs.slow_starts
     texts = {
         name: f"the first {START} runs are the slowest, by {part:.0%} in the median"
         for name, part in found.items()
@@ -128,23 +147,8 @@ def _check_slow_starts(runs: _Runs) -> Iterator[Remark]:
     yield from _share("slow-start", texts, len(runs.logs), common)
 
 
-def _find_slow_starts(runs: _Runs) -> dict[str, float]:
-    """Return by which part the first runs are slower; a throughput is worse if it is low.
-
-    A trend makes the first runs slow too, so it is reported alone.
-    """
-    direction = 1 if runs.session.metrics[0].higher else -1
-    trends = _find_trends(runs)
-    found = {
-        name: find_slow_start([direction * log for log in logs], runs.matters)
-        for name, logs in runs.logs.items()
-        if name not in trends
-    }
-    return {name: math.expm1(difference) for name, difference in found.items() if difference is not None}
-
-
 def _check_trends(runs: _Runs) -> Iterator[Remark]:
-    found = _find_trends(runs)
+    found = runs.trends
     texts = {name: f"the values {_render_trend(trend)} during the session" for name, trend in found.items()}
     median = statistics.median(found.values()) if found else 0
     common = (
@@ -154,19 +158,13 @@ def _check_trends(runs: _Runs) -> Iterator[Remark]:
     yield from _share("drift", texts, len(runs.logs), common)
 
 
-def _find_trends(runs: _Runs) -> dict[str, float]:
-    """Return by which part the values of candidates rise after their first runs, which can be slow."""
-    trends = {name: find_trend(logs[START:], runs.matters) for name, logs in runs.logs.items()}
-    return {name: math.expm1(trend) for name, trend in trends.items() if trend is not None}
-
-
 def _render_trend(trend: float) -> str:
     return f"{'rose' if trend > 0 else 'fell'} by {abs(trend):.0%}"
 
 
 def _check_modes(runs: _Runs) -> Iterator[Remark]:
     """Yield candidates with two modes; a trend or a slow start explains most of them better."""
-    explained = {**_find_trends(runs), **_find_slow_starts(runs)}
+    explained = {**runs.trends, **runs.slow_starts}
     for name, logs in runs.logs.items():
         modes = None if name in explained else find_modes(logs, runs.matters)
         if modes:

@@ -14,8 +14,8 @@ class RunIndex(Record):
     """What the decisions need of the runs of a session. A key with a phase is (phase, candidate).
 
     `logs` are the logarithms of the first metric of valid runs by round, negative for times: a higher number
-    is better. `values` are the metric's values of all rounds in the order of runs, by candidate. `last` is
-    the last round in which a candidate ran. `disqualified` are reasons by candidate.
+    is better. `values` are the finite values of all rounds in the order of runs, by candidate. `last` is the
+    last round in which a candidate ran. `disqualified` are reasons by candidate.
     """
 
     logs: Mapping[tuple[Phase, str], Mapping[int, float]]
@@ -43,7 +43,7 @@ def make_index(session: Session) -> RunIndex:
     for run in session.runs:
         key = (run.phase, run.candidate)
         last[key] = run.round
-        if is_valid(run) and run.phase != Phase.WARM_UP:
+        if is_valid(run) and run.phase != Phase.WARM_UP and math.isfinite(run.values[0]):
             value = run.values[0]
             values.setdefault(run.candidate, []).append(value)
             if is_comparable(value):

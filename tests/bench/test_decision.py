@@ -150,6 +150,18 @@ def test_what_matters_decides_the_result(ratio, matters, expected):
     assert only(session)[0].choice == ("default" if expected in (R.BEST, R.FASTER) else "unbound")
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_choice_waits_until_no_other_candidate_can_be_better(noise):
+    """Both candidates are surely faster than unbound; with noise, which of them is faster is not clear."""
+
+    def change(run):
+        factor = Random(run.number).uniform(1 - noise, 1 + noise) if run.candidate == "a=1" else 1
+        return run.replace(values=(run.values[0] * factor,))
+
+    session = run_all([UNBOUND, DEFAULT, A], {"unbound": 3.0, "default": 1.05, "a=1": 1.0}, change=change)
+    assert max(ran(session, Phase.CHOICE)["a=1"]) == (40 if noise else 12)
+
+
 def test_among_ties_the_simplest_is_chosen():
     two = varied("a=1, b=1")
     times = {"unbound": 1.5, "default": 1.0, "a=1": 1.0, "a=1, b=1": 0.999}
@@ -169,6 +181,25 @@ def test_a_candidate_that_loses_every_round_is_dropped_after_the_fourth():
     assert by_name["a=1"].result == R.DROPPED
     assert by_name["a=1"].reason.endswith("was better in all 4 rounds, by 20% in the median")
     assert by_name["a=1"].ratio > 1
+
+
+@pytest.mark.parametrize("later", ["slows down", "fails"])
+def test_a_dropped_candidate_stays_dropped_if_its_leader_fails(later):
+    """Only the leader of the first four rounds beat a=1 in each of them."""
+
+    def change(run):
+        if run.phase != Phase.CHOICE:
+            return run
+        if run.candidate == "b=1" and run.round > 5:
+            failed = {"status": Status.FAILED, "values": ()}
+            return run.replace(**failed if later == "fails" else {"values": (1.4,)})
+        return run.replace(values=(1.14,)) if (run.candidate, run.round) == ("default", 2) else run
+
+    times = {"unbound": 1.3, "default": 1.08, "a=1": 1.12, "b=1": 1.0}
+    session = run_all([UNBOUND, DEFAULT, A, B], times, change=change)
+    assert ran(session, Phase.CHOICE)["a=1"] == [1, 2, 3, 4]
+    assert results(session)["a=1"] == R.DROPPED
+    assert max(run.round for run in session.runs) > 6
 
 
 @pytest.mark.parametrize("spared", ["wins a round", "loses by 9 %"])
@@ -355,10 +386,16 @@ def make_noisy(rounds, deviation=0.05, seed=1):
 
 
 def test_more_rounds_are_proposed_until_a_look():
-    _, early = only(make_noisy(5))
+    _, early = only(run_all([UNBOUND, DEFAULT], TIMES, max_rounds=5))
     assert early["default"].result == R.UNKNOWN
     assert early["default"].interval is None
     assert early["default"].more_rounds == 3, "an interval needs eight rounds"
+    _, noisy = only(make_noisy(5))
+    assert noisy["default"].interval is None
+    assert noisy["default"].more_rounds > 30, "the first interval will be too wide"
+    three = make_session((UNBOUND, DEFAULT, A), Rules()).replace(runs=make_noisy(5).runs)
+    _, shared = only(three)
+    assert shared["default"].more_rounds == 12, "with two comparisons, an interval needs nine rounds"
     _, late = only(make_noisy(40))
     assert late["default"].result == R.UNKNOWN
     assert 40 + late["default"].more_rounds in make_looks(10_000)
@@ -406,6 +443,30 @@ def test_an_interrupted_session_is_concluded_from_what_there_is():
     assert {each.result for each in nothing.values()} == {R.REFERENCE, R.UNKNOWN}
 
 
+def keys(session):
+    return sorted((run.phase, run.round, run.candidate) for run in session.runs)
+
+
+def test_the_choice_continues_if_the_chosen_candidate_fails_and_others_are_not_clear():
+    """After the failure, a round has more candidates than the round before. It may be interrupted."""
+    fail = fail_from("default", Phase.CONFIRMATION, 2)
+
+    def change(run):
+        factor = Random(run.number).uniform(1, 1.1) if run.candidate in ("a=1", "b=1") else 1
+        return fail(run.replace(values=(run.values[0] * factor,)))
+
+    candidates, times = [UNBOUND, DEFAULT, A, B], TIMES | {"unbound": 3.0, "default": 0.99}
+    whole = run_all(candidates, times, change=change)
+    rounds = ran(whole, Phase.CHOICE)
+    assert len(rounds["default"]) == 12
+    assert len(rounds["a=1"]) > 12
+    first = next(run.number for run in whole.runs if run.phase == Phase.CHOICE and run.round == 13)
+    for kept in range(first, first + 5):
+        resumed = run_all(candidates, times, change=change, runs=whole.runs[:kept])
+        assert {key[:2] for key in keys(resumed)} == {key[:2] for key in keys(whole)}
+        assert len(ran(resumed, Phase.CHOICE)["a=1"]) == len(ran(resumed, Phase.CHOICE)["b=1"])
+
+
 NUMBERS = st.sampled_from([0.8, 0.9, 0.99, 1.0, 1.01, 1.1, 1.3])
 
 
@@ -421,10 +482,6 @@ def test_a_session_continues_from_any_run_as_if_it_had_not_stopped(factors, fail
     kept = data.draw(st.integers(0, len(whole.runs)))
     conclude(whole.replace(runs=whole.runs[:kept]))
     resumed = run_all(candidates, times, change=change, runs=whole.runs[:kept], max_rounds=most)
-
-    def keys(session):
-        return sorted((run.phase, run.round, run.candidate) for run in session.runs)
-
     assert keys(resumed) == keys(whole)
     assert resumed.ended == whole.ended
     assert results(resumed) == results(whole)

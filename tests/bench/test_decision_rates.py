@@ -12,12 +12,12 @@ CASES = {case.name: case for case in make_cases()}
 @pytest.mark.parametrize(
     ("name", "sessions"),
     [
-        ("10% faster, 2 candidates, 40 rounds", 100),
-        ("10% faster, 6 candidates, 40 rounds", 100),
-        ("equal, 2 candidates, 40 rounds", 100),
-        ("equal, 6 candidates, 40 rounds", 60),
-        ("equal, 2 candidates, 150 rounds", 100),
-        pytest.param("equal, 6 candidates, 150 rounds", 100, marks=pytest.mark.long),
+        ("1 of 2 faster, 40 rounds", 100),
+        ("1 of 6 faster, 40 rounds", 100),
+        ("2 equal, 40 rounds", 100),
+        ("6 equal, 40 rounds", 60),
+        ("2 equal, 150 rounds", 100),
+        pytest.param("6 equal, 150 rounds", 100, marks=pytest.mark.long),
     ],
 )
 def test_decisions_on_simulated_times_keep_their_promises(name, sessions):

@@ -240,3 +240,14 @@ def test_cpu_time_of_ranks_is_not_foreign():
             assert sum_ticks(process.pid) >= 0.25 * os.sysconf("SC_CLK_TCK")
         finally:
             os.kill(child, 15)
+
+
+def test_decisions_are_measured():
+    done = run("decision.py", "--sessions", "1")
+    assert done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    rows = [
+        line for line in done.stdout.splitlines() if line.startswith(("1 of", "2 equal", "6 equal", "noisy"))
+    ]
+    assert len(rows) == 12
+    assert "1 of 2 faster, 40 rounds: not right" in done.stdout
