@@ -130,23 +130,30 @@ def start_ranks(
     options = _make_options(start, settings, directory, verify=verify)
     find_events()  # before the fork, so that it is done once
     claim = _register(start, settings.run_id)
-    read_end, write_end = os.pipe()
-    bench, signal_mask = os.getpid(), block_signals()
     try:
-        pid = os.fork()
-        if pid == 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-            _run_child(start, options, _Parent(pid=bench, pipe=write_end, claim=claim))
+        return _fork(start, options, claim)
     except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-        os.close(read_end)
         if claim:
             claim.release()
         hint = LIMIT_HINTS.get(error.errno or 0, "")
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
+
+
+def _fork(start: CandidateStart, options: RunOptions, claim: Claim | None) -> StartedRun:
+    """Fork the process that starts the ranks; signals are blocked afterwards."""
+    read_end, write_end = os.pipe()
+    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=block_signals(), claim=claim)
+    pid = -1
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _run_child(start, options, parent)
     finally:
         os.close(write_end)
-    return StartedRun(pid, read_end, signal_mask, claim)
+        if pid < 0:
+            os.close(read_end)
+            signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)
+    return StartedRun(pid, read_end, parent.signal_mask, claim)
 
 
 def _make_options(
@@ -174,16 +181,20 @@ def _register(start: CandidateStart, run_id: str) -> Claim | None:
 
 
 class _Parent(Record):
-    """What the processes of a run know of bench: its pid, the pipe to it, and the claim of the run."""
+    """What the processes of a run know of bench: its pid, its signal mask, the pipe to it, and the claim."""
 
     pid: int
     pipe: int
+    signal_mask: frozenset[int]
     claim: Claim | None
 
 
 def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
     """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
+        signal.pthread_sigmask(
+            signal.SIG_SETMASK, parent.signal_mask
+        )  # in `try`: a signal may raise
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
         foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))

@@ -1,5 +1,6 @@
 """Runs of candidates: started by the supervisor of `ompbind run`, measured, and stopped with bench."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ from ompbind.bench.counters import MIGRATIONS, find_events
 from ompbind.bench.records import Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
+from ompbind.execution.syscalls import load_syscalls
 from ompbind.masks.mask import parse_mask
 from ompbind.registry.claims import read_live_runs
 from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until
+from tests.live.other_user import call_as_nobody
 from tests.live.scenes import PYTHON
 
 
@@ -169,6 +172,20 @@ def test_migrations_of_all_ranks_are_counted(tmp_path):
 def test_a_command_that_does_not_migrate_counts_none(run):
     counters = dict(run(make_start("true", mask=parse_mask("0"))).counters)
     assert counters.get(MIGRATIONS, 0) == 0
+
+
+def test_without_privileges_events_of_the_kernel_may_be_missing():
+    load_syscalls()  # it loads ctypes, which the other user may not be able to read
+
+    def find():
+        find_events.cache_clear()
+        return find_events()
+
+    found = call_as_nobody(find)
+    may_count_kernel = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) <= 1
+    assert (MIGRATIONS in {event.name for event in found.events}) == may_count_kernel
+    assert dict(found.failures).get(MIGRATIONS) in (None if may_count_kernel else errno.EACCES, errno.EPERM)
+    assert all(event.only_user for event in found.events) or may_count_kernel
 
 
 WAIT = "import time; time.sleep(0.4)"
