@@ -192,9 +192,7 @@ class _Parent(Record):
 def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
     """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
-        signal.pthread_sigmask(
-            signal.SIG_SETMASK, parent.signal_mask
-        )  # in `try`: a signal may raise
+        signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)  # in `try`: a signal may raise
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
         foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
