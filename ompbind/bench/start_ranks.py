@@ -130,23 +130,30 @@ def start_ranks(
     options = _make_options(start, settings, directory, verify=verify)
     find_events()  # before the fork, so that it is done once
     claim = _register(start, settings.run_id)
-    read_end, write_end = os.pipe()
-    bench, signal_mask = os.getpid(), block_signals()
     try:
-        pid = os.fork()
-        if pid == 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-            _run_child(start, options, _Parent(pid=bench, pipe=write_end, claim=claim))
+        return _fork(start, options, claim)
     except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-        os.close(read_end)
         if claim:
             claim.release()
         hint = LIMIT_HINTS.get(error.errno or 0, "")
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
+
+
+def _fork(start: CandidateStart, options: RunOptions, claim: Claim | None) -> StartedRun:
+    """Fork the process that starts the ranks; signals are blocked afterwards."""
+    read_end, write_end = os.pipe()
+    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=block_signals(), claim=claim)
+    pid = -1
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _run_child(start, options, parent)
     finally:
         os.close(write_end)
-    return StartedRun(pid, read_end, signal_mask, claim)
+        if pid < 0:
+            os.close(read_end)
+            signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)
+    return StartedRun(pid, read_end, parent.signal_mask, claim)
 
 
 def _make_options(
@@ -175,21 +182,23 @@ def _register(start: CandidateStart, run_id: str) -> Claim | None:
 
 
 class _Parent(Record):
-    """What the processes of a run know of bench: its pid, the pipe to it, and the claim of the run."""
+    """What the processes of a run know of bench: its pid, its signal mask, the pipe to it, and the claim."""
 
     pid: int
     pipe: int
+    signal_mask: frozenset[int]
     claim: Claim | None
 
 
 def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
     """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)  # in `try`: a signal may raise
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
         foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
         counters = open_counters(find_events().events)
-        outcome = run_ranks(start.commands, options, foreground, _SilentReporter())
+        outcome = run_ranks(start.commands, options, foreground, SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was
             release()
             if options.output and options.output.directory:
@@ -209,17 +218,21 @@ def _send(outcome: Outcome, pipe: int) -> None:
         pickle.dump(outcome, file)
 
 
-class _SilentReporter:
+class SilentReporter:
     """A `Reporter` that writes nothing: bench itself reports the outcome."""
 
     def message(self, line: str) -> str:
+        """Return no text."""
         return ""
 
     def error(self, line: str) -> str:
+        """Return no text: write errors are in the outcome."""
         return ""
 
     def verified(self, verified: VerificationResult) -> str:
+        """Return no text."""
         return ""
 
     def summary(self, outcome: Outcome) -> str:
+        """Return no text."""
         return ""
