@@ -227,7 +227,7 @@ def test_a_load_generator_that_hangs_without_result_is_an_error(scene, tmp_path)
     with pytest.raises(MeasurementError) as raised:
         run_load("trap '' TERM; while :; do sleep 0.01; done", scene, tmp_path, grace_s=0.1)
     assert raised.value.message == (
-        "metric 'requests: (\\\\d+)': no line of the output of the load generator matches; "
+        "metric 'requests: (\\d+)': no line of the output of the load generator matches; "
         "it has written nothing"
     )
     assert not scene.find()
