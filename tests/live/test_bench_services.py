@@ -164,6 +164,30 @@ def test_a_port_that_another_program_has_is_an_error_before_ranks_start(scene, t
     assert not (scene.directory / "started").exists()
 
 
+SELF_CONNECTION = """
+import fcntl, socket, struct
+from ompbind.bench.readiness import PortCheck
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+    fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as file:
+    file.write("20000 20001")
+print([port for port in (20000, 20001) * 10 if PortCheck(port).is_ready()])
+for port in (20000, 20001):
+    with socket.create_server(("127.0.0.1", port)):
+        print(PortCheck(port).is_ready())
+"""
+
+
+def test_a_check_of_a_port_does_not_connect_to_itself():
+    """In a network namespace with two ports for outgoing connections; the server can have both afterwards."""
+    words = ["unshare", "-n", sys.executable, "-c", SELF_CONNECTION]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace here: {done.stderr}")
+    assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
+
+
 @pytest.mark.parametrize("ready", ["never", ""], ids=["before ready", "while measured"])
 def test_a_server_that_fails_stops_the_run_at_once(ready, scene, tmp_path):
     settings = service_settings(duration_s=60, ready=ready, load=("sleep", "300"), load_cpus=CpuSet((0,)))
