@@ -13,10 +13,12 @@ import os
 import pickle
 import select
 import shutil
-from functools import cache
 from types import TracebackType
 from typing import NoReturn
 
+import ompbind.execution.output.multiplexer
+import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
+from ompbind.bench.counters import find_events, open_counters, read_counters
 from ompbind.bench.starts import CandidateStart, RunSettings
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
@@ -30,8 +32,6 @@ from ompbind.execution.signals import signal
 from ompbind.execution.supervisor import run_ranks
 from ompbind.execution.verify.expect_ranks import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.machine.sources.filesystem import DirectoryRoot
-from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.record import Record
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import lock_registry, make_run_identity
@@ -40,27 +40,30 @@ from ompbind.registry.claims import lock_registry, make_run_identity
 class StartedRun:
     """A run whose ranks were started; use it in `with`, so that no rank outlives the block.
 
+    Signals are blocked until the block begins, so that none can come between the start and the block.
     `fileno()` is readable when all ranks have exited, so that a run can be polled.
     """
 
-    def __init__(self, pid: int, pipe: int, claim: Claim | None) -> None:
+    def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int], claim: Claim | None) -> None:
         self._pid = pid
         self._pipe = pipe
+        self._signal_mask = signal_mask
         self._claim = claim
         self._received = b""
         self._outcome: Outcome | None = None
 
     def __enter__(self) -> "StartedRun":
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._signal_mask)
+        except KeyboardInterrupt:  # a signal has come meanwhile
+            self._stop_and_wait()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         """Stop the ranks, unless `wait` has returned, and wait until all have exited."""
-        while self._outcome is None:
-            try:
-                self.stop()
-                self.wait()
-            except KeyboardInterrupt:
-                pass  # as in `run`, a further request leads to the next signal
+        if self._stop_and_wait():
+            raise KeyboardInterrupt
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when all ranks have exited."""
@@ -81,14 +84,31 @@ class StartedRun:
         A KeyboardInterrupt leaves the run as it is: leaving the block of `with` then stops the ranks.
         """
         while self._outcome is None:
-            block = os.read(self._pipe, 1 << 16)
-            self._received += block
-            if not block:
-                self._finish()
+            select.select((self._pipe,), (), ())
+            signal_mask = block_signals()  # a signal between reading and keeping would lose what was read
+            try:
+                self._read()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         return self._outcome
 
-    def _finish(self) -> None:
-        """Reap the foreground process, after the end of the pipe, and release what the run holds."""
+    def _stop_and_wait(self) -> bool:
+        """Stop the ranks and wait until all have exited; return whether a signal has come meanwhile."""
+        was_interrupted = False
+        while self._outcome is None:
+            try:
+                self.stop()
+                self.wait()
+            except KeyboardInterrupt:  # as in `run`, a further request leads to the next signal
+                was_interrupted = True
+        return was_interrupted
+
+    def _read(self) -> None:
+        """Read a part of the outcome; at its end, reap the foreground process, and release the claim."""
+        block = os.read(self._pipe, 1 << 16)
+        self._received += block
+        if block:
+            return
         os.waitpid(self._pid, 0)
         os.close(self._pipe)
         if self._claim:
@@ -108,6 +128,7 @@ def start_ranks(
     Raises LaunchError if no process can be started, and ClaimError as `run` does.
     """
     options = _make_options(start, settings, directory, verify=verify)
+    find_events()  # before the fork, so that it is done once
     claim = _register(start, settings.run_id)
     read_end, write_end = os.pipe()
     bench, signal_mask = os.getpid(), block_signals()
@@ -117,6 +138,7 @@ def start_ranks(
             signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
             _run_child(start, options, _Parent(pid=bench, pipe=write_end, claim=claim))
     except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         os.close(read_end)
         if claim:
             claim.release()
@@ -124,8 +146,7 @@ def start_ranks(
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
     finally:
         os.close(write_end)
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-    return StartedRun(pid, read_end, claim)
+    return StartedRun(pid, read_end, signal_mask, claim)
 
 
 def _make_options(
@@ -142,13 +163,7 @@ def _make_options(
         stop_on_exit=settings.service is not None,
         stdin_first=False,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
-        has_quota=_has_quota(),
     )
-
-
-@cache
-def _has_quota() -> bool:
-    return read_limits(DirectoryRoot("/")).quota is not None
 
 
 def _register(start: CandidateStart, run_id: str) -> Claim | None:
@@ -173,12 +188,13 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
         foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
+        counters = open_counters(find_events().events)
         outcome = run_ranks(start.commands, options, foreground, _SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was
             release()
             if options.output and options.output.directory:
                 shutil.rmtree(options.output.directory, ignore_errors=True)
-        _send(outcome, parent.pipe)
+        _send(outcome.replace(counts=read_counters(counters)), parent.pipe)
     except OmpbindError as error:
         _send(Outcome(exits=(), error=error), parent.pipe)
     except Exception as error:  # noqa: BLE001 - bench reports it: this process has no reader of tracebacks

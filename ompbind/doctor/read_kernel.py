@@ -49,12 +49,19 @@ def _read_container(root: Root) -> str:
 
 def _read_stolen(root: Root) -> float | None:
     """Read the steal time since boot as a share of all CPU time, 0 to 1; None if unknown."""
+    times = read_cpu_times(root)
+    return times[-1] / sum(times) if times and sum(times) else None
+
+
+def read_cpu_times(root: Root) -> tuple[int, ...] | None:
+    """Read the times that add up to the CPU time of all CPUs since boot, in ticks; None if they are unknown.
+
+    The last is the steal time.
+    """
     words = (root.read("proc/stat") or "").partition("\n")[0].split()
     numbers = [whole_number(word) for word in words[1 : 1 + _STAT_FIELDS]]
-    times = [number for number in numbers if number is not None]
-    if words[:1] != ["cpu"] or len(times) < _STAT_FIELDS or not sum(times):
-        return None
-    return times[-1] / sum(times)
+    times = tuple(number for number in numbers if number is not None)
+    return times if words[:1] == ["cpu"] and len(times) == _STAT_FIELDS else None
 
 
 def read_frequency(root: Root, online: CpuSet) -> FrequencyFacts:

@@ -6,14 +6,14 @@ module is loaded only if a plan has a policy.
 
 import errno
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
-from ompbind.execution.memory_abi import DEFAULT, MAXNODE, Abi, find_abi, make_nodemask, parse_nodemask
+from ompbind.execution.memory_abi import DEFAULT, MAXNODE, make_nodemask, parse_nodemask
+from ompbind.execution.syscalls import Syscalls, load_syscalls
 from ompbind.planning.memory_policy import NARROWED, make_unset_note
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy, Note, Placement, Plan
 from ompbind.procfs.process import status_value
@@ -31,45 +31,23 @@ class SavedPolicy(Record):
     mask: bytes
 
 
-class _Syscalls(Record):
-    """The system calls for policies; `call` takes a number and arguments, and returns 0 or an errno."""
-
-    abi: Abi
-    call: Callable[..., int]
-
-
 @cache
-def _load_syscalls() -> _Syscalls:
+def _load_syscalls() -> Syscalls:
     """Return the system calls of this machine; raises LaunchError if they are unknown."""
     try:
-        import ctypes  # late: few runs have memory policies
-    except ImportError as error:
-        message = "memory policies cannot be set: this Python has no ctypes"
+        return load_syscalls()
+    except LaunchError as error:
+        message = f"memory policies cannot be set: {error.message}"
         raise LaunchError(message, hint="use numactl") from error
-    library = ctypes.CDLL(None, use_errno=True)
-    # syscall() is variadic: every argument must be passed as a long or a pointer.
-    library.syscall.argtypes, library.syscall.restype = (ctypes.c_long,), ctypes.c_long
-    machine, triplet = os.uname().machine, getattr(sys.implementation, "_multiarch", "")
-    word_bytes = ctypes.sizeof(ctypes.c_long)
-    abi = find_abi(machine, word_bytes, triplet, is_big_endian=sys.byteorder == "big")
-    if abi is None:
-        message = f"memory policies cannot be set: unknown system calls on {machine}"
-        raise LaunchError(message, hint="use numactl")
-
-    def call(number: int, *arguments: "int | bytes | ctypes.Array[ctypes.c_char]") -> int:
-        converted = (ctypes.c_long(value) if isinstance(value, int) else value for value in arguments)
-        return ctypes.get_errno() if library.syscall(number, *converted) == -1 else 0
-
-    return _Syscalls(abi=abi, call=call)
 
 
 def read_policy() -> SavedPolicy | None:
     """Return the memory policy of the calling thread; None if it cannot be read."""
     syscalls = _load_syscalls()
-    import ctypes  # cannot fail: _load_syscalls has imported it
+    import ctypes  # cannot fail: load_syscalls has imported it
 
     mode, mask = ctypes.c_int(), ctypes.create_string_buffer(MAXNODE // 8)
-    failed = syscalls.call(syscalls.abi.get, ctypes.addressof(mode), mask, MAXNODE, 0, 0)
+    failed = syscalls.call(syscalls.abi.get_mempolicy, ctypes.addressof(mode), mask, MAXNODE, 0, 0)
     return None if failed else SavedPolicy(mode=mode.value, mask=mask.raw)
 
 
@@ -78,7 +56,7 @@ def restore_policy(saved: SavedPolicy | None) -> None:
     if saved is not None:
         syscalls = _load_syscalls()
         mask = (saved.mask, MAXNODE) if any(saved.mask) else (0, 0)
-        if syscalls.call(syscalls.abi.set, saved.mode, *mask) == 0:
+        if syscalls.call(syscalls.abi.set_mempolicy, saved.mode, *mask) == 0:
             return
     reset_policy()
 
@@ -89,7 +67,7 @@ def reset_policy() -> int:
     Raises LaunchError if the system calls are unknown.
     """
     syscalls = _load_syscalls()
-    return syscalls.call(syscalls.abi.set, DEFAULT, 0, 0)
+    return -syscalls.call(syscalls.abi.set_mempolicy, DEFAULT, 0, 0)
 
 
 def set_policy(policy: MemoryPolicy) -> None:
@@ -99,7 +77,7 @@ def set_policy(policy: MemoryPolicy) -> None:
     """
     syscalls = _load_syscalls()
     mask = make_nodemask(CpuSet(policy.nodes), syscalls.abi)
-    failed = syscalls.call(syscalls.abi.set, policy.kernel_mode, mask, MAXNODE)
+    failed = -syscalls.call(syscalls.abi.set_mempolicy, policy.kernel_mode, mask, MAXNODE)
     if failed:
         raise _make_error(policy, failed)
     current = read_policy()

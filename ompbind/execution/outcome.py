@@ -93,7 +93,8 @@ class Outcome(Record):
     CPU quota throttled this cgroup during the run, None without a quota. `error` is the failure of ompbind
     itself that stopped the run. `write_errors` say which output could not be written; they do not stop the
     run. `verified` is the result of --verify, None without it. `stop_requested` is true after a termination
-    signal or a timeout.
+    signal or a timeout. `counts` are (name, count) pairs of events in ranks that the starter of the run
+    counts; `run` counts none.
     """
 
     exits: tuple[RankExit, ...]
@@ -105,6 +106,7 @@ class Outcome(Record):
     write_errors: tuple[str, ...] = ()
     verified: VerificationResult | None = None
     stop_requested: bool = False
+    counts: tuple[tuple[str, int], ...] = ()
 
 
 TIMED_OUT = 124

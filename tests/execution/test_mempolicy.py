@@ -1,4 +1,4 @@
-"""The binary interface of memory policies: numbers of system calls, and node masks."""
+"""The numbers of system calls, and the node masks of memory policies."""
 
 import re
 from pathlib import Path
@@ -8,35 +8,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.execution.memory_abi import Abi, find_abi, make_nodemask, parse_nodemask
+from ompbind.execution.memory_abi import make_nodemask, parse_nodemask
+from ompbind.execution.syscalls import Abi, find_abi
 
 HEADERS = Path("/usr/include")
 
 ARCHITECTURES = [
-    ("x86_64", 8, "x86_64-linux-gnu", (239, 238)),
-    ("i686", 8, "x86_64-linux-gnu", (239, 238)),  # under setarch
-    ("x86_64", 4, "i386-linux-gnu", (275, 276)),
-    ("i686", 4, "", (275, 276)),
-    ("x86_64", 4, "x86_64-linux-gnux32", (0x40000000 + 239, 0x40000000 + 238)),
-    ("aarch64", 8, "", (236, 237)),
-    ("aarch64", 4, "arm-linux-gnueabihf", (320, 321)),
-    ("armv7l", 4, "", (320, 321)),
-    ("riscv64", 8, "", (236, 237)),
-    ("loongarch64", 8, "", (236, 237)),
-    ("ppc64le", 8, "", (260, 261)),
-    ("ppc64", 4, "", (260, 261)),
-    ("s390x", 8, "", (269, 270)),
-    ("mips64", 8, "mips64el-linux-gnuabi64", (5228, 5229)),
-    ("mips64", 4, "mips64el-linux-gnuabin32", (6232, 6233)),
-    ("mips", 4, "", (4269, 4270)),
-    ("sparc64", 8, "", (304, 305)),
+    ("x86_64", 8, "x86_64-linux-gnu", (239, 238, 298)),
+    ("i686", 8, "x86_64-linux-gnu", (239, 238, 298)),  # under setarch
+    ("x86_64", 4, "i386-linux-gnu", (275, 276, 336)),
+    ("i686", 4, "", (275, 276, 336)),
+    ("x86_64", 4, "x86_64-linux-gnux32", (0x40000000 + 239, 0x40000000 + 238, 0x40000000 + 298)),
+    ("aarch64", 8, "", (236, 237, 241)),
+    ("aarch64", 4, "arm-linux-gnueabihf", (320, 321, 364)),
+    ("armv7l", 4, "", (320, 321, 364)),
+    ("riscv64", 8, "", (236, 237, 241)),
+    ("loongarch64", 8, "", (236, 237, 241)),
+    ("ppc64le", 8, "", (260, 261, 319)),
+    ("ppc64", 4, "", (260, 261, 319)),
+    ("s390x", 8, "", (269, 270, 331)),
+    ("mips64", 8, "mips64el-linux-gnuabi64", (5228, 5229, 5292)),
+    ("mips64", 4, "mips64el-linux-gnuabin32", (6232, 6233, 6296)),
+    ("mips", 4, "", (4269, 4270, 4333)),
+    ("sparc64", 8, "", (304, 305, 327)),
 ]
 
 
 @pytest.mark.parametrize(("machine", "word_bytes", "triplet", "numbers"), ARCHITECTURES)
 def test_numbers_of_system_calls(machine, word_bytes, triplet, numbers):
     abi = find_abi(machine, word_bytes, triplet)
-    assert (abi.get, abi.set) == numbers
+    assert (abi.get_mempolicy, abi.set_mempolicy, abi.perf_event_open) == numbers
 
 
 @pytest.mark.parametrize(("machine", "word_bytes"), [("m68k", 4), ("x86_64", 16), ("alpha", 8), ("", 8)])
@@ -57,13 +58,20 @@ def test_numbers_are_equal_to_the_kernel_headers(pattern, program):
     header = next(paths, None)
     if header is None:
         pytest.skip(f"no {pattern} here")
-    found = dict(re.findall(r"#define __NR_([gs]et)_mempolicy\s+(\d+)", header.read_text()))
+    found = dict(re.findall(r"#define __NR_(\w+)\s+(\d+)", header.read_text()))
     abi = find_abi(*program)
-    assert found == {"get": str(abi.get), "set": str(abi.set)}
+    for name in ("get_mempolicy", "set_mempolicy", "perf_event_open"):
+        assert found[name] == str(getattr(abi, name))
 
 
 def abi(word_bytes, *, is_big_endian):
-    return Abi(get=1, set=2, word_bytes=word_bytes, is_big_endian=is_big_endian)
+    return Abi(
+        get_mempolicy=1,
+        set_mempolicy=2,
+        perf_event_open=3,
+        word_bytes=word_bytes,
+        is_big_endian=is_big_endian,
+    )
 
 
 @pytest.mark.parametrize(

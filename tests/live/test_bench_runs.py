@@ -4,15 +4,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from ompbind.bench.counters import MIGRATIONS, find_events
+from ompbind.bench.records import Status, Verification
+from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
+from ompbind.masks.mask import parse_mask
 from ompbind.registry.claims import read_live_runs
-from tests.live.candidates import make_settings, make_start
-from tests.live.conftest import RUNTIME_DIR, allowed_list, wait_until
+from tests.live.candidates import SLOT, make_settings, make_start
+from tests.live.conftest import RUNTIME_DIR, allowed_list, two_cpus, wait_until
+from tests.live.scenes import PYTHON
 
 
 def started(start, directory, **settings):
@@ -89,9 +95,141 @@ def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
     assert "was killed by SIGKILL" in capfd.readouterr().err
 
 
+def run(start, *, verify=False, **settings):
+    """Run a candidate, and check that it leaves no file and no claim."""
+    before = set(os.listdir(tempfile.gettempdir()))
+    found = run_candidate(start, make_settings(**settings), SLOT, verify=verify)
+    left = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("ompbind-bench-")} - before
+    assert not left
+    assert not live_runs()
+    return found
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
+def test_a_run_is_measured(bound):
+    script = "import time; x = b'x' * 100_000_000; time.sleep(0.1); y = sum(range(2_000_000))"
+    found = run(make_start(*PYTHON, script, ranks=2, bound=bound))
+    assert (found.status, found.exit_codes, found.reason) == (Status.OK, (0, 0), "")
+    assert found.candidate == ("default" if bound else "unbound")
+    assert found.values == (max(found.wall_s),)
+    assert 0.1 < min(found.wall_s) < 10
+    assert 0.04 < found.user_s + found.system_s < sum(found.wall_s)
+    assert 200_000_000 < found.max_rss_bytes < 400_000_000
+    assert abs(found.started - time.time()) < 60
+
+
+FAILURES = [
+    (
+        ("sh", "-c", "echo first >&2; echo last >&2; exit 3"),
+        {},
+        "rank 0 exited with code 3; last lines: first | last",
+    ),
+    (("sh", "-c", "kill -SEGV $$"), {}, "rank 0 was killed by SIGSEGV"),
+    (("sleep", "300"), {"timeout_s": 0.1}, "timeout after 0.1 s"),
+    (("no-such-command",), {}, "command not found: no-such-command"),
+]
+
+
+@pytest.mark.parametrize(("argv", "settings", "reason"), FAILURES)
+def test_a_run_that_fails_says_why(argv, settings, reason):
+    found = run(make_start(*argv), **settings)
+    assert (found.status, found.values) == (Status.FAILED, ())
+    assert found.reason.startswith(reason)
+
+
+MIGRATE = """
+import os, sys
+cpus = sorted(os.sched_getaffinity(0))
+for i in range(200):
+    os.sched_setaffinity(0, {cpus[i % 2]})
+with open("/proc/self/sched") as file:
+    print(file.read().partition("nr_migrations")[2].split()[1], file=sys.stderr)
+"""
+
+
+def test_migrations_of_all_ranks_are_counted(tmp_path):
+    """As often as the ranks themselves read in /proc, also if ranks start on the CPU of the supervisor."""
+    if MIGRATIONS not in {event.name for event in find_events().events}:
+        pytest.skip("performance counters are not permitted")
+    two_cpus()
+    start = make_start(*PYTHON, MIGRATE, ranks=4, bound=False)
+    for attempt in range(3):
+        directory = tmp_path / str(attempt)
+        with started(start, directory) as ranks:
+            outcome = ranks.wait()
+        expected = sum(int((directory / f"{rank}.err").read_text()) for rank in range(4))
+        assert expected >= 4 * 199
+        assert expected - 8 <= dict(outcome.counts)[MIGRATIONS] <= expected
+
+
+def test_a_command_that_does_not_migrate_counts_none():
+    counters = dict(run(make_start("true", mask=parse_mask("0"))).counters)
+    assert counters.get(MIGRATIONS, 0) == 0
+
+
+WAIT = "import time; time.sleep(0.4)"
+UNBIND = f"import os; os.sched_setaffinity(0, range(os.cpu_count())); {WAIT}"
+VERIFICATIONS = {
+    "good": (WAIT, True, Verification.VERIFIED),
+    "unbinds itself": (UNBIND, True, Verification.VIOLATED),
+    "short": ("", True, Verification.UNSEEN),
+    "unbound": (WAIT, False, Verification.NOT_CHECKED),
+}
+
+
+@pytest.mark.parametrize(("script", "bound", "expected"), VERIFICATIONS.values(), ids=VERIFICATIONS)
+def test_a_run_is_verified(script, bound, expected):
+    two_cpus()
+    found = run(make_start(*PYTHON, script, ranks=2, bound=bound), verify=True)
+    assert found.verification == expected
+    assert found.status == (Status.INVALID if expected == Verification.VIOLATED else Status.OK)
+    assert found.reason.startswith("rank 0: " if expected == Verification.VIOLATED else "")
+
+
+def test_other_live_runs_are_counted(ompbind, start):
+    start("run", "--share", "--", "sleep", "300")
+    wait_until(live_runs, "the other run is registered")
+    found = run_candidate(make_start("true"), make_settings(), SLOT, verify=False)
+    assert found.conditions.other_runs == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_the_ranks_before_it_is_raised(number, tmp_path, scene):
+    """Only bench gets the signal, not the processes of the run."""
+    bench = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "pid")],
+        env=scene.environment(PYTHONPATH=str(Path(__file__).parents[2])),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    path = tmp_path / "pid"
+    wait_until(lambda: path.exists() and path.read_text(), "the rank runs")
+    bench.send_signal(number)
+    output, _ = bench.communicate(timeout=20)
+    assert output == "interrupted, the rank has exited: True\n"
+    scene.check_nothing_left("an interrupt")
+
+
+INTERRUPTED = """
+import os, signal, sys
+from tests.live.candidates import SLOT, make_settings, make_start
+from ompbind.bench.run_candidate import run_candidate
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+script = "trap '' TERM INT; echo $$ >$0; while :; do sleep 0.05; done"
+try:
+    run_candidate(make_start("sh", "-c", script, sys.argv[1]), make_settings(), SLOT, verify=False)
+except KeyboardInterrupt:
+    with open(sys.argv[1]) as file:
+        print("interrupted, the rank has exited:", not os.path.exists("/proc/" + file.read().strip()))
+"""
+
+
 BENCH = """
 import os, sys
-from tests.live.candidates import make_settings, make_start
+from tests.live.candidates import SLOT, make_settings, make_start
+from ompbind.bench.counters import MIGRATIONS, find_events
+from ompbind.bench.records import Status, Verification
+from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
 script = "echo $$ >>" + sys.argv[2] + "; exec sleep 300"
 while True:

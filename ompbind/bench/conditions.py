@@ -1,0 +1,127 @@
+"""What else happens on the machine during a run: throttling, stolen time, other runs, CPU frequencies.
+
+Read before and after each run, so the readers are quick.
+"""
+
+import os
+import statistics
+from functools import cache
+
+from ompbind.bench.records import Conditions
+from ompbind.cpuset import CpuSet
+from ompbind.doctor.read_kernel import read_cpu_times
+from ompbind.machine.sources.filesystem import DirectoryRoot, Root, whole_number
+from ompbind.machine.sources.linux.cgroup import Throttling, read_limits, read_oom_kills, read_throttling
+from ompbind.machine.sources.linux.sysfs import CPU
+from ompbind.planning.occupancy import find_other_runs
+from ompbind.procfs.reader import TICKS_PER_S
+from ompbind.record import Record
+from ompbind.registry.claims import find_claims_directory, make_run_identity, read_live_runs
+
+_SAMPLED_CPUS = 4
+"""CPUs of a run, at most, whose frequency is read: some kernels take long for each."""
+
+
+class SystemRoot(DirectoryRoot):
+    """This machine; the cgroups of this process and their mount points are read once.
+
+    Reading all mount points takes longer than everything else here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("/")
+        self._kept: dict[str, str | None] = {}
+
+    def read(self, path: str) -> str | None:
+        """Return the text of a file, None if it is absent or unreadable."""
+        if not path.startswith("proc/self/"):
+            return super().read(path)
+        if path not in self._kept:
+            text = super().read(path)
+            if text and path.endswith("mountinfo"):
+                text = "\n".join(line for line in text.splitlines() if " - cgroup" in line)
+            self._kept[path] = text
+        return self._kept[path]
+
+
+class SystemCounts(Record):
+    """Counts of the kernel since boot, or since a cgroup was created; None for what it does not count.
+
+    `stolen_s` is in seconds of all CPUs. `other_runs` are the live runs now.
+    """
+
+    throttling: Throttling | None
+    stolen_s: float | None
+    oom_kills: int | None
+    other_runs: int
+
+
+@cache
+def find_system() -> SystemRoot:
+    """Return the root of this machine."""
+    return SystemRoot()
+
+
+@cache
+def has_quota() -> bool:
+    """Return whether the cgroup of this process has a CPU quota: without one nothing is throttled."""
+    return read_limits(find_system()).quota is not None
+
+
+def read_counts(root: Root, run_id: str) -> SystemCounts:
+    """Read the counts before or after a run; `run_id` is the name of this session's own runs."""
+    times = read_cpu_times(root)
+    return SystemCounts(
+        throttling=read_throttling(root) if has_quota() else None,
+        stolen_s=times[-1] / TICKS_PER_S if times else None,
+        oom_kills=read_oom_kills(root),
+        other_runs=_count_other_runs(run_id),
+    )
+
+
+def _count_other_runs(run_id: str) -> int:
+    """Return how many live runs could contend with the ranks of this session; 0 if they cannot be read."""
+    try:
+        runs = read_live_runs(find_claims_directory(os.environ))
+    except OSError:
+        return 0
+    return len(find_other_runs(runs, make_run_identity(run_id)))
+
+
+class Frequencies(Record):
+    """The median frequency of some CPUs, and how it is selected; None and "" if the kernel shows neither."""
+
+    median_mhz: float | None = None
+    governor: str = ""
+
+
+def read_frequencies(root: Root, cpus: CpuSet) -> Frequencies:
+    """Read the frequencies of some CPUs of a run, distributed over all of them."""
+    sampled = sorted(cpus)[:: max(1, -(-len(cpus) // _SAMPLED_CPUS))]
+    directories = [f"{CPU}/cpu{cpu}/cpufreq" for cpu in sampled]
+    read = (whole_number(root.read(f"{directory}/scaling_cur_freq")) for directory in directories)
+    khz = [number for number in read if number]
+    governors = {(root.read(f"{directory}/scaling_governor") or "").strip() for directory in directories}
+    return Frequencies(
+        median_mhz=statistics.median(khz) / 1000 if khz else None,
+        governor=", ".join(sorted(governors - {""})),
+    )
+
+
+def make_conditions(before: SystemCounts, after: SystemCounts, frequencies: Frequencies) -> Conditions:
+    """Return what happened between two readings."""
+    throttling = after.throttling.since(before.throttling) if after.throttling and before.throttling else None
+    return Conditions(
+        throttled_s=throttling.throttled_s if throttling else None,
+        throttled_periods=throttling.throttled_periods if throttling else None,
+        stolen_s=_subtract(after.stolen_s, before.stolen_s),
+        other_runs=max(before.other_runs, after.other_runs),
+        frequency_mhz=frequencies.median_mhz,
+        governor=frequencies.governor,
+        oom_kills=int(_subtract(after.oom_kills, before.oom_kills) or 0),
+    )
+
+
+def _subtract(after: float | None, before: float | None) -> float | None:
+    """Return the difference of two counts, at least 0; None if one is unknown."""
+    return None if after is None or before is None else max(0.0, after - before)
