@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench.metrics import make_metrics
+from ompbind.bench.records import Status
+from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
 from ompbind.bench.starts import Service
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
-from tests.live.candidates import make_settings, make_start
+from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import wait_until
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
@@ -164,6 +166,36 @@ def test_a_port_that_another_program_has_is_an_error_before_ranks_start(scene, t
     assert not (scene.directory / "started").exists()
 
 
+def test_the_record_of_a_run_has_the_values_of_metrics(scene):
+    settings = make_settings(metrics=make_metrics((r"a (\d+)", r"b (\d+)")))
+    start = make_shell("echo a 1; echo a 2; echo b $((RANK + 3)) >&2", scene, ranks=2)
+    run = run_candidate(start, settings, SLOT, verify=False)
+    assert (run.values, run.status, run.exit_codes) == ((2.0, 4.0), Status.OK, (0, 0))
+
+
+def test_a_run_without_the_number_has_failed(scene):
+    settings = make_settings(metrics=make_metrics((r"a (\d+)",)))
+    run = run_candidate(make_shell("echo b 1", scene), settings, SLOT, verify=False)
+    assert (run.values, run.status, run.exit_codes, len(run.wall_s)) == ((), Status.FAILED, (0,), 1)
+    assert run.reason == r"metric 'a (\d+)': no line of the output of rank 0 matches; last lines: b 1"
+
+
+def test_the_record_of_a_server_has_no_exit_code_from_its_stop(scene):
+    script = "echo requests: 3; exec sleep 300"
+    settings = service_settings(ready="requests", duration_s=0.1)
+    run = run_candidate(make_shell(script, scene, ranks=2), settings, SLOT, verify=False)
+    assert (run.values, run.status, run.exit_codes) == ((6.0,), Status.OK, (0, 0))
+    assert not scene.find()
+
+
+def test_the_record_of_a_server_that_fails_has_the_reason(scene):
+    run = run_candidate(make_shell("exit 3", scene), service_settings(ready="up"), SLOT, verify=False)
+    assert (run.status, run.exit_codes, run.reason) == (Status.FAILED, (3,), "rank 0 exited with code 3")
+    run = run_candidate(make_shell("exit 0", scene), service_settings(ready="up"), SLOT, verify=False)
+    assert run.status == Status.FAILED
+    assert run.reason.startswith("rank 0 exited with code 0 before the end of the measurement")
+
+
 SELF_CONNECTION = """
 import fcntl, socket, struct
 from ompbind.bench.readiness import PortCheck
@@ -251,8 +283,8 @@ def test_a_load_generator_that_hangs_without_result_is_an_error(scene, tmp_path)
     with pytest.raises(MeasurementError) as raised:
         run_load("trap '' TERM; while :; do sleep 0.01; done", scene, tmp_path, grace_s=0.1)
     assert raised.value.message == (
-        "metric 'requests: (\\d+)': no line of the output of the load generator matches; "
-        "it has written nothing"
+        "metric 'requests: (\\d+)': no line of the output of the load generator (stopped after 0.3 s) "
+        "matches; it has written nothing"
     )
     assert not scene.find()
 
