@@ -49,7 +49,7 @@ check: $(VENV)/.developing ## check lint, types, the import rule, and that the d
 docs: $(VENV)/.developing ## rewrite docs/reference.md from the program, and the examples in pages
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, output, effect, a busy scheduler
+bench: $(VENV)/.developing ## measure start-up, planning, reading machines, launches, quiet runs, output, effect, a busy scheduler, runs of bench
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/reading.py
@@ -58,6 +58,7 @@ bench: $(VENV)/.developing ## measure start-up, planning, reading machines, laun
 	$(BIN)/python benchmarks/output.py
 	$(BIN)/python benchmarks/effect.py
 	$(BIN)/python benchmarks/scheduler.py
+	$(BIN)/python benchmarks/bench_overhead.py
 
 clean: ## remove the virtual environment and files of tools
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,4 +1,4 @@
-"""Promises: limits for measured numbers of starts, launches, idle runs, bound work and busy schedulers.
+"""Promises: limits for numbers of starts, launches, idle runs, bound work, busy schedulers and bench.
 
 Nothing is measured here.
 """
@@ -160,6 +160,40 @@ def make_scheduler_promises(times: Mapping[str, Sequence[float | None]]) -> Iter
     for layout in VLLM_LAYOUTS:
         pair = (times.get("ompbind", ()), times.get(layout, ()))
         yield _pair_promise(f"time, of {layout}'s", SCHEDULER_LIMIT, *pair)
+
+
+BENCH_LIMIT_MS = 2.0
+"""Milliseconds that a run of bench may take longer than `ompbind run` for the same command."""
+
+
+class BenchUsage(Record):
+    """What many runs leave in the process of bench.
+
+    `grown` are bytes of resident memory. `left` counts descriptors, children and files, after the runs more
+    than before.
+    """
+
+    runs: int
+    grown: int
+    left: int
+
+
+def make_bench_promises(walls: Mapping[str, Sequence[float]], usage: BenchUsage) -> list[Promise]:
+    """Return the promises about the runs of bench, from wall times by name: a time per round, in seconds."""
+    pairs = zip(walls["bench"], walls["ompbind run"], strict=True)
+    overheads = [1000 * (bench - run) for bench, run in pairs]
+    grown = usage.grown / 1e6 * 1000 / usage.runs
+    return [
+        Promise(
+            text="a run of bench, beyond ompbind run",
+            limit=BENCH_LIMIT_MS,
+            unit="ms",
+            measured=statistics.median(overheads),
+            low=median_interval(overheads)[0],
+        ),
+        Promise(text="memory of bench, 1,000 runs", limit=30, unit="MB", measured=grown),
+        Promise(text="descriptors, children, files left", limit=0, unit="", measured=usage.left),
+    ]
 
 
 class IdleUsage(Record):

@@ -13,7 +13,9 @@ from benchmarks.launchers import Unavailable, as_hwloc_set
 from benchmarks.promises import (
     IMPORT_CLICK,
     STARTUP_LIMITS,
+    BenchUsage,
     IdleUsage,
+    make_bench_promises,
     make_effect_promises,
     make_launch_promises,
     make_quiet_promises,
@@ -143,8 +145,26 @@ def test_promises_of_quiet_runs(changes, texts, capsys):
     assert capsys.readouterr().out.count("MISSED") == len(texts)
 
 
+BENCH_WALLS = {"bench": [0.001] * 9, "ompbind run": [0.01] * 9}
+
+
+@pytest.mark.parametrize(
+    ("bench_ms", "grown", "left", "texts"),
+    [
+        (12.0, 14_999_999, 0, []),
+        (12.1, 0, 0, ["a run of bench, beyond ompbind run"]),
+        (1.0, 15_000_001, 0, ["memory of bench, 1,000 runs"]),
+        (1.0, 0, 1, ["descriptors, children, files left"]),
+    ],
+)
+def test_promises_of_runs_of_bench(bench_ms, grown, left, texts):
+    walls = {**BENCH_WALLS, "bench": [bench_ms / 1000] * 9}
+    assert missed(make_bench_promises(walls, BenchUsage(runs=500, grown=grown, left=left))) == texts
+
+
 def test_lines_on_promises_fit_the_page():
     for promise in (
+        *make_bench_promises(BENCH_WALLS, BenchUsage(runs=1, grown=0, left=0)),
         *make_launch_promises(WALLS),
         *make_quiet_promises([IdleUsage(ranks=64, **USAGE)]),
         *make_launch_promises({}),

@@ -189,7 +189,7 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
         release = parent.claim.release if parent.claim else lambda: None
         foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
         counters = open_counters(find_events().events)
-        outcome = run_ranks(start.commands, options, foreground, _SilentReporter())
+        outcome = run_ranks(start.commands, options, foreground, SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was
             release()
             if options.output and options.output.directory:
@@ -209,17 +209,21 @@ def _send(outcome: Outcome, pipe: int) -> None:
         pickle.dump(outcome, file)
 
 
-class _SilentReporter:
+class SilentReporter:
     """A `Reporter` that writes nothing: bench itself reports the outcome."""
 
     def message(self, line: str) -> str:
+        """Return no text."""
         return ""
 
     def error(self, line: str) -> str:
+        """Return no text: write errors are in the outcome."""
         return ""
 
     def verified(self, verified: VerificationResult) -> str:
+        """Return no text."""
         return ""
 
     def summary(self, outcome: Outcome) -> str:
+        """Return no text."""
         return ""

@@ -64,6 +64,15 @@ def test_quiet_runs_are_measured():
     assert done.returncode == ("MISSED" in done.stdout)
 
 
+def test_runs_of_bench_are_measured():
+    done = run("bench_overhead.py", "--rounds", "2", "--runs", "10")
+    rows = [line.split("  ")[0] for line in done.stdout.splitlines() if "minimum" in line]
+    assert rows == ["posix_spawn", "supervisor", "ompbind run", "bench", "bench unbound"], done.stderr
+    assert "descriptors, children, files left               0" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert done.returncode == 0
+
+
 @pytest.fixture
 def settings(tmp_path):
     return RunSettings(env=dict(os.environ), stderr_path=str(tmp_path / "said"), timeout_s=0.5)
