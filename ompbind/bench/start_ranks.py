@@ -135,8 +135,8 @@ def start_ranks(
     try:
         pid = os.fork()
         if pid == 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-            _run_child(start, options, _Parent(pid=bench, pipe=write_end, claim=claim))
+            parent = _Parent(pid=bench, pipe=write_end, signal_mask=signal_mask, claim=claim)
+            _run_child(start, options, parent)
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         os.close(read_end)
@@ -161,6 +161,7 @@ def _make_options(
         grace_s=settings.grace_s,
         timeout_s=None if settings.service else settings.timeout_s,
         stop_on_exit=settings.service is not None,
+        ignore_late_signals=True,
         stdin_first=False,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )
@@ -175,10 +176,14 @@ def _register(start: CandidateStart, run_id: str) -> Claim | None:
 
 
 class _Parent(Record):
-    """What the processes of a run know of bench: its pid, the pipe to it, and the claim of the run."""
+    """What the processes of a run know of bench: its pid, the pipe to it, and the claim of the run.
+
+    `signal_mask` are the signals that were blocked there before the fork: now all are.
+    """
 
     pid: int
     pipe: int
+    signal_mask: frozenset[int]
     claim: Claim | None
 
 
@@ -187,7 +192,8 @@ def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> N
     try:
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
-        foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
+        cleanup = Cleanup(grace_s=options.grace_s, release=release)
+        foreground = become_supervisor(cleanup, parent.signal_mask)
         counters = open_counters(find_events().events)
         outcome = run_ranks(start.commands, options, foreground, SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was

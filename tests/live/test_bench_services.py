@@ -14,6 +14,7 @@ from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
+from ompbind.bench.start_ranks import start_ranks
 from ompbind.bench.starts import Service
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
@@ -327,6 +328,19 @@ def test_a_load_generator_needs_cpus_that_all_candidates_reserve(scene):
         with pytest.raises(RequestError, match="--load needs reserved CPUs") as raised:
             find_load_cpus(starts)
         assert "--reserve-total 1" in raised.value.hint
+
+
+@pytest.mark.parametrize("delays_ms", [range(20), range(20, 60, 2)], ids=["at the start", "later"])
+def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(delays_ms, scene, tmp_path):
+    """The rank exits after some 30 ms, so the stop comes before, while and after it runs."""
+    start = make_shell("sleep 0.02", scene)
+    for delay_ms in delays_ms:
+        with start_ranks(start, make_settings(), str(tmp_path / str(delay_ms))) as ranks:
+            ranks.has_exited(delay_ms / 3000)
+            ranks.stop()
+            outcome = ranks.wait()
+        assert outcome.error is None
+    assert not scene.find()
 
 
 def test_a_signal_that_stops_the_ranks_interrupts_bench(scene, tmp_path):
