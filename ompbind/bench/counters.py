@@ -78,7 +78,11 @@ class CounterSupport(Record):
 def find_events() -> CounterSupport:
     """Find out which events this process may count; users without privileges may not count the kernel."""
     events, failures = [], []
+    has_core_kinds = len(list(_PMUS.glob("*/cpus"))) > 1  # each kind would count on its cores only
     for event in EVENTS:
+        if event.type == _HARDWARE and has_core_kinds:
+            failures.append((event.name, errno.EXDEV))
+            continue
         found, file = event, open_counter(event)
         if file in _NOT_PERMITTED and not event.in_kernel:
             found = event.replace(name=f"{event.name}:u", only_user=True)
@@ -93,8 +97,6 @@ def find_events() -> CounterSupport:
 
 def open_counter(event: Event) -> int:
     """Open a counter for the processes that this thread will start; return its descriptor, or -errno."""
-    if event.type == _HARDWARE and len(list(_PMUS.glob("*/cpus"))) > 1:
-        return -errno.EXDEV  # several kinds of cores: each kind would count on its cores only
     try:
         syscalls = load_syscalls()
     except LaunchError:
@@ -122,7 +124,8 @@ def open_counters(events: Iterable[Event]) -> dict[str, int]:
 
     Events that can no longer be counted are left out.
     """
-    open_counter(_NOT_INHERITED)
+    if open_counter(_NOT_INHERITED) < 0:
+        return {}
     files = ((event.name, open_counter(event)) for event in events)
     return {name: file for name, file in files if file >= 0}
 

@@ -130,23 +130,30 @@ def start_ranks(
     options = _make_options(start, settings, directory, verify=verify)
     find_events()  # before the fork, so that it is done once
     claim = _register(start, settings.run_id)
-    read_end, write_end = os.pipe()
-    bench, signal_mask = os.getpid(), block_signals()
     try:
-        pid = os.fork()
-        if pid == 0:
-            parent = _Parent(pid=bench, pipe=write_end, signal_mask=signal_mask, claim=claim)
-            _run_child(start, options, parent)
+        return _fork(start, options, claim)
     except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-        os.close(read_end)
         if claim:
             claim.release()
         hint = LIMIT_HINTS.get(error.errno or 0, "")
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
+
+
+def _fork(start: CandidateStart, options: RunOptions, claim: Claim | None) -> StartedRun:
+    """Fork the process that starts the ranks; signals are blocked afterwards."""
+    read_end, write_end = os.pipe()
+    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=block_signals(), claim=claim)
+    pid = -1
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _run_child(start, options, parent)
     finally:
         os.close(write_end)
-    return StartedRun(pid, read_end, signal_mask, claim)
+        if pid < 0:
+            os.close(read_end)
+            signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)
+    return StartedRun(pid, read_end, parent.signal_mask, claim)
 
 
 def _make_options(
@@ -176,9 +183,9 @@ def _register(start: CandidateStart, run_id: str) -> Claim | None:
 
 
 class _Parent(Record):
-    """What the processes of a run know of bench: its pid, the pipe to it, and the claim of the run.
+    """What the processes of a run know of bench: its pid, its signal mask, the pipe to it, and the claim.
 
-    `signal_mask` are the signals that were blocked there before the fork: now all are.
+    All signals are blocked in the processes of the run until each of them handles signals.
     """
 
     pid: int

@@ -73,10 +73,9 @@ class Scene:
     def check_nothing_left(self, what, within_s=CLEANUP_S):
         """Check that in time no process of this scene is left, and no claim."""
         deadline = time.monotonic() + within_s
-        while left := self.find():
+        while left := self.find() or self.claims():  # an exiting process loses its memory before its locks
             assert time.monotonic() < deadline, f"left behind after {what}: {left}"
             time.sleep(0.005)
-        assert not self.claims(), f"a claim is left after {what}"
 
     def wait_for(self, *names):
         """Wait until ranks have written some files."""

@@ -1,5 +1,6 @@
 """Runs of candidates: started by the supervisor of `ompbind run`, measured, and stopped with bench."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ from ompbind.bench.counters import MIGRATIONS, find_events
 from ompbind.bench.records import Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
+from ompbind.execution.syscalls import load_syscalls
 from ompbind.masks.mask import parse_mask
 from ompbind.registry.claims import read_live_runs
 from tests.live.candidates import SLOT, make_settings, make_start
-from tests.live.conftest import RUNTIME_DIR, allowed_list, two_cpus, wait_until
+from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until
+from tests.live.other_user import call_as_nobody
 from tests.live.scenes import PYTHON
 
 
@@ -95,18 +98,22 @@ def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
     assert "was killed by SIGKILL" in capfd.readouterr().err
 
 
-def run(start, *, verify=False, **settings):
-    """Run a candidate, and check that it leaves no file and no claim."""
-    before = set(os.listdir(tempfile.gettempdir()))
-    found = run_candidate(start, make_settings(**settings), SLOT, verify=verify)
-    left = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("ompbind-bench-")} - before
-    assert not left
-    assert not live_runs()
-    return found
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return a function that runs a candidate, and checks that the run leaves no file and no claim."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def measure(start, *, verify=False, **settings):
+        found = run_candidate(start, make_settings(**settings), SLOT, verify=verify)
+        assert not list(tmp_path.glob("ompbind-bench-*"))
+        assert not live_runs()
+        return found
+
+    return measure
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
-def test_a_run_is_measured(bound):
+def test_a_run_is_measured(bound, run):
     script = "import time; x = b'x' * 100_000_000; time.sleep(0.1); y = sum(range(2_000_000))"
     found = run(make_start(*PYTHON, script, ranks=2, bound=bound))
     assert (found.status, found.exit_codes, found.reason) == (Status.OK, (0, 0), "")
@@ -131,7 +138,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("argv", "settings", "reason"), FAILURES)
-def test_a_run_that_fails_says_why(argv, settings, reason):
+def test_a_run_that_fails_says_why(argv, settings, reason, run):
     found = run(make_start(*argv), **settings)
     assert (found.status, found.values) == (Status.FAILED, ())
     assert found.reason.startswith(reason)
@@ -162,9 +169,23 @@ def test_migrations_of_all_ranks_are_counted(tmp_path):
         assert expected - 8 <= dict(outcome.counts)[MIGRATIONS] <= expected
 
 
-def test_a_command_that_does_not_migrate_counts_none():
+def test_a_command_that_does_not_migrate_counts_none(run):
     counters = dict(run(make_start("true", mask=parse_mask("0"))).counters)
     assert counters.get(MIGRATIONS, 0) == 0
+
+
+def test_without_privileges_events_of_the_kernel_may_be_missing():
+    load_syscalls()  # it loads ctypes, which the other user may not be able to read
+
+    def find():
+        find_events.cache_clear()
+        return find_events()
+
+    found = call_as_nobody(find)
+    may_count_kernel = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) <= 1
+    assert (MIGRATIONS in {event.name for event in found.events}) == may_count_kernel
+    assert dict(found.failures).get(MIGRATIONS) in (None if may_count_kernel else errno.EACCES, errno.EPERM)
+    assert all(event.only_user for event in found.events) or may_count_kernel
 
 
 WAIT = "import time; time.sleep(0.4)"
@@ -178,7 +199,7 @@ VERIFICATIONS = {
 
 
 @pytest.mark.parametrize(("script", "bound", "expected"), VERIFICATIONS.values(), ids=VERIFICATIONS)
-def test_a_run_is_verified(script, bound, expected):
+def test_a_run_is_verified(script, bound, expected, run):
     two_cpus()
     found = run(make_start(*PYTHON, script, ranks=2, bound=bound), verify=True)
     assert found.verification == expected
@@ -193,18 +214,26 @@ def test_other_live_runs_are_counted(ompbind, start):
     assert found.conditions.other_runs == 1
 
 
+SENDERS = {
+    "to bench": os.kill,
+    "to its group, as Ctrl-C": os.killpg,
+    "to the run alone": lambda pid, number: os.kill(children_of(pid)[0], number),
+}
+
+
+@pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_stops_the_ranks_before_it_is_raised(number, tmp_path, scene):
-    """Only bench gets the signal, not the processes of the run."""
+def test_an_interrupt_stops_the_ranks_before_it_is_raised(number, send, tmp_path, scene):
+    path = tmp_path / "pid"
     bench = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "pid")],
+        [sys.executable, "-c", INTERRUPTED, str(path)],
         env=scene.environment(PYTHONPATH=str(Path(__file__).parents[2])),
         stdout=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
-    path = tmp_path / "pid"
     wait_until(lambda: path.exists() and path.read_text(), "the rank runs")
-    bench.send_signal(number)
+    send(bench.pid, number)
     output, _ = bench.communicate(timeout=20)
     assert output == "interrupted, the rank has exited: True\n"
     scene.check_nothing_left("an interrupt")
