@@ -116,15 +116,14 @@ def _read_numbers(metrics: Sequence[Metric], paths: tuple[str, str], writer: str
     matches = _find_last_matches([read_pattern(metric.pattern) for metric in metrics], paths)
     numbers = []
     for metric, match in zip(metrics, matches, strict=True):
-        where = f"metric {metric.pattern!r}"
+        where = f"metric '{clean_line(metric.pattern)}'"
         if match is None:
             missing = f"{where}: no line of the output of {writer} matches"
             raise MeasurementError(f"{missing}{describe_last_lines(paths)}", hint=_GROUP_HINT)
         try:
             numbers.append(_parse_number(match))
         except ValueError as error:
-            text = clean_line(match[1][:NAME_WIDTH])
-            wrong = f"{where}: {text!r} in the output of {writer} {error}"
+            wrong = f"{where}: '{clean_line(match[1][:NAME_WIDTH])}' in the output of {writer} {error}"
             raise MeasurementError(wrong, hint=_GROUP_HINT) from None
     return numbers
 
@@ -187,5 +186,5 @@ def _combine(metric: Metric, values: Sequence[float]) -> float:
     value = {Combine.SLOWEST: slowest, Combine.SUM: total, Combine.MEAN: total / len(values)}[metric.combine]
     if not 0 < value < math.inf:
         wrong = f"{value:g} cannot be compared: it must be above 0 and finite"
-        raise MeasurementError(f"metric {metric.pattern!r}: {wrong}")
+        raise MeasurementError(f"metric '{clean_line(metric.pattern)}': {wrong}")
     return value

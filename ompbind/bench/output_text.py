@@ -7,7 +7,7 @@ carriage return and both together end a line: progress bars write carriage retur
 import codecs
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from ompbind.execution.output.line_prefix import decode_last_lines
@@ -21,8 +21,8 @@ OVERLAP = 1000
 """Characters at the end of a part of a longer line that its next part begins with: no number is split."""
 
 _TAIL_BYTES = 4096
-_LAST_LINES = 3
-_LINE_WIDTH = 200  # characters of a last line
+_LAST_LINES, _LINE_WIDTH = 3, 200
+"""Lines of the last words of a program in an error, and characters of each."""
 
 
 class OutputReader:
@@ -72,12 +72,15 @@ def read_blocks(path: str) -> Iterator[str]:
 
 
 def describe_last_lines(paths: tuple[str, str]) -> str:
-    """Return the end of an error: the last lines of standard error, else of standard output, in one line."""
-    for path in reversed(paths):
-        lines = [line for line in map(clean_line, _read_last_lines(path)) if line.strip()]
-        if lines:
-            return f"; last lines: {' | '.join(line[:_LINE_WIDTH] for line in lines[-_LAST_LINES:])}"
-    return "; it has written nothing"
+    """Return the end of an error: the last lines of standard error, else of standard output."""
+    shown = (render_last_lines(_read_last_lines(path)) for path in reversed(paths))
+    return f"; {next(filter(None, shown), 'it has written nothing')}"
+
+
+def render_last_lines(lines: Sequence[str]) -> str:
+    """Return the last lines of a program that are not empty, in one line; "" without any."""
+    written = [clean_line(line)[:_LINE_WIDTH] for line in lines if line.strip()]
+    return f"last lines: {' | '.join(written[-_LAST_LINES:])}" if written else ""
 
 
 def _read_last_lines(path: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from ompbind.bench.metrics import compile_pattern
 from ompbind.bench.output_text import OutputReader
 from ompbind.errors import PositionError
+from ompbind.text import clean_line
 
 _PORTS = range(1, 1 << 16)
 _TCP = "tcp:"
@@ -74,7 +75,7 @@ class LineCheck:
 
     def describe(self, rank: int) -> str:
         """Return why a rank is not ready."""
-        return f"no line of the output of rank {rank} matches {self._pattern.pattern!r}"
+        return f"no line of the output of rank {rank} matches '{clean_line(self._pattern.pattern)}'"
 
     def close(self) -> None:
         """Close the files."""

@@ -5,7 +5,10 @@ import time
 
 from ompbind.bench.conditions import find_system, make_conditions, read_counts, read_frequencies
 from ompbind.bench.counters import MIGRATIONS, SWITCHES
+from ompbind.bench.metrics import read_values
+from ompbind.bench.output_text import render_last_lines
 from ompbind.bench.records import Run, Status, Verification
+from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.bench.starts import CandidateStart, RunSettings, Slot
 from ompbind.errors import OmpbindError
@@ -14,10 +17,6 @@ from ompbind.execution.outcome import Outcome, RankExit, render_exit_status
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.procfs.reader import read_affinity
 from ompbind.severity import Severity
-from ompbind.text import clean_line
-
-_LAST_LINES, _LINE_WIDTH = 3, 200
-"""Lines of the last words of a rank in the reason of a failed run, and characters of each."""
 
 
 def run_candidate(start: CandidateStart, settings: RunSettings, slot: Slot, *, verify: bool) -> Run:
@@ -48,16 +47,21 @@ def _measure(
     start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool
 ) -> tuple[Outcome, tuple[float, ...]]:
     """Run the ranks; return how they exited, and the value of each metric, () if they have failed."""
+    outcome = Outcome(exits=())
     try:
+        if settings.service:
+            return run_service(start, settings, directory, verify=verify)
         with start_ranks(start, settings, directory, verify=verify) as ranks:
             outcome = ranks.wait()
+        if outcome.stop_requested and not outcome.timed_out:
+            raise KeyboardInterrupt  # the signal has reached the run, but not yet this process
+        if find_failure(outcome, settings.timeout_s):
+            return outcome, ()
+        if not settings.metrics[0].pattern:  # the wall time
+            return outcome, (max(rank_exit.usage.wall_s for rank_exit in outcome.exits),)
+        return outcome, read_values(settings.metrics, directory, len(start.commands))
     except OmpbindError as error:
-        return Outcome(exits=(), error=error), ()
-    if outcome.stop_requested and not outcome.timed_out:
-        raise KeyboardInterrupt  # the signal has reached the run, but not yet this process
-    if find_failure(outcome, settings.timeout_s):
-        return outcome, ()
-    return outcome, (max(rank_exit.usage.wall_s for rank_exit in outcome.exits),)
+        return outcome.replace(error=error), ()
 
 
 def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
@@ -77,7 +81,7 @@ def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
         forced_switches=forced,
         migrations=dict(outcome.counts).get(MIGRATIONS),
         counters=((SWITCHES, switches), *outcome.counts) if usages else (),
-        exit_codes=tuple(rank_exit.status for rank_exit in exits),
+        exit_codes=tuple(0 if rank_exit.stopped and not failure else rank_exit.status for rank_exit in exits),
         verification=verification,
         status=Status.FAILED if failure else Status.INVALID if violation else Status.OK,
         reason=failure or violation,
@@ -95,11 +99,9 @@ def find_failure(outcome: Outcome, timeout_s: float | None) -> str:
 
 
 def _describe_exit(failed: RankExit, outcome: Outcome) -> str:
-    lines = [clean_line(line)[:_LINE_WIDTH] for line in failed.last_lines if line.strip()]
-    last_words = " | ".join(lines[-_LAST_LINES:])
     parts = (
         f"rank {failed.rank} {render_exit_status(failed)}",
-        f"last lines: {last_words}" if last_words else "",
+        render_last_lines(failed.last_lines),
         find_hint(failed, outcome),
     )
     return "; ".join(filter(None, parts))

@@ -101,10 +101,10 @@ def run_service(
     """
     run = _make_service_run(start, settings, directory)
     _check_free_ports(run)
-    load_error = ""
+    load = None
     with start_ranks(start, settings, directory, verify=verify) as ranks:
         if _wait_until_ready(run, ranks):
-            load_error = _measure(run, ranks)
+            load = _measure(run, ranks)
         has_exited = ranks.has_exited()
         ranks.stop()
         outcome = ranks.wait()
@@ -112,12 +112,11 @@ def run_service(
         raise KeyboardInterrupt  # a signal has stopped the ranks, and did not reach this process yet
     if outcome.error or any(rank_exit.failed for rank_exit in outcome.exits):
         return outcome, ()
-    wrong = _describe_early_exit(run, outcome) or load_error
-    if wrong:
-        raise MeasurementError(wrong)
-    if run.service.load:
-        return outcome, read_values(settings.metrics, run.load_directory, 1, writer=_WRITER)
-    return outcome, read_values(settings.metrics, directory, len(start.commands))
+    _check_exits(run, outcome, load)
+    if load is None:
+        return outcome, read_values(settings.metrics, directory, len(start.commands))
+    writer = f"{_WRITER} (stopped after {run.service.duration_s:g} s)" if load.stop_requested else _WRITER
+    return outcome, read_values(settings.metrics, run.load_directory, 1, writer=writer)
 
 
 def _make_service_run(start: CandidateStart, settings: RunSettings, directory: str = "") -> _ServiceRun:
@@ -168,22 +167,21 @@ def _describe_waiting(run: _ServiceRun, waiting: Mapping[int, Check], limit_s: f
     )
 
 
-def _measure(run: _ServiceRun, ranks: StartedRun) -> str:
-    """Wait until the load generator exits, the duration is over, or ranks exit; return what failed, or ""."""
+def _measure(run: _ServiceRun, ranks: StartedRun) -> Outcome | None:
+    """Wait until the load generator exits, the duration is over, or ranks exit.
+
+    Returns how the load generator exited, None if there is none.
+    """
     if not run.service.load:
         ranks.has_exited(run.service.duration_s)
-        return ""
+        return None
     start = run.start.replace(plan=None, commands=(_make_load_command(run),))
     settings = run.settings.replace(service=None, timeout_s=None)
     with start_ranks(start, settings, run.load_directory) as load:
         select.select((ranks, load), (), (), run.service.duration_s)
-        load.stop()
-        outcome = load.wait()
-    if outcome.error:
-        return f"{_WRITER} has not started: {outcome.error.message.removeprefix('rank 0: ')}"
-    failed = next((load_exit for load_exit in outcome.exits if load_exit.failed), None)
-    last_lines = describe_last_lines(make_output_paths(run.load_directory, 0))
-    return f"{_WRITER} {render_exit_status(failed)}{last_lines}" if failed else ""
+        if not load.has_exited():
+            load.stop()
+        return load.wait()
 
 
 def _make_load_command(run: _ServiceRun) -> RankCommand:
@@ -198,11 +196,17 @@ def _make_load_command(run: _ServiceRun) -> RankCommand:
     )
 
 
-def _describe_early_exit(run: _ServiceRun, outcome: Outcome) -> str:
-    """Return which rank has exited before it was stopped; "" if none has."""
-    early = next((rank_exit for rank_exit in outcome.exits if not rank_exit.stopped), None)
-    if early is None:
-        return ""
-    last_lines = describe_last_lines(make_output_paths(run.directory, early.rank))
-    when = "before the end of the measurement"
-    return f"rank {early.rank} {render_exit_status(early)} {when}{last_lines}"
+def _check_exits(run: _ServiceRun, outcome: Outcome, load: Outcome | None) -> None:
+    """Raise MeasurementError if a rank has exited too early, or if the load generator has failed."""
+    for early in outcome.exits:
+        if not early.stopped:
+            last_lines = describe_last_lines(make_output_paths(run.directory, early.rank))
+            when = "before the end of the measurement"
+            raise MeasurementError(f"rank {early.rank} {render_exit_status(early)} {when}{last_lines}")
+    if load and load.error:
+        why = load.error.message.removeprefix("rank 0: ")
+        raise MeasurementError(f"{_WRITER} has not started: {why}")
+    for failed in load.exits if load else ():
+        if failed.failed:
+            last_lines = describe_last_lines(make_output_paths(run.load_directory, 0))
+            raise MeasurementError(f"{_WRITER} {render_exit_status(failed)}{last_lines}")

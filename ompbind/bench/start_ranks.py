@@ -168,6 +168,7 @@ def _make_options(
         grace_s=settings.grace_s,
         timeout_s=None if settings.service else settings.timeout_s,
         stop_on_exit=settings.service is not None,
+        ignore_late_signals=True,
         stdin_first=False,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )
@@ -182,7 +183,10 @@ def _register(start: CandidateStart, run_id: str) -> Claim | None:
 
 
 class _Parent(Record):
-    """What the processes of a run know of bench: its pid, its signal mask, the pipe to it, and the claim."""
+    """What the processes of a run know of bench: its pid, its signal mask, the pipe to it, and the claim.
+
+    All signals are blocked in the processes of the run until each of them handles signals.
+    """
 
     pid: int
     pipe: int
@@ -193,10 +197,10 @@ class _Parent(Record):
 def _run_child(start: CandidateStart, options: RunOptions, parent: _Parent) -> NoReturn:
     """Supervise the ranks in a forked process, and send the outcome to bench."""
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)  # in `try`: a signal may raise
         exit_with_parent(parent.pid)
         release = parent.claim.release if parent.claim else lambda: None
-        foreground = become_supervisor(Cleanup(grace_s=options.grace_s, release=release))
+        cleanup = Cleanup(grace_s=options.grace_s, release=release)
+        foreground = become_supervisor(cleanup, parent.signal_mask)
         counters = open_counters(find_events().events)
         outcome = run_ranks(start.commands, options, foreground, SilentReporter())
         if os.getppid() != foreground.pid:  # killed, as bench was

@@ -71,14 +71,16 @@ class Foreground(Record):
         return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
 
 
-def become_supervisor(cleanup: Cleanup) -> Foreground:
+def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = None) -> Foreground:
     """Fork. Only the child, the supervisor, returns, with all signals blocked; the caller never returns.
 
-    The caller becomes the foreground process. Both processes hold the claim of the run, so it lasts until
-    both have exited. Raises LaunchError if the fork fails.
+    The caller becomes the foreground process. A caller that has blocked all signals already gives the
+    `signal_mask` from before. Both processes hold the claim of the run, so it lasts until both have exited.
+    Raises LaunchError if the fork fails.
     """
     _open_standard_files()
-    signal_mask = block_signals()
+    before = block_signals()
+    signal_mask = before if signal_mask is None else signal_mask
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
     become_subreaper()  # before the fork: the supervisor may be killed right after it has started a rank
     try:

@@ -68,7 +68,8 @@ def run_ranks(
         hint = LIMIT_HINTS.get(error.errno or 0, "")
         return Outcome(exits=(), error=LaunchError(f"cannot supervise the run: {error.strerror}", hint=hint))
     finally:
-        stop_signal_pipe(foreground.signal_mask)
+        if not options.ignore_late_signals:
+            stop_signal_pipe(foreground.signal_mask)
         os.close(foreground.pipe)
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench.metrics import make_metrics
+from ompbind.bench.records import Status
+from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
+from ompbind.bench.start_ranks import start_ranks
 from ompbind.bench.starts import Service
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MeasurementError, PositionError, RequestError
-from tests.live.candidates import make_settings, make_start
+from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import wait_until
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
@@ -164,6 +167,60 @@ def test_a_port_that_another_program_has_is_an_error_before_ranks_start(scene, t
     assert not (scene.directory / "started").exists()
 
 
+def test_the_record_of_a_run_has_the_values_of_metrics(scene):
+    settings = make_settings(metrics=make_metrics((r"a (\d+)", r"b (\d+)")))
+    start = make_shell("echo a 1; echo a 2; echo b $((RANK + 3)) >&2", scene, ranks=2)
+    run = run_candidate(start, settings, SLOT, verify=False)
+    assert (run.values, run.status, run.exit_codes) == ((2.0, 4.0), Status.OK, (0, 0))
+
+
+def test_a_run_without_the_number_has_failed(scene):
+    settings = make_settings(metrics=make_metrics((r"a (\d+)",)))
+    run = run_candidate(make_shell("echo b 1", scene), settings, SLOT, verify=False)
+    assert (run.values, run.status, run.exit_codes, len(run.wall_s)) == ((), Status.FAILED, (0,), 1)
+    assert run.reason == r"metric 'a (\d+)': no line of the output of rank 0 matches; last lines: b 1"
+
+
+def test_the_record_of_a_server_has_no_exit_code_from_its_stop(scene):
+    script = "echo requests: 3; exec sleep 300"
+    settings = service_settings(ready="requests", duration_s=0.1)
+    run = run_candidate(make_shell(script, scene, ranks=2), settings, SLOT, verify=False)
+    assert (run.values, run.status, run.exit_codes) == ((6.0,), Status.OK, (0, 0))
+    assert not scene.find()
+
+
+def test_the_record_of_a_server_that_fails_has_the_reason(scene):
+    run = run_candidate(make_shell("exit 3", scene), service_settings(ready="up"), SLOT, verify=False)
+    assert (run.status, run.exit_codes, run.reason) == (Status.FAILED, (3,), "rank 0 exited with code 3")
+    run = run_candidate(make_shell("exit 0", scene), service_settings(ready="up"), SLOT, verify=False)
+    assert run.status == Status.FAILED
+    assert run.reason.startswith("rank 0 exited with code 0 before the end of the measurement")
+
+
+SELF_CONNECTION = """
+import fcntl, socket, struct
+from ompbind.bench.readiness import PortCheck
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+    fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as file:
+    file.write("20000 20001")
+print([port for port in (20000, 20001) * 10 if PortCheck(port).is_ready()])
+for port in (20000, 20001):
+    with socket.create_server(("127.0.0.1", port)):
+        print(PortCheck(port).is_ready())
+"""
+
+
+def test_a_check_of_a_port_does_not_connect_to_itself():
+    """In a network namespace with two ports for outgoing connections; the server can have both afterwards."""
+    words = ["unshare", "-n", sys.executable, "-c", SELF_CONNECTION]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace here: {done.stderr}")
+    assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
+
+
 @pytest.mark.parametrize("ready", ["never", ""], ids=["before ready", "while measured"])
 def test_a_server_that_fails_stops_the_run_at_once(ready, scene, tmp_path):
     settings = service_settings(duration_s=60, ready=ready, load=("sleep", "300"), load_cpus=CpuSet((0,)))
@@ -227,8 +284,8 @@ def test_a_load_generator_that_hangs_without_result_is_an_error(scene, tmp_path)
     with pytest.raises(MeasurementError) as raised:
         run_load("trap '' TERM; while :; do sleep 0.01; done", scene, tmp_path, grace_s=0.1)
     assert raised.value.message == (
-        "metric 'requests: (\\\\d+)': no line of the output of the load generator matches; "
-        "it has written nothing"
+        "metric 'requests: (\\d+)': no line of the output of the load generator (stopped after 0.3 s) "
+        "matches; it has written nothing"
     )
     assert not scene.find()
 
@@ -271,6 +328,19 @@ def test_a_load_generator_needs_cpus_that_all_candidates_reserve(scene):
         with pytest.raises(RequestError, match="--load needs reserved CPUs") as raised:
             find_load_cpus(starts)
         assert "--reserve-total 1" in raised.value.hint
+
+
+@pytest.mark.parametrize("delays_ms", [range(20), range(20, 60, 2)], ids=["at the start", "later"])
+def test_a_run_that_is_stopped_at_any_moment_has_an_outcome(delays_ms, scene, tmp_path):
+    """The rank exits after some 30 ms, so the stop comes before, while and after it runs."""
+    start = make_shell("sleep 0.02", scene)
+    for delay_ms in delays_ms:
+        with start_ranks(start, make_settings(), str(tmp_path / str(delay_ms))) as ranks:
+            ranks.has_exited(delay_ms / 3000)
+            ranks.stop()
+            outcome = ranks.wait()
+        assert outcome.error is None
+    assert not scene.find()
 
 
 def test_a_signal_that_stops_the_ranks_interrupts_bench(scene, tmp_path):
