@@ -7,11 +7,9 @@ use CPU time of the ranks. It hides no cursor, so there is nothing to restore if
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
-from rich.control import Control
-from rich.segment import ControlType
 from rich.text import Text
 
 from ompbind.bench.conclusions import NextRound
@@ -89,13 +87,18 @@ class ProgressLine:
 
     def erase(self) -> None:
         """Remove the line."""
-        self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+        self._replace("")
 
     def _replace(self, text: str) -> None:
-        self.erase()
-        line = Text(text, no_wrap=True, overflow="ellipsis")
+        """Write a line in place of the last one, as far as it fits; leave the cursor at its start.
+
+        A terminal that is gone does not stop the session: it may run with nohup.
+        """
+        line = Text(text)
         line.truncate(self._console.width - 1, overflow="ellipsis")
-        self._console.print(line, end="\r")
+        with suppress(OSError):
+            sys.stderr.write(f"\r\x1b[2K{line.plain}\r" if text else "\r\x1b[2K")
+            sys.stderr.flush()
 
 
 def _name_round(session: Session, upcoming: NextRound) -> str:

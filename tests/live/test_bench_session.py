@@ -2,9 +2,11 @@
 
 import json
 import os
+import pty
 import random
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -13,7 +15,7 @@ from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
 from ompbind.bench.session_events import parse_session
 from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
-from tests.live.conftest import wait_until
+from tests.live.conftest import OMPBIND, clean_environment, wait_until
 from tests.long import rounds
 
 pytest.importorskip("ompbind.bench.run_candidate")
@@ -99,6 +101,29 @@ def test_a_signal_stops_the_ranks_and_shows_the_runs_before(start, path, tmp_pat
     assert len(session.runs) >= 4
     assert "interrupted" in output
     assert not [pid for pid in pids.read_text().split() if os.path.exists(f"/proc/{pid}")]
+
+
+def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):
+    """A process that is just forked must not save and show the session too."""
+    for _ in range(rounds(5)):
+        process, screen = pty.fork()
+        if process == 0:
+            words = (OMPBIND, "bench", *QUICK, "--results", path, "--", "sleep", "0.05")
+            os.execve(OMPBIND, words, clean_environment(TERM="xterm"))
+        output = b""
+        with suppress(OSError):  # the terminal is closed, and everything is read
+            while block := os.read(screen, 1 << 16):
+                output += block
+                if b"choice 2/4" in block:  # shown just before the fork
+                    os.write(screen, b"\x03")
+        os.close(screen)
+        _, status = os.waitpid(process, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGINT
+        assert output.count(b"session: ") == 1
+        assert b"interrupted" in output
+        with open(path) as file:
+            assert file.read().count("interrupted") == 1
+        os.unlink(path)
 
 
 def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, path, tmp_path):
