@@ -8,7 +8,10 @@ from ompbind.record import Record
 
 
 class Difference(Record):
-    """One thing that differs: its name, and its text in each of the sessions, "" where there is no text."""
+    """One thing that differs: its name, and its text in each of the sessions, "" for none.
+
+    If both texts are equal, `about` says everything.
+    """
 
     about: str
     before: str = ""
@@ -17,13 +20,15 @@ class Difference(Record):
     @property
     def text(self) -> str:
         """The difference as a part of a sentence: "allowed CPUs: 0-7, now 0-3"."""
+        if self.before == self.now:
+            return self.about
         return f"{self.about}: {self.before or 'none'}, now {self.now or 'none'}"
 
 
 def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
     """Return how the machine, the command, and what is measured differ; the seed and the options may differ.
 
-    The first differences are the machine's. Candidates are compared by `find_candidate_differences`.
+    Candidates are compared by `find_candidate_differences`.
     """
     texts = zip(_render_facts(before), _render_facts(now), strict=True)
     return tuple(
@@ -57,16 +62,16 @@ def _render_metric(metric: Metric) -> str:
 
 
 def find_candidate_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return candidates that only one session has, and candidates with another plan or other variables."""
+    """Return candidates that only one session has, and candidates with another plan or other variables.
+
+    The digest of a plan contains the command, so digests are compared only if the commands are equal.
+    """
     old, new = _index_candidates(before), _index_candidates(now)
-    found = [Difference(about=f"candidate {name}", before="runs") for name in old if name not in new]
-    found += [Difference(about=f"candidate {name}", now="runs") for name in new if name not in old]
-    found += [
-        Difference(about=f"plan of candidate {name}", before=old[name].digest[:12], now=new[name].digest[:12])
-        for name in old
-        if name in new and old[name].digest != new[name].digest
-    ]
-    return tuple(found)
+    names = Difference(about="candidates", before="; ".join(old), now="; ".join(new))
+    changed = [name for name in old if name in new and old[name].digest != new[name].digest]
+    plans = Difference(about=f"other plans or variables of {'; '.join(changed)}")
+    has_plans = bool(changed) and before.command == now.command
+    return (*((names,) if old.keys() != new.keys() else ()), *((plans,) if has_plans else ()))
 
 
 def _index_candidates(session: Session) -> dict[str, Candidate]:

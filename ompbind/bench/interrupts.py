@@ -1,5 +1,6 @@
 """Signals that stop a session: each raises KeyboardInterrupt, so that the runs so far can be shown."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,15 @@ def catch_interrupts() -> Iterator[list[int]]:
     """Let signals that stop a session raise KeyboardInterrupt; yield the list of signals that arrive.
 
     Signals that this process ignores stay ignored, as after nohup. A write to a closed pipe raises
-    BrokenPipeError and does not kill the session. Afterwards all signals do what they did before.
+    BrokenPipeError and does not kill the session. Afterwards all signals do what they did before. A forked
+    child that has no handlers of its own yet exits: it must not save and show the session too.
     """
     arrived: list[int] = []
+    owner = os.getpid()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            os._exit(128 + number)
         arrived.append(number)
         raise KeyboardInterrupt
 

@@ -45,8 +45,8 @@ class SessionListener(Protocol):
 class SessionCalls(Record):
     """What a session calls: `run` runs a candidate, `save` writes an event to the results file.
 
-    `find_next` returns the next round. A round that was stopped it returns again, without the candidates that
-    have run in it.
+    `find_next` returns the next round. If a round was stopped, that is the rest of it: the candidates that
+    have not run in it.
     """
 
     find_next: Callable[[Session], NextRound]
@@ -56,7 +56,10 @@ class SessionCalls(Record):
 
 
 class SessionEnd(Record):
-    """The session with all its runs, and the error that stopped it: no error of a candidate; usually None."""
+    """The session with all its runs, and the error that stopped it, None for none.
+
+    Candidates that fail do not stop a session.
+    """
 
     session: Session
     error: Exception | None = None
@@ -173,5 +176,5 @@ def estimate_run_s(session: Session, candidate: str) -> float | None:
 def estimate_round_s(session: Session, upcoming: NextRound) -> float | None:
     """Return the seconds that a round takes, from the runs so far; None if no candidate has run."""
     times = [estimate_run_s(session, name) for name in upcoming.candidates]
-    known = [time for time in times if time is not None]
+    known = [run_s for run_s in times if run_s is not None]
     return sum(known) / len(known) * len(times) if known else None

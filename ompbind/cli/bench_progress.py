@@ -4,24 +4,21 @@ The line is replaced before each run. No thread refreshes it: threads and forks 
 use CPU time of the ranks. It hides no cursor, so there is nothing to restore if ompbind is killed.
 """
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-
-from rich.console import Console
-from rich.control import Control
-from rich.segment import ControlType
-from rich.text import Text
+from contextlib import contextmanager, suppress
 
 from ompbind.bench.conclusions import NextRound
 from ompbind.bench.progress import estimate_most_s, find_best_so_far
 from ompbind.bench.records import Phase, Session
 from ompbind.bench.session import SessionListener, estimate_run_s
 from ompbind.bench.session_events import Event, make_header, make_run_event, render_event
-from ompbind.cli.console import write_stdout
+from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.report.ps import render_age
+from ompbind.report.text import clip
 from ompbind.text import clean_line
 
 
@@ -60,8 +57,7 @@ class EventStream:
 class ProgressLine:
     """One line on a terminal: the candidate that runs, the round, the time left and the best so far."""
 
-    def __init__(self, console: Console, budget_s: float | None) -> None:
-        self._console = console
+    def __init__(self, budget_s: float | None) -> None:
         self._stop_at = float("inf") if budget_s is None else time.monotonic() + budget_s
         self._round: tuple[Phase, int] | None = None
         self._end_at: float | None = None
@@ -89,13 +85,17 @@ class ProgressLine:
 
     def erase(self) -> None:
         """Remove the line."""
-        self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+        self._replace("")
 
     def _replace(self, text: str) -> None:
-        self.erase()
-        line = Text(text, no_wrap=True, overflow="ellipsis")
-        line.truncate(self._console.width - 1, overflow="ellipsis")
-        self._console.print(line, end="\r")
+        """Write a line in place of the last one, as far as it fits; leave the cursor at its start.
+
+        A terminal that is gone does not stop the session: it may run with nohup.
+        """
+        line = clip(text, read_screen(sys.stderr).width - 1)
+        with suppress(OSError):
+            sys.stderr.write(f"\r\x1b[2K{line}\r" if text else "\r\x1b[2K")
+            sys.stderr.flush()
 
 
 def _name_round(session: Session, upcoming: NextRound) -> str:
@@ -109,18 +109,17 @@ def open_listener(session: Session, values: Values) -> Iterator[SessionListener]
     """Yield what shows a session: events with --format jsonl, progress if standard error is a terminal."""
     streams = values["format"] == "jsonl"
     listeners: list[SessionListener] = [EventStream(session)] if streams else []
-    console = Console(stderr=True, highlight=False)
     is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
-    if values["quiet"] or is_mixed or not _is_terminal(console):
+    if values["quiet"] or is_mixed or not _can_replace_lines():
         yield _Listeners(listeners)
         return
-    line = ProgressLine(console, values["budget"])
+    line = ProgressLine(values["budget"])
     try:
         yield _Listeners([*listeners, line])
     finally:
         line.erase()
 
 
-def _is_terminal(console: Console) -> bool:
-    """Return whether standard error is a terminal that can replace a line; rich takes FORCE_COLOR for one."""
-    return sys.stderr is not None and sys.stderr.isatty() and not console.is_dumb_terminal
+def _can_replace_lines() -> bool:
+    """Return whether standard error is a terminal that can replace a line."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"

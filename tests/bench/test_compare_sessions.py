@@ -100,7 +100,8 @@ def test_several_sessions_and_candidates_that_only_some_have():
     assert found.changes[0].medians == (1.0, 3.0, 2.0)
     assert found.changes[0].ratio == 0.5
     assert found.changes[2].medians == (None, 2.0, None)
-    assert [difference.about for difference in found.differences] == ["candidate default", "candidate smt=2"]
+    texts = [difference.text for difference in found.differences]
+    assert texts == ["candidates: unbound, now unbound; default; smt=2"]
 
 
 def test_other_metrics_are_not_compared():

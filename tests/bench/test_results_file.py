@@ -147,9 +147,10 @@ DIFFERENCES = [
     (lambda s: s.replace(rules=Rules(seed=7, max_rounds=99)), "--max-rounds: 40, now 99"),
     (lambda s: s.replace(rules=Rules(seed=7, matters=0.05)), "--matters: 2.00%, now 5.00%"),
     (lambda s: s.replace(rules=Rules(seed=7, same_work=True)), "same work in all candidates: no, now yes"),
-    (lambda s: s.replace(candidates=s.candidates[:2]), "candidate smt=2: runs, now none"),
+    (lambda s: s.replace(candidates=s.candidates[:2]),
+     "candidates: unbound; default; smt=2, now unbound; default"),
     (lambda s: s.replace(candidates=(s.candidates[0].replace(digest="new"), *s.candidates[1:])),
-     "plan of candidate unbound: digest of un, now new"),
+     "other plans or variables of unbound"),
 ]  # fmt: skip
 
 

@@ -145,6 +145,21 @@ def test_an_ignored_signal_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_forked_child_that_has_no_handlers_yet(number):
+    with catch_interrupts() as arrived:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.kill(os.getpid(), number)
+                signal.sigtimedwait((), 5)
+            finally:
+                os._exit(1)  # the exception that only the session itself gets
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + number
+    assert arrived == []
+
+
 def test_a_candidate_that_cannot_start_has_failed():
     def start(candidate, slot, *, verify):
         if candidate.candidate.name == "smt=2":

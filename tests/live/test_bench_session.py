@@ -1,0 +1,222 @@
+"""Sessions of `ompbind bench` with real ranks: saved, resumed, stopped, shown and compared."""
+
+import json
+import os
+import pty
+import random
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+
+from ompbind.bench.records import Status
+from ompbind.bench.results_file import open_results, read_results
+from ompbind.bench.session import SessionCalls, run_session
+from ompbind.bench.session_events import parse_session
+from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
+from tests.live.conftest import OMPBIND, clean_environment, wait_until
+from tests.long import rounds
+
+pytest.importorskip("ompbind.bench.run_candidate")
+
+QUICK = ("--vary", "bind=rank,thread", "--max-rounds", "4")
+"""A session of some twenty runs."""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "a.jsonl")
+
+
+def bench(ompbind, *options, command=("true",), **others):
+    return ompbind("bench", *QUICK, *options, "--", *command, **others)
+
+
+def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
+    done = bench(ompbind, "--results", path)
+    assert done.returncode == 0, done.stderr
+    assert "bind=thread" in done.stdout
+    session = read_results(path)
+    assert {run.status for run in session.runs} == {Status.OK}
+    assert session.command == ("true",)
+    assert session.options[:2] == ("--vary", "bind=rank,thread")
+    assert session.ended in done.stdout
+    size = os.path.getsize(path)
+    shown, again = ompbind("bench", "--show", path), bench(ompbind, "--results", path)
+    assert (shown.stdout, shown.returncode) == (done.stdout, 0)
+    assert (again.stdout, again.returncode) == (done.stdout, 0)
+    assert os.path.getsize(path) == size
+
+
+def test_the_file_of_another_session_is_refused(ompbind, path):
+    write_session(path)
+    done = bench(ompbind, "--results", path)
+    assert done.returncode == 2
+    assert "has another session: processor: fast, now" in " ".join(done.stderr.split())
+
+
+def test_events_are_the_lines_of_the_results_file_and_a_conclusion(ompbind, path):
+    done = bench(ompbind, "--format", "jsonl", "--results", path)
+    *lines, last = done.stdout.splitlines()
+    with open(path) as file:
+        assert lines == file.read().splitlines()
+    conclusion = json.loads(last)
+    assert conclusion["event"] == "conclusion"
+    assert conclusion["groups"][0]["reference"] == "unbound"
+    assert done.stderr == "" or "session" not in done.stderr
+
+
+def test_secret_values_are_not_saved(ompbind, path):
+    command = ("env", "X_TOKEN=s3cret", "true")
+    done = bench(ompbind, "--results", path, "--env", "API_KEY=s3cret", command=command)
+    assert done.returncode == 0, done.stderr
+    with open(path) as file:
+        assert "s3cret" not in file.read()
+
+
+def test_without_a_run_that_succeeds_the_exit_code_is_1(ompbind):
+    assert bench(ompbind, command=("false",)).returncode == 1
+
+
+def test_the_budget_ends_a_session_after_the_warm_up(ompbind, path):
+    done = bench(ompbind, "--budget", "0.05", "--results", path, command=("sleep", "0.1"))
+    session = read_results(path)
+    assert done.returncode == 0
+    assert "would exceed the budget of 0.05 s" in session.ended
+    assert len(session.runs) == len(session.candidates)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_ranks_and_shows_the_runs_before(start, path, tmp_path, number):
+    pids = tmp_path / "pids"
+    command = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 0.1")
+    process = start("bench", *QUICK, "--results", path, "--", *command)
+    wait_until(lambda: os.path.exists(path) and len(read_results(path).runs) >= 4, "four runs")
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode in (128 + number, -number), errors
+    session = read_results(path)
+    assert session.ended == "interrupted"
+    assert len(session.runs) >= 4
+    assert "interrupted" in output
+    assert not [pid for pid in pids.read_text().split() if os.path.exists(f"/proc/{pid}")]
+
+
+def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):
+    """A process that is just forked must not save and show the session too."""
+    for _ in range(rounds(5)):
+        process, screen = pty.fork()
+        if process == 0:
+            words = (OMPBIND, "bench", *QUICK, "--results", path, "--", "sleep", "0.05")
+            os.execve(OMPBIND, words, clean_environment(TERM="xterm"))
+        output = b""
+        with suppress(OSError):  # the terminal is closed, and everything is read
+            while block := os.read(screen, 1 << 16):
+                output += block
+                if b"choice 2/4" in block:  # shown just before the fork
+                    os.write(screen, b"\x03")
+        os.close(screen)
+        _, status = os.waitpid(process, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGINT
+        assert output.count(b"session: ") == 1
+        assert b"interrupted" in output
+        with open(path) as file:
+            assert file.read().count("interrupted") == 1
+        os.unlink(path)
+
+
+def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, path, tmp_path):
+    pids = tmp_path / "pids"
+    command = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 0.01")
+    chosen, runs = random.Random(2), 0
+    for _ in range(rounds(6)):
+        process = start("bench", *QUICK, "--results", path, "--", *command)
+        wait_until(lambda: os.path.exists(path) and len(read_results(path).runs) > runs, "another run")  # noqa: B023
+        time.sleep(chosen.uniform(0, 0.05))
+        process.kill()
+        process.wait()
+        session = read_results(path)
+        assert [run.number for run in session.runs] == list(range(len(session.runs)))
+        runs = len(session.runs)
+        if session.ended:
+            os.unlink(path)
+            runs = 0
+    wait_until(
+        lambda: not [pid for pid in pids.read_text().split() if os.path.exists(f"/proc/{pid}")],
+        "all ranks are killed too",
+    )
+    done = bench(ompbind, "--results", path, command=command)
+    assert done.returncode == 0, done.stderr
+    session = read_results(path)
+    assert session.ended
+    for number in range(1, 5):
+        names = [run.candidate for run in session.runs if (run.phase, run.round) == ("choice", number)]
+        assert sorted(names) == sorted({candidate.name for candidate in session.candidates})
+
+
+def test_exports_to_files_and_to_standard_output(ompbind, tmp_path):
+    csv, picture = tmp_path / "a.csv", tmp_path / "a.svg"
+    done = bench(ompbind, "--export", f"csv={csv}", "--export", f"svg={picture}")
+    assert done.returncode == 0, done.stderr
+    assert "bind=thread" in done.stdout
+    assert "bind=thread" in csv.read_text()
+    assert "<svg" in picture.read_text()
+    done = bench(ompbind, "--export", "json")
+    assert json.loads(done.stdout)["results"]
+
+
+def test_an_export_that_cannot_be_written_is_an_error_before_anything_runs(ompbind, tmp_path):
+    done = bench(ompbind, "--export", "csv=/no/such/a.csv", command=("touch", str(tmp_path / "ran")))
+    assert done.returncode == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def write_session(path, factor=1.0):
+    """Write a finished session without ranks, whose runs take `factor` times as long."""
+
+    def start(candidate, slot, *, verify):
+        made = make_run(candidate, slot, verify=verify)
+        return made.replace(values=tuple(factor * value for value in made.values))
+
+    results, session = open_results(str(path), make_session(), any_seed=True)
+    calls = SessionCalls(find_next=find_next, run=start, save=results.append, listener=Listener())
+    run_session(session, make_starts(session), calls)
+    results.close()
+    return str(path)
+
+
+def test_sessions_are_compared(ompbind, tmp_path):
+    files = [write_session(tmp_path / f"{factor}.jsonl", factor) for factor in (1.0, 1.5)]
+    slower = ompbind("bench", "--fail-above", "5%", "--show", *files)
+    assert slower.returncode == 1
+    assert "--fail-above: candidate unbound is slower by 50.0%" in " ".join(slower.stderr.split())
+    assert ompbind("bench", "--fail-above", "60%", "--show", *files).returncode == 0
+    assert ompbind("bench", "--fail-above", "5%", "--show", *files[::-1]).returncode == 0
+    shown = ompbind("bench", "--show", *files)
+    assert (shown.returncode, shown.stdout) == (0, slower.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "files", "why"),
+    [
+        ((), ("/no/such/file",), "cannot read /no/such/file: No such file or directory"),
+        ((), (__file__,), "is not a results file: line 1: not JSON"),
+        (("--fail-above", "5%"), ("{}",), "only one session is given"),
+        (("--export", "json"), ("{}", "{}"), "several sessions are given"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(ompbind, tmp_path, options, files, why):
+    path = write_session(tmp_path / "a.jsonl")
+    done = ompbind("bench", *options, "--show", *(file.format(path) for file in files))
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
+    assert "hint" in done.stderr
+
+
+def test_a_stream_without_a_reader_stops_the_session(start):
+    process = start("bench", *QUICK, "--format", "jsonl", "--", "sleep", "0.05")
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.stdout.close()
+    assert len(parse_session(lines).runs) == 2
+    assert process.wait(timeout=20) not in (0, None)
