@@ -19,6 +19,7 @@ from ompbind.cli.quick_reader import read_quickly
 from ompbind.cli.verb import read_values
 from ompbind.errors import ConfigurationError, OmpbindError, RequestError
 from tests.bench.sessions import make_candidate, make_conclusion, make_scaling_session, make_session
+from tests.test_rooms import MODULES, imports
 
 USER = ".config/ompbind/ompbind.toml"
 
@@ -285,3 +286,9 @@ def test_unbound_is_never_saved(home):
     with pytest.raises(RequestError):
         save_preset("fast", make_candidate("unbound"), read())
     assert os.listdir(home) == []
+
+
+def test_only_this_module_imports_tomlkit():
+    assert [name for name in MODULES if "tomlkit" in imports(name)] == ["cli.configuration.save_preset"]
+    users = [name for name in MODULES if "cli.configuration.save_preset" in imports(name)]
+    assert not [name for name in users if "bench" not in name]
