@@ -229,9 +229,10 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
     """Yield how to read the ratio, which candidates did not run, and remarks."""
     width = screen.text_width
     better, _ = name_change(session.metrics[0])
-    references = list(dict.fromkeys(clean_line(group.reference) for group in conclusion.groups))
+    references = [clean_line(group.reference) for group in conclusion.groups]
     if references:
-        text = f"compared with {' or '.join(references)} in the same rounds; above 1 is {better}"
+        reference = references[0] if len(references) == 1 else "the reference of the same table"
+        text = f"compared with {reference} in the same rounds; above 1 is {better}"
         yield render_paragraph("ratio", text, width)
     for label, text in _list_notes(session, conclusion):
         yield render_paragraph(label, clean_line(text), width)
