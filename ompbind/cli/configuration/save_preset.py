@@ -13,8 +13,7 @@ from contextlib import contextmanager
 
 import tomlkit
 
-from ompbind.bench.conclusions import Conclusion
-from ompbind.bench.records import Candidate, Kind, Session
+from ompbind.bench.records import Candidate, Kind
 from ompbind.cli.configuration.document import parse_document
 from ompbind.cli.configuration.parse import (
     ENV,
@@ -46,24 +45,9 @@ from ompbind.record import Record
 _OWN_FILE = "use --config FILE with a file that only you can write"
 
 
-def find_recommended(session: Session, conclusion: Conclusion) -> Candidate:
-    """Return the candidate that a preset can save; raises RequestError if there is none, or several."""
-    names = [group.choice for group in conclusion.groups if group.choice]
-    chosen = [candidate for candidate in session.candidates if candidate.name in names]
-    if not chosen:
-        hint = "run more rounds: --max-rounds, --budget"
-        raise RequestError("no preset is saved: no candidate is known to be best", hint=hint)
-    if len(chosen) > 1:
-        shown = " and ".join(repr(candidate.name) for candidate in chosen)
-        hint = "choose one number of ranks with -n, or compare them with --metric or --fixed-work"
-        raise RequestError(f"no preset is saved: {shown} are best for their numbers of ranks", hint=hint)
-    _check_bound(chosen[0])
-    return chosen[0]
-
-
 def _check_bound(candidate: Candidate) -> None:
     if candidate.kind is Kind.UNBOUND:
-        text = "no preset is saved: the command without ompbind is as fast as every candidate"
+        text = f"no preset can be saved: {candidate.name} is the command without ompbind"
         raise RequestError(text, hint="start the command itself")
 
 

@@ -158,7 +158,7 @@ def _make_columns(view: _GroupView) -> Iterator[Column]:
     yield Column(title="ratio", cells=list(map(_render_ratio, comparisons)), right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if view.screen.text_width >= _NARROW:
-        yield Column(title="rounds", cells=[str(comparison.rounds) for comparison in comparisons], right=True)
+        yield Column(title="rounds", cells=list(map(_render_rounds, comparisons)), right=True)
     yield Column(title="result", cells=list(map(_render_result, comparisons)), grows=True)
 
 
@@ -166,6 +166,10 @@ def _render_ratio(comparison: Comparison) -> str:
     if comparison.result is ComparisonResult.REFERENCE:
         return "1"
     return "-" if comparison.ratio is None else render_ratio(comparison.ratio)
+
+
+def _render_rounds(comparison: Comparison) -> str:
+    return "" if comparison.result is ComparisonResult.REFERENCE else str(comparison.rounds)
 
 
 def _render_result(comparison: Comparison) -> str:

@@ -32,7 +32,7 @@ session: 73 runs and 6 warm-ups in 3 min: decided after 12 rounds
 candidate            time  ratio  interval        rounds  result
 strategy=spread   1.221 s  1.119  1.108 to 1.162      12  best
 default           1.265 s  1.096  1.075 to 1.112      12  faster
-unbound           1.381 s      1                      12  reference
+unbound           1.381 s      1                          reference
 preload=tcmalloc        -      -                       0  disqualified
 bind=thread       1.398 s  0.998  0.966 to 1.017      12  not known yet; about
                                                           24 more rounds
