@@ -8,6 +8,7 @@ library only reads it.
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -45,12 +46,6 @@ from ompbind.record import Record
 _OWN_FILE = "use --config FILE with a file that only you can write"
 
 
-def _check_bound(candidate: Candidate) -> None:
-    if candidate.kind is Kind.UNBOUND:
-        text = f"no preset can be saved: {candidate.name} is the command without ompbind"
-        raise RequestError(text, hint="start the command itself")
-
-
 def check_preset(name: str, values: Values) -> str:
     """Return the path of the file that a preset would be written to; nothing is written.
 
@@ -84,6 +79,12 @@ def save_preset(name: str, candidate: Candidate, values: Values) -> str:
         message = f"{path}: the preset cannot be written: {error.strerror or error}"
         raise ConfigurationError(message, hint=_OWN_FILE) from error
     return path
+
+
+def _check_bound(candidate: Candidate) -> None:
+    if candidate.kind is Kind.UNBOUND:
+        text = f"no preset can be saved: {candidate.name} is the command without ompbind"
+        raise RequestError(text, hint="start the command itself")
 
 
 class _PresetFile(Record):
@@ -147,7 +148,8 @@ def _make_settings(candidate: Candidate) -> dict[str, object]:
     """Return the keys and values that give the options of a candidate."""
     line = read_quickly((*candidate.options, "--", "command"), find_options("run"))
     if line is None:
-        raise RequestError(f"the options of {candidate.name} cannot be read: {candidate.options}")
+        words = shlex.join(candidate.options)
+        raise RequestError(f"no preset can be saved: the options of {candidate.name} cannot be read: {words}")
     by_key: dict[str, list[Given]] = {}
     for given in line.givens:
         if given.option.section != CONFIGURATION:

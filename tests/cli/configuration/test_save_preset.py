@@ -267,3 +267,9 @@ def test_only_this_module_imports_tomlkit():
     assert [name for name in MODULES if "tomlkit" in imports(name)] == ["cli.configuration.save_preset"]
     users = [name for name in MODULES if "cli.configuration.save_preset" in imports(name)]
     assert not [name for name in users if "bench" not in name]
+
+
+def test_options_that_cannot_be_read(home):
+    with pytest.raises(RequestError, match="the options of smt=2 cannot be read: --unknown 3"):
+        save_preset("fast", candidate("--unknown", "3"), read())
+    assert not (home / USER).exists()
