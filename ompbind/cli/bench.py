@@ -61,7 +61,7 @@ def _start(values: Values) -> int:
     """Show sessions, or make candidates and compare them."""
     if values["show"]:
         _check_show(values)
-        from ompbind.cli.bench_show import run_show  # type: ignore[import-not-found]  # late: candidates need none
+        from ompbind.cli.bench_show import run_show  # late: candidates need none
 
         return int(run_show(values))
     if values["topology"] != LIVE and not values["dry_run"]:
@@ -78,7 +78,7 @@ def _start(values: Values) -> int:
         return 0 if starts else 1
     if not (values["vary"] or values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
-    from ompbind.cli.bench_session import run_bench  # type: ignore[import-not-found]  # late: a dry run needs none
+    from ompbind.cli.bench_session import run_bench  # late: a dry run needs none
 
     return int(run_bench(values, starts, refusals, machine))
 
@@ -119,7 +119,7 @@ def _read_run_s(path: str | None) -> float | None:
     """Return the median time of the runs in a results file, in seconds; None without any run."""
     if path is None or not os.path.lexists(path):
         return None
-    from ompbind.bench.results_file import read_results  # type: ignore[import-not-found]  # late: few have a file
+    from ompbind.bench.results_file import read_results  # late: few have a file
 
     times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
     return median(times) if times else None

@@ -10,7 +10,7 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.cpuset import count
 from ompbind.errors import OptionError, RequestError
-from ompbind.report.bench.sessions import render_sessions  # type: ignore[import-not-found]
+from ompbind.report.bench.sessions import render_sessions
 
 _EXCEEDED = 1
 

@@ -161,8 +161,8 @@ def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:
         *map(_seconds, (used.wall_s, used.user_s, used.system_s)),
         _share(used.user_s + used.system_s, available_s=used.wall_s * cpus),
         "-" if memory is None else render_bytes(memory),
-        _short(used.voluntary_switches),
-        _short(used.involuntary_switches),
+        render_short(used.voluntary_switches),
+        render_short(used.involuntary_switches),
     )
 
 
@@ -179,8 +179,8 @@ def _sums(outcome: Outcome, cpus: dict[int, int]) -> tuple[str, ...]:
         *map(_seconds, (max(usage.wall_s for usage in used), user_s, system_s)),
         _share(user_s + system_s, available_s),
         "",
-        _short(sum(usage.voluntary_switches for usage in used)),
-        _short(sum(usage.involuntary_switches for usage in used)),
+        render_short(sum(usage.voluntary_switches for usage in used)),
+        render_short(sum(usage.involuntary_switches for usage in used)),
     )
 
 
@@ -199,10 +199,10 @@ def _share(used_s: float, available_s: float) -> str:
     if available_s <= 0:
         return "-"
     ratio = used_s / available_s
-    return f"{ratio:.0%}" if ratio < 99.995 else _short(ratio, "x")
+    return f"{ratio:.0%}" if ratio < 99.995 else render_short(ratio, "x")
 
 
-def _short(number: float, unit: str = "") -> str:
+def render_short(number: float, unit: str = "") -> str:
     """Return a number in at most five characters: "99999", "123k", "4.5M"."""
     digits = 5 - len(unit)
     if number < 10**digits - 0.5:

@@ -99,7 +99,7 @@ def values_of(session, name):
 def make_comparison(session, name, reference, **fields):
     """The comparison of a candidate: the interval leaves out a sixth of the ratios at each end."""
     own, base = values_of(session, name), values_of(session, reference)
-    both = sorted(own.keys() & base.keys())
+    both = [number for number in sorted(own.keys() & base.keys()) if own[number] > 0 < base[number]]
     higher = session.metrics[0].higher
     ratios = [own[i] / base[i] if higher else base[i] / own[i] for i in both]
     known = {"median": median(own.values()) if own else None, "rounds": len(both)}

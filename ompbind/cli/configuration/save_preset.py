@@ -8,13 +8,13 @@ library only reads it.
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import tomlkit
 
-from ompbind.bench.conclusions import Conclusion
-from ompbind.bench.records import Candidate, Kind, Session
+from ompbind.bench.records import Candidate, Kind
 from ompbind.cli.configuration.document import parse_document
 from ompbind.cli.configuration.parse import (
     ENV,
@@ -44,27 +44,6 @@ from ompbind.execution.safe_files import find_entry_risk, open_parent, read_entr
 from ompbind.record import Record
 
 _OWN_FILE = "use --config FILE with a file that only you can write"
-
-
-def find_recommended(session: Session, conclusion: Conclusion) -> Candidate:
-    """Return the candidate that a preset can save; raises RequestError if there is none, or several."""
-    names = [group.choice for group in conclusion.groups if group.choice]
-    chosen = [candidate for candidate in session.candidates if candidate.name in names]
-    if not chosen:
-        hint = "run more rounds: --max-rounds, --budget"
-        raise RequestError("no preset is saved: no candidate is known to be best", hint=hint)
-    if len(chosen) > 1:
-        shown = " and ".join(repr(candidate.name) for candidate in chosen)
-        hint = "choose one number of ranks with -n, or compare them with --metric or --fixed-work"
-        raise RequestError(f"no preset is saved: {shown} are best for their numbers of ranks", hint=hint)
-    _check_bound(chosen[0])
-    return chosen[0]
-
-
-def _check_bound(candidate: Candidate) -> None:
-    if candidate.kind is Kind.UNBOUND:
-        text = "no preset is saved: the command without ompbind is as fast as every candidate"
-        raise RequestError(text, hint="start the command itself")
 
 
 def check_preset(name: str, values: Values) -> str:
@@ -100,6 +79,12 @@ def save_preset(name: str, candidate: Candidate, values: Values) -> str:
         message = f"{path}: the preset cannot be written: {error.strerror or error}"
         raise ConfigurationError(message, hint=_OWN_FILE) from error
     return path
+
+
+def _check_bound(candidate: Candidate) -> None:
+    if candidate.kind is Kind.UNBOUND:
+        text = f"no preset can be saved: {candidate.name} is the command without ompbind"
+        raise RequestError(text, hint="start the command itself")
 
 
 class _PresetFile(Record):
@@ -163,7 +148,8 @@ def _make_settings(candidate: Candidate) -> dict[str, object]:
     """Return the keys and values that give the options of a candidate."""
     line = read_quickly((*candidate.options, "--", "command"), find_options("run"))
     if line is None:
-        raise RequestError(f"the options of {candidate.name} cannot be read: {candidate.options}")
+        words = shlex.join(candidate.options)
+        raise RequestError(f"no preset can be saved: the options of {candidate.name} cannot be read: {words}")
     by_key: dict[str, list[Given]] = {}
     for given in line.givens:
         if given.option.section != CONFIGURATION:

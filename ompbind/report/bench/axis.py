@@ -5,7 +5,9 @@ from math import ceil, floor, log, log10
 
 from ompbind.record import Record
 
-_LEAST_SPAN = 1.02  # the last ratio divided by the first, at least, so that noise does not look large
+_LEAST_RATIO = 1.02  # the last ratio divided by the first, at least, so that noise does not look large
+_LEAST_PART = 1e-9  # of the values, between the first and the last, at least
+_LEAST_SPAN = 1e-200  # smaller values count as 0, as arithmetic with them is not exact
 _MARGIN = 0.03  # of the values, before the first and after the last
 
 
@@ -32,7 +34,7 @@ def make_ratio_axis(ratios: Iterable[float], length: int) -> Axis:
     """Make a logarithmic axis that shows these ratios, and 1."""
     shown = (1.0, *ratios)
     low, high = min(shown), max(shown)
-    widen = max(_LEAST_SPAN / (high / low), 1.0) ** 0.5 * (high / low) ** _MARGIN
+    widen = max(_LEAST_RATIO / (high / low), 1.0) ** 0.5 * (high / low) ** _MARGIN
     return Axis(low=low / widen, high=high * widen, length=length, logarithmic=True)
 
 
@@ -40,7 +42,8 @@ def make_value_axis(values: Iterable[float], length: int, *, from_zero: bool = F
     """Make an axis that shows these values, and 0 on request."""
     shown = (*values, *((0.0,) if from_zero else ()))
     low, high = min(shown), max(shown)
-    margin = (high - low or abs(high) or 1.0) * _MARGIN
+    span = max(high - low, abs(high) * _LEAST_PART)
+    margin = (span if span > _LEAST_SPAN else 1.0) * _MARGIN
     is_zero = from_zero and low == 0
     return Axis(low=low if is_zero else low - margin, high=high + margin, length=length)
 

@@ -40,7 +40,7 @@ def list_ratios(session: Session, group: Group, comparison: Comparison) -> tuple
     return tuple(value / base if higher else base / value for value, base in pairs if value > 0 and base > 0)
 
 
-class Choice(Record):
+class Recommendation(Record):
     """The candidate to recommend within a group, and its comparison."""
 
     group: Group
@@ -48,13 +48,13 @@ class Choice(Record):
     comparison: Comparison
 
 
-def list_choices(session: Session, conclusion: Conclusion) -> Iterator[Choice]:
+def list_choices(session: Session, conclusion: Conclusion) -> Iterator[Recommendation]:
     """Yield the choice of each group that has one."""
     candidates = index_candidates(session)
     for group in conclusion.groups:
         for comparison in group.comparisons:
             if comparison.candidate == group.choice and group.choice in candidates:
-                yield Choice(group=group, candidate=candidates[group.choice], comparison=comparison)
+                yield Recommendation(group=group, candidate=candidates[group.choice], comparison=comparison)
 
 
 def index_candidates(session: Session) -> Mapping[str, Candidate]:
@@ -137,9 +137,19 @@ def render_ratio(ratio: float) -> str:
     return f"{ratio:.4g}" if 10 <= ratio < 1000 else f"{ratio:.1e}"
 
 
+def render_interval(interval: tuple[float, float] | None) -> str:
+    """Return the interval of a ratio, "" for None."""
+    return f"{render_ratio(interval[0])} to {render_ratio(interval[1])}" if interval else ""
+
+
 def name_metric(metric: Metric) -> str:
     """Return the title of a metric for a column: "time" for the wall time."""
     return clip(clean_line(metric.name), _TITLE) if metric.pattern else "time"
+
+
+def name_change(metric: Metric) -> tuple[str, str]:
+    """Return the words for ratios above 1 and below 1."""
+    return ("better", "worse") if metric.pattern else ("faster", "slower")
 
 
 def find_median(values: Iterable[float | None]) -> float | None:

@@ -5,7 +5,8 @@ candidates had the same plan, could not run or ran no longer, and remarks on the
 is last, on a line of its own that is never wrapped, so that it can be pasted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.records import Kind, Phase, Run, Session
@@ -13,18 +14,21 @@ from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     EXCLUDED,
-    Choice,
+    Recommendation,
     find_median,
     join_command,
     list_choices,
     list_compared_runs,
     make_command,
     make_scale,
+    name_change,
     name_metric,
+    render_interval,
     render_ratio,
 )
 from ompbind.report.bench.terminal_picture import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
+from ompbind.report.run_summary import render_short
 from ompbind.report.text import (
     PIPE,
     Column,
@@ -88,24 +92,38 @@ class _GroupView(Record):
     screen: Screen
 
     @property
-    def runs(self) -> Mapping[str, tuple[Run, ...]]:
-        """The runs that count, by candidate."""
-        return list_compared_runs(self.session)
-
-    @property
     def names(self) -> list[str]:
         """The names of the candidates, best first."""
         return [comparison.candidate for comparison in self.group.comparisons]
 
 
 def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
-    """Yield the table of a group, a second table on what its runs used, and the picture of its ratios."""
+    """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
     columns, usage = list(_make_columns(view)), list(_make_usage_columns(view))
-    is_wide = view.screen.text_width >= _WIDE
-    yield _render_styled([*columns, *usage] if is_wide else columns, view)
-    if verbose and not is_wide:
-        yield _render_styled([columns[0], *usage], view)
+    width = view.screen.text_width
+    if _measure([*columns, *usage]) <= width:
+        yield _render_styled([*columns, *usage], view)
+    else:
+        yield _render_styled(columns, view)
+        if verbose or width >= _WIDE:
+            yield from (_render_styled(part, view) for part in _split_columns(columns[0], usage, width))
     yield "\n".join(draw_ratios(view.session, view.group, view.screen))
+
+
+def _measure(columns: Sequence[Column]) -> int:
+    """Return the width in which no cell of a table wraps."""
+    return sum(max(map(len, (column.title, *column.cells))) + 2 for column in columns) - 2
+
+
+def _split_columns(first: Column, columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """Yield the columns of tables that fit a width; each table begins with the first column."""
+    part = [first]
+    for column in columns:
+        if len(part) > 1 and _measure([*part, column]) > width:
+            yield part
+            part = [first]
+        part.append(column)
+    yield part
 
 
 def list_columns(session: Session, group: Group) -> list[Column]:
@@ -138,9 +156,9 @@ def _make_columns(view: _GroupView) -> Iterator[Column]:
     yield Column(title="candidate", cells=list(map(clean_line, view.names)), grows=True)
     yield Column(title=name_metric(metric), cells=list(map(scale.render, medians)), right=True)
     yield Column(title="ratio", cells=list(map(_render_ratio, comparisons)), right=True)
-    yield Column(title="interval", cells=list(map(_render_interval, comparisons)))
+    yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if view.screen.text_width >= _NARROW:
-        yield Column(title="rounds", cells=[str(comparison.rounds) for comparison in comparisons], right=True)
+        yield Column(title="rounds", cells=list(map(_render_rounds, comparisons)), right=True)
     yield Column(title="result", cells=list(map(_render_result, comparisons)), grows=True)
 
 
@@ -150,11 +168,8 @@ def _render_ratio(comparison: Comparison) -> str:
     return "-" if comparison.ratio is None else render_ratio(comparison.ratio)
 
 
-def _render_interval(comparison: Comparison) -> str:
-    if comparison.interval is None:
-        return ""
-    low, high = comparison.interval
-    return f"{render_ratio(low)} to {render_ratio(high)}"
+def _render_rounds(comparison: Comparison) -> str:
+    return "" if comparison.result is ComparisonResult.REFERENCE else str(comparison.rounds)
 
 
 def _render_result(comparison: Comparison) -> str:
@@ -166,46 +181,62 @@ def _render_result(comparison: Comparison) -> str:
 
 def _make_usage_columns(view: _GroupView) -> Iterator[Column]:
     """Yield columns with medians over the runs of each candidate: other metrics, and what the runs used."""
-    runs = [view.runs.get(name, ()) for name in view.names]
+    found = list_compared_runs(view.session)
+    rows = [found.get(name, ()) for name in view.names]
+
+    def find_medians(find: Callable[[Run], float | None]) -> list[float | None]:
+        return [find_median(map(find, runs)) for runs in rows]
+
     for at, metric in enumerate(view.session.metrics[1:], 1):
-        medians = [find_median(run.values[at] for run in of if len(run.values) > at) for of in runs]
+        medians = find_medians(partial(_find_value, at))
         scale = make_scale(metric, filter(None, medians))
-        yield Column(title=name_metric(metric), cells=list(map(scale.render, medians)), right=True)
-    cpu_s = [find_median(run.user_s + run.system_s for run in of) for of in runs]
-    memory = [find_median(run.max_rss_bytes for run in of) for of in runs]
-    yield Column(title="CPU s", cells=[_render_number(value, 2) for value in cpu_s], right=True)
-    cells = ["-" if size is None else render_bytes(round(size)) for size in memory]
-    yield Column(title="memory", cells=cells, right=True)
-    counters = list_counters(view.session.runs)
-    for title, values in (
-        ("forced", [find_median(run.forced_switches for run in of) for of in runs]),
-        ("migrations", [find_median(run.migrations for run in of) for of in runs]),
-        *(
-            (name, [find_median(dict(run.counters).get(name) for run in of) for of in runs])
-            for name in counters
-        ),
-    ):
-        if any(value is not None for value in values):
-            yield Column(title=clean_line(title), cells=list(map(_render_number, values)), right=True)
+        yield from _make_column(name_metric(metric), medians, scale.render)
+    yield from _make_column("CPU s", find_medians(lambda run: run.user_s + run.system_s), "{:.2f}".format)
+    yield from _make_column("memory", find_medians(lambda run: run.max_rss_bytes), _render_size)
+    yield from _make_column("forced", find_medians(lambda run: run.forced_switches), render_short)
+    yield from _make_column("migrations", find_medians(lambda run: run.migrations), render_short)
+    for name in list_counters(view.session.runs):
+        yield from _make_column(name, find_medians(partial(_find_counter, name)), render_short)
+
+
+def _make_column(
+    title: str, values: Sequence[float | None], render: Callable[[float], str]
+) -> Iterator[Column]:
+    """Yield a column of numbers; none if no value is known."""
+    if any(value is not None for value in values):
+        cells = ["-" if value is None else render(value) for value in values]
+        yield Column(title=clean_line(title), cells=cells, right=True)
+
+
+def _render_size(size: float) -> str:
+    return render_bytes(round(size))
+
+
+def _find_value(at: int, run: Run) -> float | None:
+    return run.values[at] if len(run.values) > at else None
+
+
+def _find_counter(name: str, run: Run) -> float | None:
+    return dict(run.counters).get(name)
+
+
+_MIGRATIONS = "cpu-migrations"  # the counter whose value is a field of runs too
 
 
 def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
-    """Return the names of the performance counters of some runs."""
-    return tuple(dict.fromkeys(name for run in runs for name, _ in run.counters))
-
-
-def _render_number(value: float | None, decimals: int = 0) -> str:
-    return "-" if value is None else f"{value:.{decimals}f}"
+    """Return the names of the performance counters of some runs, without migrations."""
+    names = dict.fromkeys(name for run in runs for name, _ in run.counters)
+    return tuple(name for name in names if name != _MIGRATIONS)
 
 
 def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
     """Yield how to read the ratio, which candidates did not run, and remarks."""
     width = screen.text_width
-    metric = session.metrics[0]
-    better = "higher" if metric.higher else "faster"
-    references = list(dict.fromkeys(clean_line(group.reference) for group in conclusion.groups))
+    better, _ = name_change(session.metrics[0])
+    references = [clean_line(group.reference) for group in conclusion.groups]
     if references:
-        text = f"compared with {' or '.join(references)} in the same rounds; above 1 is {better}"
+        reference = references[0] if len(references) == 1 else "the reference of the same table"
+        text = f"compared with {reference} in the same rounds; above 1 is {better}"
         yield render_paragraph("ratio", text, width)
     for label, text in _list_notes(session, conclusion):
         yield render_paragraph(label, clean_line(text), width)
@@ -246,7 +277,7 @@ def _render_choices(session: Session, conclusion: Conclusion, screen: Screen) ->
         yield "\n".join(lines)
 
 
-def _explain_choice(choice: Choice, session: Session) -> str:
+def _explain_choice(choice: Recommendation, session: Session) -> str:
     """Return what is known about a choice, in words."""
     name, reference = clean_line(choice.candidate.name), clean_line(choice.group.reference)
     if choice.candidate.kind is Kind.UNBOUND:
@@ -259,7 +290,7 @@ def _explain_choice(choice: Choice, session: Session) -> str:
         if not session.metrics[0].pattern
         else (f"ratio {ratio} to {reference}")
     )
-    interval = _render_interval(choice.comparison)
+    interval = render_interval(choice.comparison.interval)
     known = f"{compared}, interval {interval}" if interval else compared
     is_best = choice.comparison.result is ComparisonResult.BEST
     if not is_best:

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import ComparisonResult
-from ompbind.bench.records import Rules
-from ompbind.cli.configuration.save_preset import check_preset, find_recommended, save_preset
+from ompbind.cli.configuration.save_preset import check_preset, save_preset
 from ompbind.cli.options.option import CommandLine
 from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values
 from ompbind.cli.quick_reader import read_quickly
 from ompbind.cli.verb import read_values
 from ompbind.errors import ConfigurationError, OmpbindError, RequestError
-from tests.bench.sessions import make_candidate, make_conclusion, make_scaling_session, make_session
+from tests.bench.sessions import make_candidate
+from tests.test_rooms import MODULES, imports
 
 USER = ".config/ompbind/ompbind.toml"
 
@@ -258,30 +257,19 @@ def test_a_value_that_is_not_utf8(home):
         save_preset("fast", candidate("--env", "A=\udcff"), read())
 
 
-def test_the_recommended_candidate_is_saved():
-    session = make_session({"unbound": 1.0, "smt=2": 0.8})
-    conclusion = make_conclusion(session, {"smt=2": ComparisonResult.BEST})
-    assert find_recommended(session, conclusion).name == "smt=2"
-    session, conclusion = make_scaling_session()
-    assert find_recommended(session, conclusion).name == "8 ranks, smt=2"
-
-
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ((), "no candidate is known to be best"),
-        (("1 rank, default", "2 ranks, smt=2"), "are best for their numbers of ranks"),
-        (("1 rank, unbound",), "the command without ompbind is as fast as every candidate"),
-    ],
-)
-def test_what_cannot_be_saved(choices, message):
-    session, _ = make_scaling_session(rules=Rules())
-    conclusion = make_conclusion(session, dict.fromkeys(choices, ComparisonResult.BEST))
-    with pytest.raises(RequestError, match=message):
-        find_recommended(session, conclusion)
-
-
 def test_unbound_is_never_saved(home):
     with pytest.raises(RequestError):
         save_preset("fast", make_candidate("unbound"), read())
     assert os.listdir(home) == []
+
+
+def test_only_this_module_imports_tomlkit():
+    assert [name for name in MODULES if "tomlkit" in imports(name)] == ["cli.configuration.save_preset"]
+    users = [name for name in MODULES if "cli.configuration.save_preset" in imports(name)]
+    assert not [name for name in users if "bench" not in name]
+
+
+def test_options_that_cannot_be_read(home):
+    with pytest.raises(RequestError, match="the options of smt=2 cannot be read: --unknown 3"):
+        save_preset("fast", candidate("--unknown", "3"), read())
+    assert not (home / USER).exists()

@@ -32,7 +32,7 @@ session: 73 runs and 6 warm-ups in 3 min: decided after 12 rounds
 candidate            time  ratio  interval        rounds  result
 strategy=spread   1.221 s  1.119  1.108 to 1.162      12  best
 default           1.265 s  1.096  1.075 to 1.112      12  faster
-unbound           1.381 s      1                      12  reference
+unbound           1.381 s      1                          reference
 preload=tcmalloc        -      -                       0  disqualified
 bind=thread       1.398 s  0.998  0.966 to 1.017      12  not known yet; about
                                                           24 more rounds
@@ -186,7 +186,7 @@ def test_metrics_have_their_names_and_no_unit():
     text = render_bench(session, make_conclusion(session, {"default": ComparisonResult.BEST}), Screen())
     assert re.search(r"candidate +tokens/s +ratio", text)
     assert re.search(r"default +\d\d\.\d\d +1\.\d{3} ", text)
-    assert "above 1 is higher" in text
+    assert "above 1 is better" in text
     assert "default, ratio 1." in text
 
 
@@ -206,11 +206,25 @@ def test_times_have_units_with_four_digits(base, expected):
 
 def test_further_metrics_and_counters_are_shown():
     session = make_session({"unbound": 1.0}, metrics=TWO_METRICS)
-    runs = [run.replace(values=(*run.values, 12.5), counters=(("cycles", 7),)) for run in session.runs]
+    counters = (("cpu-migrations", 3), ("cycles", 7))
+    runs = [run.replace(values=(*run.values, 12.5), counters=counters) for run in session.runs]
     session = session.replace(runs=tuple(runs))
     text = render_bench(session, make_conclusion(session), Screen(width=160))
     assert re.search("latency .*cycles", text)
-    assert re.search(r"unbound .*12\.50 .* 7", text)
+    assert re.search(r"unbound .*12\.50 .* 3 +7", text)
+    assert "cpu-migrations" not in text  # they have a column already
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_many_counters_have_tables_of_their_own(width):
+    session, conclusion = make_usual_session()
+    names = [f"counter-{number}.with-a-long-name" for number in range(8)]
+    counters = tuple((name, 123_456_789_012) for name in names)
+    session = session.replace(runs=tuple(run.replace(counters=counters) for run in session.runs))
+    text = render_bench(session, conclusion, Screen(width=width), verbose=True)
+    assert longest(without_commands(text)) <= width
+    assert [text.count(name) for name in names] == [1] * 8
+    assert "123G" in text
 
 
 def test_scaling_shows_the_best_of_each_number_of_ranks():

@@ -91,6 +91,15 @@ def test_results_are_words():
     assert any("grey band: differences below 2 % do not matter" in text for text in shown)
 
 
+def test_long_names_do_not_reach_the_charts():
+    session = make_session(
+        {make_candidate("unbound"): 1.0, make_candidate("x" * 200): 0.9}, command=("y" * 500,)
+    )
+    root = check(session, make_conclusion(session))
+    names = [text for text in root.iter(f"{SVG}text") if text.get("class") == "name"]
+    assert all(extent(name)[2] < 240 for name in names)
+
+
 def test_the_choice_is_marked():
     root = check(*make_usual_session())
     (chosen,) = (group for group in root.iter(f"{SVG}g") if group.get("class") == "chosen")

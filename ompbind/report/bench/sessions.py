@@ -1,0 +1,120 @@
+"""Several sessions side by side: the median of each candidate in each session, and how it has changed."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ompbind.bench.records import Session
+from ompbind.cpuset import count
+from ompbind.report.bench.measurements import (
+    join_command,
+    make_scale,
+    name_change,
+    name_metric,
+    render_interval,
+    render_ratio,
+)
+from ompbind.report.text import PIPE, Column, Screen, render_paragraph, render_table
+from ompbind.text import clean_line
+
+_MEDIAN = 12  # characters of a column with medians
+_OTHERS = 56  # characters of the other columns
+
+
+class Change(Protocol):
+    """How a candidate has changed from the first session to the last.
+
+    `medians` and `runs` have an item for each session, None and 0 without valid runs. `ratio` is above 1 if
+    the candidate is better in the last session.
+    """
+
+    @property
+    def candidate(self) -> str: ...  # noqa: D102 - the docstring of the class has them
+    @property
+    def medians(self) -> tuple[float | None, ...]: ...  # noqa: D102
+    @property
+    def runs(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def ratio(self) -> float | None: ...  # noqa: D102
+    @property
+    def interval(self) -> tuple[float, float] | None: ...  # noqa: D102
+
+
+def render_sessions(
+    sessions: Sequence[Session], changes: Sequence[Change], differences: Sequence[str], screen: Screen = PIPE
+) -> str:
+    """Render the sessions, a table of the candidates, and what the ratios do not show.
+
+    `differences` are texts on what differs between the first and the last session: the machine, the command.
+    """
+    width = screen.text_width
+    lines = [
+        render_paragraph(f"session {number}", _describe(session), width)
+        for number, session in enumerate(sessions, 1)
+    ]
+    table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
+    text = "\n\n".join(
+        filter(None, ("\n".join(lines), table, "\n".join(_make_notes(sessions, differences, width))))
+    )
+    return text if screen.draws else text.encode("ascii", "replace").decode()
+
+
+def _describe(session: Session) -> str:
+    """Return when and where a session ran, and what."""
+    where = clean_line(", ".join(filter(None, (session.hardware.hostname, session.hardware.processor))))
+    runs = count(len(session.runs), "run")
+    command = clean_line(join_command(session.command))
+    return ", ".join(filter(None, (_render_time(session.started), where, runs, command)))
+
+
+def _render_time(started: float) -> str:
+    """Return a time in seconds of the epoch as "2026-11-23 10:15 UTC"; "" if it is no time."""
+    try:
+        return f"{datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M UTC}"
+    except (ValueError, OverflowError, OSError):  # a file can contain any number
+        return ""
+
+
+def _make_columns(sessions: Sequence[Session], changes: Sequence[Change], width: int) -> Iterator[Column]:
+    """Yield the columns; if the medians of all sessions do not fit, only the first and the last."""
+    numbers = range(len(sessions))
+    if len(sessions) * _MEDIAN + _OTHERS > width:
+        numbers = range(0, len(sessions), max(len(sessions) - 1, 1))
+    metric = sessions[0].metrics[0]
+    medians = [median for change in changes for median in change.medians if median]
+    scale = make_scale(metric, medians)
+    yield Column(title="candidate", cells=[clean_line(change.candidate) for change in changes], grows=True)
+    for number in numbers:
+        title = f"{name_metric(metric)} {number + 1}"
+        cells = [scale.render(change.medians[number]) for change in changes]
+        yield Column(title=title, cells=cells, right=True)
+    ratios = ["-" if change.ratio is None else render_ratio(change.ratio) for change in changes]
+    yield Column(title="ratio", cells=ratios, right=True)
+    yield Column(title="interval", cells=[render_interval(change.interval) for change in changes])
+    cells = [_render_change(change, name_change(metric)) for change in changes]
+    yield Column(title="result", cells=cells, grows=True)
+
+
+def _render_change(change: Change, words: tuple[str, str]) -> str:
+    """Return whether the candidate has changed, with the words for better and worse."""
+    if not (change.runs[0] and change.runs[-1]):
+        return "new" if change.runs[-1] else "no valid run" if change.runs[0] else "never valid"
+    if change.interval is None:
+        return "too few runs"
+    low, high = change.interval
+    return words[0] if low > 1 else words[1] if high < 1 else "no difference known"
+
+
+def _make_notes(sessions: Sequence[Session], differences: Sequence[str], width: int) -> Iterator[str]:
+    """Yield what the ratio is, what differs between the sessions, and what cannot be concluded."""
+    better, _ = name_change(sessions[0].metrics[0])
+    last = f"session {len(sessions)}"
+    text = f"{last} compared with session 1; above 1, {last} is {better}"
+    yield render_paragraph("ratio", text, width)
+    for difference in differences:
+        yield render_paragraph("differs", clean_line(difference), width)
+    text = (
+        "the sessions ran at different times; the ratio also contains what has changed on the machine between"
+        " them, such as other load or the temperature"
+    )
+    yield render_paragraph("note", text, width)
