@@ -160,14 +160,14 @@ def test_throttling_counts_periods_since_the_last_sample():
 
 
 def test_the_memory_of_nodes_is_beside_the_bars_of_cpus():
-    nodes = (MemorySize(node=0, total=100, free=90), MemorySize(node=1, total=100, free=20))
+    nodes = (MemorySize(node=0, total=100, free=88), MemorySize(node=1, total=100, free=20))
     assert draw_inspection(RANKS, 4, Screen(width=160), nodes=nodes)[2].split("node")[1:] == [
-        " 0  █····  10%  ",
+        " 0  █····  12%  ",
         " 1  ████·  80%",
     ]
     many = inspect(*(process(f"{cpu}", pid=cpu + 100) for cpu in range(32)), parent_mask="")
     lines = draw_inspection(many, 32, Screen(), nodes=nodes)
-    assert lines[2] == "node 0  █····  10%  node 1  ████·  80%"
+    assert lines[2] == "node 0  █····  12%  node 1  ████·  80%"
     assert lines[3].startswith("    0 |")
 
 
