@@ -174,7 +174,7 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
 
 
 def _make_memory_setting(name: str, text: str) -> ForeignSetting:
-    """Return the memory that each rank will allocate."""
+    """Return the memory that each rank will allocate; with 0 GiB the framework selects the size."""
     number = text.strip()
     if not (number.isascii() and number.isdigit() and len(number) <= 9):
         message = f"{number!r} is not a number of GiB"
@@ -182,7 +182,9 @@ def _make_memory_setting(name: str, text: str) -> ForeignSetting:
     return ForeignSetting(
         name=name,
         value=number,
-        meaning=f"{number} GiB of memory for each rank",
+        meaning=f"{number} GiB of memory for each rank"
+        if int(number)
+        else "memory of a size that the server selects",
         request_fields={"memory_bytes": int(number) << 30},
     )
 

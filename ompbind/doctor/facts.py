@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ompbind.cpuset import CpuSet
 from ompbind.enums import WordEnum
 from ompbind.machine.model import Machine
+from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.workload import Workload
 from ompbind.record import Record
@@ -52,19 +53,6 @@ class FrequencyFacts(Record):
     driver: str = ""
     governors: tuple[tuple[str, CpuSet], ...] = ()
     preferences: tuple[tuple[str, CpuSet], ...] = ()
-
-
-class MemorySize(Record):
-    """The memory of the machine, or of one NUMA node, in bytes; `free` includes reclaimable caches."""
-
-    total: int
-    free: int
-    node: int | None = None
-
-    @property
-    def share_free(self) -> float:
-        """The free share, 0 to 1."""
-        return self.free / self.total if self.total else 1.0
 
 
 class MemoryFacts(Record):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from ompbind.cpuset import CpuSet
-from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts, MemorySize
+from ompbind.doctor.facts import FrequencyFacts, KernelFacts, MemoryFacts
 from ompbind.machine.sources.filesystem import Root, numbered, numbers_in, parse_meminfo, whole_number
-from ompbind.machine.sources.linux import numa
+from ompbind.machine.sources.linux.node_memory import MemorySize, read_memory_sizes
 from ompbind.machine.sources.linux.sysfs import CPU
 
 _FREQUENCIES = f"{CPU}/cpufreq"
@@ -108,17 +108,7 @@ def read_memory(root: Root) -> MemoryFacts:
     swap, unused = sizes.get("SwapTotal"), sizes.get("SwapFree")
     return MemoryFacts(
         machine=None if total is None or free is None else MemorySize(total=total, free=free),
-        nodes=tuple(_read_nodes(root)),
+        nodes=tuple(read_memory_sizes(root)),
         swap_total=swap,
         swap_used=None if swap is None or unused is None else max(0, swap - unused),
     )
-
-
-def _read_nodes(root: Root) -> Iterator[MemorySize]:
-    """Yield the size of every NUMA node with memory; file caches count as free."""
-    for node in numbered(root.names(numa.NODE_DIRECTORY), "node"):
-        sizes = parse_meminfo(root.read(f"{numa.NODE_DIRECTORY}/node{node}/meminfo"))
-        total, free = sizes.get("MemTotal"), sizes.get("MemFree")
-        if total and free is not None:
-            caches = ("Active(file)", "Inactive(file)", "SReclaimable")
-            yield MemorySize(node=node, total=total, free=free + sum(sizes.get(name, 0) for name in caches))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
 from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.procfs.process_state import ThreadState
 from ompbind.record import Record
 
@@ -21,6 +22,7 @@ class Sample(Record):
     `cpus` are (CPU, busy seconds, all seconds) since boot. `migrations` are (TID, migrations since its
     start) of threads, as far as the kernel reports them. `throttlings` has one record for each cgroup whose
     CPU quota counts. `absent_ranks` are (run ID, rank) without a process, of `live_runs` runs of the target.
+    `nodes` are the NUMA nodes of the machine.
     """
 
     at_s: float
@@ -30,6 +32,7 @@ class Sample(Record):
     throttlings: tuple[Throttling, ...] = ()
     absent_ranks: tuple[tuple[str, int], ...] = ()
     live_runs: int = 0
+    nodes: tuple[MemorySize, ...] = ()
 
 
 class CpuUse(Record):
@@ -68,8 +71,8 @@ class ThreadUse(Record):
 class SampleDelta(Record):
     """The difference of two samples: CPUs and groups in order, threads with the busiest first.
 
-    `throttlings` are what was counted in between. `shared_issues` and `absent_ranks` are from the second
-    sample.
+    `throttlings` are what was counted in between. `shared_issues`, `absent_ranks` and `nodes` are from the
+    second sample.
     """
 
     span_s: float
@@ -79,6 +82,7 @@ class SampleDelta(Record):
     shared_issues: tuple[ThreadIssue, ...] = ()
     throttlings: tuple[Throttling, ...] = ()
     absent_ranks: tuple[tuple[str, int], ...] = ()
+    nodes: tuple[MemorySize, ...] = ()
 
 
 def compare_samples(before: Sample, after: Sample) -> SampleDelta:
@@ -93,6 +97,7 @@ def compare_samples(before: Sample, after: Sample) -> SampleDelta:
         shared_issues=after.inspection.shared_issues,
         throttlings=tuple(_compare_throttlings(before, after)),
         absent_ranks=after.absent_ranks,
+        nodes=after.nodes,
     )
 
 

@@ -9,6 +9,8 @@ from ompbind.inspection.memory_readings import MemoryReadings, read_memory
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.read_load import Streaks, add_load, list_throttlings
 from ompbind.inspection.targets import KnownProcesses, Target, has_several_nodes, inspect, read_visible_runs
+from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.linux.node_memory import read_memory_sizes
 from ompbind.planning.occupancy import LiveRun
 from ompbind.procfs.process_state import ProcessState
 from ompbind.procfs.reader import TICKS_PER_S, read_migrations
@@ -41,7 +43,8 @@ def take_sample(target: Target, history: SampleHistory) -> tuple[SampleHistory, 
     known = history.known if history.samples % _COMPLETE_EVERY else {}
     streaks, inspection = add_load(history.streaks, inspect(target, memory=False, known=known))
     processes = {process.pid: process for group in inspection.groups for process in group.processes}
-    memory = read_memory(history.memory, processes) if has_several_nodes() else {}
+    sizes = {pid: process.resident_bytes or 0 for pid, process in processes.items()}
+    memory = read_memory(history.memory, sizes) if has_several_nodes() else {}
     sample = Sample(
         at_s=time.monotonic(),
         inspection=inspection.replace(
@@ -52,6 +55,7 @@ def take_sample(target: Target, history: SampleHistory) -> tuple[SampleHistory, 
         throttlings=list_throttlings(streaks),
         absent_ranks=tuple(find_absent_ranks(live, inspection)),
         live_runs=len(live),
+        nodes=tuple(read_memory_sizes(DirectoryRoot("/"))),
     )
     samples = history.samples + 1
     return SampleHistory(samples=samples, streaks=streaks, memory=memory, known=processes), sample

@@ -110,11 +110,15 @@ def _render_issue(issue: ThreadIssue) -> str:
 
 
 def _draw_cpus(delta: SampleDelta, screen: Screen) -> list[str]:
-    """Draw the CPUs of all groups: few as bars, many as one character each."""
+    """Draw the CPUs of all groups, few as bars, many as one character each, and the used memory of nodes."""
     last = CpuSet(use.thread.cpu for use in delta.threads if use.thread.cpu is not None)
     shown = union(_find_cpus(use.group) for use in delta.groups) | last
     uses = [use for use in delta.cpus if use.cpu in shown]
-    lines = _draw_bars(uses, screen) if len(uses) <= _BARS_MOST else _draw_lines(uses, screen)
+    nodes = [(f"node {node.node}", 1 - node.share_free) for node in delta.nodes[:_BARS_MOST]]
+    if len(uses) <= _BARS_MOST:
+        lines = _draw_bars([*((f"CPU {use.cpu}", use.share) for use in uses), *nodes], screen)
+    else:
+        lines = [*_draw_bars(nodes, screen), *_draw_lines(uses, screen)]
     return lines[: max(screen.height // 3, 1)]
 
 
@@ -123,19 +127,16 @@ def _find_cpus(group: RankProcesses) -> CpuSet:
     return group.cpus | group.expected.cpus if group.expected else group.cpus
 
 
-def _draw_bars(uses: Sequence[CpuUse], screen: Screen) -> list[str]:
-    cells = [_draw_bar(use, screen) for use in uses]
-    per_line = max(screen.width // 20, 1)
-    lines = (
-        "".join(cell.ljust(20) for cell in cells[i : i + per_line]) for i in range(0, len(cells), per_line)
-    )
-    return [line.rstrip() for line in lines]
+def _draw_bars(shares: Sequence[tuple[str, float]], screen: Screen) -> list[str]:
+    """Draw (name, share) pairs as bars, several in a line."""
+    cells = [f"{name:<7} {_draw_bar(share, screen)} {share:>4.0%}".ljust(20) for name, share in shares]
+    each = max(screen.width // 20, 1)
+    return ["".join(cells[i : i + each]).rstrip() for i in range(0, len(cells), each)]
 
 
-def _draw_bar(use: CpuUse, screen: Screen) -> str:
-    full = round(use.share * 5)
-    bar = ("█" if screen.draws else "#") * full + ("·" if screen.draws else ".") * (5 - full)
-    return f"CPU {use.cpu:<3} {bar} {use.share:>4.0%}"
+def _draw_bar(share: float, screen: Screen) -> str:
+    full = round(share * 5)
+    return ("█" if screen.draws else "#") * full + ("·" if screen.draws else ".") * (5 - full)
 
 
 def _draw_lines(uses: Sequence[CpuUse], screen: Screen) -> list[str]:

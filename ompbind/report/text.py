@@ -1,8 +1,4 @@
-"""Plain text for people: columns and wrapped lines that fit the width of a terminal.
-
-The tables that `run` may print before ranks start are written here and not by rich: to import rich takes
-longer than all the rest of a dry run.
-"""
+"""Plain text for people: columns and wrapped lines that fit the width of a terminal."""
 
 import re
 import textwrap

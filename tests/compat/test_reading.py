@@ -425,6 +425,13 @@ def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, 
     assert f"{MEMORY}={gib} is read as {gib} GiB of memory for each rank" in made.request.compat.read
 
 
+@pytest.mark.parametrize("text", ["0", "00"])
+def test_a_size_of_zero_leaves_the_size_to_the_server(text):
+    made = make_plan(DUAL, wanted({MEMORY: text, RESERVE: "0"}, 2))
+    assert f"{MEMORY}={text} is read as memory of a size that the server selects" in made.request.compat.read
+    assert made.request.memory_bytes == 0
+
+
 ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", "VLLM_CPU_SIM_MULTI_NUMA": "1", SGLANG: "0-3", "HOME": "/"}
 
 

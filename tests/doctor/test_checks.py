@@ -17,12 +17,12 @@ from ompbind.doctor.facts import (
     HostFacts,
     KernelFacts,
     MemoryFacts,
-    MemorySize,
     Package,
     Permission,
 )
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, run_checks
+from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.library_catalog import name_library

@@ -14,7 +14,6 @@ from ompbind.doctor.facts import (
     HostFacts,
     KernelFacts,
     MemoryFacts,
-    MemorySize,
     Permission,
 )
 from ompbind.doctor.read_command import find_preloadable, read_command, read_commands_workload
@@ -25,6 +24,7 @@ from ompbind.doctor.table import run_checks
 from ompbind.errors import MachineError
 from ompbind.machine.sources.archive import ArchiveRoot
 from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.machine.sources.linux.reader import read_recorded
 from ompbind.planning.occupancy import LiveRun
 from ompbind.programs.workload import Workload

@@ -49,6 +49,14 @@ def test_each_cgroup_has_one_warning(measured, issues):
     assert all(text in issue.text for issue, text in zip(found, issues, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0004, "0.4 ms"), (0.0123, "12.3 ms"), (0.0999, "99.9 ms"), (0.1, "0.10 s"), (2.0, "2.00 s")],
+)
+def test_short_times_are_in_milliseconds(seconds, text):
+    assert str(throttled(throttled_s=seconds)) == f"3 of 5 periods ({text}, summed over CPUs)"
+
+
 def test_throttling_between_two_samples_needs_both():
     first = LoadSample(at_s=0, processes=(), throttling=throttled())
     later = LoadSample(at_s=1, processes=(), throttling=throttled(periods=9, throttled_periods=3))

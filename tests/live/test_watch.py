@@ -170,6 +170,15 @@ def test_the_terminal_is_restored(terminal, run, by):
     assert seen.screen.text == "before"
 
 
+def test_a_closed_terminal_ends_the_view(terminal, run):
+    run()
+    seen = terminal(*WATCH)
+    seen.read_until(has_rank, "the rank")
+    os.close(seen.master)
+    seen.master = os.open(os.devnull, os.O_RDONLY)  # the fixture closes it
+    wait_until(lambda: os.waitpid(seen.pid, os.WNOHANG)[0], "the view exits")
+
+
 def test_the_terminal_is_restored_after_an_error(terminal, run, claims):
     run()
     seen = terminal(OMPBIND, "inspect", "--all", "--watch=0.2")

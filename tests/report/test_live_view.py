@@ -7,6 +7,7 @@ import pytest
 
 from ompbind.inspection.compare_samples import Sample, compare_samples
 from ompbind.machine.sources.linux.cgroup import Throttling
+from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.procfs.numa_maps import MappingStats, MemoryMap
 from ompbind.report.live_view import render_view
 from ompbind.report.text import Screen, count_columns
@@ -158,6 +159,18 @@ def test_throttling_counts_periods_since_the_last_sample():
     assert "throttled" not in draw_inspection(RANKS, 4, Screen(), throttlings=())[1]
 
 
+def test_the_memory_of_nodes_is_beside_the_bars_of_cpus():
+    nodes = (MemorySize(node=0, total=100, free=88), MemorySize(node=1, total=100, free=20))
+    assert draw_inspection(RANKS, 4, Screen(width=160), nodes=nodes)[2].split("node")[1:] == [
+        " 0  █····  12%  ",
+        " 1  ████·  80%",
+    ]
+    many = inspect(*(process(f"{cpu}", pid=cpu + 100) for cpu in range(32)), parent_mask="")
+    lines = draw_inspection(many, 32, Screen(), nodes=nodes)
+    assert lines[2] == "node 0  █····  12%  node 1  ████·  80%"
+    assert lines[3].startswith("    0 |")
+
+
 def test_memory_is_shown_by_node():
     pages = MappingStats(policy="default", kind="heap", count=1, nodes=((0, 3 << 30), (1, 1 << 30)))
     of_first = RANKS.groups[0].replace(memory=((12, MemoryMap(mappings=(pages,))),))
@@ -197,6 +210,7 @@ def test_the_view_in_the_documentation_is_real():
         cpus=tuple((cpu, 2 * busy, 2.0) for cpu, busy in enumerate((1, 0.99, 1, 1, 1, 1, 0, 0.01))),
         migrations=((30121, 2),),
         throttlings=(Throttling(cgroup="a", periods=20),),
+        nodes=tuple(MemorySize(node=node, total=100, free=free) for node, free in enumerate((79, 84))),
     )
     idle = Throttling(cgroup="a")
     before = after.replace(
@@ -207,7 +221,7 @@ def test_the_view_in_the_documentation_is_real():
         throttlings=(idle,),
     )
     lines = render_view(
-        compare_samples(before, after), "14:03:22  every 2 s  q: quit  space: pause", Screen(height=12)
+        compare_samples(before, after), "14:03:22  every 2 s  q: quit  space: pause", Screen(height=13)
     )
     page = (Path(__file__).parents[2] / "docs/inspecting.md").read_text()
     assert "\n".join(lines) == page.split("## Watching")[1].split("```text\n")[1].split("\n```")[0]

@@ -38,7 +38,9 @@ class Throttling(Record):
 
     def __str__(self) -> str:
         periods = f"{self.throttled_periods} of {self.periods} periods"
-        return f"{periods} ({self.throttled_s:.2f} s, summed over CPUs)"
+        few = self.throttled_s < 0.1
+        time = f"{self.throttled_s * 1000:.1f} ms" if few else f"{self.throttled_s:.2f} s"
+        return f"{periods} ({time}, summed over CPUs)"
 
     def since(self, before: Throttling) -> Throttling:
         """Return what was counted since an earlier reading of the same cgroup."""
