@@ -29,6 +29,8 @@ def no_settings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("LD_PRELOAD", "PYTHONPATH", "OMP_PLACES", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def make(words, machine=XEON):
