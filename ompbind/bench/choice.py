@@ -110,16 +110,20 @@ def _find_leaders(ratios: Mapping[str, Sequence[float]], matters: float) -> list
 
 def _find_dropped(group: Members, index: RunIndex) -> dict[str, str]:
     """Return the reasons by contender: each is judged by the rounds up to its last round."""
-    reasons = {name: _explain_drop(name, group, index) for name in group.contenders}
+    last = {name: index.find_last(Phase.CHOICE, (name,)) for name in group.contenders}
+    leaders = {
+        number: _find_leader(group, index, number) for number in {*last.values()} if number >= FIRST_DROP
+    }
+    reasons = {
+        name: _explain_drop(name, leaders[number], index)
+        for name, number in last.items()
+        if number in leaders
+    }
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _explain_drop(name: str, group: Members, index: RunIndex) -> str:
+def _explain_drop(name: str, leader: str, index: RunIndex) -> str:
     """Return why a candidate does not run any more, "" if it does."""
-    last = index.find_last(Phase.CHOICE, (name,))
-    if last < FIRST_DROP:
-        return ""
-    leader = _find_leader(group, index, last)
     lost = index.compare(Phase.CHOICE, leader, name)
     if len(lost) < FIRST_DROP or min(lost.values()) <= 0:
         return ""

@@ -23,7 +23,7 @@ from ompbind.record import Record
 _HARDWARE, _SOFTWARE = 0, 1
 
 
-class Event(Record):
+class CounterEvent(Record):
     """An event that the kernel counts, by the name that perf gives to it.
 
     `type` and `config` are from linux/perf_event.h. `in_kernel`: it can happen in the kernel only, so users
@@ -42,17 +42,17 @@ class Event(Record):
 MIGRATIONS, SWITCHES = "cpu-migrations", "context-switches"
 
 EVENTS = (
-    Event(name=MIGRATIONS, type=_SOFTWARE, config=4, in_kernel=True),
-    Event(name="cycles", type=_HARDWARE, config=0),
-    Event(name="instructions", type=_HARDWARE, config=1),
-    Event(name="cache-misses", type=_HARDWARE, config=3),
+    CounterEvent(name=MIGRATIONS, type=_SOFTWARE, config=4, in_kernel=True),
+    CounterEvent(name="cycles", type=_HARDWARE, config=0),
+    CounterEvent(name="instructions", type=_HARDWARE, config=1),
+    CounterEvent(name="cache-misses", type=_HARDWARE, config=3),
 )
 """All events that are counted, if they are permitted. `wait4` counts context switches at no cost.
 
 On a virtual machine, counting migrations adds 3 µs to the start of a thread, and 0.3 µs to a context switch.
 """
 
-_NOT_INHERITED = Event(name="dummy", type=_SOFTWARE, config=9, only_user=True, is_inherited=False)
+_NOT_INHERITED = CounterEvent(name="dummy", type=_SOFTWARE, config=9, only_user=True, is_inherited=False)
 """Never counts. Only prevents that the kernel swaps counters."""
 
 _ATTRIBUTES = "IIQQQQQIIQ"
@@ -70,7 +70,7 @@ _PMUS = Path("/sys/bus/event_source/devices")
 class CounterSupport(Record):
     """The events that can be counted here, and (name, errno) pairs of all others."""
 
-    events: tuple[Event, ...]
+    events: tuple[CounterEvent, ...]
     failures: tuple[tuple[str, int], ...]
 
 
@@ -95,7 +95,7 @@ def find_events() -> CounterSupport:
     return CounterSupport(events=tuple(events), failures=tuple(failures))
 
 
-def open_counter(event: Event) -> int:
+def open_counter(event: CounterEvent) -> int:
     """Open a counter for the processes that this thread will start; return its descriptor, or -errno."""
     try:
         syscalls = load_syscalls()
@@ -105,7 +105,7 @@ def open_counter(event: Event) -> int:
     return syscalls.call(syscalls.abi.perf_event_open, attributes, 0, -1, -1, _CLOSE_ON_EXEC)
 
 
-def make_attributes(event: Event, *, is_big_endian: bool) -> bytes:
+def make_attributes(event: CounterEvent, *, is_big_endian: bool) -> bytes:
     """Return the `struct perf_event_attr` of an event; flag 0 is the first bit in memory."""
     flags = {
         _DISABLED: True,
@@ -119,7 +119,7 @@ def make_attributes(event: Event, *, is_big_endian: bool) -> bytes:
     return struct.pack(form, event.type, struct.calcsize(form), event.config, 0, 0, _TIMES, bits, 0, 0, 0)
 
 
-def open_counters(events: Iterable[Event]) -> dict[str, int]:
+def open_counters(events: Iterable[CounterEvent]) -> dict[str, int]:
     """Open the counters of some events for the processes that the calling thread will start, by name.
 
     Events that can no longer be counted are left out.

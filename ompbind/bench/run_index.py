@@ -1,6 +1,7 @@
 """The runs of a session, found by phase, candidate and round."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.bench.records import Phase, Run, Session, Status, Verification
@@ -36,8 +37,8 @@ class RunIndex(Record):
 
 def make_index(session: Session) -> RunIndex:
     """Return the index of all runs."""
-    logs: dict[tuple[Phase, str], dict[int, float]] = {}
-    values: dict[str, list[float]] = {}
+    logs: defaultdict[tuple[Phase, str], dict[int, float]] = defaultdict(dict)
+    values: defaultdict[str, list[float]] = defaultdict(list)
     last: dict[tuple[Phase, str], int] = {}
     direction = 1 if session.metrics[0].higher else -1
     for run in session.runs:
@@ -45,9 +46,9 @@ def make_index(session: Session) -> RunIndex:
         last[key] = run.round
         if is_valid(run) and run.phase != Phase.WARM_UP and math.isfinite(run.values[0]):
             value = run.values[0]
-            values.setdefault(run.candidate, []).append(value)
+            values[run.candidate].append(value)
             if is_comparable(value):
-                logs.setdefault(key, {})[run.round] = direction * math.log(value)
+                logs[key][run.round] = direction * math.log(value)
     return RunIndex(logs=logs, values=values, last=last, disqualified=_find_disqualified(session.runs))
 
 

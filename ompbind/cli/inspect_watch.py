@@ -5,7 +5,7 @@ import sys
 import time
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.live_screen import Event, LiveScreen, open_screen, show_view, wait_for_event
+from ompbind.cli.live_screen import LiveScreen, ViewEvent, open_screen, show_view, wait_for_event
 from ompbind.cli.options.other import INTERVAL_S
 from ompbind.inspection.compare_samples import SampleDelta, compare_samples
 from ompbind.inspection.memory_readings import sum_costs
@@ -68,7 +68,7 @@ def _watch(target: Target | None, interval_s: float | None, screen: LiveScreen) 
     if not (before.live_runs or target or screen.is_terminal):
         print_message("no live runs yet: waiting for the first")
     spent_s, pause_s = time.thread_time(), min(_FIRST_S, interval_s or _FIRST_S)
-    while _wait(screen, shown, pause_s) is not Event.QUIT:
+    while _wait(screen, shown, pause_s) is not ViewEvent.QUIT:
         began_s = time.monotonic()
         history, after = take_sample(target or find_all_runs(), history)
         groups = after.inspection.groups
@@ -85,14 +85,14 @@ def _watch(target: Target | None, interval_s: float | None, screen: LiveScreen) 
     return watched
 
 
-def _wait(screen: LiveScreen, shown: _ShownView | None, pause_s: float) -> Event:
+def _wait(screen: LiveScreen, shown: _ShownView | None, pause_s: float) -> ViewEvent:
     """Wait until the next sample is due or the user quits; meanwhile redraw what is shown if needed."""
     due_s, paused = time.monotonic() + pause_s, False
     while True:
         event = wait_for_event(screen, None if paused else max(0.0, due_s - time.monotonic()))
-        if event in (Event.QUIT, Event.TIMEOUT):
+        if event in (ViewEvent.QUIT, ViewEvent.TIMEOUT):
             return event
-        paused ^= event is Event.PAUSE
+        paused ^= event is ViewEvent.PAUSE
         if shown:
             _show(screen, shown.replace(paused=paused))
 

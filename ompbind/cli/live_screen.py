@@ -25,7 +25,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[m\x1b[?7h\x1b[?25h\x1b[?1
 _QUITTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Event(WordEnum):
+class ViewEvent(WordEnum):
     """Why a wait is over: a key, a signal, or its time limit."""
 
     QUIT = "quit"
@@ -34,7 +34,7 @@ class Event(WordEnum):
     TIMEOUT = "timeout"
 
 
-_KEYS = {b"q": Event.QUIT, b"Q": Event.QUIT, b" ": Event.PAUSE}
+_KEYS = {b"q": ViewEvent.QUIT, b"Q": ViewEvent.QUIT, b" ": ViewEvent.PAUSE}
 
 
 class LiveScreen(Record):
@@ -117,31 +117,31 @@ def show_view(screen: LiveScreen, lines: Sequence[str]) -> None:
         write_stdout("\n".join([*lines, ""]))
 
 
-def wait_for_event(screen: LiveScreen, timeout_s: float | None) -> Event:
+def wait_for_event(screen: LiveScreen, timeout_s: float | None) -> ViewEvent:
     """Wait for a key or a signal, or until the time is over; None is no limit."""
     files = [screen.signals] if screen.keys is None else [screen.signals, screen.keys]
     ready, _, _ = select.select(files, [], [], timeout_s)
     if screen.signals in ready:
         return _handle_signals(screen, read_signals(screen.signals) or [])
-    return _read_key(ready[0]) if ready else Event.TIMEOUT
+    return _read_key(ready[0]) if ready else ViewEvent.TIMEOUT
 
 
-def _handle_signals(screen: LiveScreen, numbers: Sequence[int]) -> Event:
+def _handle_signals(screen: LiveScreen, numbers: Sequence[int]) -> ViewEvent:
     if any(number in _QUITTING for number in numbers):
-        return Event.QUIT
+        return ViewEvent.QUIT
     if signal.SIGTSTP in numbers:
         _leave(screen)
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell continues this process
         signal.signal(signal.SIGTSTP, handler)
         _enter(screen)
-    return Event.REDRAW
+    return ViewEvent.REDRAW
 
 
-def _read_key(keys: int) -> Event:
+def _read_key(keys: int) -> ViewEvent:
     """Read the keys that were pressed; the last one counts. The terminal was closed if there are none."""
     try:
         pressed = os.read(keys, 64)
     except OSError:
         pressed = b""
-    return _KEYS.get(pressed[-1:], Event.REDRAW) if pressed else Event.QUIT
+    return _KEYS.get(pressed[-1:], ViewEvent.REDRAW) if pressed else ViewEvent.QUIT

@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from ompbind.bench.counters import EVENTS, CounterSupport, Event, explain_missing, make_attributes
+from ompbind.bench.counters import EVENTS, CounterEvent, CounterSupport, explain_missing, make_attributes
 
-EVENT = Event(name="cycles", type=0, config=0x1122334455667788)
+EVENT = CounterEvent(name="cycles", type=0, config=0x1122334455667788)
 
 
 @pytest.mark.parametrize("only_user", [False, True])
