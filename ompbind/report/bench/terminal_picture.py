@@ -3,8 +3,8 @@
 Ratios: a line for each candidate, with a dot for each round, and the median with its interval. All lines have
 one axis, on which equal factors have equal lengths:
 
-                  0.84         1       1.09 1.15
-    spread                     │         ··├─●─┤··      ●: the median, ├─┤: its interval
+                  0.84         1            1.15
+    spread                     │         ··├·●─┤··      ●: the median, ├─┤: its interval
     smt=2         ··├●┤·       │                        ·: a round, :: several; │: the reference
 
 Scaling: a bar for each number of ranks, and a mark where it would end with ideal scaling.
@@ -89,15 +89,17 @@ def _write(cells: list[str], start: int, text: str) -> None:
 
 
 def _draw_line(comparison: Comparison, ratios: Sequence[float], axis: Axis, characters: _Characters) -> str:
+    """Return the line of a candidate: its interval, on top of it the dots, then its ends and the median."""
     cells = [" "] * (axis.length + 1)
     cells[axis.find(1.0)] = characters.reference
+    ends = [axis.find(end) for end in comparison.interval or () if end > 0]
+    if ends:
+        _write(cells, min(ends), characters.line * (max(ends) - min(ends) + 1))
     for ratio in ratios:
         at = axis.find(ratio)
         cells[at] = characters.dots if cells[at] in (characters.dot, characters.dots) else characters.dot
-    if comparison.interval and min(comparison.interval) > 0:
-        first, last = map(axis.find, comparison.interval)
-        _write(cells, first, characters.line * (last - first + 1))
-        cells[first], cells[last] = characters.ends
+    for at, end in zip(ends, characters.ends, strict=False):
+        cells[at] = end
     if comparison.ratio:
         cells[axis.find(comparison.ratio)] = characters.median
     return "".join(cells)

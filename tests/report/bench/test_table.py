@@ -40,11 +40,11 @@ smt=2             1.752 s  0.789  0.775 to 0.802      12  slower
 mask=0-1|2-3;4    2.251 s  0.619  0.604 to 0.624      12  dropped early
 
                  0.58                                          1           1.19
-strategy=spread                                                │      ··●───┤·
-default                                                        │    :├─●┤·   ·
-bind=thread                                              · ·├──●─┤··
-smt=2                                    ·├─●┤· ·              │
-mask=0-1|2-3;4     · ·├─●┤ ·                                   │
+strategy=spread                                                │      ··●·─:┤·
+default                                                        │    :├·●┤·   ·
+bind=thread                                              · ·├·─●:┤··
+smt=2                                    ·├:●┤· ·              │
+mask=0-1|2-3;4     · ·├:●┤ ·                                   │
 picture: · a round, : several, ├●┤ median and interval, │ unbound
 
 ratio: compared with unbound in the same rounds; above 1 is faster
@@ -96,9 +96,14 @@ def test_without_box_characters_all_is_ascii():
     session, conclusion = make_usual_session(command=("python", "größe.py"))
     text = render_bench(session, conclusion, Screen(draws=False))
     assert text.isascii()
-    assert re.search(r"\[=*o=*\]", text)
+    assert re.search(r"\[[=.:]*o[=.:]*\]", text)
     words = text.splitlines()[-1].split(" -- ")[1]
     assert words == r"python $'gr\303\266\303\237e.py'"
+
+
+def test_dots_within_the_interval_are_visible():
+    picture = render_bench(*make_usual_session(), Screen(width=160)).split("\n\n")[2]
+    assert len(re.findall(r"├[─●]*[·:][─●·:]*┤", picture)) == 5, picture
 
 
 def test_colours_add_nothing_but_emphasis():
