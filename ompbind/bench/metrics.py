@@ -119,12 +119,12 @@ def _read_numbers(metrics: Sequence[Metric], paths: tuple[str, str], writer: str
         where = f"metric '{clean_line(metric.pattern)}'"
         if match is None:
             missing = f"{where}: no line of the output of {writer} matches"
-            raise MeasurementError(f"{missing}{describe_last_lines(paths)}", hint=_GROUP_HINT)
+            raise MeasurementError(f"{missing}{describe_last_lines(paths)}")
         try:
             numbers.append(_parse_number(match))
         except ValueError as error:
             wrong = f"{where}: '{clean_line(match[1][:NAME_WIDTH])}' in the output of {writer} {error}"
-            raise MeasurementError(wrong, hint=_GROUP_HINT) from None
+            raise MeasurementError(wrong) from None
     return numbers
 
 

@@ -138,7 +138,7 @@ def _check_free_ports(run: _ServiceRun) -> None:
     for rank, check in _make_checks(run).items():
         if isinstance(check, PortCheck) and check.is_ready():
             taken = f"port {check.port} accepts connections before rank {rank} has started"
-            raise MeasurementError(taken, hint=f"find the program with: ss -tlnp sport = :{check.port}")
+            raise MeasurementError(f"{taken}: another program has it")
 
 
 def _wait_until_ready(run: _ServiceRun, ranks: StartedRun) -> bool:
@@ -162,9 +162,8 @@ def _describe_waiting(run: _ServiceRun, waiting: Mapping[int, Check], limit_s: f
     rank, check = next(iter(waiting.items()))
     verb = "is" if len(waiting) == 1 else "are"
     last_lines = describe_last_lines(make_output_paths(run.directory, rank))
-    return (
-        f"{named('rank', waiting)} {verb} not ready after {limit_s:g} s: {check.describe(rank)}{last_lines}"
-    )
+    missing = f"{named('rank', waiting)} {verb} not ready within {limit_s:g} s (--timeout)"
+    return f"{missing}: {check.describe(rank)}{last_lines}"
 
 
 def _measure(run: _ServiceRun, ranks: StartedRun) -> Outcome | None:

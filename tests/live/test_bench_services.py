@@ -144,8 +144,8 @@ def test_a_server_that_is_never_ready_is_an_error(scene, tmp_path):
     settings = service_settings(ready="listening", timeout_s=0.3)
     message = run_wrong(make_shell(script, scene, ranks=2), settings, tmp_path)
     assert message == (
-        "ranks 0-1 are not ready after 0.3 s: no line of the output of rank 0 matches 'listening'; "
-        "last lines: no memory"
+        "ranks 0-1 are not ready within 0.3 s (--timeout): "
+        "no line of the output of rank 0 matches 'listening'; last lines: no memory"
     )
     assert not scene.find()
 
@@ -154,7 +154,9 @@ def test_a_port_without_server_is_an_error(scene, tmp_path):
     port = free_port()
     settings = service_settings(ready=f"tcp:{port}", timeout_s=0.2)
     message = run_wrong(make_shell("exec sleep 300", scene), settings, tmp_path)
-    assert message.startswith(f"rank 0 is not ready after 0.2 s: port {port} of rank 0 accepts no connection")
+    assert message.startswith(
+        f"rank 0 is not ready within 0.2 s (--timeout): port {port} of rank 0 accepts no connection"
+    )
     assert not scene.find()
 
 
@@ -163,7 +165,7 @@ def test_a_port_that_another_program_has_is_an_error_before_ranks_start(scene, t
         port = other.getsockname()[1]
         settings = service_settings(ready=f"tcp:{port}")
         message = run_wrong(make_shell("touch $DIRECTORY/started", scene), settings, tmp_path)
-    assert message == f"port {port} accepts connections before rank 0 has started"
+    assert message == f"port {port} accepts connections before rank 0 has started: another program has it"
     assert not (scene.directory / "started").exists()
 
 
