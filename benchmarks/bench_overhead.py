@@ -10,9 +10,9 @@ Each round starts one rank of /bin/true once by each of these, in rotating order
     bench          a run of a session of bench, which forks the same two processes, and makes a record
     bench unbound  the same for the command without ompbind
 
-This process has loaded the modules of the command line, as bench has. Wall time is from before the start
-the process has exited, or until the record is there. Overhead is the wall time of bench minus that of
-`ompbind run`, within a round; at most 2 ms. The supervisor alone shows how much of it is for the record.
+This process has loaded the modules of the command line, as bench has. Wall time ends when the process has
+exited, or when the record is there. Overhead is the wall time of bench minus that of `ompbind run`, within a
+round; at most 2 ms. The row of the supervisor shows how much of the time of bench is for the record.
 
 Then --runs runs of a session follow, whose records are kept, as bench keeps them. The memory of this process
 may grow by at most 30 MB per 1,000 runs. No descriptor, child or file may be left. The exit code is 1 if a

@@ -119,6 +119,7 @@ class Run(Record):
     - `values`: one value for each metric of the session; () if the run failed
     - `wall_s`: of each rank, from its start to its exit
     - `user_s`, `system_s`, `max_rss_bytes`, `forced_switches`: of all ranks together; peak memory is added up
+    - `max_rss_bytes` is None if the peak of a rank is not above that of bench itself, which it inherits
     - `counters`: (name, count) pairs of performance counters; `migrations` is one of them, or None
     - `exit_codes`: of each rank, as shells report them; 0 for a server that was stopped after its measurement
     - `status`, `reason`: whether it counts, and why not, with the last words of a failed command

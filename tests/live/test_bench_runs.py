@@ -170,7 +170,7 @@ def test_migrations_of_all_ranks_are_counted(tmp_path):
 
 
 def test_a_command_that_does_not_migrate_counts_none(run):
-    counters = dict(run(make_start("true", mask=parse_mask("0"))).counters)
+    counters = dict(run(make_start("true", mask=parse_mask(f"{two_cpus()[0]}"))).counters)
     assert counters.get(MIGRATIONS, 0) == 0
 
 
@@ -188,13 +188,13 @@ def test_without_privileges_events_of_the_kernel_may_be_missing():
     assert all(event.only_user for event in found.events) or may_count_kernel
 
 
-WAIT = "import time; time.sleep(0.4)"
+WAIT = "import time; time.sleep(0.8)"
 UNBIND = f"import os; os.sched_setaffinity(0, range(os.cpu_count())); {WAIT}"
 VERIFICATIONS = {
     "good": (WAIT, True, Verification.VERIFIED),
     "unbinds itself": (UNBIND, True, Verification.VIOLATED),
     "short": ("", True, Verification.UNSEEN),
-    "unbound": (WAIT, False, Verification.NOT_CHECKED),
+    "unbound": ("", False, Verification.NOT_CHECKED),
 }
 
 
