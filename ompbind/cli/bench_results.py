@@ -12,7 +12,7 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.record import Record
-from ompbind.report.bench.export import EXPORTS
+from ompbind.report.bench.formats import EXPORTS
 from ompbind.report.bench.measurements import list_choices
 from ompbind.report.bench.table import render_bench
 
@@ -38,7 +38,7 @@ def show_results(values: Values, session: Session, exports: Sequence[ExportFile]
     Standard output has the conclusion as an event, or an export without a file, or else the table. Exports
     have no secret values.
     """
-    conclusion: Conclusion = conclude(session)
+    conclusion = conclude(session)
     if values["format"] == "jsonl":
         write_stdout(render_event(make_conclusion_event(conclusion)))
     elif all(export.file for export in exports):

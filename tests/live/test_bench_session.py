@@ -18,8 +18,6 @@ from tests.bench.fakes import Listener, find_next, make_run, make_session, make_
 from tests.live.conftest import OMPBIND, clean_environment, wait_until
 from tests.long import rounds
 
-pytest.importorskip("ompbind.bench.run_candidate")
-
 QUICK = ("--vary", "bind=rank,thread", "--max-rounds", "4")
 """A session of some twenty runs."""
 
