@@ -75,9 +75,10 @@ def _start(values: Values) -> int:
         _print_warnings(starts)
     if values["dry_run"]:
         write_stdout(_render(values, starts, refusals, read_screen()))
-        return 0 if starts else 1
-    if not (values["vary"] or values["quiet"]):
+    elif not starts or not (values["vary"] or values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
+    if values["dry_run"] or not starts:
+        return 0 if starts else 1
     from ompbind.cli.bench_session import run_bench  # late: a dry run needs none
 
     return run_bench(values, starts, refusals, machine)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind import __version__
+from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.decision import find_next
 from ompbind.bench.hardware import read_hardware
 from ompbind.bench.interrupts import catch_interrupts
@@ -17,9 +18,10 @@ from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
 from ompbind.bench.session_events import Event
 from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_progress import open_listener
-from ompbind.cli.bench_results import prepare_exports, save_choice, show_results
+from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
 from ompbind.cli.bench_settings import make_rules, make_settings
 from ompbind.cli.bench_variations import render_words
+from ompbind.cli.console import print_message
 from ompbind.cli.options.values import Values
 from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.signals import signal
@@ -36,8 +38,12 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = prepare_exports(values)
+    check_choice(values)
     settings = make_settings(values, values["run_id"], starts)
     new = _make_session(values, starts, refusals, machine).replace(metrics=settings.metrics)
+    if not values["quiet"]:
+        for text in explain_missing(find_events()):
+            print_message(f"note: {text}")
     gc.enable()  # main disables it for short commands; a session can last for hours
     with (
         _open_saved(values, new) as (session, save),
