@@ -20,6 +20,11 @@ class Members(Record):
     reference: str
     contenders: tuple[str, ...]
 
+    def find_simpler(self, name: str) -> tuple[str, ...]:
+        """Return the contenders that are simpler than a contender."""
+        complexity = {each.name: _get_complexity(each) for each in self.candidates}
+        return tuple(other for other in self.contenders if complexity[other] < complexity[name])
+
 
 def make_groups(session: Session, index: RunIndex) -> tuple[Members, ...]:
     """Return the groups in the order of the candidates: one, or one for each number of ranks."""
