@@ -72,8 +72,9 @@ def _choose(state: Choice, group: Members, index: RunIndex, criterion: Criterion
     best = leaders[-1] if leaders else state.remaining[0]
     if results[best] in NOT_BETTER and (at_end or set(results.values()) <= NOT_BETTER):
         return state.replace(made=True)
-    is_best = results[best] == ComparisonResult.BEST
-    if at_end or (is_best and _is_clear(best, group, state.remaining, index, criterion)):
+    is_best = results[best] == ComparisonResult.BEST and _is_clear(best, state.remaining, index, criterion)
+    simpler = group.find_simpler(best, state.remaining)
+    if at_end or (is_best and not find_open(best, simpler, index, criterion)):
         return state.replace(candidate=leaders[0] if leaders else best, made=True)
     return state
 
@@ -84,26 +85,20 @@ def find_simplest_leader(group: Members, index: RunIndex, criterion: Criterion, 
     return leaders[0] if leaders else ""
 
 
-def find_open(name: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> tuple[str, ...]:
-    """Return the candidates of which it is not known whether `name` is better, worse, or as good."""
-    return tuple(
-        other
-        for other in others
-        if judge(_compare(name, other, index, criterion), criterion) == ComparisonResult.UNKNOWN
-    )
+def find_open(name: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> list[str]:
+    """Return the other candidates for which the rounds do not show whether `name` is better."""
+    results = {other: judge(_compare(name, other, index, criterion), criterion) for other in others}
+    return [other for other, result in results.items() if result == ComparisonResult.UNKNOWN]
 
 
-def _is_clear(
-    best: str, group: Members, remaining: Sequence[str], index: RunIndex, criterion: Criterion
-) -> bool:
-    """Return whether no other contender can be better by what matters, and no simpler one may be as good."""
-    for other in remaining:
+def _is_clear(best: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> bool:
+    """Return whether no other contender can be better by what matters."""
+    for other in others:
         evidence = _compare(best, other, index, criterion)
         low = evidence.interval[0] if evidence and evidence.interval else -math.inf
         if other != best and low <= -criterion.matters:
             return False
-    simpler = [name for name in group.find_simpler(best) if name in remaining]
-    return not find_open(best, simpler, index, criterion)
+    return True
 
 
 def _compare(name: str, other: str, index: RunIndex, criterion: Criterion) -> Evidence | None:

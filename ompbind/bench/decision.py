@@ -173,10 +173,10 @@ def conclude(session: Session) -> Conclusion:
 
 
 def _remark_simpler(state: _State, groups: Iterable[Group]) -> Iterator[Remark]:
-    """Yield the recommended candidates of which it is not known whether simpler ones are as good."""
+    """Yield the recommended candidates that are not known to be better than simpler candidates."""
     for members, choice, group in zip(state.groups, state.choices, groups, strict=True):
         if group.choice in choice.remaining:
-            simpler = [name for name in members.find_simpler(group.choice) if name in choice.remaining]
+            simpler = members.find_simpler(group.choice, choice.remaining)
             names = find_open(group.choice, simpler, state.index, state.choosing)
             if names:
                 verb = "has" if len(names) == 1 else "have"

@@ -179,9 +179,13 @@ def test_a_simpler_candidate_is_passed_over_only_if_it_is_worse(most, rounds, is
         takes = 0.99 if run.round % 6 == 0 else 1.06
         return run.replace(values=(run.values[0] * takes,)) if run.candidate == "default" else run
 
-    times = {"unbound": 2.0, "default": 1.0, "a=1": 1.0}
-    session = run_all([UNBOUND, DEFAULT, A], times, change=change, max_rounds=most)
-    assert max(ran(session, Phase.CHOICE)["a=1"]) == rounds
+    slow = varied("slow=1", choices=())
+    times = {"unbound": 2.0, "default": 1.0, "a=1": 1.0, "slow=1": 1.2}
+    session = run_all([UNBOUND, DEFAULT, A, slow], times, change=change, max_rounds=most)
+    assert {name: max(own) for name, own in ran(session, Phase.CHOICE).items()} == {
+        **dict.fromkeys(("unbound", "default", "a=1"), rounds),
+        "slow=1": 4,  # as simple as `default`, and dropped
+    }
     assert only(session)[0].choice == "a=1"
     texts = [remark.text for remark in conclude(session).remarks if remark.code == "simpler"]
     assert texts == (["not known to be better than default, which has fewer options"] if is_open else [])
