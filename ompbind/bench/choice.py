@@ -6,11 +6,12 @@ published about it comes from fresh rounds (see `decision`).
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.bench.comparing import (
     NOT_BETTER,
     Criterion,
+    Evidence,
     find_last_round,
     judge,
     make_evidence,
@@ -65,46 +66,55 @@ def _choose(state: Choice, group: Members, index: RunIndex, criterion: Criterion
 
     At the end there is a choice in any case, except if the best candidate is not better than the reference.
     """
-    ratios = _compare_all(index, group.reference, state.remaining)
-    results = {name: judge(make_evidence(values, criterion), criterion) for name, values in ratios.items()}
-    leaders = _find_leaders(ratios, criterion.matters)
+    logs = {name: index.compare(Phase.CHOICE, name, group.reference).values() for name in state.remaining}
+    results = {name: judge(make_evidence(values, criterion), criterion) for name, values in logs.items()}
+    leaders = _find_leaders(group.reference, state.remaining, index, criterion)
     best = leaders[-1] if leaders else state.remaining[0]
     if results[best] in NOT_BETTER and (at_end or set(results.values()) <= NOT_BETTER):
         return state.replace(made=True)
-    is_best = results[best] == ComparisonResult.BEST
-    if at_end or (is_best and _is_clear(best, state.remaining, index, criterion)):
+    is_best = results[best] == ComparisonResult.BEST and _is_clear(best, state.remaining, index, criterion)
+    simpler = group.find_simpler(best, state.remaining)
+    if at_end or (is_best and not find_open(best, simpler, index, criterion)):
         return state.replace(candidate=leaders[0] if leaders else best, made=True)
     return state
 
 
 def find_simplest_leader(group: Members, index: RunIndex, criterion: Criterion, names: Sequence[str]) -> str:
     """Return the simplest candidate that is as good as the best of `names`, by the median; "" without any."""
-    leaders = _find_leaders(_compare_all(index, group.reference, names), criterion.matters)
+    leaders = _find_leaders(group.reference, names, index, criterion)
     return leaders[0] if leaders else ""
 
 
-def _is_clear(name: str, remaining: Sequence[str], index: RunIndex, criterion: Criterion) -> bool:
+def find_open(name: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> list[str]:
+    """Return the other candidates for which the rounds do not show whether `name` is better."""
+    results = {other: judge(_compare(name, other, index, criterion), criterion) for other in others}
+    return [other for other, result in results.items() if result == ComparisonResult.UNKNOWN]
+
+
+def _is_clear(best: str, others: Iterable[str], index: RunIndex, criterion: Criterion) -> bool:
     """Return whether no other contender can be better by what matters."""
-    for other in remaining:
-        evidence = make_evidence(index.compare(Phase.CHOICE, name, other).values(), criterion)
+    for other in others:
+        evidence = _compare(best, other, index, criterion)
         low = evidence.interval[0] if evidence and evidence.interval else -math.inf
-        if other != name and low <= -criterion.matters:
+        if other != best and low <= -criterion.matters:
             return False
     return True
 
 
-def _compare_all(index: RunIndex, reference: str, names: Sequence[str]) -> dict[str, list[float]]:
-    """Return the log ratios of each candidate to the reference in the rounds of the choice."""
-    return {name: list(index.compare(Phase.CHOICE, name, reference).values()) for name in names}
+def _compare(name: str, other: str, index: RunIndex, criterion: Criterion) -> Evidence | None:
+    """Return what the rounds of the choice say about two candidates; above 0 `name` is better."""
+    return make_evidence(index.compare(Phase.CHOICE, name, other).values(), criterion)
 
 
-def _find_leaders(ratios: Mapping[str, Sequence[float]], matters: float) -> list[str]:
+def _find_leaders(reference: str, names: Iterable[str], index: RunIndex, criterion: Criterion) -> list[str]:
     """Return the candidates that are as good as the best by the median: the simplest first, the best last."""
-    medians = {name: statistics.median(values) for name, values in ratios.items() if values}
+    compared = {name: _compare(name, reference, index, criterion) for name in names}
+    medians = {name: evidence.median for name, evidence in compared.items() if evidence}
     if not medians:
         return []
     best = max(medians, key=medians.__getitem__)
-    close = [name for name, median in medians.items() if median > medians[best] - matters]
+    lost = {name: _compare(best, name, index, criterion) for name in medians}
+    close = [name for name, evidence in lost.items() if evidence and evidence.median < criterion.matters]
     return [*close, best]
 
 

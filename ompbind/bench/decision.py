@@ -7,9 +7,9 @@ choice wait for the confirmation. Both phases look only after planned rounds (se
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from ompbind.bench.choice import Choice, find_simplest_leader, make_choice
+from ompbind.bench.choice import Choice, find_open, find_simplest_leader, make_choice
 from ompbind.bench.comparing import (
     BETTER,
     DECIDED,
@@ -23,7 +23,7 @@ from ompbind.bench.comparing import (
     make_evidence,
     make_looks,
 )
-from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group, NextRound
+from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group, NextRound, Remark
 from ompbind.bench.groups import Members, count_comparisons, make_groups
 from ompbind.bench.records import Phase, Rules, Run, Session
 from ompbind.bench.remarks import make_remarks
@@ -168,7 +168,20 @@ def conclude(session: Session) -> Conclusion:
         _conclude_group(state, group, choice)
         for group, choice in zip(state.groups, state.choices, strict=True)
     )
-    return Conclusion(groups=groups, remarks=make_remarks(session, state.index, groups))
+    remarks = (*_remark_simpler(state, groups), *make_remarks(session, state.index, groups))
+    return Conclusion(groups=groups, remarks=remarks)
+
+
+def _remark_simpler(state: _State, groups: Iterable[Group]) -> Iterator[Remark]:
+    """Yield the recommended candidates that are not known to be better than simpler candidates."""
+    for members, choice, group in zip(state.groups, state.choices, groups, strict=True):
+        if group.choice in choice.remaining:
+            simpler = members.find_simpler(group.choice, choice.remaining)
+            names = find_open(group.choice, simpler, state.index, state.choosing)
+            if names:
+                verb = "has" if len(names) == 1 else "have"
+                text = f"not known to be better than {' and '.join(names)}, which {verb} fewer options"
+                yield Remark(code="simpler", candidate=group.choice, text=text)
 
 
 def _conclude_group(state: _State, group: Members, choice: Choice) -> Group:

@@ -1,5 +1,7 @@
 """The candidates that are compared with each other, and the candidate that they are compared with."""
 
+from collections.abc import Iterable
+
 from ompbind.bench.records import Candidate, Kind, Session
 from ompbind.bench.run_index import RunIndex
 from ompbind.record import Record
@@ -19,6 +21,11 @@ class Members(Record):
     candidates: tuple[Candidate, ...]
     reference: str
     contenders: tuple[str, ...]
+
+    def find_simpler(self, name: str, others: Iterable[str]) -> tuple[str, ...]:
+        """Return which other candidates are simpler than a candidate."""
+        complexity = {each.name: _get_complexity(each) for each in self.candidates}
+        return tuple(other for other in others if complexity[other] < complexity[name])
 
 
 def make_groups(session: Session, index: RunIndex) -> tuple[Members, ...]:
