@@ -7,6 +7,7 @@ from typing import Protocol
 from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.report.bench.measurements import (
+    align_points,
     join_command,
     make_scale,
     name_change,
@@ -89,7 +90,7 @@ def _make_columns(sessions: Sequence[Session], changes: Sequence[Change], width:
         cells = [scale.render(change.medians[number]) for change in changes]
         yield Column(title=title, cells=cells, right=True)
     ratios = ["-" if change.ratio is None else render_ratio(change.ratio) for change in changes]
-    yield Column(title="ratio", cells=ratios, right=True)
+    yield Column(title="ratio", cells=align_points(ratios), right=True)
     yield Column(title="interval", cells=[render_interval(change.interval) for change in changes])
     cells = [_render_change(change, name_change(metric)) for change in changes]
     yield Column(title="result", cells=cells, grows=True)
