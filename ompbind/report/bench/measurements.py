@@ -148,7 +148,9 @@ def render_ratio(ratio: float, *, is_fine: bool = False) -> str:
     """Return a ratio with three digits; with three decimals near 1, or on request."""
     if not 0.01 <= ratio < 1000:
         return f"{ratio:.1e}"
-    return f"{ratio:.{3 if is_fine or _is_near_one(ratio) else 2 - floor(log10(max(ratio, 1)))}f}"
+    if is_fine or _is_near_one(ratio):
+        return f"{ratio:.3f}"
+    return f"{ratio:.{2 if ratio < 10 else 1 if ratio < 100 else 0}f}"
 
 
 def _is_near_one(ratio: float) -> bool:

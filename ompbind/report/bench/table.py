@@ -48,6 +48,9 @@ from ompbind.text import clean_line
 _NARROW = 72
 """Characters of a line below which the table has no column of rounds."""
 
+_FEW = 3
+"""Dropped candidates whose reasons are shown; the reasons of more candidates are alike."""
+
 _WIDE = 120
 """Characters of a line from which on the table has columns on what the runs used."""
 
@@ -246,6 +249,7 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
         reference = references.pop() if len(references) == 1 else "the reference of the same table"
         text = f"compared with {reference} in the same rounds; above 1 is {better}"
         yield render_paragraph("ratio", text, width)
+    if any(comparison.interval for group in conclusion.groups for comparison in group.comparisons):
         yield render_paragraph("interval", "contains the true ratio, with 95 % confidence", width)
     for refusal in session.refusals:
         text = clean_line(f"{refusal.name}: {make_words(refusal.reason)}")
@@ -264,10 +268,21 @@ def _make_group_notes(view: _GroupView) -> Iterator[str]:
         if name in candidates and candidates[name].same:
             also = " and ".join(shorten_name(other, group) for other in candidates[name].same)
             yield render_paragraph("same plan", f"{shorten_name(name, group)}: also {also}", width)
-    for comparison in group.comparisons:
-        if comparison.reason and comparison.result in EXCLUDED:
-            reason = make_words(comparison.reason)
-            if comparison.result is ComparisonResult.DROPPED:
-                reason = shorten_name(reason, group)  # it begins with the name of the leader
-            text = clean_line(f"{shorten_name(comparison.candidate, group)}: {reason}")
-            yield render_paragraph(str(comparison.result), text, width)
+    failed, dropped = (
+        [each for each in group.comparisons if each.result is result]
+        for result in (ComparisonResult.DISQUALIFIED, ComparisonResult.DROPPED)
+    )
+    few = dropped if len(dropped) <= _FEW else []
+    yield from (_render_reason(comparison, view) for comparison in (*failed, *few))
+    if dropped and not few:
+        text = f"{len(dropped)} candidates lost every round to a better candidate"
+        yield render_paragraph(str(ComparisonResult.DROPPED), text, width)
+
+
+def _render_reason(comparison: Comparison, view: _GroupView) -> str:
+    """Render why a candidate does not run any more."""
+    reason = make_words(comparison.reason)
+    if comparison.result is ComparisonResult.DROPPED:
+        reason = shorten_name(reason, view.group)  # it begins with the name of the leader
+    text = clean_line(f"{shorten_name(comparison.candidate, view.group)}: {reason}")
+    return render_paragraph(str(comparison.result), text, view.screen.text_width)

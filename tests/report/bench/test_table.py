@@ -203,6 +203,16 @@ def test_long_names_in_pictures_are_whole(width):
     assert [picture.count(word) for word in words] == [3, 1, 1, 1, 3, 3]
 
 
+@pytest.mark.parametrize(("number", "texts"), [(3, 3), (4, 0)])
+def test_alike_reasons_of_many_dropped_candidates_are_not_repeated(number, texts):
+    names = [f"smt={at}" for at in range(number)]
+    session = make_session(dict.fromkeys(["unbound", "default", *names], 1.0))
+    reason = {"result": ComparisonResult.DROPPED, "reason": "default was better in all 4 rounds"}
+    text = render_bench(session, make_conclusion(session, **dict.fromkeys(names, reason)), Screen())
+    assert text.count("dropped early: smt=") == text.count("default was better") == texts
+    assert ("dropped early: 4 candidates lost every round to a better candidate" in text) == (not texts)
+
+
 def test_nothing_is_compared_or_recommended_if_all_candidates_failed():
     session = make_session({"unbound": 1.0, "default": 1.0}, rounds=0)
     failed = [run.replace(status=Status.FAILED, values=(), reason="exit code 1") for run in session.runs]
