@@ -5,11 +5,11 @@ import tempfile
 import time
 
 from ompbind.bench.conditions import find_system, make_conditions, read_counts, read_frequencies
-from ompbind.bench.counters import MIGRATIONS, SWITCHES
+from ompbind.bench.counters import SWITCHES
 from ompbind.bench.interrupts import SignalMask, delay_interrupts
 from ompbind.bench.metrics import read_values
 from ompbind.bench.output_text import render_last_lines
-from ompbind.bench.records import Run, Status, Verification
+from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
 from ompbind.bench.service import run_service
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.bench.starts import CandidateStart, RunSettings, Slot

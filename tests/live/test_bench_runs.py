@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.bench.counters import MIGRATIONS, find_events
-from ompbind.bench.records import Status, Verification
+from ompbind.bench.counters import find_events
+from ompbind.bench.records import MIGRATIONS, Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.execution.syscalls import load_syscalls
@@ -265,7 +265,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, scene):
 BENCH = """
 import os, sys
 from tests.live.candidates import SLOT, make_settings, make_start
-from ompbind.bench.counters import MIGRATIONS, find_events
+from ompbind.bench.counters import find_events
 from ompbind.bench.records import Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
