@@ -15,9 +15,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.barrier import MAX_FOREIGN_SHARE, RANKS, Task, Timing, time_ranks
 from benchmarks.launchers import Unavailable, compile_program
-from benchmarks.promises import median_interval, pair_ratios
+from benchmarks.promises import ERROR, pair_ratios
 from benchmarks.timing import Failed, RunSettings, TimedOut
 from benchmarks.variants import Variant
+from ompbind.bench.intervals import make_median_interval
 from ompbind.record import Record
 
 SLOW_FACTOR = 3.0
@@ -193,9 +194,9 @@ def render_ratio(over: Iterable[float | None], under: Iterable[float | None]) ->
     ratios = pair_ratios(tuple(over), tuple(under))
     if not ratios:
         return "-"
-    low, high = median_interval(ratios)
-    interval = f"({low:.3f} to {high:.3f})" if low else "(few rounds)"
-    return f"{statistics.median(ratios):.3f} x {interval}"
+    interval = make_median_interval(ratios, ERROR)
+    shown = f"({interval[0]:.3f} to {interval[1]:.3f})" if interval else "(few rounds)"
+    return f"{statistics.median(ratios):.3f} x {shown}"
 
 
 def render_dropped(bench: Bench) -> str:

@@ -26,8 +26,8 @@ FEW, SOME, MANY = 1, 64, 256
 HYDRA_LIMITS = {FEW: 1.8, 16: 1.5, SOME: 1.2, MANY: 1.0}
 """Wall time at most, relative to MPICH's hydra, by number of ranks."""
 
-CONFIDENCE = 0.99
-"""Confidence level of the interval of a median."""
+ERROR = 0.01
+"""The probability at most that a confidence interval does not contain the true value."""
 
 HAND_TUNED = ("openmpi", "torchrun", "taskset")
 """Variants that are tuned by hand. Ranks of ompbind must be as fast as in each of them."""
@@ -72,11 +72,6 @@ def pair_ratios(over: Sequence[float | None], under: Sequence[float | None]) -> 
     return [a / b for a, b in pairs if a is not None and b is not None]
 
 
-def median_interval(numbers: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the confidence interval of the median; (0, infinity) with too few rounds."""
-    return make_median_interval(numbers, 1 - confidence) or (0.0, math.inf)
-
-
 def further_rank_times(walls: WallTimes, name: str) -> list[float | None]:
     """Return the time of each rank after the first, per round, in seconds."""
     few, many = walls.get((name, FEW), ()), walls.get((name, MANY), ())
@@ -104,7 +99,13 @@ def _pair_promise(
     """Return the promise about the median ratio within rounds."""
     ratios = pair_ratios(over, under)
     median = statistics.median(ratios) if ratios else None
-    return Promise(text=text, limit=limit, measured=median, low=median_interval(ratios)[0])
+    return Promise(text=text, limit=limit, measured=median, low=_find_low(ratios))
+
+
+def _find_low(numbers: Sequence[float]) -> float:
+    """Return the lower end of the confidence interval of the median; 0 with too few rounds."""
+    interval = make_median_interval(numbers, ERROR)
+    return interval[0] if interval else 0.0
 
 
 def make_launch_promises(walls: WallTimes) -> list[Promise]:
@@ -172,7 +173,7 @@ def make_decision_promises(mistakes: Mapping[str, tuple[int, int]]) -> Iterator[
 
 def find_least_rate(found: int, total: int) -> float:
     """Return the lower end of the confidence interval of a rate (Wilson's score interval)."""
-    score = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    score = statistics.NormalDist().inv_cdf(1 - ERROR / 2)
     rate, share = found / total, score**2 / total
     return (rate + share / 2 - math.sqrt(share * rate * (1 - rate) + share**2 / 4)) / (1 + share)
 
@@ -204,7 +205,7 @@ def make_bench_promises(walls: Mapping[str, Sequence[float]], usage: BenchUsage)
             limit=BENCH_LIMIT_MS,
             unit="ms",
             measured=statistics.median(overheads),
-            low=median_interval(overheads)[0],
+            low=_find_low(overheads),
         ),
         Promise(text="memory of bench, 1,000 runs", limit=30, unit="MB", measured=grown),
         Promise(text="descriptors, children, files left", limit=0, unit="", measured=usage.left),

@@ -1,9 +1,6 @@
 """The promises of benchmarks, with invented numbers at and beyond each limit."""
 
 import argparse
-import math
-import random
-import statistics
 import subprocess
 
 import pytest
@@ -24,7 +21,6 @@ from benchmarks.promises import (
     make_scheduler_promises,
     make_startup_promises,
     make_watch_promises,
-    median_interval,
     median_ratio,
     print_promises,
     render_promise,
@@ -196,27 +192,6 @@ def test_counts_are_sorted_and_at_least_one():
     assert parse_counts("64,1,64") == (1, 64)
     with pytest.raises(ValueError, match="0"):
         parse_counts("0,1")
-
-
-@pytest.mark.parametrize(("count", "first"), [(8, 1), (9, 1), (11, 1), (12, 2), (21, 5), (31, 8), (101, 38)])
-def test_the_interval_of_the_median_is_between_two_numbers(count, first):
-    numbers = list(range(1, count + 1))
-    random.Random(count).shuffle(numbers)
-    assert median_interval(numbers) == (first, count + 1 - first)
-
-
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_too_few_numbers_have_no_interval(count):
-    assert median_interval([1.0] * count) == (0.0, math.inf)
-
-
-@pytest.mark.parametrize(("count", "often"), [(8, 0.992), (9, 0.996), (20, 0.997), (21, 0.993)])
-def test_the_interval_contains_the_median_with_its_confidence(count, often):
-    """The numbers are exponentially distributed, so their median is ln 2."""
-    draw = random.Random(count)
-    found = [median_interval([draw.expovariate(1) for _ in range(count)]) for _ in range(4000)]
-    inside = statistics.mean(low <= math.log(2) <= high for low, high in found)
-    assert inside == pytest.approx(often, abs=0.003)
 
 
 ARMS = ("ompbind", "openmpi", "torchrun", "taskset", "default")

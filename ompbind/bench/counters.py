@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from ompbind.bench.records import MIGRATIONS
 from ompbind.errors import LaunchError
 from ompbind.execution.syscalls import load_syscalls
 from ompbind.record import Record
@@ -39,7 +40,7 @@ class CounterEvent(Record):
     is_inherited: bool = True
 
 
-MIGRATIONS, SWITCHES = "cpu-migrations", "context-switches"
+SWITCHES = "context-switches"
 
 EVENTS = (
     CounterEvent(name=MIGRATIONS, type=_SOFTWARE, config=4, in_kernel=True),

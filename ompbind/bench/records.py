@@ -111,6 +111,10 @@ class Conditions(Record):
     oom_kills: int = 0
 
 
+MIGRATIONS = "cpu-migrations"
+"""The counter whose value is a field of runs too."""
+
+
 class Run(Record):
     """One run of one candidate.
 

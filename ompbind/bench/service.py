@@ -191,8 +191,10 @@ def _measure(run: _ServiceRun, ranks: StartedRun) -> Outcome | None:
         return None
     start = run.start.replace(plan=None, commands=(_make_load_command(run),))
     settings = run.settings.replace(service=None, timeout_s=None)
-    with start_ranks(start, settings, run.load_directory) as load:
-        select.select((ranks, load), (), (), run.service.duration_s)
+    # the load generator inherits the signal mask, in which start_ranks has blocked all signals
+    with ranks.handle_signals(), start_ranks(start, settings, run.load_directory) as load:
+        with load.handle_signals():
+            select.select((ranks, load), (), (), run.service.duration_s)
         if not load.has_exited():
             load.stop()
         return load.wait()

@@ -8,6 +8,7 @@ refusal.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from ompbind.bench.candidate_names import add_ranks
 from ompbind.bench.proposal import make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.starts import CandidateStart
@@ -17,7 +18,6 @@ from ompbind.cli.options.option import Given, make_given
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.values import Values, resolve_values
 from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
-from ompbind.cpuset import count
 from ompbind.digest import sha256_hex
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
@@ -216,7 +216,7 @@ def _make_name(made: PlannedChoices | RefusedChoices, *, several: bool) -> str:
 
 
 def _add_number(name: str, ranks: int | None) -> str:
-    return f"{count(ranks, 'rank')}, {name}" if ranks else name
+    return add_ranks(name, ranks) if ranks else name
 
 
 def _merge_equal(starts: Iterable[CandidateStart]) -> list[CandidateStart]:

@@ -26,8 +26,14 @@ from tests.long import examples
         (100, 0.05, 40),
         (7, 0.01, 0),
         (8, 0.01, 1),
+        (9, 0.01, 1),
+        (11, 0.01, 1),
+        (12, 0.01, 2),
         (20, 0.01, 4),
+        (21, 0.01, 5),
+        (31, 0.01, 8),
         (50, 0.01, 16),
+        (101, 0.01, 38),
         (5000, 0.05, 2431),
     ],
 )
@@ -44,6 +50,15 @@ def test_the_smallest_number_of_values(error, count):
     assert find_min_count(error) == count
     assert make_median_interval(range(count - 1), error) is None
     assert make_median_interval(range(count), error) == (0, count - 1)
+
+
+@pytest.mark.parametrize(("count", "often"), [(8, 0.992), (9, 0.996), (20, 0.997), (21, 0.993)])
+def test_the_interval_contains_the_median_with_its_confidence(count, often):
+    """The numbers are exponentially distributed, so their median is ln 2."""
+    draw = random.Random(count)
+    found = [make_median_interval([draw.expovariate(1) for _ in range(count)], 0.01) for _ in range(4000)]
+    inside = statistics.mean(low <= math.log(2) <= high for low, high in found)
+    assert inside == pytest.approx(often, abs=0.003)
 
 
 def draw_normal(source):

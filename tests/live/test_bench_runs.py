@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.bench.counters import MIGRATIONS, find_events
-from ompbind.bench.records import Status, Verification
+from ompbind.bench.counters import find_events
+from ompbind.bench.records import MIGRATIONS, Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks
 from ompbind.execution.syscalls import load_syscalls
@@ -22,6 +22,7 @@ from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until
 from tests.live.other_user import call_as_nobody
 from tests.live.scenes import PYTHON
+from tests.long import rounds
 
 
 def started(start, directory, **settings):
@@ -253,10 +254,18 @@ except KeyboardInterrupt:
 """
 
 
+def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, scene):
+    command = [sys.executable, "-m", "tests.live.interrupt_runs", str(tmp_path), str(rounds(200))]
+    env = scene.environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == ""
+    scene.check_nothing_left("interrupted runs")
+
+
 BENCH = """
 import os, sys
 from tests.live.candidates import SLOT, make_settings, make_start
-from ompbind.bench.counters import MIGRATIONS, find_events
+from ompbind.bench.counters import find_events
 from ompbind.bench.records import Status, Verification
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.start_ranks import start_ranks

@@ -20,9 +20,11 @@ from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
     list_compared_runs,
+    list_counters,
     make_command,
+    make_words,
 )
-from ompbind.report.bench.table import list_columns, list_counters, make_words
+from ompbind.report.bench.table import list_columns
 from ompbind.report.text import Column
 
 

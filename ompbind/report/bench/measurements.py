@@ -2,13 +2,16 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor, log10
+from math import exp, floor, log10
 from statistics import median
 
+from ompbind.bench.candidate_names import drop_ranks
 from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
-from ompbind.bench.records import Candidate, Combine, Kind, Metric, Phase, Run, Session, Status
+from ompbind.bench.records import MIGRATIONS, Candidate, Combine, Kind, Metric, Phase, Run, Session
+from ompbind.bench.run_index import is_valid, make_index
+from ompbind.cpuset import count
 from ompbind.record import Record
-from ompbind.report.text import clip
+from ompbind.report.text import clip, make_visible
 from ompbind.text import clean_line
 
 
@@ -16,28 +19,39 @@ def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
     """Return the runs that count, by candidate: valid ones, without warm-ups."""
     found: dict[str, list[Run]] = {candidate.name: [] for candidate in session.candidates}
     for run in session.runs:
-        if run.phase is not Phase.WARM_UP and run.status is Status.OK and run.values:
+        if run.phase is not Phase.WARM_UP and is_valid(run):
             found.setdefault(run.candidate, []).append(run)
     return {name: tuple(runs) for name, runs in found.items()}
 
 
-def list_ratios(session: Session, group: Group, comparison: Comparison) -> tuple[float, ...]:
-    """Return the ratio of each round of a comparison; above 1 the candidate is better than the reference.
+def list_ratios(session: Session, group: Group) -> Mapping[str, tuple[float, ...]]:
+    """Return the ratio of each round, by candidate; above 1 the candidate is better than the reference.
 
-    A ratio that is `fresh` has only rounds after the choice.
+    A comparison that is `fresh` has only rounds after the choice. Comparisons without a ratio have no rounds.
     """
-    if comparison.ratio is None:
-        return ()
-    runs = list_compared_runs(session)
-    phase = Phase.CONFIRMATION if comparison.fresh else Phase.CHOICE
-    reference = {run.round: run.values[0] for run in runs.get(group.reference, ()) if run.phase is phase}
-    pairs = [
-        (run.values[0], reference[run.round])
-        for run in runs.get(comparison.candidate, ())
-        if run.phase is phase and run.round in reference
-    ]
-    higher = session.metrics[0].higher
-    return tuple(value / base if higher else base / value for value, base in pairs if value > 0 and base > 0)
+    index = make_index(session)
+    found = {}
+    for comparison in group.comparisons:
+        phase = Phase.CONFIRMATION if comparison.fresh else Phase.CHOICE
+        logs = index.compare(phase, comparison.candidate, group.reference).values()
+        found[comparison.candidate] = () if comparison.ratio is None else tuple(map(exp, logs))
+    return found
+
+
+def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
+    """Return the names of the performance counters of some runs, without migrations."""
+    names = dict.fromkeys(name for run in runs for name, _ in run.counters)
+    return tuple(name for name in names if name != MIGRATIONS)
+
+
+def shorten_name(name: str, group: Group) -> str:
+    """Return the name of a candidate for texts about its group: without the number of ranks."""
+    return clean_line(drop_ranks(name, group.ranks))
+
+
+def make_words(reason: str) -> str:
+    """Return the lines of a reason, such as the last words of a command, as a terminal shows them, joined."""
+    return "; ".join(filter(None, (line.strip() for line in map(make_visible, reason.splitlines()))))
 
 
 class Recommendation(Record):
@@ -130,16 +144,43 @@ def make_scale(metric: Metric, values: Iterable[float]) -> Scale:
     return Scale(factor=factor, decimals=max(0, min(needed, limit, 3 if unit else _WIDEST)), unit=unit)
 
 
-def render_ratio(ratio: float) -> str:
-    """Return a ratio with four digits around 1, with fewer decimals if it is large."""
-    if 0.001 <= ratio < 10:
+def render_ratio(ratio: float, *, is_fine: bool = False) -> str:
+    """Return a ratio with three digits; with three decimals near 1, or on request."""
+    if not 0.01 <= ratio < 1000:
+        return f"{ratio:.1e}"
+    if is_fine or _is_near_one(ratio):
         return f"{ratio:.3f}"
-    return f"{ratio:.4g}" if 10 <= ratio < 1000 else f"{ratio:.1e}"
+    return f"{ratio:.{2 if ratio < 10 else 1 if ratio < 100 else 0}f}"
+
+
+def _is_near_one(ratio: float) -> bool:
+    return 0.95 <= ratio < 1.05
 
 
 def render_interval(interval: tuple[float, float] | None) -> str:
-    """Return the interval of a ratio, "" for None."""
-    return f"{render_ratio(interval[0])} to {render_ratio(interval[1])}" if interval else ""
+    """Return the interval of a ratio, "" for None; if it is narrow, both ends have equal decimals."""
+    if interval is None:
+        return ""
+    low, high = interval
+    is_fine = high < 1.1 * low and any(map(_is_near_one, interval))
+    return " to ".join(render_ratio(end, is_fine=is_fine) for end in interval)
+
+
+def align_points(numbers: Iterable[str]) -> list[str]:
+    """Add spaces after numbers, so that the decimal points are below each other if the ends are."""
+    texts = list(numbers)
+    tails = [len(text) - text.find(".") if "." in text else 0 for text in texts]
+    return [text + " " * (max(tails) - tail) for text, tail in zip(texts, tails, strict=True)]
+
+
+_MANY_ROUNDS = 1000
+
+
+def render_more_rounds(rounds: int) -> str:
+    """Return about how many more rounds are needed; the estimate of a large number is rough."""
+    if rounds > _MANY_ROUNDS:
+        return f"more than {_MANY_ROUNDS:,} more rounds"
+    return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
 
 
 def name_metric(metric: Metric) -> str:

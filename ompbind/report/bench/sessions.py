@@ -7,6 +7,7 @@ from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison
 from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.report.bench.measurements import (
+    align_points,
     join_command,
     make_scale,
     name_change,
@@ -65,7 +66,7 @@ def _make_columns(
         cells = [scale.render(change.medians[number]) for change in changes]
         yield Column(title=title, cells=cells, right=True)
     ratios = ["-" if change.ratio is None else render_ratio(change.ratio) for change in changes]
-    yield Column(title="ratio", cells=ratios, right=True)
+    yield Column(title="ratio", cells=align_points(ratios), right=True)
     yield Column(title="interval", cells=[render_interval(change.interval) for change in changes])
     cells = [_render_change(change, name_change(metric)) for change in changes]
     yield Column(title="result", cells=cells, grows=True)

@@ -5,27 +5,32 @@ candidates had the same plan, could not run or ran no longer, and remarks on the
 is last, on a line of its own that is never wrapped, so that it can be pasted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from ompbind.bench.candidate_names import drop_ranks
 from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
-from ompbind.bench.records import Kind, Phase, Run, Session
+from ompbind.bench.records import Phase, Run, Session
 from ompbind.cpuset import count
 from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     EXCLUDED,
-    Recommendation,
+    align_points,
     find_median,
+    index_candidates,
     join_command,
-    list_choices,
     list_compared_runs,
-    make_command,
+    list_counters,
     make_scale,
+    make_words,
     name_change,
     name_metric,
     render_interval,
+    render_more_rounds,
     render_ratio,
+    shorten_name,
 )
+from ompbind.report.bench.recommendation import render_choices
 from ompbind.report.bench.terminal_picture import draw_ratios, draw_scaling
 from ompbind.report.ps import render_age
 from ompbind.report.run_summary import render_short
@@ -34,7 +39,6 @@ from ompbind.report.text import (
     Column,
     Screen,
     dim,
-    make_visible,
     render_bytes,
     render_paragraph,
     render_rows,
@@ -43,6 +47,9 @@ from ompbind.text import clean_line
 
 _NARROW = 72
 """Characters of a line below which the table has no column of rounds."""
+
+_FEW = 3
+"""Dropped candidates whose reasons are shown; the reasons of more candidates are alike."""
 
 _WIDE = 120
 """Characters of a line from which on the table has columns on what the runs used."""
@@ -58,7 +65,7 @@ def render_bench(
     parts += [
         "\n".join(draw_scaling(session, conclusion, screen)),
         "\n".join(_make_notes(session, conclusion, screen)),
-        *_render_choices(session, conclusion, screen),
+        *render_choices(session, conclusion, screen),
     ]
     text = "\n\n".join(filter(None, parts))
     return text if screen.draws else text.encode("ascii", "replace").decode()
@@ -96,11 +103,24 @@ class _GroupView(Record):
         """The names of the candidates, best first."""
         return [comparison.candidate for comparison in self.group.comparisons]
 
+    @property
+    def short_names(self) -> list[str]:
+        """The names as the group shows them."""
+        return [shorten_name(name, self.group) for name in self.names]
+
+    @property
+    def heading(self) -> str:
+        """The number of ranks, if the names of the candidates have it; else ""."""
+        group = self.group
+        is_named = any(drop_ranks(name, group.ranks) != name for name in self.names)
+        return count(group.ranks, "rank") if is_named and group.ranks is not None else ""
+
 
 def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
     """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
     columns, usage = list(_make_columns(view)), list(_make_usage_columns(view))
     width = view.screen.text_width
+    yield f"\033[1m{view.heading}\033[22m" if view.heading and view.screen.styled else view.heading
     if _measure([*columns, *usage]) <= width:
         yield _render_styled([*columns, *usage], view)
     else:
@@ -108,6 +128,7 @@ def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
         if verbose or width >= _WIDE:
             yield from (_render_styled(part, view) for part in _split_columns(columns[0], usage, width))
     yield "\n".join(draw_ratios(view.session, view.group, view.screen))
+    yield "\n".join(_make_group_notes(view))
 
 
 def _measure(columns: Sequence[Column]) -> int:
@@ -153,9 +174,9 @@ def _make_columns(view: _GroupView) -> Iterator[Column]:
     comparisons, metric = view.group.comparisons, view.session.metrics[0]
     medians = [comparison.median for comparison in comparisons]
     scale = make_scale(metric, filter(None, medians))
-    yield Column(title="candidate", cells=list(map(clean_line, view.names)), grows=True)
+    yield Column(title="candidate", cells=view.short_names, grows=True)
     yield Column(title=name_metric(metric), cells=list(map(scale.render, medians)), right=True)
-    yield Column(title="ratio", cells=list(map(_render_ratio, comparisons)), right=True)
+    yield Column(title="ratio", cells=align_points(map(_render_ratio, comparisons)), right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if view.screen.text_width >= _NARROW:
         yield Column(title="rounds", cells=list(map(_render_rounds, comparisons)), right=True)
@@ -174,8 +195,7 @@ def _render_rounds(comparison: Comparison) -> str:
 
 def _render_result(comparison: Comparison) -> str:
     """Return the result in words, with the number of rounds that would decide."""
-    more = comparison.more_rounds
-    needed = f"; about {count(more, 'more round')}" if more else ""
+    needed = f"; {render_more_rounds(comparison.more_rounds)}" if comparison.more_rounds else ""
     return f"{comparison.result}{needed}"
 
 
@@ -220,87 +240,49 @@ def _find_counter(name: str, run: Run) -> float | None:
     return dict(run.counters).get(name)
 
 
-_MIGRATIONS = "cpu-migrations"  # the counter whose value is a field of runs too
-
-
-def list_counters(runs: Iterable[Run]) -> tuple[str, ...]:
-    """Return the names of the performance counters of some runs, without migrations."""
-    names = dict.fromkeys(name for run in runs for name, _ in run.counters)
-    return tuple(name for name in names if name != _MIGRATIONS)
-
-
 def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
-    """Yield how to read the ratio, which candidates did not run, and remarks."""
+    """Yield how to read ratios and intervals, what cannot run, and remarks."""
     width = screen.text_width
-    better, _ = name_change(session.metrics[0])
-    references = [clean_line(group.reference) for group in conclusion.groups]
+    references = {shorten_name(group.reference, group) for group in conclusion.groups if group.reference}
     if references:
-        reference = references[0] if len(references) == 1 else "the reference of the same table"
+        better, _ = name_change(session.metrics[0])
+        reference = references.pop() if len(references) == 1 else "the reference of the same table"
         text = f"compared with {reference} in the same rounds; above 1 is {better}"
         yield render_paragraph("ratio", text, width)
-    for label, text in _list_notes(session, conclusion):
-        yield render_paragraph(label, clean_line(text), width)
-
-
-def _list_notes(session: Session, conclusion: Conclusion) -> Iterator[tuple[str, str]]:
-    for candidate in session.candidates:
-        if candidate.same:
-            yield "same plan", f"{candidate.name}: also {' and '.join(candidate.same)}"
-    for group in conclusion.groups:
-        for comparison in group.comparisons:
-            if comparison.reason and comparison.result in EXCLUDED:
-                yield str(comparison.result), f"{comparison.candidate}: {make_words(comparison.reason)}"
+    if any(comparison.interval for group in conclusion.groups for comparison in group.comparisons):
+        yield render_paragraph("interval", "contains the true ratio, with 95 % confidence", width)
     for refusal in session.refusals:
-        yield "cannot run", f"{refusal.name}: {make_words(refusal.reason)}"
+        text = clean_line(f"{refusal.name}: {make_words(refusal.reason)}")
+        yield render_paragraph("cannot run", text, width)
     for remark in conclusion.remarks:
         where = f"{remark.candidate}: " if remark.candidate else ""
-        yield "remark", f"{where}{remark.text}"
+        yield render_paragraph("remark", clean_line(f"{where}{remark.text}"), width)
 
 
-def make_words(reason: str) -> str:
-    """Return the lines of a reason, such as the last words of a command, as a terminal shows them, joined."""
-    return "; ".join(filter(None, (line.strip() for line in map(make_visible, reason.splitlines()))))
-
-
-def _render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
-    """Yield a paragraph for each group: what is recommended, and the command to paste."""
-    chosen = {choice.group.reference: choice for choice in list_choices(session, conclusion)}
-    for group in conclusion.groups:
-        several = len(conclusion.groups) > 1 and group.ranks is not None
-        label = f"recommended for {count(group.ranks or 0, 'rank')}" if several else "recommended"
-        choice = chosen.get(group.reference)
-        text = _explain_choice(choice, session) if choice else _explain_none(group)
-        lines = [render_paragraph(label, text, screen.text_width)]
-        if choice and not (choice.candidate.kind is Kind.UNBOUND and choice.candidate.ranks > 1):
-            command = make_command(choice.candidate, session.command)
-            lines.append(f"    {join_command(command, ascii_only=not screen.draws)}")
-        yield "\n".join(lines)
-
-
-def _explain_choice(choice: Recommendation, session: Session) -> str:
-    """Return what is known about a choice, in words."""
-    name, reference = clean_line(choice.candidate.name), clean_line(choice.group.reference)
-    if choice.candidate.kind is Kind.UNBOUND:
-        return f"no candidate is known to be better than {name}, the command without ompbind"
-    if choice.comparison.result is ComparisonResult.SAME:
-        return f"{name}, the simplest of the best; there is no real difference to {reference}"
-    ratio = _render_ratio(choice.comparison)
-    compared = (
-        f"{ratio} times as fast as {reference}"
-        if not session.metrics[0].pattern
-        else (f"ratio {ratio} to {reference}")
+def _make_group_notes(view: _GroupView) -> Iterator[str]:
+    """Yield which candidates of a group have the same plan, and why candidates do not run any more."""
+    width, group = view.screen.text_width, view.group
+    candidates = index_candidates(view.session)
+    for comparison in group.comparisons:
+        name = comparison.candidate
+        if name in candidates and candidates[name].same:
+            also = " and ".join(shorten_name(other, group) for other in candidates[name].same)
+            yield render_paragraph("same plan", f"{shorten_name(name, group)}: also {also}", width)
+    failed, dropped = (
+        [each for each in group.comparisons if each.result is result]
+        for result in (ComparisonResult.DISQUALIFIED, ComparisonResult.DROPPED)
     )
-    interval = render_interval(choice.comparison.interval)
-    known = f"{compared}, interval {interval}" if interval else compared
-    is_best = choice.comparison.result is ComparisonResult.BEST
-    if not is_best:
-        return f"{name}, {known}, which is not confirmed by further rounds"
-    fresh = f", from {count(choice.comparison.rounds, 'round')} after the choice"
-    return f"{name}, {known}{fresh if choice.comparison.fresh else ''}"
+    few = dropped if len(dropped) <= _FEW else []
+    yield from (_render_reason(comparison, view) for comparison in (*failed, *few))
+    if dropped and not few:
+        text = f"{len(dropped)} candidates lost every round to a better candidate"
+        yield render_paragraph(str(ComparisonResult.DROPPED), text, width)
 
 
-def _explain_none(group: Group) -> str:
-    """Return why nothing is recommended, and how to find out."""
-    needed = [comparison.more_rounds for comparison in group.comparisons if comparison.more_rounds]
-    rounds = f"about {count(min(needed), 'more round')} would decide" if needed else "no result is known"
-    return f"nothing yet; {rounds} (see --max-rounds, --budget, --results)"
+def _render_reason(comparison: Comparison, view: _GroupView) -> str:
+    """Render why a candidate does not run any more."""
+    reason = make_words(comparison.reason)
+    if comparison.result is ComparisonResult.DROPPED:
+        reason = shorten_name(reason, view.group)  # it begins with the name of the leader
+    text = clean_line(f"{shorten_name(comparison.candidate, view.group)}: {reason}")
+    return render_paragraph(str(comparison.result), text, view.screen.text_width)

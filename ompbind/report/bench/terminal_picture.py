@@ -10,17 +10,24 @@ one axis, on which equal factors have equal lengths:
 Scaling: a bar for each number of ranks, and a mark where it would end with ideal scaling.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from ompbind.bench.candidate_names import drop_ranks
 from ompbind.bench.conclusions import Comparison, Conclusion, Group
 from ompbind.bench.records import Session
 from ompbind.record import Record
 from ompbind.report.bench.axis import Axis, make_ratio_axis
-from ompbind.report.bench.measurements import list_ratios, list_scaling, make_scale, name_metric
-from ompbind.report.text import Column, Screen, clip, render_paragraph, render_table
+from ompbind.report.bench.measurements import (
+    list_ratios,
+    list_scaling,
+    make_scale,
+    name_metric,
+    shorten_name,
+)
+from ompbind.report.text import Column, Screen, render_paragraph, render_rows, render_table
 from ompbind.text import clean_line
 
-_LABEL = 24  # characters of a name before a line of the picture, at most
+_GAP = 2  # characters between a label and a line of the picture
 _LONGEST = 100  # characters of the axis, at most
 
 
@@ -42,26 +49,30 @@ _ASCII = _Characters(dot=".", dots=":", ends=("[", "]"), line="=", median="o", r
 
 def draw_ratios(session: Session, group: Group, screen: Screen) -> Iterator[str]:
     """Yield the lines of a picture of the ratios of a group; none if no ratio is known."""
-    found = {
-        comparison.candidate: list_ratios(session, group, comparison) for comparison in group.comparisons
-    }
+    found = list_ratios(session, group)
     shown = [comparison for comparison in group.comparisons if found[comparison.candidate]]
     if not shown:
         return
-    labels = [clip(clean_line(comparison.candidate), _LABEL) for comparison in shown]
-    indent = max(map(len, labels)) + 2
+    labels = [shorten_name(comparison.candidate, group) for comparison in shown]
+    length = min(screen.text_width - _find_label_width(labels, screen) - _GAP, _LONGEST)
     ratios = [ratio for comparison in shown for ratio in _list_all(comparison, found[comparison.candidate])]
-    axis = make_ratio_axis(ratios, min(screen.text_width - indent, _LONGEST) - 1)
+    axis = make_ratio_axis(ratios, length - 1)
     characters = _BOXES if screen.draws else _ASCII
-    yield " " * indent + _draw_marks(axis, min(ratios), max(ratios))
-    for label, comparison in zip(labels, shown, strict=True):
-        line = _draw_line(comparison, found[comparison.candidate], axis, characters)
-        yield f"{label.ljust(indent)}{line}".rstrip()
+    lines = [_draw_line(each, found[each.candidate], axis, characters) for each in shown]
+    marks = _draw_marks(axis, min(ratios), max(ratios))
+    columns = [Column(title="", cells=labels, grows=True), Column(title=marks, cells=lines)]
+    yield from render_rows(columns, screen.text_width)
     key = (
         f"{characters.dot} a round, {characters.dots} several, {characters.ends[0]}{characters.median}"
-        f"{characters.ends[1]} median and interval, {characters.reference} {clean_line(group.reference)}"
+        f"{characters.ends[1]} median and interval, {characters.reference} "
+        f"{shorten_name(group.reference, group)}"
     )
     yield render_paragraph("picture", key, screen.text_width)
+
+
+def _find_label_width(labels: Iterable[str], screen: Screen) -> int:
+    """Return the characters of the longest label, at most a third of a line: longer ones are wrapped."""
+    return min(max(map(len, labels)), screen.text_width // 3)
 
 
 def _list_all(comparison: Comparison, ratios: Sequence[float]) -> Iterator[float]:
@@ -81,7 +92,7 @@ def _draw_marks(axis: Axis, least: float, most: float) -> str:
         start = min(max(axis.find(ratio) - len(text) // 2, 0), axis.length + 1 - len(text))
         if all(mark == " " for mark in marks[max(start - 2, 0) : start + len(text) + 2]):
             _write(marks, start, text)
-    return "".join(marks).rstrip()
+    return "".join(marks)
 
 
 def _write(cells: list[str], start: int, text: str) -> None:
@@ -112,9 +123,10 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
         return
     metric, characters = session.metrics[0], _BOXES if screen.draws else _ASCII
     scale = make_scale(metric, [point.value for point in points])
+    names = [clean_line(drop_ranks(point.candidate, point.ranks)) for point in points]
     columns = [
         Column(title="ranks", cells=[str(point.ranks) for point in points], right=True),
-        Column(title="best candidate", cells=[clip(clean_line(point.candidate), _LABEL) for point in points]),
+        Column(title="best candidate", cells=names, grows=True),
         Column(
             title=name_metric(metric),
             cells=[scale.render(point.value) for point in points],
@@ -122,13 +134,13 @@ def draw_scaling(session: Session, conclusion: Conclusion, screen: Screen) -> It
         ),
     ]
     width = screen.text_width
-    used = max(map(len, render_table(columns, width).split("\n"))) + 2
+    used = max(map(len, render_table(columns, width * 2 // 3).split("\n"))) + _GAP
     length = min(width - used, _LONGEST)
     most = max(value for point in points for value in (point.value, point.ideal or 0.0)) or 1.0
     bars = [
         _draw_bar(point.value / most, (point.ideal or 0.0) / most, length, characters) for point in points
     ]
-    yield from render_table([*columns, Column(title="", cells=bars)], width).split("\n")
+    yield render_table([*columns, Column(title="", cells=bars)], width)
     if any(point.ideal is not None for point in points):
         yield render_paragraph("scaling", f"{characters.reference} ideal", width)
 

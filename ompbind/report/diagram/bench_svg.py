@@ -11,6 +11,7 @@ session has several numbers of ranks.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from ompbind.bench.conclusions import Comparison, Conclusion, Group
 from ompbind.bench.records import Session
@@ -25,6 +26,7 @@ from ompbind.report.bench.measurements import (
     make_scale,
     name_metric,
     render_ratio,
+    shorten_name,
 )
 from ompbind.report.diagram.chart_elements import (
     LINE,
@@ -35,6 +37,7 @@ from ompbind.report.diagram.chart_elements import (
     render_line,
     render_rect,
     render_text,
+    wrap_text,
 )
 from ompbind.report.diagram.scaling_svg import SCALING_HEIGHT, render_scaling
 from ompbind.report.diagram.svg_file import render_svg_file
@@ -42,7 +45,7 @@ from ompbind.report.diagram.svg_file import render_svg_file
 _LABELS = 230  # pixels of the names and results
 _PANEL = 310  # pixels of each axis
 _GAP = WIDTH - 2 * MARGIN - _LABELS - 2 * _PANEL
-_ROW = 2 * LINE + 6  # pixels of a candidate
+_PADDING = 6  # pixels between the texts of two candidates
 _VALUES_X = MARGIN + _LABELS
 _RATIOS_X = _VALUES_X + _PANEL + _GAP
 _TICKS = 7  # marks of an axis, at most
@@ -90,9 +93,21 @@ class _Chart(Record):
         return self.top + 2 * LINE
 
     @property
+    def labels(self) -> Sequence[Sequence[str]]:
+        """The lines of the name of each row; names are wrapped, not cut, because their ends can differ."""
+        names = (shorten_name(row.candidate, self.group) for row in self.comparisons)
+        return [wrap_text(name, _LABELS) for name in names]
+
+    @property
+    def tops(self) -> Sequence[int]:
+        """The top of each row, then the bottom of the last row."""
+        heights = (LINE * (1 + len(label)) + _PADDING for label in self.labels)
+        return list(accumulate(heights, initial=self.first_row))
+
+    @property
     def bottom(self) -> int:
         """The bottom of the last row."""
-        return self.first_row + _ROW * len(self.comparisons)
+        return self.tops[-1]
 
     @property
     def height(self) -> int:
@@ -108,7 +123,8 @@ class _Chart(Record):
     @property
     def ratios(self) -> Sequence[tuple[float, ...]]:
         """The ratio of each round, of each row."""
-        return [list_ratios(self.session, self.group, row) for row in self.comparisons]
+        ratios = list_ratios(self.session, self.group)
+        return [ratios[row.candidate] for row in self.comparisons]
 
 
 def _render_chart(chart: _Chart) -> Iterator[str]:
@@ -125,12 +141,12 @@ def _render_chart(chart: _Chart) -> Iterator[str]:
     yield from _render_ticks(chart, _VALUES_X, ticks)
     ticks = [(ratio_axis.find(tick), f"{tick:g}") for tick in list_ticks(ratio_axis, _TICKS)]
     yield from _render_ticks(chart, _RATIOS_X, ticks)
-    for row, comparison in enumerate(chart.comparisons):
-        y = chart.first_row + _ROW * row
+    for row, (comparison, label) in enumerate(zip(chart.comparisons, chart.labels, strict=True)):
+        top, bottom = chart.tops[row : row + 2]
         yield f'<g class="{"chosen" if comparison.candidate == chart.group.choice else "other"}">'
-        yield from _render_labels(comparison, y)
-        yield from _render_values(comparison, runs[row], value_axis, y + _ROW // 2)
-        yield from _render_ratios(comparison, ratios[row], ratio_axis, y + _ROW // 2)
+        yield from _render_labels(comparison, label, top)
+        yield from _render_values(comparison, runs[row], value_axis, (top + bottom) // 2)
+        yield from _render_ratios(comparison, ratios[row], ratio_axis, (top + bottom) // 2)
         yield "</g>"
 
 
@@ -143,13 +159,14 @@ def _render_headings(chart: _Chart, scale: Scale) -> Iterator[str]:
     yield render_text(
         _VALUES_X, y, fit_text(f"{name_metric(chart.session.metrics[0])}{unit}", _PANEL), "faint"
     )
-    text = f"ratio to {chart.group.reference}, above 1 is better"
-    yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
+    if chart.group.reference:
+        text = f"ratio to {shorten_name(chart.group.reference, chart.group)}, above 1 is better"
+        yield render_text(_RATIOS_X, y, fit_text(text, _PANEL), "faint")
 
 
 def _render_band(chart: _Chart, axis: Axis) -> Iterator[str]:
     """Yield the band of ratios that do not matter, and the line at 1."""
-    matters, top, rows = chart.session.rules.matters, chart.first_row, _ROW * len(chart.comparisons)
+    matters, top, rows = chart.session.rules.matters, chart.first_row, chart.bottom - chart.first_row
     first, last = axis.find(1 / (1 + matters)), axis.find(1 + matters)
     yield render_rect((_RATIOS_X + first, top), (last - first, rows), "band")
     x = _RATIOS_X + axis.find(1.0)
@@ -164,11 +181,13 @@ def _render_ticks(chart: _Chart, x: int, ticks: Sequence[tuple[int, str]]) -> It
         yield render_text(x + at, chart.bottom + LINE + 2, label, "faint middle")
 
 
-def _render_labels(comparison: Comparison, y: int) -> Iterator[str]:
-    """Yield the name of a candidate and, below it, its result."""
-    yield render_text(MARGIN, y + LINE - 1, fit_text(comparison.candidate, _LABELS), "name")
+def _render_labels(comparison: Comparison, label: Sequence[str], y: int) -> Iterator[str]:
+    """Yield the lines of the name of a candidate and, below them, its result."""
+    for number, line in enumerate(label, 1):
+        yield render_text(MARGIN, y + number * LINE - 1, line, "name")
     ratio = "" if comparison.ratio is None else f", {render_ratio(comparison.ratio)}"
-    yield render_text(MARGIN, y + 2 * LINE - 1, fit_text(f"{comparison.result}{ratio}", _LABELS), "faint")
+    y += (len(label) + 1) * LINE - 1
+    yield render_text(MARGIN, y, fit_text(f"{comparison.result}{ratio}", _LABELS), "faint")
 
 
 def _render_values(comparison: Comparison, values: Sequence[float], axis: Axis, y: int) -> Iterator[str]:

@@ -4,6 +4,8 @@ Series differ in the shape of their markers and in dashes too, so that a chart i
 Positions are whole pixels.
 """
 
+import textwrap
+
 from ompbind.report.diagram.svg_file import escape_xml
 from ompbind.report.text import clip
 
@@ -72,3 +74,8 @@ def render_rect(corner: tuple[int, int], size: tuple[int, int], style: str) -> s
 def fit_text(text: str, width: int) -> str:
     """Cut a text that would be wider than so many pixels."""
     return clip(text, max(width // _CHARACTER, 4))
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Split a text into lines of at most so many pixels, at spaces where possible."""
+    return textwrap.wrap(text, width // _CHARACTER, break_on_hyphens=False) or [""]

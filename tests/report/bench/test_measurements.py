@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from ompbind.bench.conclusions import ComparisonResult
 from ompbind.bench.records import Metric, Phase, Status
 from ompbind.report.bench.measurements import (
+    align_points,
     join_command,
     list_compared_runs,
     list_ratios,
     make_scale,
+    render_interval,
+    render_more_rounds,
     render_ratio,
 )
 from tests.bench.sessions import TWO_METRICS, make_conclusion, make_run, make_session
@@ -31,8 +34,7 @@ def make_phases(**fields):
 def ratios_of(session, **fields):
     conclusion = make_conclusion(session, {"default": ComparisonResult.BEST}, default=fields)
     (group,) = conclusion.groups
-    comparison = next(row for row in group.comparisons if row.candidate == "default")
-    return list_ratios(session, group, comparison)
+    return pytest.approx(list_ratios(session, group)["default"])
 
 
 def test_a_fresh_ratio_has_only_rounds_after_the_choice():
@@ -51,7 +53,7 @@ def test_runs_that_do_not_count_are_not_shown(status):
     runs = [run.replace(status=status) if run is changed else run for run in session.runs]
     session = session.replace(runs=tuple(runs))
     assert len(list_compared_runs(session)["unbound"]) == 3 + 2 - 1
-    assert len(ratios_of(session)) == 2
+    assert len(ratios_of(session).expected) == 2
 
 
 def test_values_without_a_ratio_are_left_out():
@@ -80,10 +82,46 @@ def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, tex
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(1.0, "1.000"), (0.0123, "0.012"), (12.345, "12.35"), (4e7, "4.0e+07"), (1e-5, "1.0e-05")],
-)
+    [
+        (1.0, "1.000"), (0.9983, "0.998"), (1.049, "1.049"), (1.119, "1.12"), (1.566, "1.57"),
+        (0.789, "0.79"), (0.0123, "0.01"), (12.345, "12.3"), (345.6, "346"),
+        (4e7, "4.0e+07"), (1e-5, "1.0e-05"),
+    ],
+)  # fmt: skip
 def test_ratios_are_short(ratio, text):
     assert render_ratio(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (None, ""),
+        ((1.233, 2.514), "1.23 to 2.51"),
+        ((0.966, 1.0171), "0.966 to 1.017"),
+        ((1.0353, 1.0912), "1.035 to 1.091"),
+        ((0.997, 1.3456), "0.997 to 1.35"),
+    ],
+)
+def test_both_ends_of_a_narrow_interval_have_equal_decimals(interval, text):
+    assert render_interval(interval) == text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "text"),
+    [
+        (1, "about 1 more round"),
+        (15, "about 15 more rounds"),
+        (297, "about 300 more rounds"),
+        (1000, "about 1000 more rounds"),
+        (5154, "more than 1,000 more rounds"),
+    ],
+)
+def test_an_estimate_of_many_rounds_is_rough(rounds, text):
+    assert render_more_rounds(rounds) == text
+
+
+def test_decimal_points_are_below_each_other():
+    assert align_points(["1.57", "0.998", "1", "-"]) == ["1.57 ", "0.998", "1    ", "-    "]
 
 
 @given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126)), max_size=5))

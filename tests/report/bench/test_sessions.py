@@ -33,10 +33,10 @@ session 2: 2023-11-15 22:13 UTC, node2, EPYC 9654, 13 runs, python serve.py
 
 candidate     time 1   time 2  ratio  interval        result
 unbound      1.400 s  1.400 s  1.000  0.980 to 1.020  no difference known
-smt=2        1.400 s  1.120 s  1.250  1.200 to 1.300  faster
-default      1.200 s  1.500 s  0.800  0.700 to 0.900  slower
-bind=thread  1.200 s        -      -                  no valid run
-bind=core          -  1.250 s      -                  new
+smt=2        1.400 s  1.120 s  1.25   1.20 to 1.30    faster
+default      1.200 s  1.500 s  0.80   0.70 to 0.90    slower
+bind=thread  1.200 s        -  -                      no valid run
+bind=core          -  1.250 s  -                      new
 bind=exact   1.300 s  1.250 s  1.040                  too few runs
 
 ratio: session 2 compared with session 1; above 1, session 2 is faster

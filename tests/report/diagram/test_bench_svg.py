@@ -87,7 +87,7 @@ def test_every_run_and_every_round_is_a_dot():
 
 def test_results_are_words():
     shown = texts(check(*make_usual_session()))
-    assert {"strategy=spread", "best, 1.119", "reference", "disqualified", "slower, 0.789"} <= set(shown)
+    assert {"strategy=spread", "best, 1.12", "reference", "disqualified", "slower, 0.79"} <= set(shown)
     assert any("grey band: differences below 2 % do not matter" in text for text in shown)
 
 
@@ -98,6 +98,7 @@ def test_long_names_do_not_reach_the_charts():
     root = check(session, make_conclusion(session))
     names = [text for text in root.iter(f"{SVG}text") if text.get("class") == "name"]
     assert all(extent(name)[2] < 240 for name in names)
+    assert "".join(name.text for name in names).count("x") == 200, "wrapped, not cut"
 
 
 def test_the_choice_is_marked():
