@@ -62,8 +62,9 @@ class StartedRun:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         """Stop the ranks, unless `wait` has returned, and wait until all have exited."""
-        if self._stop_and_wait():
-            raise KeyboardInterrupt
+        interrupt = self._stop_and_wait()
+        if interrupt and not isinstance(error, KeyboardInterrupt):
+            raise interrupt
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when all ranks have exited."""
@@ -92,16 +93,16 @@ class StartedRun:
                 signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         return self._outcome
 
-    def _stop_and_wait(self) -> bool:
-        """Stop the ranks and wait until all have exited; return whether a signal has come meanwhile."""
-        was_interrupted = False
+    def _stop_and_wait(self) -> KeyboardInterrupt | None:
+        """Stop the ranks and wait until all have exited; return what a signal has raised meanwhile."""
+        interrupt = None
         while self._outcome is None:
             try:
                 self.stop()
                 self.wait()
-            except KeyboardInterrupt:  # as in `run`, a further request leads to the next signal
-                was_interrupted = True
-        return was_interrupted
+            except KeyboardInterrupt as raised:  # as in `run`, a further request leads to the next signal
+                interrupt = raised
+        return interrupt
 
     def _read(self) -> None:
         """Read a part of the outcome; at its end, reap the foreground process, and release the claim."""

@@ -80,11 +80,23 @@ def test_without_a_run_that_succeeds_the_exit_code_is_1(ompbind):
 
 
 def test_the_budget_ends_a_session_after_the_warm_up(ompbind, path):
-    done = bench(ompbind, "--budget", "0.05", "--results", path, command=("sleep", "0.1"))
+    done = bench(ompbind, "--budget", "3", "--results", path, command=("sleep", "0.7"))
     session = read_results(path)
     assert done.returncode == 0
-    assert "would exceed the budget of 0.05 s" in session.ended
+    assert "would exceed the budget of 3 s" in session.ended
     assert len(session.runs) == len(session.candidates)
+
+
+def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
+    pid = tmp_path / "pid"
+    command = ("sh", "-c", f"echo $$ > {pid}; exec sleep 1000")
+    done = bench(ompbind, "--budget", "1", "--results", path, command=command, timeout=60)
+    assert done.returncode == 1  # no run has succeeded
+    session = read_results(path)
+    assert session.ended.startswith("the budget of 1 s was used up while ")
+    assert session.ended.removesuffix(" ran").split()[-1] in [each.name for each in session.candidates]
+    assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in " ".join(done.stdout.split())
+    assert not os.path.exists(f"/proc/{pid.read_text().strip()}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -74,14 +74,15 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     yield render_paragraph("machine", clean_line(", ".join(machine)) or "unknown", width)
     compared = sum(run.phase is not Phase.WARM_UP for run in session.runs)
     runs = f"{count(compared, 'run')} and {count(len(session.runs) - compared, 'warm-up')}"
+    duration = f" in {render_age(_find_duration(session))}" if session.runs else ""
     reason = clean_line(session.ended) or "not finished"
-    yield render_paragraph("session", f"{runs} in {render_age(_find_duration(session))}: {reason}", width)
+    yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
 
 
 def _find_duration(session: Session) -> float:
     """Return the seconds from the start of the first run to the end of the last run."""
     ends = [run.started + max(run.wall_s, default=0.0) for run in session.runs]
-    return max(ends) - min(run.started for run in session.runs) if ends else 0.0
+    return max(ends) - min(run.started for run in session.runs)
 
 
 class _GroupView(Record):
