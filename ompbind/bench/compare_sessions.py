@@ -10,12 +10,13 @@ the interval. It needs no normal noise. The standard library is enough.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from statistics import NormalDist, median
 
 from ompbind.bench.differences import Difference, find_candidate_differences, find_differences
-from ompbind.bench.records import Phase, Session, Status
+from ompbind.bench.records import Session
+from ompbind.bench.run_index import make_index
 from ompbind.errors import RequestError
 from ompbind.record import Record
 from ompbind.text import clean_line
@@ -76,7 +77,7 @@ def compare_sessions(sessions: Sequence[Session]) -> SessionsComparison:
     first metrics differ.
     """
     _check_metrics(sessions)
-    values = [_list_values(session) for session in sessions]
+    values = [make_index(session).values for session in sessions]
     names = dict.fromkeys(candidate.name for session in sessions for candidate in session.candidates)
     both = [name for name in names if values[0].get(name) and values[-1].get(name)]
     error = ERROR / max(1, len(both))
@@ -111,15 +112,6 @@ def _check_metrics(sessions: Iterable[Session]) -> None:
         names = ", ".join(dict.fromkeys(metric.name for metric in metrics))
         hint = "compare sessions with the same --metric, --higher and --combine"
         raise RequestError(f"the sessions do not measure the same: {names}", hint=hint)
-
-
-def _list_values(session: Session) -> Mapping[str, Sequence[float]]:
-    """Return the first metric of valid runs by candidate, without warm-ups."""
-    found: dict[str, list[float]] = {}
-    for run in session.runs:
-        if run.status is Status.OK and run.phase is not Phase.WARM_UP and run.values:
-            found.setdefault(run.candidate, []).append(run.values[0])
-    return found
 
 
 def _compare(values: Sequence[Sequence[float]], *, higher: bool, error: float) -> CandidateChange:

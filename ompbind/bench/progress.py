@@ -3,7 +3,8 @@
 from statistics import median
 
 from ompbind.bench.conclusions import NextRound
-from ompbind.bench.records import Phase, Session, Status
+from ompbind.bench.records import Phase, Session
+from ompbind.bench.run_index import make_index
 from ompbind.bench.session import estimate_round_s, estimate_run_s
 
 
@@ -13,13 +14,10 @@ def find_best_so_far(session: Session, candidate: str) -> str:
     Returns "" without runs. Warm-ups do not count. This claims nothing: see `decision`.
     """
     ranks = {each.name: each.ranks for each in session.candidates}
-    values: dict[str, list[float]] = {}
-    for run in session.runs:
-        is_comparable = session.rules.same_work or ranks.get(run.candidate) == ranks.get(candidate)
-        if is_comparable and run.status is Status.OK and run.phase is not Phase.WARM_UP and run.values:
-            values.setdefault(run.candidate, []).append(run.values[0])
+    values = make_index(session).values
+    comparable = [name for name in values if session.rules.same_work or ranks[name] == ranks[candidate]]
     sign = -1 if session.metrics[0].higher else 1
-    return min(values, key=lambda name: sign * median(values[name]), default="")
+    return min(comparable, key=lambda name: sign * median(values[name]), default="")
 
 
 def estimate_most_s(session: Session, upcoming: NextRound) -> float | None:

@@ -14,7 +14,7 @@ from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs
-from ompbind.cli.run_report import make_run_id
+from ompbind.cli.run_report import choose_run_id
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
@@ -63,24 +63,25 @@ def _start(values: Values) -> int:
         _check_show(values)
         from ompbind.cli.bench_show import run_show  # late: candidates need none
 
-        return int(run_show(values))
+        return run_show(values)
     if values["topology"] != LIVE and not values["dry_run"]:
         raise RequestError(
             "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    values.set_value("run_id", values["run_id"] or make_run_id())
+    values.set_value("run_id", choose_run_id(values["run_id"]))
     machine = read_machine(values["topology"])
     starts, refusals = make_starts(values, machine, _make_plan)
     if not values["quiet"]:
         _print_warnings(starts)
     if values["dry_run"]:
         write_stdout(_render(values, starts, refusals, read_screen()))
-        return 0 if starts else 1
-    if not (values["vary"] or values["quiet"]):
+    elif not starts or not (values["vary"] or values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
+    if values["dry_run"] or not starts:
+        return 0 if starts else 1
     from ompbind.cli.bench_session import run_bench  # late: a dry run needs none
 
-    return int(run_bench(values, starts, refusals, machine))
+    return run_bench(values, starts, refusals, machine)
 
 
 def _make_plan(machine: Machine, request: Request) -> Plan:

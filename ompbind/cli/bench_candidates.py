@@ -5,14 +5,14 @@ its choices after them. So it follows the rules of a command line of `run`. What
 refusal.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from ompbind.bench.proposal import make_proposal
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.starts import CandidateStart
 from ompbind.bench.vary import Choices, make_combinations
-from ompbind.cli.bench_variations import check_variations, find_varied, make_choice, render_words
+from ompbind.cli.bench_variations import check_variations, find_varied, make_choice, render_run_words
 from ompbind.cli.options.option import Given, make_given
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.values import Values, resolve_values
@@ -104,7 +104,7 @@ def make_starts(
     return tuple(_merge_equal(starts)), tuple(refusals)
 
 
-def has_same_work(values: Values) -> bool:
+def has_same_work(values: Mapping[str, Any]) -> bool:
     """Return whether candidates with different numbers of ranks do the same work, so they can be compared."""
     return bool(values["metric"] or values["duration"] or values["fixed_work"])
 
@@ -189,7 +189,7 @@ def _make_start(planned: PlannedChoices, *, several: bool) -> CandidateStart:
         kind=planned.kind,
         ranks=planned.ranks,
         choices=planned.choices if planned.kind is Kind.VARIED else (),
-        options=render_words(planned.values),
+        options=render_run_words(planned.values),
         cpus=tuple(str(placement.cpuset) for placement in plan.placements),
         threads=max(placement.threads for placement in plan.placements),
         digest=_make_digest(make_commands(plan, _hide_run(spec)), spec),

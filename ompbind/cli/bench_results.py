@@ -7,12 +7,11 @@ from ompbind.bench.decision import conclude
 from ompbind.bench.mask_session import mask_session
 from ompbind.bench.records import Kind, Session
 from ompbind.bench.session_events import make_conclusion_event, render_event
-from ompbind.cli.configuration.save_preset import save_preset
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.options.values import Values
 from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.record import Record
-from ompbind.report.bench.export import EXPORTS
+from ompbind.report.bench.formats import EXPORTS
 from ompbind.report.bench.measurements import list_choices
 from ompbind.report.bench.table import render_bench
 
@@ -38,7 +37,7 @@ def show_results(values: Values, session: Session, exports: Sequence[ExportFile]
     Standard output has the conclusion as an event, or an export without a file, or else the table. Exports
     have no secret values.
     """
-    conclusion: Conclusion = conclude(session)
+    conclusion = conclude(session)
     if values["format"] == "jsonl":
         write_stdout(render_event(make_conclusion_event(conclusion)))
     elif all(export.file for export in exports):
@@ -53,6 +52,14 @@ def show_results(values: Values, session: Session, exports: Sequence[ExportFile]
     return conclusion
 
 
+def check_choice(values: Values) -> None:
+    """Check that the preset of --save-preset can be saved; raises ConfigurationError."""
+    if values["save_preset"]:
+        from ompbind.cli.configuration.save_preset import check_preset  # late: it imports tomlkit
+
+        check_preset(values["save_preset"], values)
+
+
 def save_choice(values: Values, session: Session, conclusion: Conclusion) -> None:
     """Save the recommended options as the preset of --save-preset, or print why no preset is saved."""
     name, choices = values["save_preset"], list(list_choices(session, conclusion))
@@ -60,6 +67,8 @@ def save_choice(values: Values, session: Session, conclusion: Conclusion) -> Non
     if not name:
         return
     if len(choices) == len(bound) == 1:
+        from ompbind.cli.configuration.save_preset import save_preset  # late, as above
+
         path = save_preset(name, bound[0], values)
         print_message(f"{bound[0].name} is saved as preset {name} in {path}")
         return

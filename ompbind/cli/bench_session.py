@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind import __version__
+from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.decision import find_next
 from ompbind.bench.hardware import read_hardware
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.mask_session import mask_session
-from ompbind.bench.records import Refusal, Run, Session, Status
+from ompbind.bench.records import Refusal, Session, Status
 from ompbind.bench.results_file import open_results
 from ompbind.bench.run_candidate import run_candidate
-from ompbind.bench.session import INTERRUPTED, RunStart, SessionCalls, run_session
+from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
 from ompbind.bench.session_events import Event
-from ompbind.bench.starts import CandidateStart, RunSettings, Slot
+from ompbind.bench.starts import CandidateStart
 from ompbind.cli.bench_progress import open_listener
-from ompbind.cli.bench_results import prepare_exports, save_choice, show_results
+from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
 from ompbind.cli.bench_settings import make_rules, make_settings
-from ompbind.cli.options.option import Precedence
+from ompbind.cli.bench_variations import render_words
+from ompbind.cli.console import print_message
 from ompbind.cli.options.values import Values
 from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.signals import signal
@@ -36,15 +38,24 @@ def run_bench(
     The code is 0; 1 if no run has succeeded; 128 and the number of the signal that stopped the session.
     """
     exports = prepare_exports(values)
-    settings: RunSettings = make_settings(values, values["run_id"], starts)
+    check_choice(values)
+    settings = make_settings(values, values["run_id"], starts)
     new = _make_session(values, starts, refusals, machine).replace(metrics=settings.metrics)
+    if not values["quiet"]:
+        for text in explain_missing(find_events()):
+            print_message(f"note: {text}")
     gc.enable()  # main disables it for short commands; a session can last for hours
     with (
         _open_saved(values, new) as (session, save),
         open_listener(mask_session(session), values) as listener,
         catch_interrupts() as arrived,
     ):
-        calls = SessionCalls(find_next=find_next, run=_make_run(settings), save=save, listener=listener)
+        calls = SessionCalls(
+            find_next=find_next,
+            run=lambda start, slot, *, verify: run_candidate(start, settings, slot, verify=verify),
+            save=save,
+            listener=listener,
+        )
         end = run_session(session, starts, calls, values["budget"])
     conclusion = show_results(values, end.session, exports)
     if end.error:
@@ -61,25 +72,13 @@ def _make_session(
         started=time.time(),
         hardware=read_hardware(machine),
         command=values.words,
-        options=_make_words(values),
+        options=render_words(values, values.options.values()),
         duration_s=values["duration"],
         ready=values["ready"],
         load=values["load"] or (),
         rules=make_rules(values),
         candidates=tuple(start.candidate for start in starts),
         refusals=tuple(refusals),
-    )
-
-
-def _make_words(values: Values) -> tuple[str, ...]:
-    """Return the options of the command line as words."""
-    givens = (given for name in values for given in values.givens(name))
-    return tuple(
-        word
-        for given in givens
-        if given.source.level == Precedence.COMMAND_LINE
-        for word in (given.source.name, given.value)
-        if isinstance(word, str)
     )
 
 
@@ -98,16 +97,6 @@ def _open_saved(values: Values, new: Session) -> Iterator[tuple[Session, Callabl
         yield new.replace(**kept), results.append
     finally:
         results.close()
-
-
-def _make_run(settings: RunSettings) -> RunStart:
-    """Return the function that runs a candidate with these settings."""
-
-    def run(start: CandidateStart, slot: Slot, *, verify: bool) -> Run:
-        made: Run = run_candidate(start, settings, slot, verify=verify)
-        return made
-
-    return run
 
 
 def _find_exit_code(session: Session, arrived: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from ompbind.bench.metrics import make_metrics
 from ompbind.bench.records import Rules
 from ompbind.bench.service import check_service, find_load_cpus
 from ompbind.bench.starts import CandidateStart, RunSettings, Service
+from ompbind.cli.bench_candidates import has_same_work
 
 _SEEDS = 1 << 32
 
@@ -40,10 +41,9 @@ def _make_service(values: Mapping[str, Any]) -> Service:
 
 def make_rules(values: Mapping[str, Any]) -> Rules:
     """Make what the session decides and when it ends; without --seed the order of rounds is random."""
-    has_metric, is_service = bool(values["metric"]), values["duration"] is not None
     seed = values["seed"]
     return Rules(
-        same_work=has_metric or is_service or values["fixed_work"],
+        same_work=has_same_work(values),
         matters=values["matters"],
         max_rounds=values["max_rounds"],
         seed=random.SystemRandom().randrange(_SEEDS) if seed is None else seed,

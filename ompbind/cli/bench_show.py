@@ -38,8 +38,7 @@ def _show_several(values: Values, sessions: Sequence[Session]) -> int:
         hint = "export each session with a command of its own"
         raise RequestError("--export: several sessions are given", hint=hint)
     comparison = compare_sessions(sessions)
-    differences = [difference.text for difference in comparison.differences]
-    write_stdout(render_sessions(sessions, comparison.changes, differences, read_screen()))
+    write_stdout(render_sessions(comparison, read_screen()))
     if values["fail_above"] is None:
         return 0
     failures = find_failures(comparison, values["fail_above"])

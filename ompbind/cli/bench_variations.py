@@ -1,6 +1,6 @@
 """The values of --vary, read by the readers of the options that they are for, and candidates as words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ompbind.bench.vary import VariedText, parse_variation
 from ompbind.cli.options.option import CONFIGURATION, Given, Option, Precedence, Source
@@ -131,17 +131,22 @@ _OF_SESSION = ("topology", "run_id")
 """Planning options that do not belong to a command line that repeats a candidate."""
 
 
-def render_words(values: Values) -> tuple[str, ...]:
+def render_run_words(values: Values) -> tuple[str, ...]:
     """Return the words of `ompbind run` that give the same plan.
 
     These are the options of the command line; variables and files give theirs to `run` too.
     """
-    return tuple(
-        word
+    found = (
+        option
         for option in values.options.values()
         if ("plan" in option.verbs and option.name not in _OF_SESSION) or option.name in _OF_COMMAND
-        for word in _render_option(option, values)
     )
+    return render_words(values, found)
+
+
+def render_words(values: Values, options: Iterable[Option]) -> tuple[str, ...]:
+    """Return the words of the command line that give some options the values that they have."""
+    return tuple(word for option in options for word in _render_option(option, values))
 
 
 def _render_option(option: Option, values: Values) -> Iterator[str]:

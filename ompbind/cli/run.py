@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -18,9 +17,9 @@ from ompbind.cli.options.values import Values
 from ompbind.cli.planning import plan_or_suggest, print_registry_messages, read_other_runs, register_run
 from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
 from ompbind.cli.run_report import (
+    choose_run_id,
     finish_report,
     hide_secrets,
-    make_run_id,
     open_report,
     report_failure,
 )
@@ -36,7 +35,6 @@ from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
-from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 from ompbind.planning.request import Request
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import Registry, make_run_identity
@@ -78,8 +76,7 @@ pools are configured to use only these CPUs.
 def _start(values: Values) -> int:
     """Start copies (ranks) of a command."""
     try:
-        _check_run_id(values["run_id"])
-        values.set_value("run_id", values["run_id"] or make_run_id())
+        values.set_value("run_id", choose_run_id(values["run_id"]))
         outcome = _run(values)
     except Exception as error:
         if isinstance(error, OmpbindError):
@@ -89,13 +86,6 @@ def _start(values: Values) -> int:
         report_failure(values, error)
         raise
     return _conclude(outcome) if outcome else 0
-
-
-def _check_run_id(run_id: str | None) -> None:
-    """Raise RequestError for the name of the enclosing run: processes of both runs would look alike."""
-    if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
-        hint = "choose another name, or omit --run-id"
-        raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
 
 
 def _report_refused(values: Values, error: OmpbindError) -> None:

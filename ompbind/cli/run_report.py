@@ -13,9 +13,10 @@ from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.options.running import ALL_VALUES
 from ompbind.cli.options.values import Values
 from ompbind.cli.run_settings import fill_paths
-from ompbind.errors import LaunchError, OmpbindError, OptionError
+from ompbind.errors import LaunchError, OmpbindError, OptionError, RequestError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.planning.rank_command import RunSpec
+from ompbind.planning.rank_variables import OMPBIND_RUN_ID
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
 _HEAD_BYTES = 100
 """Bytes from the start of a file that show whether it is a report."""
+
+
+def choose_run_id(run_id: str | None) -> str:
+    """Return the name of a run: that of --run-id, or a new one.
+
+    Raises RequestError for the name of the enclosing run: processes of both runs would look alike.
+    """
+    if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
+        hint = "choose another name, or omit --run-id"
+        raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
+    return run_id or make_run_id()
 
 
 def make_run_id() -> str:

@@ -42,7 +42,7 @@ def test_values(words, name, value):
         (("--matters", "2"), "--matters: '2' is not a part of 1: write 2% or 0.02"),
         (("--matters", "200%"), "--matters: '200%' is not a part of 1: write 2% or 0.02"),
         (("--budget", "0"), "--budget: the time must be longer than 0"),
-        (("--metric", "a("), "--metric: the pattern is wrong: missing ), unterminated subpattern"),
+        (("--metric", "a("), "--metric: wrong regular expression: missing ), unterminated subpattern"),
         (("--metric", "a"), "--metric: the pattern has no group"),
         (
             ("--ready", "tcp:0"),
@@ -121,3 +121,10 @@ def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tm
     assert (values["smt"], values["load"], values["vary"]) == (2, None, ())
     warning = " ".join(capsys.readouterr().err.split())
     assert "defaults.load, defaults.vary have no effect in a project file" in warning
+
+
+def test_the_name_of_the_enclosing_run_is_refused(monkeypatch):
+    monkeypatch.setenv("OMPBIND_RUN_ID", "outer")
+    with pytest.raises(OmpbindError) as error:
+        VERB.run(make_values("--run-id", "outer"))
+    assert error.value.message == "--run-id outer: the enclosing run has this name"

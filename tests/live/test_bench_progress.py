@@ -16,7 +16,7 @@ from ompbind.bench.session_events import parse_session
 from tests.live.conftest import clean_environment
 
 SESSION = """
-import os, signal, sys
+import os, signal, sys, threading
 from ompbind.bench.interrupts import catch_interrupts
 from ompbind.bench.session import SessionCalls, run_session
 from ompbind.cli.bench_progress import open_listener
@@ -25,6 +25,7 @@ from tests.bench.fakes import *
 name, quiet, stop = sys.argv[1], sys.argv[2] == "quiet", int(sys.argv[3])
 
 def start(candidate, slot, *, verify):
+    assert threading.active_count() == 1
     if slot.number == stop:
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()
@@ -63,13 +64,17 @@ def run_on_terminal(columns, *, stdout=None, **options):
             data += block
 
 
+CURSOR = r"\x1b\[\?25[lh]"
+
+
 def read_lines(text, columns):
-    """Return the texts that followed each other on the line; each is replaced by the next."""
-    shown = [re.sub(r"\x1b\[[0-9;]*m", "", part) for part in re.split(r"\r\x1b\[2K", text)]
-    assert all(part.endswith("\r") for part in shown[1:-1])
-    texts = [part.rstrip("\r") for part in shown if part]
-    assert max(map(len, texts[:-1])) < columns
-    return texts
+    """Return the texts that followed each other on the line, and the text after the line was removed."""
+    shown, _, after = re.sub(CURSOR, "", text).rpartition("\r\n\r\x1b[1A\x1b[2K")
+    *lines, last = shown.split("\r\x1b[2K")
+    assert last == lines[-1]  # drawn again before it is removed
+    assert max(map(len, lines)) < columns
+    assert "\x1b" not in "".join([*lines, after])
+    return [*lines, after]
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 160])
@@ -80,7 +85,8 @@ def test_a_line_is_replaced_before_each_run_and_removed_at_the_end(columns):
     assert texts[0].startswith("warm-up: ")
     assert [part.split(":")[0] for part in texts[3:-1]] == [f"choice {n // 3}/40" for n in range(3, 18)]
     assert texts[-1] == "|decided\r\n"
-    assert not re.search(r"\x1b\[\?", text)  # no mode of the terminal is changed: the cursor stays visible
+    assert text.startswith("\x1b[?25l\x1b[?25h")  # the cursor is visible again at once
+    assert re.findall(CURSOR, text)[2:] == ["\x1b[?25h"]
 
 
 def test_the_line_has_the_times_and_the_best_so_far():

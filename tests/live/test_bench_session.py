@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from ompbind.bench.counters import explain_missing, find_events
 from ompbind.bench.records import Status
 from ompbind.bench.results_file import open_results, read_results
 from ompbind.bench.session import SessionCalls, run_session
@@ -17,8 +18,6 @@ from ompbind.bench.session_events import parse_session
 from tests.bench.fakes import Listener, find_next, make_run, make_session, make_starts
 from tests.live.conftest import OMPBIND, clean_environment, wait_until
 from tests.long import rounds
-
-pytest.importorskip("ompbind.bench.run_candidate")
 
 QUICK = ("--vary", "bind=rank,thread", "--max-rounds", "4")
 """A session of some twenty runs."""
@@ -122,12 +121,12 @@ def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(path):
         if process == 0:
             words = (OMPBIND, "bench", *QUICK, "--results", path, "--", "sleep", "0.05")
             os.execve(OMPBIND, words, clean_environment(TERM="xterm"))
-        output = b""
+        output, interrupted = b"", False
         with suppress(OSError):  # the terminal is closed, and everything is read
             while block := os.read(screen, 1 << 16):
                 output += block
-                if b"choice 2/4" in block:  # shown just before the fork
-                    os.write(screen, b"\x03")
+                if b"choice 2/4" in block and not interrupted:  # shown just before the fork
+                    interrupted = os.write(screen, b"\x03") == 1
         os.close(screen)
         _, status = os.waitpid(process, 0)
         assert os.waitstatus_to_exitcode(status) == -signal.SIGINT
@@ -232,3 +231,32 @@ def test_a_stream_without_a_reader_stops_the_session(start):
     process.stdout.close()
     assert len(parse_session(lines).runs) == 2
     assert process.wait(timeout=20) not in (0, None)
+
+
+def test_without_a_candidate_nothing_runs_and_nothing_is_written(ompbind, path):
+    done = ompbind("bench", "-n", "999", "-q", "--results", path, "--", "true")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("cannot run:\n  default: 999 ranks do not fit on")
+    assert not os.path.exists(path)
+
+
+def test_the_best_options_are_saved_as_a_preset(ompbind, tmp_path):
+    """The command is a hundred times as fast with its own plan, so the choice is clear."""
+    file = tmp_path / "ompbind.toml"
+    slow = 'test -n "$OMP_PLACES" || sleep 0.1'
+    words = ("--vary", "bind=rank", "--max-rounds", "8", "--config", str(file), "--save-preset", "fast")
+    file.touch(mode=0o600)
+    done = ompbind("bench", *words, "--", "sh", "-c", slow)
+    assert f"default is saved as preset fast in {file}" in " ".join(done.stderr.split())
+    assert "[preset.fast]" in file.read_text()
+    again = ompbind("bench", *words, "--", "touch", str(tmp_path / "ran"))
+    assert again.returncode == 2
+    assert "preset 'fast' is already defined" in " ".join(again.stderr.split())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_counters_that_are_missing_are_named_once_unless_quiet(ompbind):
+    missing = explain_missing(find_events())
+    loud = " ".join(bench(ompbind, "--max-rounds", "1").stderr.split())
+    assert all(loud.count(f"note: {text}") == 1 for text in missing)
+    assert bench(ompbind, "--max-rounds", "1", "-q").stderr == ""

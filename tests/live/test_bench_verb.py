@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 FOUR_CORES = ("--topology", "synthetic:pack:2 core:2 pu:2")
 
 
@@ -61,7 +59,6 @@ def test_this_machine_has_candidates(ompbind):
 
 
 def test_the_times_of_an_earlier_session_are_used(ompbind, tmp_path):
-    pytest.importorskip("ompbind.bench.results_file")
     file = tmp_path / "runs.jsonl"
     words = ("--vary", "smt=1", "--results", str(file), "--max-rounds", "1")
     ompbind("bench", "-q", *words, "--", "sleep", "0.2")

@@ -1,7 +1,5 @@
 """The options of `bench` that no other verb has: what varies, what is measured, and where results go."""
 
-import re
-
 from ompbind.bench.records import Combine
 from ompbind.bench.vary import parse_variation
 from ompbind.cli.options import bench_rules as rules
@@ -14,15 +12,13 @@ from ompbind.cli.options.readers import (
     read_seconds,
     read_wrapper_words,
 )
-from ompbind.errors import OptionError, PositionError
+from ompbind.errors import OptionError
+from ompbind.report.bench.formats import EXPORTS, render_export_names
 
 BENCH = ("bench",)
 
 TABLE, LINES = "table", "jsonl"
 """Values of --format."""
-
-EXPORTS = ("json", "csv", "markdown", "svg")
-"""Formats of --export."""
 
 SHOWING = ("show", "fail_above", "export", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""
@@ -39,16 +35,18 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _read_pattern(text: str) -> tuple[str, ...]:
     """Read the regular expression of a metric, whose first group is the number, as the only item."""
-    if _compile(text).groups < 1:
-        hint = "put the number in parentheses, as in 'tokens/s: ([0-9.]+)'"
-        raise PositionError("the pattern has no group", text=text, span=(0, len(text)), hint=hint)
+    from ompbind.bench.metrics import read_pattern  # late, as below: the options of `run` need no patterns
+
+    read_pattern(text)
     return (text,)
 
 
 def _read_ready(text: str) -> str:
     """Read what --ready waits for: a regular expression, or a port that may have placeholders."""
     if not text.startswith(TCP):
-        _compile(text)
+        from ompbind.bench.metrics import compile_pattern
+
+        compile_pattern(text)
         return text
     port = text.removeprefix(TCP)
     check_placeholders(port)
@@ -56,17 +54,6 @@ def _read_ready(text: str) -> str:
     if not (is_port or "{" in port):
         raise OptionError(f"{port!r} is not a port: write tcp:8000, or tcp:{{rank+8000}} for each rank")
     return text
-
-
-def _compile(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        at = error.pos or 0
-        hint = "write a regular expression of Python"
-        raise PositionError(
-            f"the pattern is wrong: {error.msg}", text=text, span=(at, at + 1), hint=hint
-        ) from None
 
 
 def _read_time(text: str) -> float:
@@ -143,8 +130,9 @@ BENCH_OPTIONS = (
            help="With --show, exit code 1 if the last session is slower than the first by more than PART",
            rule=rules.check_fail_above),
     Option(names=("--export",), section=OUTPUT, verbs=BENCH, read=_read_export, repeatable=True,
-           metavar="FORMAT", everyday=True, words=EXPORTS, is_setting=False,
-           help="Write results: {words}; FORMAT=FILE: not to standard output", rule=rules.check_export),
+           metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
+           help=f"Write results: {render_export_names()}; FORMAT=FILE: not to standard output",
+           rule=rules.check_export),
     Option(names=("--save-preset",), section=OUTPUT, verbs=BENCH, read=name_of("a preset"), metavar="NAME",
            everyday=True, is_setting=False, help="Save the best options as [preset.NAME]",
            rule=rules.check_save_preset),

@@ -1,4 +1,4 @@
-"""The formats of `--export`: a session and its conclusion for other programs, documents and pictures.
+"""Formats of `--export` that are text: a session and its conclusion for other programs and documents.
 
 JSON has the schema ompbind-bench-result/1. Its `results` have the keys and units of hyperfine's JSON export,
 so that programs for it work, and further keys.
@@ -8,15 +8,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
 from ompbind.bench.conclusions import Conclusion
+from ompbind.bench.record_json import make_json
 from ompbind.bench.records import Candidate, Phase, Run, Session
 from ompbind.cpuset import count
-from ompbind.record import Record
 from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
@@ -26,32 +25,6 @@ from ompbind.report.bench.measurements import (
 from ompbind.report.bench.table import list_columns, list_counters, make_words
 from ompbind.report.text import Column
 
-_Render = Callable[[Session, Conclusion], str]
-
-
-class ExportFormat(Record):
-    """A format of `--export`: its function as "module:function", imported when it is used, and its help."""
-
-    render: str
-    help: str = ""
-
-    def load(self) -> _Render:
-        """Import and return the function of the format."""
-        module, _, name = self.render.partition(":")
-        render: _Render = getattr(import_module(module), name)
-        return render
-
-
-_HERE = "ompbind.report.bench.export"
-
-EXPORTS: Mapping[str, ExportFormat] = {
-    "json": ExportFormat(render=f"{_HERE}:render_json", help="also for hyperfine's scripts"),
-    "csv": ExportFormat(render=f"{_HERE}:render_csv", help="a row for each run"),
-    "markdown": ExportFormat(render=f"{_HERE}:render_markdown", help="tables"),
-    "svg": ExportFormat(render="ompbind.report.diagram.bench_svg:render_bench_svg", help="a picture"),
-}
-"""Every format by its name, in the order of --help."""
-
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
     """Render a session and its conclusion as JSON, schema ompbind-bench-result/1."""
@@ -60,17 +33,17 @@ def render_json(session: Session, conclusion: Conclusion) -> str:
         "version": session.version,
         "started": session.started,
         "ended": session.ended or None,
-        "machine": session.hardware.as_dict(),
+        "machine": make_json(session.hardware),
         "command": list(session.command),
         "options": list(session.options),
-        "metrics": [metric.as_dict() for metric in session.metrics],
-        "rules": session.rules.as_dict(),
+        "metrics": make_json(session.metrics),
+        "rules": make_json(session.rules),
         "groups": [
             {
                 "ranks": group.ranks,
                 "reference": group.reference,
                 "choice": group.choice or None,
-                "comparisons": [comparison.as_dict() for comparison in group.comparisons],
+                "comparisons": make_json(group.comparisons),
             }
             for group in conclusion.groups
         ],
@@ -82,8 +55,8 @@ def render_json(session: Session, conclusion: Conclusion) -> str:
             }
             for choice in list_choices(session, conclusion)
         ],
-        "refusals": [refusal.as_dict() for refusal in session.refusals],
-        "remarks": [remark.as_dict() for remark in conclusion.remarks],
+        "refusals": make_json(session.refusals),
+        "remarks": make_json(conclusion.remarks),
         "results": list(_make_results(session)),
     }
     return json.dumps(record, indent=2)

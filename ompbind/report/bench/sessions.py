@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
+from ompbind.bench.compare_sessions import CandidateChange, SessionsComparison
 from ompbind.bench.records import Session
 from ompbind.cpuset import count
 from ompbind.report.bench.measurements import (
@@ -21,41 +21,15 @@ _MEDIAN = 12  # characters of a column with medians
 _OTHERS = 56  # characters of the other columns
 
 
-class Change(Protocol):
-    """How a candidate has changed from the first session to the last.
-
-    `medians` and `runs` have an item for each session, None and 0 without valid runs. `ratio` is above 1 if
-    the candidate is better in the last session.
-    """
-
-    @property
-    def candidate(self) -> str: ...  # noqa: D102 - the docstring of the class has them
-    @property
-    def medians(self) -> tuple[float | None, ...]: ...  # noqa: D102
-    @property
-    def runs(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def ratio(self) -> float | None: ...  # noqa: D102
-    @property
-    def interval(self) -> tuple[float, float] | None: ...  # noqa: D102
-
-
-def render_sessions(
-    sessions: Sequence[Session], changes: Sequence[Change], differences: Sequence[str], screen: Screen = PIPE
-) -> str:
-    """Render the sessions, a table of the candidates, and what the ratios do not show.
-
-    `differences` are texts on what differs between the first and the last session: the machine, the command.
-    """
-    width = screen.text_width
+def render_sessions(comparison: SessionsComparison, screen: Screen = PIPE) -> str:
+    """Render the sessions, a table of the candidates, and what the ratios do not show."""
+    sessions, changes, width = comparison.sessions, comparison.changes, screen.text_width
     lines = [
         render_paragraph(f"session {number}", _describe(session), width)
         for number, session in enumerate(sessions, 1)
     ]
     table = render_table(list(_make_columns(sessions, changes, width)), width) if changes else ""
-    text = "\n\n".join(
-        filter(None, ("\n".join(lines), table, "\n".join(_make_notes(sessions, differences, width))))
-    )
+    text = "\n\n".join(filter(None, ("\n".join(lines), table, "\n".join(_make_notes(comparison, width)))))
     return text if screen.draws else text.encode("ascii", "replace").decode()
 
 
@@ -75,7 +49,9 @@ def _render_time(started: float) -> str:
         return ""
 
 
-def _make_columns(sessions: Sequence[Session], changes: Sequence[Change], width: int) -> Iterator[Column]:
+def _make_columns(
+    sessions: Sequence[Session], changes: Sequence[CandidateChange], width: int
+) -> Iterator[Column]:
     """Yield the columns; if the medians of all sessions do not fit, only the first and the last."""
     numbers = range(len(sessions))
     if len(sessions) * _MEDIAN + _OTHERS > width:
@@ -95,7 +71,7 @@ def _make_columns(sessions: Sequence[Session], changes: Sequence[Change], width:
     yield Column(title="result", cells=cells, grows=True)
 
 
-def _render_change(change: Change, words: tuple[str, str]) -> str:
+def _render_change(change: CandidateChange, words: tuple[str, str]) -> str:
     """Return whether the candidate has changed, with the words for better and worse."""
     if not (change.runs[0] and change.runs[-1]):
         return "new" if change.runs[-1] else "no valid run" if change.runs[0] else "never valid"
@@ -105,14 +81,15 @@ def _render_change(change: Change, words: tuple[str, str]) -> str:
     return words[0] if low > 1 else words[1] if high < 1 else "no difference known"
 
 
-def _make_notes(sessions: Sequence[Session], differences: Sequence[str], width: int) -> Iterator[str]:
+def _make_notes(comparison: SessionsComparison, width: int) -> Iterator[str]:
     """Yield what the ratio is, what differs between the sessions, and what cannot be concluded."""
+    sessions = comparison.sessions
     better, _ = name_change(sessions[0].metrics[0])
     last = f"session {len(sessions)}"
     text = f"{last} compared with session 1; above 1, {last} is {better}"
     yield render_paragraph("ratio", text, width)
-    for difference in differences:
-        yield render_paragraph("differs", clean_line(difference), width)
+    for difference in comparison.differences:
+        yield render_paragraph("differs", clean_line(difference.text), width)
     text = (
         "the sessions ran at different times; the ratio also contains what has changed on the machine between"
         " them, such as other load or the temperature"

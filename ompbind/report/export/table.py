@@ -25,9 +25,14 @@ class Format(Record):
 
     def load(self) -> Callable[..., str]:
         """Import and return the function of the format."""
-        module, _, name = self.render.partition(":")
-        render: Callable[..., str] = getattr(import_module(module), name)
-        return render
+        return load_function(self.render)
+
+
+def load_function(reference: str) -> Callable[..., str]:
+    """Import and return the function that "module:function" names."""
+    module, _, name = reference.partition(":")
+    function: Callable[..., str] = getattr(import_module(module), name)
+    return function
 
 
 _REPORT = "ompbind.report"

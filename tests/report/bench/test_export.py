@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ompbind.bench.records import Phase
-from ompbind.report.bench import export
-from ompbind.report.bench.export import EXPORTS, ExportFormat
+from ompbind.report.bench import formats
+from ompbind.report.bench.formats import EXPORTS, ExportFormat
 from tests.bench.sessions import THROTTLED, TWO_METRICS, make_conclusion, make_session, make_usual_session
 
 
@@ -26,8 +26,8 @@ def test_every_format_renders(name):
 
 def test_a_row_of_the_table_is_a_format(monkeypatch):
     row = ExportFormat(render=f"{__name__}:render_count", help="how many runs there are")
-    monkeypatch.setattr(export, "EXPORTS", EXPORTS | {"count": row})
-    assert export.EXPORTS["count"].load()(*make_usual_session()) == "79"
+    monkeypatch.setattr(formats, "EXPORTS", EXPORTS | {"count": row})
+    assert formats.EXPORTS["count"].load()(*make_usual_session()) == "79"
 
 
 def render_count(session, conclusion):
