@@ -234,7 +234,7 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
     """Yield how to read the ratio, which candidates did not run, and remarks."""
     width = screen.text_width
     better, _ = name_change(session.metrics[0])
-    references = [clean_line(group.reference) for group in conclusion.groups]
+    references = [clean_line(group.reference) for group in conclusion.groups if group.reference]
     if references:
         reference = references[0] if len(references) == 1 else "the reference of the same table"
         text = f"compared with {reference} in the same rounds; above 1 is {better}"
@@ -247,15 +247,25 @@ def _list_notes(session: Session, conclusion: Conclusion) -> Iterator[tuple[str,
     for candidate in session.candidates:
         if candidate.same:
             yield "same plan", f"{candidate.name}: also {' and '.join(candidate.same)}"
-    for group in conclusion.groups:
-        for comparison in group.comparisons:
-            if comparison.reason and comparison.result in EXCLUDED:
-                yield str(comparison.result), f"{comparison.candidate}: {make_words(comparison.reason)}"
+    for result, reason, names in _list_exclusions(conclusion):
+        several = len(names) > 1 and len(names) == len(session.candidates)
+        yield result, f"{'all candidates' if several else '; '.join(names)}: {make_words(reason)}"
     for refusal in session.refusals:
         yield "cannot run", f"{refusal.name}: {make_words(refusal.reason)}"
     for remark in conclusion.remarks:
         where = f"{remark.candidate}: " if remark.candidate else ""
         yield "remark", f"{where}{remark.text}"
+
+
+def _list_exclusions(conclusion: Conclusion) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield each result and reason for which candidates run no more, with the names of these candidates."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for group in conclusion.groups:
+        for comparison in group.comparisons:
+            if comparison.reason and comparison.result in EXCLUDED:
+                found.setdefault((str(comparison.result), comparison.reason), []).append(comparison.candidate)
+    for (result, reason), names in found.items():
+        yield result, reason, names
 
 
 def make_words(reason: str) -> str:
@@ -302,6 +312,8 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
 
 def _explain_none(group: Group) -> str:
     """Return why nothing is recommended, and how to find out."""
+    if not group.reference:
+        return "nothing: every candidate has failed"
     needed = [comparison.more_rounds for comparison in group.comparisons if comparison.more_rounds]
     rounds = f"about {count(min(needed), 'more round')} would decide" if needed else "no result is known"
     return f"nothing yet; {rounds} (see --max-rounds, --budget, --results)"

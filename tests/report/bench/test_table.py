@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import ComparisonResult, Conclusion
+from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.records import Metric, Session
 from ompbind.report.bench.table import render_bench
 from ompbind.report.text import Screen
@@ -247,6 +247,27 @@ def test_a_session_without_runs_is_shown():
     session = Session(version="1", started=0.0, hardware=HARDWARE, command=("true",))
     text = render_bench(session, Conclusion(groups=()), Screen())
     assert "0 runs and 0 warm-ups: not finished" in text
+
+
+def test_candidates_that_fail_for_one_reason_are_one_note():
+    """There is no reference then, and no round would help."""
+    names = ("unbound", "default", "smt=2")
+    session = make_session(dict.fromkeys(names, 1.0), rounds=0)
+    failed = {
+        name: Comparison(candidate=name, result=ComparisonResult.DISQUALIFIED, reason=reason)
+        for name, reason in zip(names, ("exit code 1", "exit code 1", "exit code 2"), strict=True)
+    }
+
+    def render(comparisons):
+        group = Group(ranks=1, reference="", comparisons=comparisons)
+        return render_bench(session, Conclusion(groups=(group,)), Screen())
+
+    text = render(tuple(failed.values()))
+    assert "disqualified: unbound; default: exit code 1\ndisqualified: smt=2: exit code 2\n" in text
+    assert "compared with" not in text
+    assert text.endswith("\nrecommended: nothing: every candidate has failed")
+    same = render(tuple(each.replace(reason="exit code 1") for each in failed.values()))
+    assert "\ndisqualified: all candidates: exit code 1\n" in same
 
 
 def test_values_of_zero_and_below_are_shown():
