@@ -14,8 +14,8 @@ from ompbind.cli.verbs import VERBS
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference.md"
-EXAMPLE = re.compile(r"```python\n# (examples/\w+\.py)\n.*?```", re.S)
-"""The start of a block that shows a file of docs/examples/."""
+EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S)
+"""A block that shows a file of docs/examples/: its first line is a comment with the name."""
 
 HEAD = """\
 # Reference of the command line
@@ -40,7 +40,12 @@ def render_reference() -> str:
 
 def render_examples(text: str) -> str:
     """Return the text of a page with the present text of each example that it shows."""
-    return EXAMPLE.sub(lambda block: f"```python\n# {block[1]}\n{(DOCS / block[1]).read_text()}```", text)
+    return EXAMPLE.sub(lambda block: _render_example(block[1]), text)
+
+
+def _render_example(name: str) -> str:
+    comment = "c\n//" if name.endswith(".c") else "python\n#"
+    return f"```{comment} {name}\n{(DOCS / name).read_text()}```"
 
 
 def _verb_lines(verb: Verb) -> Iterator[str]:

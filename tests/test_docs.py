@@ -137,7 +137,7 @@ def test_the_reference_is_up_to_date(generate):
 
 def test_pages_show_the_examples_as_they_are(generate):
     shown = [name for page in PAGES for name in generate.EXAMPLE.findall(page.read_text())]
-    assert sorted(shown) == sorted(f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.py"))
+    assert sorted(shown) == sorted(f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.*"))
     for page in PAGES:
         assert generate.render_examples(page.read_text()) == page.read_text(), "run 'make docs'"
 

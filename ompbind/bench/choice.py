@@ -47,7 +47,8 @@ class Choice(Record):
 def make_choice(group: Members, index: RunIndex, rules: Rules, criterion: Criterion) -> Choice:
     """Return the choice of a group after its last round.
 
-    A group with one remaining contender has nothing to choose: all its further rounds are fresh.
+    A group with one remaining contender has nothing to choose: all its further rounds are fresh. A choice
+    that is being confirmed is final, also if a resumed session may have more rounds.
     """
     dropped = _find_dropped(group, index)
     remaining = tuple(name for name in group.contenders if name not in dropped)
@@ -55,7 +56,8 @@ def make_choice(group: Members, index: RunIndex, rules: Rules, criterion: Criter
     if len(remaining) < 2:
         return state.replace(candidate="".join(remaining), made=True)
     last = index.find_last(Phase.CHOICE, (group.reference, *remaining))
-    at_end = last >= find_last_round(rules.max_rounds)
+    is_confirming = any(index.find_last(Phase.CONFIRMATION, (name,)) for name in remaining)
+    at_end = last >= find_last_round(rules.max_rounds) or is_confirming
     if not at_end and last not in make_looks(rules.max_rounds):
         return state
     return _choose(state, group, index, criterion, at_end=at_end)

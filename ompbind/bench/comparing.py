@@ -3,6 +3,10 @@
 Each look could show a difference by chance. So looks take place only after a few planned rounds, and the
 permitted error of 5 % is divided by their number and by the number of comparisons. Looking after every round
 at 95 % would show a difference between two equal candidates in every fourth session.
+
+A session that is resumed with more rounds has more planned looks, and each look is judged with its smaller
+part of the error. Looks that took place before had a larger part, so the error is above 5 % at most by that
+of the added looks: by 0.8 % from 40 to 60 rounds.
 """
 
 import math

@@ -26,7 +26,8 @@ class Difference(Record):
 
 
 def find_differences(before: Session, now: Session) -> tuple[Difference, ...]:
-    """Return how the machine, the command, and what is measured differ; the seed and the options may differ.
+    """Return how the machine, the command, and what is measured differ; the seed, the
+    rounds and the options may differ.
 
     Candidates are compared by `find_candidate_differences`.
     """
@@ -52,7 +53,6 @@ def _render_facts(session: Session) -> Iterator[tuple[str, str]]:
     yield "--load", shlex.join(session.load)
     yield "same work in all candidates", "yes" if session.rules.same_work else "no"
     yield "--matters", f"{session.rules.matters:.2%}"
-    yield "--max-rounds", f"{session.rules.max_rounds}"
 
 
 def _render_metric(metric: Metric) -> str:

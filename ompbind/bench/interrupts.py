@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -40,11 +40,34 @@ def catch_interrupts() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def delay_interrupts() -> Iterator[None]:
-    """Deliver signals that stop a session only at the end of the block, so that it is done or not begun."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def delay_interrupts() -> "SignalMask":
+    """Deliver signals that stop a session only at the end of the block, so that it is done or not begun.
+
+    The block gets the signal mask before.
+    """
+    return SignalMask(signal.SIG_BLOCK, INTERRUPTS)
+
+
+class SignalMask:
+    """Changes the signal mask for a block, as `signal.pthread_sigmask` does; the block gets the mask before.
+
+    A signal at any moment leaves the mask of an outer block as it was. A generator would not: one that a
+    signal stops before its end restores its mask when it is deleted, after the outer block.
+    """
+
+    def __init__(self, how: int, numbers: Iterable[int]) -> None:
+        self._how = how
+        self._numbers = numbers
+        self._before = frozenset[int]()
+
+    def __enter__(self) -> frozenset[int]:
+        self._before = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        try:
+            signal.pthread_sigmask(self._how, self._numbers)
+        except KeyboardInterrupt:  # a signal that has come before; the mask has changed nevertheless
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            raise
+        return self._before
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)

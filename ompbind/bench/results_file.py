@@ -14,7 +14,14 @@ from contextlib import suppress
 
 from ompbind.bench.differences import find_candidate_differences, find_differences
 from ompbind.bench.records import Session
-from ompbind.bench.session_events import SCHEMA, Event, make_header, parse_session, render_event
+from ompbind.bench.session_events import (
+    SCHEMA,
+    Event,
+    make_header,
+    make_rules_event,
+    parse_session,
+    render_event,
+)
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.safe_files import (
@@ -65,8 +72,9 @@ class ResultsFile:
 def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[ResultsFile, Session]:
     """Open or create the results file of a session; return it, and the session with all earlier runs.
 
-    `any_seed` is whether the seed of the file counts, because the user has not chosen a seed. Raises
-    RequestError for a file that is no results file, of another session, or in use; it is unchanged then.
+    The session may have more rounds than before; the file has them then too. `any_seed` is whether the seed
+    of the file counts, because the user has not chosen a seed. Raises RequestError for a file that is no
+    results file, of another session, or in use; it is unchanged then.
     """
     file = -1
     try:
@@ -78,7 +86,7 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
             return _begin(path, file, data, session), session
         saved = _parse(path, data[:size])
         _check_session(path, saved, session, any_seed=any_seed)
-        return ResultsFile(path, file, size), saved
+        return _resume(ResultsFile(path, file, size), saved, session)
     except BaseException as error:
         if file >= 0:
             os.close(file)
@@ -158,12 +166,22 @@ def _begin(path: str, file: int, data: bytes, session: Session) -> ResultsFile:
     return results
 
 
+def _resume(results: ResultsFile, saved: Session, session: Session) -> tuple[ResultsFile, Session]:
+    """Return the saved session; more rounds than it had are saved."""
+    rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
+    if rules != saved.rules:
+        results.append(make_rules_event(rules))
+    return results, saved.replace(rules=rules)
+
+
 def _check_session(path: str, saved: Session, session: Session, *, any_seed: bool) -> None:
     """Raise RequestError if a session cannot be resumed, because something differs."""
     found = [*find_differences(saved, session), *find_candidate_differences(saved, session)]
     texts = [difference.text for difference in found]
     if not any_seed and saved.rules.seed != session.rules.seed:
         texts.append(f"--seed: {saved.rules.seed}, now {session.rules.seed}")
+    if saved.rules.max_rounds > session.rules.max_rounds:
+        texts.append(f"--max-rounds: {saved.rules.max_rounds}, now only {session.rules.max_rounds}")
     if texts:
         more = f", and {count(len(texts) - 3, 'more difference')}" if len(texts) > 3 else ""
         message = f"--results {path} has another session: {'; '.join(texts[:3])}{more}"

@@ -1,10 +1,12 @@
 """Run a candidate once: start its ranks, wait until all have exited, and record everything about the run."""
 
+import signal
 import tempfile
 import time
 
 from ompbind.bench.conditions import find_system, make_conditions, read_counts, read_frequencies
 from ompbind.bench.counters import SWITCHES
+from ompbind.bench.interrupts import SignalMask, delay_interrupts
 from ompbind.bench.metrics import read_values
 from ompbind.bench.output_text import render_last_lines
 from ompbind.bench.records import MIGRATIONS, Run, Status, Verification
@@ -27,7 +29,11 @@ def run_candidate(start: CandidateStart, settings: RunSettings, slot: Slot, *, v
     """
     system, started = find_system(), time.time()
     before = read_counts(system, settings.run_id)
-    with tempfile.TemporaryDirectory(prefix="ompbind-bench-", ignore_cleanup_errors=True) as directory:
+    with (
+        delay_interrupts() as signal_mask,  # while the directory is made, and while it is removed
+        tempfile.TemporaryDirectory(prefix="ompbind-bench-", ignore_cleanup_errors=True) as directory,
+        SignalMask(signal.SIG_SETMASK, signal_mask),
+    ):
         outcome, values = _measure(start, settings, directory, verify=verify)
     after = read_counts(system, settings.run_id)
     frequencies = read_frequencies(system, start.plan.used if start.plan else read_affinity(0))

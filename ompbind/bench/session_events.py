@@ -10,14 +10,15 @@ from typing import Any, TypeAlias
 
 from ompbind.bench.conclusions import Conclusion
 from ompbind.bench.record_json import make_json, make_record
-from ompbind.bench.records import Run, Session
+from ompbind.bench.records import Rules, Run, Session
 from ompbind.record import Record
 
 Event: TypeAlias = "Mapping[str, object]"
 """One event as a JSON object; `event` is its type."""
 
 SCHEMA = "ompbind-bench/1"
-SESSION, RUN, DROP, ENDED, CONCLUSION = "session", "run", "drop", "ended", "conclusion"
+SESSION, RULES, RUN, DROP, ENDED = "session", "rules", "run", "drop", "ended"
+CONCLUSION = "conclusion"
 
 
 def make_header(session: Session) -> Event:
@@ -28,6 +29,11 @@ def make_header(session: Session) -> Event:
         "event": SESSION,
         **{n: fields[n] for n in fields if n not in ("runs", "ended")},
     }
+
+
+def make_rules_event(rules: Rules) -> Event:
+    """Return the event of rules that replace those before: the session was resumed with more rounds."""
+    return {"event": RULES, **_make_fields(rules)}
 
 
 def make_run_event(run: Run) -> Event:
@@ -72,6 +78,8 @@ def parse_session(lines: Iterable[str]) -> Session:
             event = _parse_event(line)
             if session is None:
                 session = _parse_header(event)
+            elif event.get("event") == RULES:
+                session = session.replace(rules=make_record(Rules, event))
             elif event.get("event") == RUN:
                 runs.append(make_record(Run, event))
                 ended = ""

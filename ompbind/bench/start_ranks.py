@@ -13,12 +13,14 @@ import os
 import pickle
 import select
 import shutil
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 import ompbind.execution.output.multiplexer
 import ompbind.execution.verify.evaluate  # noqa: F401 - before the forks: else each supervisor imports both
 from ompbind.bench.counters import find_events, open_counters, read_counters
+from ompbind.bench.interrupts import SignalMask
 from ompbind.bench.starts import CandidateStart, RunSettings
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome
@@ -27,7 +29,6 @@ from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
 from ompbind.execution.rlimits import LIMIT_HINTS
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.signal_pipe import block_signals
 from ompbind.execution.signals import signal
 from ompbind.execution.supervisor import run_ranks
 from ompbind.execution.verify.expect_ranks import expect_ranks
@@ -38,10 +39,10 @@ from ompbind.registry.claims import lock_registry, make_run_identity
 
 
 class StartedRun:
-    """A run whose ranks were started; use it in `with`, so that no rank outlives the block.
+    """A run whose ranks were started; signals are handled only while a function here waits.
 
-    Signals are blocked until the block begins, so that none can come between the start and the block.
-    `fileno()` is readable when all ranks have exited, so that a run can be polled.
+    `fileno()` is readable when all ranks have exited, so that a run can be polled. `signal_mask` is that of
+    bench before the start.
     """
 
     def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int], claim: Claim | None) -> None:
@@ -52,26 +53,17 @@ class StartedRun:
         self._received = b""
         self._outcome: Outcome | None = None
 
-    def __enter__(self) -> "StartedRun":
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._signal_mask)
-        except KeyboardInterrupt:  # a signal has come meanwhile
-            self._stop_and_wait()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Stop the ranks, unless `wait` has returned, and wait until all have exited."""
-        if self._stop_and_wait():
-            raise KeyboardInterrupt
-
     def fileno(self) -> int:
         """Return the descriptor that is readable when all ranks have exited."""
         return self._pipe
 
     def has_exited(self, timeout_s: float = 0.0) -> bool:
         """Return whether all ranks have exited; wait for that up to `timeout_s` seconds."""
-        return self._outcome is not None or bool(select.select((self._pipe,), (), (), timeout_s)[0])
+        return self._outcome is not None or bool(self._wait(timeout_s))
+
+    def handle_signals(self) -> SignalMask:
+        """Return a block in which signals are handled."""
+        return SignalMask(signal.SIG_SETMASK, self._signal_mask)
 
     def stop(self) -> None:
         """Stop the ranks as `run` does at SIGTERM; ranks that exit after that have not failed."""
@@ -79,29 +71,31 @@ class StartedRun:
             signal_process(self._pid, signal.SIGTERM)
 
     def wait(self) -> Outcome:
-        """Wait until all ranks have exited, and return how they exited.
-
-        A KeyboardInterrupt leaves the run as it is: leaving the block of `with` then stops the ranks.
-        """
+        """Wait until all ranks have exited, and return how they exited; KeyboardInterrupt changes nothing."""
         while self._outcome is None:
-            select.select((self._pipe,), (), ())
-            signal_mask = block_signals()  # a signal between reading and keeping would lose what was read
-            try:
-                self._read()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
+            self._wait(None)
+            self._read()  # no signal can come between reading and keeping
         return self._outcome
 
-    def _stop_and_wait(self) -> bool:
-        """Stop the ranks and wait until all have exited; return whether a signal has come meanwhile."""
+    def end(self) -> None:
+        """Stop the ranks, unless `wait` has returned, and wait until all have exited.
+
+        As in `run`, a further request leads to the next signal; KeyboardInterrupt is raised at the end.
+        """
         was_interrupted = False
         while self._outcome is None:
             try:
                 self.stop()
                 self.wait()
-            except KeyboardInterrupt:  # as in `run`, a further request leads to the next signal
+            except KeyboardInterrupt:
                 was_interrupted = True
-        return was_interrupted
+        if was_interrupted:
+            raise KeyboardInterrupt
+
+    def _wait(self, timeout_s: float | None) -> Sequence[object]:
+        """Wait until there is something to read; return it."""
+        with self.handle_signals():
+            return select.select((self._pipe,), (), (), timeout_s)[0]
 
     def _read(self) -> None:
         """Read a part of the outcome; at its end, reap the foreground process, and release the claim."""
@@ -117,21 +111,34 @@ class StartedRun:
         self._outcome = pickle.loads(self._received) if self._received else failure
 
 
+@contextmanager
 def start_ranks(
     start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool = False
-) -> StartedRun:
-    """Start the ranks of a candidate; their output goes to RANK.out and RANK.err in `directory`.
+) -> Iterator[StartedRun]:
+    """Start the ranks of a candidate; at the end of the block, stop all that still run.
 
-    This returns before the ranks have started, so the files may not exist yet. The directory is for this run
-    alone: it is removed if bench is killed while ranks run. Bound ranks are registered as a live run. The
-    thread that calls this must live until the ranks have exited: they are killed with it.
+    Their output goes to RANK.out and RANK.err in `directory`, which is for this run alone: it is removed if
+    bench is killed while ranks run. The block begins before the ranks have started, so the files may not
+    exist yet. Bound ranks are registered as a live run. The thread that calls this must live until the ranks
+    have exited: they are killed with it. Signals are blocked, also in the block, but not while it waits for
+    the run: so a signal at any moment leaves no rank, and not the claim of the run.
     Raises LaunchError if no process can be started, and ClaimError as `run` does.
     """
     options = _make_options(start, settings, directory, verify=verify)
     find_events()  # before the fork, so that it is done once
-    claim = _register(start, settings.run_id)
+    with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
+        run = _start(start, options, signal_mask)
+        try:
+            yield run
+        finally:
+            run.end()
+
+
+def _start(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
+    """Register the run, and fork the process that starts the ranks; signals are blocked."""
+    claim = _register(start, options.run_id)
     try:
-        return _fork(start, options, claim)
+        return _fork(start, options, signal_mask, claim)
     except OSError as error:
         if claim:
             claim.release()
@@ -139,10 +146,11 @@ def start_ranks(
         raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
 
 
-def _fork(start: CandidateStart, options: RunOptions, claim: Claim | None) -> StartedRun:
-    """Fork the process that starts the ranks; signals are blocked afterwards."""
+def _fork(
+    start: CandidateStart, options: RunOptions, signal_mask: frozenset[int], claim: Claim | None
+) -> StartedRun:
     read_end, write_end = os.pipe()
-    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=block_signals(), claim=claim)
+    parent = _Parent(pid=os.getpid(), pipe=write_end, signal_mask=signal_mask, claim=claim)
     pid = -1
     try:
         pid = os.fork()
@@ -152,8 +160,7 @@ def _fork(start: CandidateStart, options: RunOptions, claim: Claim | None) -> St
         os.close(write_end)
         if pid < 0:
             os.close(read_end)
-            signal.pthread_sigmask(signal.SIG_SETMASK, parent.signal_mask)
-    return StartedRun(pid, read_end, parent.signal_mask, claim)
+    return StartedRun(pid, read_end, signal_mask, claim)
 
 
 def _make_options(

@@ -413,8 +413,7 @@ def test_more_rounds_are_proposed_until_a_look():
     _, noisy = only(make_noisy(5))
     assert noisy["default"].interval is None
     assert noisy["default"].more_rounds > 30, "the first interval will be too wide"
-    three = make_session((UNBOUND, DEFAULT, A), Rules()).replace(runs=make_noisy(5).runs)
-    _, shared = only(three)
+    _, shared = only(make_session((UNBOUND, DEFAULT, A), Rules()))
     assert shared["default"].more_rounds == 12, "with two comparisons, an interval needs nine rounds"
     _, late = only(make_noisy(40))
     assert late["default"].result == R.UNKNOWN
@@ -461,6 +460,21 @@ def test_an_interrupted_session_is_concluded_from_what_there_is():
     empty, nothing = only(session.replace(runs=()))
     assert empty.choice == ""
     assert {each.result for each in nothing.values()} == {R.REFERENCE, R.UNKNOWN}
+
+
+def test_a_choice_that_is_being_confirmed_stays_if_there_may_be_more_rounds():
+    """Twelve rounds decide nothing here; then the session is resumed with twenty-seven."""
+    times = {"unbound": 1.0, "default": 1.0, "a=1": 0.99}
+
+    def add_noise(run):
+        factor = math.exp(Random(f"{run.candidate} {run.phase} {run.round}").gauss(0, 0.05))
+        return run.replace(values=(run.values[0] * factor,))
+
+    session = run_all([UNBOUND, DEFAULT, A], times, change=add_noise, max_rounds=12)
+    assert ran(session, Phase.CONFIRMATION)["unbound"] == list(range(1, 13))
+    more = run_all([UNBOUND, DEFAULT, A], times, change=add_noise, runs=session.runs, max_rounds=27)
+    assert ran(more, Phase.CHOICE) == ran(session, Phase.CHOICE)
+    assert ran(more, Phase.CONFIRMATION)["unbound"] == list(range(1, 28))
 
 
 def keys(session):

@@ -144,7 +144,7 @@ DIFFERENCES = [
     (lambda s: s.replace(duration_s=20.0), "--duration: none, now 20 s"),
     (lambda s: s.replace(ready="tcp:80"), "--ready: none, now tcp:80"),
     (lambda s: s.replace(load=("wrk", "a b")), "--load: none, now wrk 'a b'"),
-    (lambda s: s.replace(rules=Rules(seed=7, max_rounds=99)), "--max-rounds: 40, now 99"),
+    (lambda s: s.replace(rules=Rules(seed=7, max_rounds=39)), "--max-rounds: 40, now only 39"),
     (lambda s: s.replace(rules=Rules(seed=7, matters=0.05)), "--matters: 2.00%, now 5.00%"),
     (lambda s: s.replace(rules=Rules(seed=7, same_work=True)), "same work in all candidates: no, now yes"),
     (lambda s: s.replace(candidates=s.candidates[:2]),
@@ -158,6 +158,19 @@ DIFFERENCES = [
 def test_another_session_is_refused(path, change, text):
     run_with_file(path)
     assert read_error(path, change(make_session())) == f"--results {path} has another session: {text}"
+
+
+def test_a_session_is_resumed_with_more_rounds(path):
+    """As after "not known yet": the larger number is in the file, and the earlier runs count."""
+    session = run_with_file(path).session
+    more = make_session(rules=Rules(seed=8, max_rounds=60))
+    resumed = run_with_file(path, more).session
+    assert (resumed.rules, resumed.runs) == (Rules(seed=7, max_rounds=60), session.runs)
+    assert read_results(path) == resumed
+    assert "--max-rounds: 60, now only 40" in read_error(path, make_session())
+    size = os.path.getsize(path)
+    run_with_file(path, more)
+    assert os.path.getsize(path) == size
 
 
 def test_many_differences_are_counted(path):

@@ -22,6 +22,7 @@ from tests.live.candidates import SLOT, make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, children_of, two_cpus, wait_until
 from tests.live.other_user import call_as_nobody
 from tests.live.scenes import PYTHON
+from tests.long import rounds
 
 
 def started(start, directory, **settings):
@@ -251,6 +252,14 @@ except KeyboardInterrupt:
     with open(sys.argv[1]) as file:
         print("interrupted, the rank has exited:", not os.path.exists("/proc/" + file.read().strip()))
 """
+
+
+def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, scene):
+    command = [sys.executable, "-m", "tests.live.interrupt_runs", str(tmp_path), str(rounds(200))]
+    env = scene.environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == ""
+    scene.check_nothing_left("interrupted runs")
 
 
 BENCH = """

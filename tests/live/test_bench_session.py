@@ -32,6 +32,11 @@ def bench(ompbind, *options, command=("true",), **others):
     return ompbind("bench", *QUICK, *options, "--", *command, **others)
 
 
+def count_runs(path):
+    """Return the number of runs in a results file, 0 before its first line is written."""
+    return len(read_results(path).runs) if os.path.exists(path) and os.path.getsize(path) else 0
+
+
 def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     done = bench(ompbind, "--results", path)
     assert done.returncode == 0, done.stderr
@@ -46,6 +51,16 @@ def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     assert (shown.stdout, shown.returncode) == (done.stdout, 0)
     assert (again.stdout, again.returncode) == (done.stdout, 0)
     assert os.path.getsize(path) == size
+
+
+def test_a_session_that_is_not_decided_is_resumed_with_more_rounds(ompbind, path):
+    words = ("--results", path, "--vary", "bind=rank", "--budget", "9")
+    first = ompbind("bench", *words, "--max-rounds", "2", "--", "true")
+    more = ompbind("bench", *words, "--max-rounds", "3", "--", "true")
+    assert (first.returncode, more.returncode) == (0, 0), more.stderr
+    session = read_results(path)
+    assert (session.rules.max_rounds, session.ended) == (3, "not decided after 3 rounds")
+    assert [run.round for run in session.runs] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_the_file_of_another_session_is_refused(ompbind, path):
@@ -91,7 +106,7 @@ def test_a_signal_stops_the_ranks_and_shows_the_runs_before(start, path, tmp_pat
     pids = tmp_path / "pids"
     command = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 0.1")
     process = start("bench", *QUICK, "--results", path, "--", *command)
-    wait_until(lambda: os.path.exists(path) and len(read_results(path).runs) >= 4, "four runs")
+    wait_until(lambda: count_runs(path) >= 4, "four runs")
     process.send_signal(number)
     output, errors = process.communicate(timeout=20)
     assert process.returncode in (128 + number, -number), errors
@@ -131,7 +146,7 @@ def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, p
     chosen, runs = random.Random(2), 0
     for _ in range(rounds(6)):
         process = start("bench", *QUICK, "--results", path, "--", *command)
-        wait_until(lambda: os.path.exists(path) and len(read_results(path).runs) > runs, "another run")  # noqa: B023
+        wait_until(lambda: count_runs(path) > runs, "another run")  # noqa: B023
         time.sleep(chosen.uniform(0, 0.05))
         process.kill()
         process.wait()

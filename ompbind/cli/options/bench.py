@@ -122,7 +122,7 @@ BENCH_OPTIONS = (
            help="Standard output: {words}; jsonl: a line for each event of the session"),
     Option(names=("--results",), section=OUTPUT, verbs=BENCH, read=name_of("a file"), metavar="FILE",
            complete=FILES, everyday=True, is_setting=False,
-           help="Append each run to FILE, and resume from it"),
+           help="Append each run to FILE, and resume from it, also with more --max-rounds"),
     Option(names=("--show",), section=OUTPUT, verbs=BENCH, flag=True, everyday=True, is_setting=False,
            help="Show sessions, compare several: --show FILE...", rule=rules.check_show),
     Option(names=("--fail-above",), section=OUTPUT, verbs=BENCH, read=_read_fraction, number=True,

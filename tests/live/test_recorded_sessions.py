@@ -1,0 +1,37 @@
+"""The sessions of docs/benchmarking.md can be recorded again: each command runs, and writes its pictures."""
+
+import re
+from importlib import util
+
+import pytest
+
+from tests.live.conftest import required
+from tests.test_docs import ROOT
+
+
+@pytest.fixture
+def recorder():
+    spec = util.spec_from_file_location("record_sessions", ROOT / "docs/record_sessions.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_all_commands_of_the_page_run(recorder, tmp_path, monkeypatch):
+    required("gcc")
+    monkeypatch.setenv("OMPBIND_MAX_ROUNDS", "1")
+    page = recorder.PAGE.read_text()
+    recorded = recorder.record_sessions(page, tmp_path)
+    blocks, old = ([*recorder.BLOCK.finditer(text)] for text in (recorded, page))
+    assert [block[1] for block in blocks] == [block[1] for block in old]
+    assert recorder.BLOCK.sub("", recorded) == recorder.BLOCK.sub("", page)
+    assert len(blocks) == page.count("```console") >= 5
+    assert all("command:" in block[0] for block in blocks if "--results" in block[1])
+    pictures = {f"pictures/{path.name}" for path in tmp_path.glob("*.svg")}
+    assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
+
+
+def test_a_command_that_fails_is_not_recorded(recorder, tmp_path):
+    required("gcc")
+    with pytest.raises(RuntimeError, match="exit code 2"):
+        recorder.record_sessions("```console\n$ ompbind bench\n```\n", tmp_path)
