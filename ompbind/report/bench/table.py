@@ -8,7 +8,6 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ompbind.bench.candidate_names import drop_ranks
 from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.records import Phase, Run, Session
 from ompbind.cpuset import count
@@ -25,6 +24,7 @@ from ompbind.report.bench.measurements import (
     make_words,
     name_change,
     name_metric,
+    name_ranks,
     render_interval,
     render_more_rounds,
     render_ratio,
@@ -109,19 +109,13 @@ class _GroupView(Record):
         """The names as the group shows them."""
         return [shorten_name(name, self.group) for name in self.names]
 
-    @property
-    def heading(self) -> str:
-        """The number of ranks, if the names of the candidates have it; else ""."""
-        group = self.group
-        is_named = any(drop_ranks(name, group.ranks) != name for name in self.names)
-        return count(group.ranks, "rank") if is_named and group.ranks is not None else ""
-
 
 def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
     """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
     columns, usage = list(_make_columns(view)), list(_make_usage_columns(view))
     width = view.screen.text_width
-    yield f"\033[1m{view.heading}\033[22m" if view.heading and view.screen.styled else view.heading
+    heading = name_ranks(view.group)
+    yield f"\033[1m{heading}\033[22m" if heading and view.screen.styled else heading
     if _measure([*columns, *usage]) <= width:
         yield _render_styled([*columns, *usage], view)
     else:
