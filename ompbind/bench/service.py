@@ -111,6 +111,7 @@ def run_service(
     if has_exited and outcome.stop_requested:
         raise KeyboardInterrupt  # a signal has stopped the ranks, and did not reach this process yet
     if outcome.error or any(rank_exit.failed for rank_exit in outcome.exits):
+        _check_closing_ports(run, outcome)
         return outcome, ()
     _check_exits(run, outcome, load)
     if load is None:
@@ -139,6 +140,20 @@ def _check_free_ports(run: _ServiceRun) -> None:
         if isinstance(check, PortCheck) and check.is_ready():
             taken = f"port {check.port} accepts connections before rank {rank} has started"
             raise MeasurementError(f"{taken}: another program has it")
+
+
+def _check_closing_ports(run: _ServiceRun, outcome: Outcome) -> None:
+    """Raise MeasurementError if a rank has failed, and connections of an earlier run still have its port."""
+    checks = _make_checks(run)
+    for failed in outcome.exits:
+        check = checks.get(failed.rank)
+        if failed.failed and isinstance(check, PortCheck) and check.is_closing():
+            last_lines = describe_last_lines(make_output_paths(run.directory, failed.rank))
+            why = f"closed connections of an earlier run have port {check.port} for a minute"
+            remedy = "servers that set SO_REUSEADDR before they bind do not have to wait"
+            raise MeasurementError(
+                f"rank {failed.rank} {render_exit_status(failed)}; {why}: {remedy}{last_lines}"
+            )
 
 
 def _wait_until_ready(run: _ServiceRun, ranks: StartedRun) -> bool:
@@ -210,4 +225,5 @@ def _check_exits(run: _ServiceRun, outcome: Outcome, load: Outcome | None) -> No
     for failed in load.exits if load else ():
         if failed.failed:
             last_lines = describe_last_lines(make_output_paths(run.load_directory, 0))
-            raise MeasurementError(f"{_WRITER} {render_exit_status(failed)}{last_lines}")
+            start = "" if run.service.ready else " (started at once: there is no --ready)"
+            raise MeasurementError(f"{_WRITER}{start} {render_exit_status(failed)}{last_lines}")

@@ -115,7 +115,7 @@ class StartedRun:
 def start_ranks(
     start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool = False
 ) -> Iterator[StartedRun]:
-    """Start the ranks of a candidate; at the end of the block, stop those that still run.
+    """Start the ranks of a candidate; at the end of the block, stop all that still run.
 
     Their output goes to RANK.out and RANK.err in `directory`, which is for this run alone: it is removed if
     bench is killed while ranks run. The block begins before the ranks have started, so the files may not

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench.metrics import make_metrics
+from ompbind.bench.readiness import PortCheck
 from ompbind.bench.records import Status
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.service import READY_LIMIT_S, check_service, find_load_cpus, run_service
@@ -264,7 +265,7 @@ SERVE = "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done"
 
 def run_load(script, scene, directory, **changes):
     settings = service_settings(
-        ready="up", load=("sh", "-c", script, scene.marker), load_cpus=CpuSet((0,)), **changes
+        **{"ready": "up", "load": ("sh", "-c", script, scene.marker), "load_cpus": CpuSet((0,))} | changes
     )
     return run_service(make_shell(SERVE, scene), settings, str(directory))
 
@@ -273,6 +274,25 @@ def test_a_load_generator_that_fails_is_an_error_with_its_last_lines(scene, tmp_
     with pytest.raises(MeasurementError) as raised:
         run_load("echo requests: 4; echo connection refused >&2; exit 2", scene, tmp_path)
     assert raised.value.message == "the load generator exited with code 2; last lines: connection refused"
+    with pytest.raises(MeasurementError, match=r"generator \(started at once: there is no --ready\) exited"):
+        run_load("exit 2", scene, tmp_path / "at once", ready="")
+
+
+def test_a_port_that_closed_connections_keep_is_explained(scene):
+    """The server closes each connection first, so the kernel keeps its port for a minute."""
+    server = "import socket, sys\ns = socket.socket()\ns.bind(('127.0.0.1', int(sys.argv[1])))\ns.listen()\n"
+    server += "while c := s.accept()[0]:\n c.recv(1)\n c.close()"
+    port = next(port for port in range(free_port(), 32_000) if not PortCheck(port).is_closing())
+    start = make_start(*PYTHON, server, str(port), scene.marker, env=scene.environment())
+    load = f"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'x'); c.recv(1)"
+    load = (*PYTHON, f"{load}; print('requests: 1')")
+    settings = service_settings(ready=f"tcp:{port}", duration_s=5.0, load=load)
+    run = run_candidate(start, settings, SLOT, verify=False)
+    assert (run.reason, run.values) == ("", (1.0,))
+    reason = run_candidate(start, settings, SLOT, verify=False).reason
+    assert f"closed connections of an earlier run have port {port} for a minute" in reason
+    assert "SO_REUSEADDR" in reason
+    assert "Address already in use" in reason
     assert not scene.find()
 
 
