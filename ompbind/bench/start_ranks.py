@@ -82,15 +82,15 @@ class StartedRun:
 
         As in `run`, a further request leads to the next signal; KeyboardInterrupt is raised at the end.
         """
-        was_interrupted = False
+        interrupt = None
         while self._outcome is None:
             try:
                 self.stop()
                 self.wait()
-            except KeyboardInterrupt:
-                was_interrupted = True
-        if was_interrupted:
-            raise KeyboardInterrupt
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+        if interrupt:
+            raise interrupt
 
     def _wait(self, timeout_s: float | None) -> Sequence[object]:
         """Wait until there is something to read; return it."""
@@ -115,7 +115,7 @@ class StartedRun:
 def start_ranks(
     start: CandidateStart, settings: RunSettings, directory: str, *, verify: bool = False
 ) -> Iterator[StartedRun]:
-    """Start the ranks of a candidate; at the end of the block, stop the rest.
+    """Start the ranks of a candidate; at the end of the block, stop all that still run.
 
     Their output goes to RANK.out and RANK.err in `directory`, which is for this run alone: it is removed if
     bench is killed while ranks run. The block begins before the ranks have started, so the files may not

@@ -1,6 +1,10 @@
 """Tables of `inspect --watch`: a line for each row; a narrow screen has fewer columns.
 
 Tables of other commands wrap long cells instead (`text.render_table`): there, each word counts.
+
+Drawn without a library: with 4 ranks of 16 threads, tables of rich take 14 ms for 80x24 characters and 25 ms
+for 160x50, this takes 0.5 and 0.9 ms. A sample takes 11 ms, so rich alone would bring the view above 1 % of a
+CPU at the default interval.
 """
 
 from collections.abc import Iterator, Sequence
