@@ -199,7 +199,7 @@ def test_a_candidate_that_loses_every_round_is_dropped_after_the_fourth():
     assert max(rounds["unbound"]) == max(rounds["default"]) > 4, "the reference runs with the others"
     _, by_name = only(session)
     assert by_name["a=1"].result == R.DROPPED
-    assert by_name["a=1"].reason.endswith("was better in all 4 rounds, by 20% in the median")
+    assert by_name["a=1"].reason.endswith("was better in all 4 rounds, by 20 % in the median")
     assert by_name["a=1"].ratio > 1
 
 
@@ -438,6 +438,10 @@ def test_the_proposed_rounds_decide_most_sessions():
             decided += results(simulate_session(longer, make_run))["default"] != R.UNKNOWN
     assert proposed >= 15
     assert decided >= 0.6 * proposed
+
+
+def test_a_single_round_is_named_in_the_singular():
+    assert run_all([UNBOUND, DEFAULT], TIMES, max_rounds=1).ended == "not decided after 1 round"
 
 
 def test_fewer_rounds_than_a_look_decide_nothing():

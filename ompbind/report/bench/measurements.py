@@ -49,6 +49,13 @@ def shorten_name(name: str, group: Group) -> str:
     return clean_line(drop_ranks(name, group.ranks))
 
 
+def name_ranks(group: Group) -> str:
+    """Return the number of ranks of a group, if the names of its candidates have it; else ""."""
+    names = [comparison.candidate for comparison in group.comparisons]
+    is_named = any(drop_ranks(name, group.ranks) != name for name in names)
+    return count(group.ranks, "rank") if is_named and group.ranks is not None else ""
+
+
 def make_words(reason: str) -> str:
     """Return the lines of a reason, such as the last words of a command, as a terminal shows them, joined."""
     return "; ".join(filter(None, (line.strip() for line in map(make_visible, reason.splitlines()))))
@@ -215,7 +222,8 @@ class ScalingPoint(Record):
 def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint, ...]:
     """Return a point for each number of ranks; () for a single number.
 
-    The best candidate is the choice of its group, or has the best median. The ideal continues the first
+    The best candidate is the choice of its group, or has the best median; the runs of a candidate before it
+    was dropped count too. The ideal continues the first
     point: wall times stay constant if each rank does the same work, and shrink with the number of ranks if
     they share it. A sum of higher values grows. Other metrics have no ideal.
     """
@@ -224,7 +232,8 @@ def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint
     for group in conclusion.groups:
         for comparison in group.comparisons:
             candidate = candidates.get(comparison.candidate)
-            if candidate and comparison.median is not None and comparison.result not in EXCLUDED:
+            has_failed = comparison.result is ComparisonResult.DISQUALIFIED
+            if candidate and comparison.median is not None and not has_failed:
                 row = (candidate, comparison, comparison.candidate == group.choice)
                 ranked.setdefault(candidate.ranks, []).append(row)
     points = [_make_point(session, ranks, ranked[ranks]) for ranks in sorted(ranked)]
