@@ -1,6 +1,7 @@
 """Rules of the code: order of the rooms, pure rooms, late imports, length of functions and modules."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -86,6 +87,14 @@ def test_pure_rooms_do_not_import_system_modules():
     assert not [
         (name, target) for name in pure for target in imports(name) if target.partition(".")[0] in IMPURE
     ]
+
+
+def test_every_dependency_is_imported_by_a_module():
+    project = (PACKAGE.parent / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*)\]$", project, re.MULTILINE)
+    names = set(re.findall(r'"(\w+)', listed[1]))
+    assert names
+    assert names <= {target.partition(".")[0] for name in MODULES for target in imports(name)}
 
 
 def test_the_shim_in_the_pythons_of_ranks_imports_only_loaded_modules():

@@ -101,10 +101,10 @@ def _find_missing(before: Session, ran: Sequence[Run]) -> NextRound | None:
 def _split_last_round(session: Session) -> tuple[Session, tuple[Run, ...]]:
     """Return the session before its last round, and the runs of that round."""
     runs = session.runs
-    count = len(runs)
-    while count and (runs[count - 1].phase, runs[count - 1].round) == (runs[-1].phase, runs[-1].round):
-        count -= 1
-    return session.replace(runs=runs[:count]), runs[count:]
+    kept = len(runs)
+    while kept and (runs[kept - 1].phase, runs[kept - 1].round) == (runs[-1].phase, runs[-1].round):
+        kept -= 1
+    return session.replace(runs=runs[:kept]), runs[kept:]
 
 
 def _plan_round(session: Session) -> NextRound:

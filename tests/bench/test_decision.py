@@ -440,6 +440,10 @@ def test_the_proposed_rounds_decide_most_sessions():
     assert decided >= 0.6 * proposed
 
 
+def test_a_single_round_is_named_in_the_singular():
+    assert run_all([UNBOUND, DEFAULT], TIMES, max_rounds=1).ended == "not decided after 1 round"
+
+
 def test_fewer_rounds_than_a_look_decide_nothing():
     session = run_all([UNBOUND, DEFAULT, A], TIMES, max_rounds=5)
     assert max(run.round for run in session.runs) == 5
