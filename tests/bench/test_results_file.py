@@ -92,13 +92,24 @@ def start_process(path):
     return pid
 
 
+def read_size(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def wait_for_growth(path, size, pid):
+    """Wait until a file has grown by some bytes, as by three runs, or until the process has exited."""
+    end = read_size(path) + size
+    while read_size(path) < end and not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        time.sleep(0.0001)
+
+
 def test_a_session_that_is_killed_at_random_moments_resumes_each_time(path):
     chosen = random.Random(3)
     kills, before = 0, 0
     lengths = set()
     while kills < rounds(100):
         pid = start_process(path)
-        time.sleep(chosen.uniform(0, 0.008))
+        wait_for_growth(path, chosen.randrange(3000), pid)
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         if not os.WIFSIGNALED(status):
