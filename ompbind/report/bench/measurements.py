@@ -222,7 +222,8 @@ class ScalingPoint(Record):
 def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint, ...]:
     """Return a point for each number of ranks; () for a single number.
 
-    The best candidate is the choice of its group, or has the best median. The ideal continues the first
+    The best candidate is the choice of its group, or has the best median; the runs of a candidate before it
+    was dropped count too. The ideal continues the first
     point: wall times stay constant if each rank does the same work, and shrink with the number of ranks if
     they share it. A sum of higher values grows. Other metrics have no ideal.
     """
@@ -231,7 +232,8 @@ def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint
     for group in conclusion.groups:
         for comparison in group.comparisons:
             candidate = candidates.get(comparison.candidate)
-            if candidate and comparison.median is not None and comparison.result not in EXCLUDED:
+            has_failed = comparison.result is ComparisonResult.DISQUALIFIED
+            if candidate and comparison.median is not None and not has_failed:
                 row = (candidate, comparison, comparison.candidate == group.choice)
                 ranked.setdefault(candidate.ranks, []).append(row)
     points = [_make_point(session, ranks, ranked[ranks]) for ranks in sorted(ranked)]

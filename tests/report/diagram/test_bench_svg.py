@@ -129,6 +129,20 @@ def test_the_scaling_curve(same_work):
     assert ideals == pytest.approx([1, 0.5, 0.25, 0.125] if same_work else [1, 1, 1, 1])
 
 
+def test_dropped_candidates_are_in_the_scaling_curve_and_failed_candidates_are_not():
+    session, _ = make_scaling_session()
+    dropped, failed = (
+        {"result": result} for result in (ComparisonResult.DROPPED, ComparisonResult.DISQUALIFIED)
+    )
+    changed = {each.name: dropped for each in session.candidates if each.ranks in (2, 4)}
+    conclusion = make_conclusion(session, **{**changed, "4 ranks, smt=2": failed})
+    points = list_scaling(session, conclusion)
+    assert [point.candidate for point in points] == [
+        "1 rank, smt=2", "2 ranks, smt=2", "4 ranks, default", "8 ranks, smt=2",
+    ]  # fmt: skip
+    assert all(point.unbound > point.value for point in points)
+
+
 def test_a_sum_scales_with_ranks_and_a_latency_has_no_ideal():
     from ompbind.bench.records import Combine
 
