@@ -14,6 +14,7 @@ CASES = {case.name: case for case in make_cases()}
     [
         ("1 of 2 faster, 40 rounds", 100),
         ("1 of 6 faster, 40 rounds", 100),
+        ("2 of 6 faster, 40 rounds", 60),
         ("2 equal, 40 rounds", 100),
         ("6 equal, 40 rounds", 60),
         ("2 equal, 150 rounds", 100),

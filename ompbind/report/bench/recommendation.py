@@ -41,8 +41,7 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
         what = ", the command without ompbind" if choice.candidate.kind is Kind.UNBOUND else ""
         return f"no candidate is known to be better than {name}{what}"
     ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
-    is_time = not session.metrics[0].pattern
-    compared = f"{ratio} times as fast as {reference}" if is_time else f"ratio {ratio} to {reference}"
+    compared = f"{ratio} times as {'good' if session.metrics[0].pattern else 'fast'} as {reference}"
     interval = f", interval {render_interval(comparison.interval)}" if comparison.interval else ""
     rounds = f"from {count(comparison.rounds, 'round')} after the choice"
     unknown = "which is not confirmed by further rounds"
