@@ -142,7 +142,7 @@ def _explain_drop(name: str, leader: str, index: RunIndex) -> str:
     median = statistics.median(lost.values())
     if median <= HOPELESS:
         return ""
-    return f"{leader} was better in all {len(lost)} rounds, by {math.expm1(median):.0%} in the median"
+    return f"{leader} was better in all {len(lost)} rounds, by {100 * math.expm1(median):.0f} % in the median"
 
 
 def _find_leader(group: Members, index: RunIndex, last: int) -> str:

@@ -1,4 +1,7 @@
-"""Signals that stop a session: each raises KeyboardInterrupt, so that the runs so far can be shown."""
+"""Signals that stop a session: each raises KeyboardInterrupt, so that the runs so far can be shown.
+
+The end of --budget is such a signal too, SIGALRM: it also stops a run that would never exit.
+"""
 
 import os
 import signal
@@ -7,6 +10,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ALL = (*INTERRUPTS, signal.SIGALRM)
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """The session has used all its time."""
 
 
 @contextmanager
@@ -40,12 +48,31 @@ def catch_interrupts() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def limit_time(limit_s: float | None) -> Iterator[None]:
+    """Raise TimeIsUp in the block after `limit_s` seconds; None: never. Only for the main thread."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeIsUp
+
+    if limit_s is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def delay_interrupts() -> "SignalMask":
     """Deliver signals that stop a session only at the end of the block, so that it is done or not begun.
 
     The block gets the signal mask before.
     """
-    return SignalMask(signal.SIG_BLOCK, INTERRUPTS)
+    return SignalMask(signal.SIG_BLOCK, _ALL)
 
 
 class SignalMask:

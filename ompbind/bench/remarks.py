@@ -137,13 +137,11 @@ def _check_outliers(runs: _Runs) -> Iterator[Remark]:
 def _check_slow_starts(runs: _Runs) -> Iterator[Remark]:
     found = runs.slow_starts
     texts = {
-        name: f"the first {START} runs are the slowest, by {part:.0%} in the median"
+        name: f"the first {START} runs are the slowest, by {_percent(part)} in the median"
         for name, part in found.items()
     }
-    median = statistics.median(found.values()) if found else 0
-    common = (
-        f"the first {START} runs of {len(found)} candidates are the slowest, by {median:.0%} in the median"
-    )
+    median = _percent(statistics.median(found.values()) if found else 0)
+    common = f"the first {START} runs of {len(found)} candidates are the slowest, by {median} in the median"
     yield from _share("slow-start", texts, len(runs.logs), common)
 
 
@@ -159,7 +157,7 @@ def _check_trends(runs: _Runs) -> Iterator[Remark]:
 
 
 def _render_trend(trend: float) -> str:
-    return f"{'rose' if trend > 0 else 'fell'} by {abs(trend):.0%}"
+    return f"{'rose' if trend > 0 else 'fell'} by {_percent(abs(trend))}"
 
 
 def _check_modes(runs: _Runs) -> Iterator[Remark]:
@@ -169,7 +167,7 @@ def _check_modes(runs: _Runs) -> Iterator[Remark]:
         modes = None if name in explained else find_modes(logs, runs.matters)
         if modes:
             factor = math.exp(modes.high - modes.low)
-            text = f"two modes: {1 - modes.share:.0%} of the values are {factor:.2f} times the others"
+            text = f"two modes: {_percent(1 - modes.share)} of the values are {factor:.2f} times the others"
             yield Remark(code="two-modes", candidate=name, text=text)
 
 
@@ -243,6 +241,10 @@ CHECKS: tuple[Callable[[_Runs], Iterable[Remark]], ...] = (
     _check_frequencies,
     _check_governors,
 )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
 
 
 def _part(some: Sequence[object], runs: _Runs) -> str:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Protocol
 
 from ompbind.bench.conclusions import NextRound
-from ompbind.bench.interrupts import delay_interrupts
+from ompbind.bench.interrupts import TimeIsUp, delay_interrupts, limit_time
 from ompbind.bench.records import Phase, Run, Session, Status
 from ompbind.bench.session_events import Event, make_drop_event, make_end_event, make_run_event
 from ompbind.bench.starts import CandidateStart, Slot
@@ -70,12 +70,16 @@ def run_session(
 ) -> SessionEnd:
     """Run a session, or resume it, until it is decided or until the time is used up, and save each run.
 
-    A signal or an error stops the session early. The runs before it are returned, and `ended` says why.
+    A signal or an error stops the session early, and so does the end of its time during a run. The runs
+    before that are returned, and `ended` says why.
     """
     recorder = _Recorder(session, calls)
     error: Exception | None = None
     try:
-        ended = _run_rounds(recorder, {start.candidate.name: start for start in starts}, budget_s)
+        with limit_time(budget_s):
+            ended = _run_rounds(recorder, {start.candidate.name: start for start in starts}, budget_s)
+    except TimeIsUp:
+        ended = f"the budget of {budget_s:g} s was used up while {recorder.running} ran"
     except KeyboardInterrupt:
         ended = INTERRUPTED
     except Exception as stopping:  # noqa: BLE001 - any error: the runs before it are shown first
@@ -93,6 +97,11 @@ class _Recorder:
     def __init__(self, session: Session, calls: SessionCalls) -> None:
         self.session = session
         self.calls = calls
+        self.running = ""
+
+    def start(self, upcoming: NextRound, candidate: str) -> None:
+        self.running = candidate
+        self.calls.listener.show_start(self.session, upcoming, candidate)
 
     def add_run(self, run: Run) -> None:
         grown = self.session.replace(runs=(*self.session.runs, run), ended="")
@@ -124,7 +133,7 @@ def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budge
         if not _fits(recorder.session, upcoming, left_s):
             return f"the next round would exceed the budget of {budget_s:g} s"
         for name in make_order(upcoming, recorder.session.rules.seed):
-            recorder.calls.listener.show_start(recorder.session, upcoming, name)
+            recorder.start(upcoming, name)
             recorder.add_run(_run_candidate(recorder, starts[name], upcoming))
         upcoming = recorder.calls.find_next(recorder.session)
     if recorder.session.ended != upcoming.ended:  # else it was finished before, and is only read again
@@ -133,7 +142,7 @@ def _run_rounds(recorder: _Recorder, starts: Mapping[str, CandidateStart], budge
 
 
 def _fits(session: Session, upcoming: NextRound, left_s: float | None) -> bool:
-    """Return whether a round fits in the time that is left; the warm-up always runs."""
+    """Return whether a round fits in the time that is left; the warm-up always starts."""
     if left_s is None or upcoming.phase is Phase.WARM_UP:
         return True
     return (estimate_round_s(session, upcoming) or 0.0) <= left_s

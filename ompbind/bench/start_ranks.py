@@ -82,15 +82,15 @@ class StartedRun:
 
         As in `run`, a further request leads to the next signal; KeyboardInterrupt is raised at the end.
         """
-        was_interrupted = False
+        interrupt = None
         while self._outcome is None:
             try:
                 self.stop()
                 self.wait()
-            except KeyboardInterrupt:
-                was_interrupted = True
-        if was_interrupted:
-            raise KeyboardInterrupt
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+        if interrupt:
+            raise interrupt
 
     def _wait(self, timeout_s: float | None) -> Sequence[object]:
         """Wait until there is something to read; return it."""

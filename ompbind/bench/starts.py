@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from ompbind.bench.records import Candidate, Metric, Phase
 from ompbind.cpuset import CpuSet
+from ompbind.errors import LaunchError
+from ompbind.execution.spawn import find_executable
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RankCommand, RunSpec
 from ompbind.record import Record
@@ -16,6 +18,19 @@ class CandidateStart(Record):
     plan: Plan | None
     spec: RunSpec
     commands: Sequence[RankCommand]
+
+
+def check_commands(starts: Sequence[CandidateStart]) -> None:
+    """Raise LaunchError if the command of no candidate can be started, for example if its file is missing."""
+    errors = []
+    for start in starts:
+        try:
+            find_executable(start.commands[0])
+            return
+        except LaunchError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 class Service(Record):

@@ -15,6 +15,8 @@ from ompbind.record import Record
 LIMIT = 256
 """Combinations at most: each has to win against all others, which takes more rounds the more there are."""
 
+_HINT = "write OPTION=VALUE,VALUE, as in --vary smt=1,2"
+
 Choices: TypeAlias = tuple[tuple[str, str], ...]
 """The options of one candidate: (key, text) pairs in the order of --vary."""
 
@@ -37,8 +39,8 @@ def parse_variation(text: str) -> tuple[VariedText, ...]:
     """
     key, equals, values = text.partition("=")
     if not (key.strip() and equals):
-        hint = "write OPTION=VALUE,VALUE, as in --vary smt=1,2"
-        raise PositionError("an option with values is missing", text=text, span=(0, len(key)), hint=hint)
+        wrong = f"{key.strip()} has no values" if key.strip() else "the option is missing"
+        raise PositionError(wrong, text=text, span=(0, len(key)), hint=_HINT)
     found = tuple(
         VariedText(key=key.strip(), text=value, span=span)
         for value, span in _split(values, len(key) + len(equals))
@@ -46,7 +48,7 @@ def parse_variation(text: str) -> tuple[VariedText, ...]:
     seen: set[str] = set()
     for value in found:
         if not value.text:
-            raise PositionError(f"a value of {value.key} is missing", text=text, span=value.span)
+            raise PositionError(f"a value of {value.key} is missing", text=text, span=value.span, hint=_HINT)
         if value.text in seen:
             message = f"{value.key} has the value {value.text} twice"
             raise PositionError(message, text=text, span=value.span, hint="write each value once")

@@ -75,7 +75,7 @@ def _start(values: Values) -> int:
         _print_warnings(starts)
     if values["dry_run"]:
         write_stdout(_render(values, starts, refusals, read_screen()))
-    elif not starts or not (values["vary"] or values["quiet"]):
+    elif not starts or ((refusals or not values["vary"]) and not values["quiet"]):
         write_stderr(_render(values, starts, refusals, read_screen(sys.stderr)))
     if values["dry_run"] or not starts:
         return 0 if starts else 1

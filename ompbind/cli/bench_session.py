@@ -16,13 +16,14 @@ from ompbind.bench.results_file import open_results
 from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.session import INTERRUPTED, SessionCalls, run_session
 from ompbind.bench.session_events import Event
-from ompbind.bench.starts import CandidateStart
+from ompbind.bench.starts import CandidateStart, check_commands
 from ompbind.cli.bench_progress import open_listener
 from ompbind.cli.bench_results import check_choice, prepare_exports, save_choice, show_results
 from ompbind.cli.bench_settings import make_rules, make_settings
 from ompbind.cli.bench_variations import render_words
 from ompbind.cli.console import print_message
 from ompbind.cli.options.values import Values
+from ompbind.cpuset import count
 from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.signals import signal
 from ompbind.machine.model import Machine
@@ -39,6 +40,7 @@ def run_bench(
     """
     exports = prepare_exports(values)
     check_choice(values)
+    check_commands(starts)
     settings = make_settings(values, values["run_id"], starts)
     new = _make_session(values, starts, refusals, machine).replace(metrics=settings.metrics)
     if not values["quiet"]:
@@ -92,6 +94,8 @@ def _open_saved(values: Values, new: Session) -> Iterator[tuple[Session, Callabl
         yield new, lambda event: None
         return
     results, saved = open_results(values["results"], mask_session(new), any_seed=values["seed"] is None)
+    if saved.runs and not values["quiet"]:
+        print_message(f"{values['results']} has {count(len(saved.runs), 'run')}: the session is resumed")
     kept = {"started": saved.started, "rules": saved.rules, "runs": saved.runs, "ended": saved.ended}
     try:
         yield new.replace(**kept), results.append

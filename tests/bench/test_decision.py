@@ -199,7 +199,7 @@ def test_a_candidate_that_loses_every_round_is_dropped_after_the_fourth():
     assert max(rounds["unbound"]) == max(rounds["default"]) > 4, "the reference runs with the others"
     _, by_name = only(session)
     assert by_name["a=1"].result == R.DROPPED
-    assert by_name["a=1"].reason.endswith("was better in all 4 rounds, by 20% in the median")
+    assert by_name["a=1"].reason.endswith("was better in all 4 rounds, by 20 % in the median")
     assert by_name["a=1"].ratio > 1
 
 

@@ -181,22 +181,22 @@ ROWS = [
             )
         },
         ("slow-start", "default"),
-        "the first 3 runs are the slowest, by 29% in the median",
+        "the first 3 runs are the slowest, by 29 % in the median",
     ),
     (
         {"values": lambda name, number: (1 + number / 100 if name == "default" else 1.0,)},
         ("drift", "default"),
-        "the values rose by 6% during the session",
+        "the values rose by 6 % during the session",
     ),
     (
         {"values": lambda _, number: (1 - number / 100,)},
         ("drift", ""),
-        "the values of 2 candidates fell by 6% during the session; ratios within rounds are not affected",
+        "the values of 2 candidates fell by 6 % during the session; ratios within rounds are not affected",
     ),
     (
         {"values": lambda name, number: (1.2 if name == "default" and number in (2, 5, 6, 11) else 1.0,)},
         ("two-modes", "default"),
-        "two modes: 33% of the values are 1.20 times the others",
+        "two modes: 33 % of the values are 1.20 times the others",
     ),
 ]
 

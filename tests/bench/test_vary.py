@@ -29,9 +29,9 @@ def test_values(text, key, values):
 @pytest.mark.parametrize(
     ("text", "message", "marked"),
     [
-        ("", "an option with values is missing", ""),
-        ("smt", "an option with values is missing", "smt"),
-        ("=1,2", "an option with values is missing", ""),
+        ("", "the option is missing", ""),
+        ("smt", "smt has no values", "smt"),
+        ("=1,2", "the option is missing", ""),
         ("smt=", "a value of smt is missing", ""),
         ("smt=1,,2", "a value of smt is missing", ""),
         ("mask=;0", "a value of mask is missing", ""),

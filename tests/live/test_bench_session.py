@@ -50,6 +50,9 @@ def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     shown, again = ompbind("bench", "--show", path), bench(ompbind, "--results", path)
     assert (shown.stdout, shown.returncode) == (done.stdout, 0)
     assert (again.stdout, again.returncode) == (done.stdout, 0)
+    resumed = f"{path} has {len(session.runs)} runs: the session is resumed"
+    assert resumed in " ".join(again.stderr.split())
+    assert "resumed" not in done.stderr
     assert os.path.getsize(path) == size
 
 
@@ -93,12 +96,31 @@ def test_without_a_run_that_succeeds_the_exit_code_is_1(ompbind):
     assert bench(ompbind, command=("false",)).returncode == 1
 
 
+def test_a_command_that_is_missing_is_an_error_before_anything_runs(ompbind, path):
+    done = bench(ompbind, "--results", path, command=("./no-such-program",))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: command not found: ./no-such-program" in done.stderr
+    assert not os.path.exists(path)
+
+
 def test_the_budget_ends_a_session_after_the_warm_up(ompbind, path):
-    done = bench(ompbind, "--budget", "0.05", "--results", path, command=("sleep", "0.1"))
+    done = bench(ompbind, "--budget", "3", "--results", path, command=("sleep", "0.7"))
     session = read_results(path)
     assert done.returncode == 0
-    assert "would exceed the budget of 0.05 s" in session.ended
+    assert "would exceed the budget of 3 s" in session.ended
     assert len(session.runs) == len(session.candidates)
+
+
+def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
+    pid = tmp_path / "pid"
+    command = ("sh", "-c", f"echo $$ > {pid}; exec sleep 1000")
+    done = bench(ompbind, "--budget", "1", "--results", path, command=command, timeout=60)
+    assert done.returncode == 1  # no run has succeeded
+    session = read_results(path)
+    assert session.ended.startswith("the budget of 1 s was used up while ")
+    assert session.ended.removesuffix(" ran").split()[-1] in [each.name for each in session.candidates]
+    assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in " ".join(done.stdout.split())
+    assert not os.path.exists(f"/proc/{pid.read_text().strip()}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -241,6 +263,14 @@ def test_without_a_candidate_nothing_runs_and_nothing_is_written(ompbind, path):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("cannot run:\n  default: 999 ranks do not fit on")
     assert not os.path.exists(path)
+
+
+def test_what_cannot_run_is_shown_before_the_first_run(ompbind):
+    words = ("--vary", "threads=1", "--vary", "ranks=1,999", "--max-rounds", "1")
+    done = ompbind("bench", *words, "--", "true")
+    assert "cannot run:\n  999 ranks, default; 999 ranks, threads=1: 999 ranks do not" in done.stderr
+    assert "cannot run" not in ompbind("bench", *words, "-q", "--", "true").stderr
+    assert "CPUs of each rank" not in bench(ompbind, "--max-rounds", "1").stderr
 
 
 def test_the_best_options_are_saved_as_a_preset(ompbind, tmp_path):

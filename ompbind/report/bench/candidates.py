@@ -87,8 +87,8 @@ def render_effort(candidates: Sequence[Candidate], effort: Effort, screen: Scree
     shown = f"{run_s:.2g}" if run_s < TYPICAL_RUN_S else f"{run_s:.0f}"
     text = (
         f"{count(most, 'run')} at most: a warm-up and {count(effort.rounds, 'round')} of all candidates, then"
-        f" {count(effort.rounds, 'round')} of the best and of unbound; at {shown} s a run about"
-        f" {render_age(most * run_s)}"
+        f" {count(effort.rounds, 'round')} of the best and of unbound; about"
+        f" {render_age(most * run_s)} if a run takes {shown} s"
     )
     if effort.budget_s is not None:
         text += f", but --budget stops after {render_age(effort.budget_s)}"

@@ -15,7 +15,6 @@ from statistics import fmean, median, stdev
 from ompbind.bench.conclusions import Conclusion
 from ompbind.bench.record_json import make_json
 from ompbind.bench.records import Candidate, Phase, Run, Session
-from ompbind.cpuset import count
 from ompbind.report.bench.measurements import (
     join_command,
     list_choices,
@@ -23,6 +22,7 @@ from ompbind.report.bench.measurements import (
     list_counters,
     make_command,
     make_words,
+    name_ranks,
 )
 from ompbind.report.bench.table import list_columns
 from ompbind.report.text import Column
@@ -137,8 +137,8 @@ def render_markdown(session: Session, conclusion: Conclusion) -> str:
     """Render the tables of all groups in Markdown, and the recommended commands."""
     parts = []
     for group in conclusion.groups:
-        if len(conclusion.groups) > 1 and group.ranks is not None:
-            parts.append(f"### {count(group.ranks, 'rank')}")
+        if heading := name_ranks(group):
+            parts.append(f"### {heading}")
         parts.append("\n".join(_render_rows(list_columns(session, group))))
     for choice in list_choices(session, conclusion):
         words = join_command(make_command(choice.candidate, session.command))

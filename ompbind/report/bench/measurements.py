@@ -49,6 +49,13 @@ def shorten_name(name: str, group: Group) -> str:
     return clean_line(drop_ranks(name, group.ranks))
 
 
+def name_ranks(group: Group) -> str:
+    """Return the number of ranks of a group, if the names of its candidates have it; else ""."""
+    names = [comparison.candidate for comparison in group.comparisons]
+    is_named = any(drop_ranks(name, group.ranks) != name for name in names)
+    return count(group.ranks, "rank") if is_named and group.ranks is not None else ""
+
+
 def make_words(reason: str) -> str:
     """Return the lines of a reason, such as the last words of a command, as a terminal shows them, joined."""
     return "; ".join(filter(None, (line.strip() for line in map(make_visible, reason.splitlines()))))

@@ -8,7 +8,6 @@ is last, on a line of its own that is never wrapped, so that it can be pasted.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ompbind.bench.candidate_names import drop_ranks
 from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.records import Phase, Run, Session
 from ompbind.cpuset import count
@@ -25,6 +24,7 @@ from ompbind.report.bench.measurements import (
     make_words,
     name_change,
     name_metric,
+    name_ranks,
     render_interval,
     render_more_rounds,
     render_ratio,
@@ -81,14 +81,15 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     yield render_paragraph("machine", clean_line(", ".join(machine)) or "unknown", width)
     compared = sum(run.phase is not Phase.WARM_UP for run in session.runs)
     runs = f"{count(compared, 'run')} and {count(len(session.runs) - compared, 'warm-up')}"
+    duration = f" in {render_age(_find_duration(session))}" if session.runs else ""
     reason = clean_line(session.ended) or "not finished"
-    yield render_paragraph("session", f"{runs} in {render_age(_find_duration(session))}: {reason}", width)
+    yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
 
 
 def _find_duration(session: Session) -> float:
     """Return the seconds from the start of the first run to the end of the last run."""
     ends = [run.started + max(run.wall_s, default=0.0) for run in session.runs]
-    return max(ends) - min(run.started for run in session.runs) if ends else 0.0
+    return max(ends) - min(run.started for run in session.runs)
 
 
 class _GroupView(Record):
@@ -108,19 +109,13 @@ class _GroupView(Record):
         """The names as the group shows them."""
         return [shorten_name(name, self.group) for name in self.names]
 
-    @property
-    def heading(self) -> str:
-        """The number of ranks, if the names of the candidates have it; else ""."""
-        group = self.group
-        is_named = any(drop_ranks(name, group.ranks) != name for name in self.names)
-        return count(group.ranks, "rank") if is_named and group.ranks is not None else ""
-
 
 def _render_group(view: _GroupView, *, verbose: bool) -> Iterator[str]:
     """Yield the table of a group, further tables on what its runs used, and the picture of its ratios."""
     columns, usage = list(_make_columns(view)), list(_make_usage_columns(view))
     width = view.screen.text_width
-    yield f"\033[1m{view.heading}\033[22m" if view.heading and view.screen.styled else view.heading
+    heading = name_ranks(view.group)
+    yield f"\033[1m{heading}\033[22m" if heading and view.screen.styled else heading
     if _measure([*columns, *usage]) <= width:
         yield _render_styled([*columns, *usage], view)
     else:
@@ -273,16 +268,13 @@ def _make_group_notes(view: _GroupView) -> Iterator[str]:
         for result in (ComparisonResult.DISQUALIFIED, ComparisonResult.DROPPED)
     )
     few = dropped if len(dropped) <= _FEW else []
-    yield from (_render_reason(comparison, view) for comparison in (*failed, *few))
+    reasons: dict[tuple[str, str], list[str]] = {}  # of the candidates with this result and reason
+    for each in (*failed, *few):
+        reasons.setdefault((str(each.result), each.reason), []).append(shorten_name(each.candidate, group))
+    for (result, reason), names in reasons.items():
+        who = "all candidates" if 1 < len(names) == len(group.comparisons) else "; ".join(names)
+        text = shorten_name(make_words(reason), group)  # why it was dropped begins with a name
+        yield render_paragraph(result, clean_line(f"{who}: {text}"), width)
     if dropped and not few:
         text = f"{len(dropped)} candidates lost every round to a better candidate"
         yield render_paragraph(str(ComparisonResult.DROPPED), text, width)
-
-
-def _render_reason(comparison: Comparison, view: _GroupView) -> str:
-    """Render why a candidate does not run any more."""
-    reason = make_words(comparison.reason)
-    if comparison.result is ComparisonResult.DROPPED:
-        reason = shorten_name(reason, view.group)  # it begins with the name of the leader
-    text = clean_line(f"{shorten_name(comparison.candidate, view.group)}: {reason}")
-    return render_paragraph(str(comparison.result), text, view.screen.text_width)

@@ -10,7 +10,14 @@ import pytest
 from ompbind.bench.records import Phase
 from ompbind.report.bench import formats
 from ompbind.report.bench.formats import EXPORTS, ExportFormat
-from tests.bench.sessions import THROTTLED, TWO_METRICS, make_conclusion, make_session, make_usual_session
+from tests.bench.sessions import (
+    THROTTLED,
+    TWO_METRICS,
+    make_candidate,
+    make_conclusion,
+    make_session,
+    make_usual_session,
+)
 
 
 def render(name, session=None, conclusion=None):
@@ -134,6 +141,15 @@ def test_markdown_is_a_table():
     assert r"mask=0-1\|2-3;4" in text
     assert recommended == "Recommended: strategy=spread"
     assert command == "```sh\nompbind run --strategy=spread -- python serve.py --name 'two words'\n```"
+
+
+def test_markdown_heads_a_group_with_its_number_of_ranks():
+    """Also if it is the only one: the other numbers could not be planned."""
+    names = ("2 ranks, unbound", "2 ranks, default")
+    session = make_session({make_candidate(name, ranks=2): 1.0 for name in names})
+    text = render("markdown", session, make_conclusion(session))
+    assert text.startswith("### 2 ranks\n\n| candidate |")
+    assert "\n| default |" in text
 
 
 def test_svg_is_xml():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.bench.conclusions import ComparisonResult, Conclusion
+from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
 from ompbind.bench.decision import conclude
 from ompbind.bench.records import Metric, Rules, Session, Status
 from ompbind.report.bench.table import render_bench
@@ -207,8 +207,11 @@ def test_long_names_in_pictures_are_whole(width):
 def test_alike_reasons_of_many_dropped_candidates_are_not_repeated(number, texts):
     names = [f"smt={at}" for at in range(number)]
     session = make_session(dict.fromkeys(["unbound", "default", *names], 1.0))
-    reason = {"result": ComparisonResult.DROPPED, "reason": "default was better in all 4 rounds"}
-    text = render_bench(session, make_conclusion(session, **dict.fromkeys(names, reason)), Screen())
+    reasons = {
+        name: {"result": ComparisonResult.DROPPED, "reason": f"default was better in all {at} rounds"}
+        for at, name in enumerate(names, 4)
+    }
+    text = render_bench(session, make_conclusion(session, **reasons), Screen())
     assert text.count("dropped early: smt=") == text.count("default was better") == texts
     assert ("dropped early: 4 candidates lost every round to a better candidate" in text) == (not texts)
 
@@ -290,7 +293,28 @@ def test_scaling_shows_the_best_of_each_number_of_ranks():
 def test_a_session_without_runs_is_shown():
     session = Session(version="1", started=0.0, hardware=HARDWARE, command=("true",))
     text = render_bench(session, Conclusion(groups=()), Screen())
-    assert "0 runs and 0 warm-ups in 0 s: not finished" in text
+    assert "0 runs and 0 warm-ups: not finished" in text
+
+
+def test_candidates_that_fail_for_one_reason_are_one_note():
+    """There is no reference then, and no round would help."""
+    names = ("unbound", "default", "smt=2")
+    session = make_session(dict.fromkeys(names, 1.0), rounds=0)
+    failed = {
+        name: Comparison(candidate=name, result=ComparisonResult.DISQUALIFIED, reason=reason)
+        for name, reason in zip(names, ("exit code 1", "exit code 1", "exit code 2"), strict=True)
+    }
+
+    def render(comparisons):
+        group = Group(ranks=1, reference="", comparisons=comparisons)
+        return render_bench(session, Conclusion(groups=(group,)), Screen())
+
+    text = render(tuple(failed.values()))
+    assert "disqualified: unbound; default: exit code 1\ndisqualified: smt=2: exit code 2\n" in text
+    assert "compared with" not in text
+    assert text.endswith("\nrecommended: nothing; no candidate could be measured")
+    same = render(tuple(each.replace(reason="exit code 1") for each in failed.values()))
+    assert "\ndisqualified: all candidates: exit code 1\n" in same
 
 
 def test_values_of_zero_and_below_are_shown():
