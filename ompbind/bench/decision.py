@@ -28,6 +28,7 @@ from ompbind.bench.groups import Members, count_comparisons, make_groups
 from ompbind.bench.records import Phase, Rules, Run, Session
 from ompbind.bench.remarks import make_remarks
 from ompbind.bench.run_index import RunIndex, make_index
+from ompbind.cpuset import count
 from ompbind.record import Record
 
 
@@ -100,10 +101,10 @@ def _find_missing(before: Session, ran: Sequence[Run]) -> NextRound | None:
 def _split_last_round(session: Session) -> tuple[Session, tuple[Run, ...]]:
     """Return the session before its last round, and the runs of that round."""
     runs = session.runs
-    count = len(runs)
-    while count and (runs[count - 1].phase, runs[count - 1].round) == (runs[-1].phase, runs[-1].round):
-        count -= 1
-    return session.replace(runs=runs[:count]), runs[count:]
+    first = len(runs)
+    while first and (runs[first - 1].phase, runs[first - 1].round) == (runs[-1].phase, runs[-1].round):
+        first -= 1
+    return session.replace(runs=runs[:first]), runs[first:]
 
 
 def _plan_round(session: Session) -> NextRound:
@@ -154,7 +155,7 @@ def _explain_end(state: _State) -> str:
     results = {state.judge_choice(group, choice) for group, choice in state.list_choices()}
     if ComparisonResult.UNKNOWN not in results:
         return "decided"
-    return f"not decided after {find_last_round(state.rules.max_rounds)} rounds"
+    return f"not decided after {count(find_last_round(state.rules.max_rounds), 'round')}"
 
 
 def conclude(session: Session) -> Conclusion:
