@@ -448,6 +448,7 @@ def test_fewer_rounds_than_a_look_decide_nothing():
     session = run_all([UNBOUND, DEFAULT, A], TIMES, max_rounds=5)
     assert max(run.round for run in session.runs) == 5
     assert session.ended == "not decided after 5 rounds"
+    assert run_all([UNBOUND, DEFAULT, A], TIMES, max_rounds=1).ended == "not decided after 1 round"
     group, by_name = only(session)
     assert group.choice == ""
     assert {each.result for name, each in by_name.items() if name != "unbound"} == {R.UNKNOWN}
