@@ -80,7 +80,7 @@ def run_session(
             ended = _run_rounds(recorder, {start.candidate.name: start for start in starts}, budget_s)
     except TimeIsUp:
         ran = f"{recorder.running} ran; --timeout limits each run"
-        ended = f"the budget of {budget_s:g} s ended while {ran}"
+        ended = f"the budget of {budget_s:g} s was used up while {ran}"
     except KeyboardInterrupt:
         ended = INTERRUPTED
     except Exception as stopping:  # noqa: BLE001 - any error: the runs before it are shown first
