@@ -95,6 +95,20 @@ def _find_reason(option: Option) -> str:
     return _FIXED.get(option.key, "")
 
 
+def complete_variation(text: str, options: Iterable[Option]) -> tuple[str, ...]:
+    """Return what may follow a part of a text of --vary: names of options, or the words of an option."""
+    key, equals, values = text.partition("=")
+    varied = {option.key: option for option in options if not _find_reason(option)}
+    if not equals:
+        return tuple(f"{name}=" for name in varied)
+    option = varied.get(key)
+    if option is None:
+        return ()
+    before, comma, _ = values.rpartition(",")
+    words = ("yes", "no") if option.flag else option.words
+    return tuple(f"{key}={before}{comma}{word}" for word in words)
+
+
 def make_choice(option: Option, text: str) -> Given:
     """Return the occurrence of an option for one value of --vary; raises OptionError or PositionError.
 

@@ -3,6 +3,7 @@
 import pytest
 
 from ompbind.cli.bench import VERB
+from ompbind.cli.options.table import find_options
 from ompbind.errors import OmpbindError
 from tests.cli.bench_values import make_values
 
@@ -121,6 +122,23 @@ def test_a_found_project_file_starts_no_load_generator_and_varies_no_variable(tm
     assert (values["smt"], values["load"], values["vary"]) == (2, None, ())
     warning = " ".join(capsys.readouterr().err.split())
     assert "defaults.load, defaults.vary have no effect in a project file" in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("bind=", ("bind=rank", "bind=core", "bind=thread", "bind=exact", "bind=none")),
+        ("share=yes,", ("share=yes,yes", "share=yes,no")),
+        ("topology=", ()),
+        ("no-such=", ()),
+    ],
+)
+def test_values_of_vary_are_completed(text, words):
+    (option,) = (option for option in find_options("bench") if option.name == "vary")
+    assert option.complete(text) == words
+    keys = option.complete("")
+    assert {"ranks=", "smt=", "mask="} <= set(keys)
+    assert "topology=" not in keys
 
 
 def test_the_name_of_the_enclosing_run_is_refused(monkeypatch):

@@ -41,10 +41,18 @@ def shell(request, tmp_path_factory):
         ("run cat basi", "run cat basic.txt"),
         ("doctor -- cat basi", "doctor -- cat basic.txt"),
         ("completion zs", "completion zsh"),
+        ("bench --vary strat", "bench --vary strategy="),
     ],
 )
 def test_a_line_is_completed(shell, line, completed):
     assert shell.complete(f"ompbind {line}").rstrip(" /") == f"ompbind {completed}"
+
+
+@pytest.mark.parametrize("values", ["ex", "core,ex"])
+def test_values_of_vary_are_completed_where_an_equals_sign_separates_no_words(shell, values):
+    completed = values if shell.name.startswith("bash") else values.replace("ex", "exact")
+    line = "ompbind bench --vary bind="
+    assert shell.complete(f"{line}{values}").rstrip() == f"{line}{completed}"
 
 
 def test_the_command_after_two_dashes_has_its_own_completion(shell):

@@ -33,6 +33,14 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return ((values[0].key, tuple(value.text for value in values)),)
 
 
+def _complete_variation(text: str) -> tuple[str, ...]:
+    """Return the options that can be varied, with "=", or after "=" the words of the option."""
+    from ompbind.cli.bench_variations import complete_variation  # late: only shells need it
+    from ompbind.cli.options.planning import PLANNING_OPTIONS
+
+    return complete_variation(text, PLANNING_OPTIONS)
+
+
 def _read_pattern(text: str) -> tuple[str, ...]:
     """Read the regular expression of a metric, whose first group is the number, as the only item."""
     from ompbind.bench.metrics import read_pattern  # late, as below: the options of `run` need no patterns
@@ -84,7 +92,7 @@ def _read_export(text: str) -> tuple[tuple[str, str], ...]:
 
 BENCH_OPTIONS = (
     Option(names=("--vary",), section=COMPARING, verbs=BENCH, read=_read_variation, repeatable=True,
-           metavar="OPTION=V,V", everyday=True,
+           metavar="OPTION=V,V", complete=_complete_variation, everyday=True,
            help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
            default_help="a choice"),
     Option(names=("--max-rounds",), section=COMPARING, verbs=BENCH, read=at_least(1), default="40",
