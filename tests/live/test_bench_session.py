@@ -124,6 +124,16 @@ def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     assert not os.path.exists(f"/proc/{pid.read_text().strip()}")
 
 
+def test_the_budget_can_end_while_ranks_are_stopped(ompbind, path):
+    """The ranks are not ready in time, and then ignore SIGTERM: that is no interruption by a signal."""
+    server = ("--duration", "1", "--ready", "never", "--metric", "(x)", "--timeout", "0.1", "--grace", "30")
+    command = ("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+    words = ("bench", "--vary", "bind=rank", *server, "--budget", "2", "--results", path, "--")
+    done = ompbind(*words, *command)
+    assert done.returncode == 1
+    assert read_results(path).ended.startswith("the budget of 2 s was used up while ")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_ranks_and_shows_the_runs_before(start, path, tmp_path, number):
     pids = tmp_path / "pids"
