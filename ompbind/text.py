@@ -21,6 +21,15 @@ def clean_lines(text: str) -> str:
     return "".join(character if character.isprintable() or character.isspace() else "?" for character in text)
 
 
+def remove_escape_sequences(text: str) -> str:
+    """Remove control sequences (colours, cursor), titles and links within a line, short escape sequences."""
+    if "\x1b" not in text:
+        return text
+    import re  # late: a start of ranks does not need it
+
+    return re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(\x07|\x1b\\)|[ -/]*[0-~])", "", text)
+
+
 def clean_name(name: str) -> str:
     """Return the name of a run or a process for one line, cut to NAME_LIMIT characters."""
     return clean_line(name[:NAME_LIMIT])

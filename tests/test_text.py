@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.text import NAME_LIMIT, clean_line, clean_lines, clean_name
+from ompbind.text import NAME_LIMIT, clean_line, clean_lines, clean_name, remove_escape_sequences
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,18 @@ def test_lines_keep_their_length_and_names_are_cut(text):
     assert len(clean_line(text)) == len(clean_lines(text)) == len(text)
     assert clean_line(text).isprintable()
     assert clean_name(text) == clean_line(text)[:NAME_LIMIT]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("no sequence [1m", "no sequence [1m"),
+        ("\x1b[1;32mgreen\x1b[m\x1b[K", "green"),
+        ("\x1b]8;;http://host\x1b\\a link\x1b]8;;\x1b\\ \x1b]0;title\a.", "a link ."),
+        ("\x1b(Btext\x1b7", "text"),
+        ("\x1b]0;no end\nnext\a", "0;no end\nnext\a"),
+        ("cut \x1b[3", "cut 3"),
+    ],
+)
+def test_escape_sequences_are_removed_within_a_line(text, plain):
+    assert remove_escape_sequences(text) == plain

@@ -28,6 +28,7 @@ from ompbind.bench.groups import Members, count_comparisons, make_groups
 from ompbind.bench.records import Phase, Rules, Run, Session
 from ompbind.bench.remarks import make_remarks
 from ompbind.bench.run_index import RunIndex, make_index
+from ompbind.cpuset import count
 from ompbind.record import Record
 
 
@@ -154,7 +155,7 @@ def _explain_end(state: _State) -> str:
     results = {state.judge_choice(group, choice) for group, choice in state.list_choices()}
     if ComparisonResult.UNKNOWN not in results:
         return "decided"
-    return f"not decided after {find_last_round(state.rules.max_rounds)} rounds"
+    return f"not decided after {count(find_last_round(state.rules.max_rounds), 'round')}"
 
 
 def conclude(session: Session) -> Conclusion:

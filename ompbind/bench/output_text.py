@@ -1,7 +1,7 @@
 """Read what programs have written to their output files, also while they still write.
 
 Output may be large and may be binary, so it is read in blocks, as UTF-8 with "?" for other bytes. Line feed,
-carriage return and both together end a line: progress bars write carriage returns.
+carriage return and both together end a line: progress bars write carriage returns. Colours are removed.
 """
 
 import codecs
@@ -12,7 +12,7 @@ from contextlib import closing
 
 from ompbind.execution.output.line_prefix import decode_last_lines
 from ompbind.execution.output.log_files import ERR, OUT
-from ompbind.text import clean_line
+from ompbind.text import clean_line, remove_escape_sequences
 
 BLOCK_BYTES = 1 << 20
 """Bytes that are read at once, and characters of a line that are kept together."""
@@ -32,21 +32,22 @@ class OutputReader:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
-        self.incomplete = ""
+        self._rest = ""
+
+    @property
+    def incomplete(self) -> str:
+        """What follows the last line end, once `read_lines` has returned ""."""
+        return remove_escape_sequences(self._rest)
 
     def read_lines(self) -> str:
-        """Return the next whole lines, without the last line end.
-
-        "" at the end of the file: `incomplete` is then what follows the last line end.
-        """
+        """Return the next whole lines, without the last line end; "" at the end of the file."""
         while data := self._file.read(BLOCK_BYTES):
-            text = self.incomplete + self._decoder.decode(data)
-            lines, _, self.incomplete = text.rpartition("\n")
+            text = self._rest + self._decoder.decode(data)
+            lines, _, self._rest = text.rpartition("\n")
+            if not lines and len(text) > BLOCK_BYTES:
+                lines, self._rest = text, text[-OVERLAP:]
             if lines:
-                return lines
-            if len(text) > BLOCK_BYTES:
-                self.incomplete = text[-OVERLAP:]
-                return text
+                return remove_escape_sequences(lines)
         return ""
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ def describe_last_lines(paths: tuple[str, str]) -> str:
 
 def render_last_lines(lines: Sequence[str]) -> str:
     """Return the last lines of a program that are not empty, in one line; "" without any."""
-    written = [clean_line(line)[:_LINE_WIDTH] for line in lines if line.strip()]
+    written = [clean_line(remove_escape_sequences(line))[:_LINE_WIDTH] for line in lines if line.strip()]
     return f"last lines: {' | '.join(written[-_LAST_LINES:])}" if written else ""
 
 

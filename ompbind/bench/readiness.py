@@ -13,8 +13,10 @@ from ompbind.bench.output_text import OutputReader
 from ompbind.errors import PositionError
 from ompbind.text import clean_line
 
+TCP = "tcp:"
+"""What --ready begins with to wait for a port."""
+
 _PORTS = range(1, 1 << 16)
-_TCP = "tcp:"
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
@@ -101,11 +103,11 @@ def make_check(ready: str, paths: Iterable[str]) -> Check:
 
     Raises PositionError for a wrong port or pattern.
     """
-    if not ready.startswith(_TCP):
+    if not ready.startswith(TCP):
         return LineCheck(compile_pattern(ready), paths)
-    digits = ready.removeprefix(_TCP)
+    digits = ready.removeprefix(TCP)
     if digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) in _PORTS:
         return PortCheck(int(digits))
     wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
     hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
-    raise PositionError(wrong, text=ready, span=(len(_TCP), len(ready)), hint=hint)
+    raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)

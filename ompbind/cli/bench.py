@@ -53,7 +53,8 @@ Other planning options hold for all candidates, as for 'run'. --env, --env-file,
 also hold for the command without ompbind. Each round runs all candidates once, in random order, and times are
 compared within rounds. Candidates with different numbers of ranks are compared only if --metric, --duration
 or --fixed-work says what their work is. In --vary, 'none' resets an option, and a flag has the values yes and
-no. The exit code is 0; 1 if --fail-above is exceeded or no candidate can run; 130 after an interruption.
+no. The exit code is 0; 1 if no run succeeds or --fail-above is exceeded; 2 after an error; 128 and its
+number after a signal.
 """
 
 

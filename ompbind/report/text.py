@@ -8,7 +8,7 @@ from itertools import takewhile, zip_longest
 from ompbind.cpuset import CpuSet, named, render_ranges
 from ompbind.errors import MaskError, OmpbindError, PositionError
 from ompbind.record import Record
-from ompbind.text import clean_line, clean_lines
+from ompbind.text import clean_line, clean_lines, remove_escape_sequences
 
 WIDTH = 80
 """Characters in a line where the output is no terminal."""
@@ -173,16 +173,12 @@ def breakable(text: str, width: int, separator: str = " ") -> str:
     )
 
 
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-~])")
-"""Control sequences (colours, cursor), window titles, and the short escape sequences."""
-
-
 def make_visible(line: str) -> str:
     """Return what a terminal shows of a line in the end, without colours.
 
     Text before a carriage return is overwritten by the text after it, as in progress bars.
     """
-    overwritten = [part for part in _ESCAPE_SEQUENCE.sub("", line).split("\r") if part.strip()]
+    overwritten = [part for part in remove_escape_sequences(line).split("\r") if part.strip()]
     text = overwritten[-1].expandtabs() if overwritten else ""
     return clean_line(text).rstrip()
 

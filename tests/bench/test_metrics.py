@@ -116,6 +116,8 @@ def test_without_patterns_the_metric_is_the_wall_time():
         ("tokens/s: 1 tokens/s: 2\n", 2.0),
         ("10% tokens/s: 1\r20% tokens/s: 2\r", 2.0),
         ("tokens/s: 7", 7.0),
+        ("\x1b[32mtokens/s: \x1b[1m6.5\x1b[0m", 6.5),
+        ("\x1b]0;a title\x07tokens\x1b[m/s: 5\x1b[K\ntokens/s: \x1b[2mnone\x1b[0m\n", 5.0),
         ("tokens/s: 1,234.5\n", 1234.5),
         ("tokens/s: 1,234,567\n", 1234567.0),
         ("tokens/s: 1e-3\n", 0.001),
@@ -127,7 +129,7 @@ def test_without_patterns_the_metric_is_the_wall_time():
         (b"x\n" * BLOCK_BYTES + b"tokens/s: 8\n" + b"y\n" * BLOCK_BYTES, 8.0),
         ("é" * BLOCK_BYTES + " tokens/s: 9", 9.0),
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_the_last_match_of_the_output_is_the_value(tmp_path, output, value):
     write(tmp_path, output)
@@ -174,6 +176,11 @@ def test_a_rank_that_writes_nothing_is_an_error(tmp_path, exists):
     if exists:
         write(tmp_path, "")
     assert read_wrong(tmp_path).endswith("matches; it has written nothing")
+
+
+def test_last_lines_have_no_colours(tmp_path):
+    write(tmp_path, "\x1b[31mno rate\x1b[0m\n")
+    assert read_wrong(tmp_path).endswith("; last lines: no rate")
 
 
 def test_last_lines_are_short(tmp_path):

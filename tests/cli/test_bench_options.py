@@ -47,7 +47,7 @@ def test_values(words, name, value):
         (("--metric", "a"), "--metric: the pattern has no group"),
         (
             ("--ready", "tcp:0"),
-            "--ready: '0' is not a port: write tcp:8000, or tcp:{rank+8000} for each rank",
+            "--ready: '0' is not a port: write a number from 1 to 65535",
         ),
         (("--ready", "tcp:{rang}"), "--ready: unknown placeholder {rang}"),
         (("--export", "pdf"), "--export: 'pdf' is not json, csv, markdown or svg"),
@@ -62,7 +62,7 @@ def test_values(words, name, value):
         (("--show", "--save-preset", "x"), "--save-preset x has no effect with --show"),
         (
             ("--export", "csv", "--export", "json"),
-            "--export csv,json write several formats to standard output",
+            "--export csv,json writes several formats to standard output",
         ),
         (
             ("--export", "csv", "--format", "jsonl"),

@@ -23,9 +23,6 @@ TABLE, LINES = "table", "jsonl"
 SHOWING = ("show", "fail_above", "export", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""
 
-TCP = "tcp:"
-"""What --ready begins with to wait for a port."""
-
 
 def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Read --vary OPTION=V1,V2 as the only item; the values are checked where candidates are made."""
@@ -51,16 +48,12 @@ def _read_pattern(text: str) -> tuple[str, ...]:
 
 def _read_ready(text: str) -> str:
     """Read what --ready waits for: a regular expression, or a port that may have placeholders."""
-    if not text.startswith(TCP):
-        from ompbind.bench.metrics import compile_pattern
+    from ompbind.bench.readiness import TCP, make_check  # late, as above
 
-        compile_pattern(text)
-        return text
-    port = text.removeprefix(TCP)
-    check_placeholders(port)
-    is_port = port.isdecimal() and 0 < int(port) < 1 << 16
-    if not (is_port or "{" in port):
-        raise OptionError(f"{port!r} is not a port: write tcp:8000, or tcp:{{rank+8000}} for each rank")
+    if text.startswith(TCP) and "{" in text:
+        check_placeholders(text.removeprefix(TCP))  # the port of each rank is checked before the session
+    else:
+        make_check(text, ())
     return text
 
 

@@ -60,7 +60,7 @@ def check_export(options: Options) -> Objection | None:
     """Object to two formats on standard output."""
     unnamed = [name for name, path in options["export"] if not path]
     if len(unnamed) > 1:
-        text = "write several formats to standard output"
+        text = "writes several formats to standard output"
         return Objection(other="export", text=text, hint=f"name a file: --export {unnamed[-1]}=FILE")
     if unnamed and options["format"] != "table":
         hint = f"name a file: --export {unnamed[0]}=FILE"
