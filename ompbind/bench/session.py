@@ -83,7 +83,8 @@ def run_session(
         with limit_time(budget_s):
             ended = _run_rounds(recorder, {start.candidate.name: start for start in starts}, budget_s)
     except TimeIsUp:
-        ended = f"the budget of {budget_s:g} s was used up while {recorder.running} ran"
+        ran = f"{recorder.running} ran; --timeout limits each run"
+        ended = f"the budget of {budget_s:g} s was used up while {ran}"
     except KeyboardInterrupt:
         ended = INTERRUPTED
     except Exception as stopping:  # noqa: BLE001 - any error: the runs before it are shown first

@@ -117,10 +117,21 @@ def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     done = bench(ompbind, "--budget", "1", "--results", path, command=command, timeout=60)
     assert done.returncode == 1  # no run has succeeded
     session = read_results(path)
-    assert session.ended.startswith("the budget of 1 s was used up while ")
-    assert session.ended.removesuffix(" ran").split()[-1] in [each.name for each in session.candidates]
+    names = [each.name for each in session.candidates]
+    ends = [f"the budget of 1 s was used up while {name} ran; --timeout limits each run" for name in names]
+    assert session.ended in ends
     assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in " ".join(done.stdout.split())
     assert not os.path.exists(f"/proc/{pid.read_text().strip()}")
+
+
+def test_the_budget_can_end_while_ranks_are_stopped(ompbind, path):
+    """The ranks are not ready in time, and then ignore SIGTERM: that is no interruption by a signal."""
+    server = ("--duration", "1", "--ready", "never", "--metric", "(x)", "--timeout", "0.1", "--grace", "30")
+    command = ("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+    words = ("bench", "--vary", "bind=rank", *server, "--budget", "2", "--results", path, "--")
+    done = ompbind(*words, *command)
+    assert done.returncode == 1
+    assert read_results(path).ended.startswith("the budget of 2 s was used up while ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
