@@ -41,7 +41,7 @@ FAILURES = [
     (Outcome(exits=(), error=LaunchError("command not found: x")), "command not found: x"),
     (Outcome(exits=(exited(0, 143, stopped=True),), timed_out=True), "timeout after 2.5 s"),
     (Outcome(exits=(exited(1, 3, last_lines=("", "bad\x1b[m", " ")), exited(0, 4))),
-     "rank 1 exited with code 3; last lines: bad?[m"),
+     "rank 1 exited with code 3; last lines: bad"),
     (Outcome(exits=(exited(0, 3, last_lines=tuple("abcd")),)),
      "rank 0 exited with code 3; last lines: b | c | d"),
     (Outcome(exits=(exited(0, 3, last_lines=("x" * 999,)),)),
