@@ -39,6 +39,9 @@ def _explain_choice(choice: Recommendation, session: Session) -> str:
     name, reference = (shorten_name(each, group) for each in (comparison.candidate, group.reference))
     if comparison.result is ComparisonResult.REFERENCE:
         what = ", the command without ompbind" if choice.candidate.kind is Kind.UNBOUND else ""
+        others = {each.result for each in group.comparisons if each.candidate != group.reference}
+        if others == {ComparisonResult.DISQUALIFIED}:
+            return f"nothing was compared: all candidates but {name}{what} have failed"
         return f"no candidate is known to be better than {name}{what}"
     ratio = "-" if comparison.ratio is None else render_ratio(comparison.ratio)
     compared = f"{ratio} times as {'good' if session.metrics[0].pattern else 'fast'} as {reference}"

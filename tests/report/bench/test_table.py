@@ -225,6 +225,19 @@ def test_nothing_is_compared_or_recommended_if_all_candidates_failed():
     assert "compared with" not in text
 
 
+def test_nothing_is_compared_if_all_candidates_but_the_reference_failed():
+    session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=0)
+    runs = [
+        run if run.candidate == "unbound" else run.replace(status=Status.FAILED, values=(), reason="code 1")
+        for run in session.runs
+    ]
+    session = session.replace(runs=tuple(runs))
+    text = " ".join(render_bench(session, conclude(session), Screen()).split())
+    what = "unbound, the command without ompbind"
+    assert f"recommended: nothing was compared: all candidates but {what} have failed" in text
+    assert "known to be better" not in text
+
+
 def test_a_default_that_is_the_reference_is_compared_with_nothing():
     session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=12, noise=0.001)
     failed = {"status": Status.FAILED, "values": (), "reason": "exit code 1"}
