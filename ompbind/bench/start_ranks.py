@@ -27,7 +27,7 @@ from ompbind.execution.outcome import Outcome
 from ompbind.execution.output.options import Output
 from ompbind.execution.process_pair import Cleanup, become_supervisor
 from ompbind.execution.processes import exit_with_parent, signal_process
-from ompbind.execution.rlimits import LIMIT_HINTS
+from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.signals import signal
 from ompbind.execution.supervisor import run_ranks
@@ -142,8 +142,7 @@ def _start(start: CandidateStart, options: RunOptions, signal_mask: frozenset[in
     except OSError as error:
         if claim:
             claim.release()
-        hint = LIMIT_HINTS.get(error.errno or 0, "")
-        raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
+        raise make_limit_error("cannot start the run", error) from error
 
 
 def _fork(

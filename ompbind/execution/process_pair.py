@@ -20,7 +20,7 @@ from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.outcome import signal_name
 from ompbind.execution.processes import become_subreaper, kill_descendants, render_left, signal_process
-from ompbind.execution.rlimits import LIMIT_HINTS
+from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signal_pipe import (
     TERMINATION_SIGNALS,
     TTY_SIGNALS,
@@ -96,8 +96,7 @@ def become_supervisor(cleanup: Cleanup, signal_mask: frozenset[int] | None = Non
         supervisor = os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-        hint = LIMIT_HINTS.get(error.errno or 0, "")
-        raise LaunchError(f"cannot start the run: {error.strerror}", hint=hint) from error
+        raise make_limit_error("cannot start the run", error) from error
     if supervisor:
         os.close(read_end)
         _run_foreground(supervisor, write_end, foreground.signal_mask, cleanup)

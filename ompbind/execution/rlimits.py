@@ -18,6 +18,12 @@ LIMIT_HINTS = {
 }
 """A hint for each error number that means a limit of the system."""
 
+
+def make_limit_error(what: str, error: OSError) -> LaunchError:
+    """Return the error that something cannot be done, with a hint if a limit of the system is the cause."""
+    return LaunchError(f"{what}: {error.strerror}", hint=LIMIT_HINTS.get(error.errno or 0, ""))
+
+
 _UNLIMITED = -1  # the same in os.sysconf and in resource
 _SPARE = 40  # open files in addition to those per rank
 _NEEDED = 5  # open files that are needed at least to find processes and to write messages

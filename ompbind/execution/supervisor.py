@@ -26,7 +26,7 @@ from ompbind.execution.poller import READABLE
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.processes import kill_descendants, signal_parent, signal_rank
 from ompbind.execution.reaper import reap, reap_exited
-from ompbind.execution.rlimits import LIMIT_HINTS
+from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.run_state import RunState, StartCommands
 from ompbind.execution.signal_pipe import (
@@ -65,8 +65,7 @@ def run_ranks(
     except LaunchError as error:
         return Outcome(exits=(), error=error)
     except OSError as error:
-        hint = LIMIT_HINTS.get(error.errno or 0, "")
-        return Outcome(exits=(), error=LaunchError(f"cannot supervise the run: {error.strerror}", hint=hint))
+        return Outcome(exits=(), error=make_limit_error("cannot supervise the run", error))
     finally:
         if not options.ignore_late_signals:
             stop_signal_pipe(foreground.signal_mask)
