@@ -223,9 +223,9 @@ def list_scaling(session: Session, conclusion: Conclusion) -> tuple[ScalingPoint
     """Return a point for each number of ranks; () for a single number.
 
     The best candidate is the choice of its group, or has the best median; the runs of a candidate before it
-    was dropped count too. The ideal continues the first
-    point: wall times stay constant if each rank does the same work, and shrink with the number of ranks if
-    they share it. A sum of higher values grows. Other metrics have no ideal.
+    was dropped count too. The ideal continues the first point: wall times stay constant if each rank does the
+    same work, and shrink with the number of ranks if they share it. A sum of higher values grows. Other
+    metrics have no ideal.
     """
     ranked: dict[int, list[tuple[Candidate, Comparison, bool]]] = {}
     candidates = index_candidates(session)
