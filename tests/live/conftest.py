@@ -265,3 +265,24 @@ def quota():
     for directory in made:
         wait_until(lambda at=directory: not (at / "cgroup.procs").read_text(), "the cgroup is empty")
         directory.rmdir()
+
+
+def open_terminals(kind):
+    """Yield a function that opens a terminal with a command; at the end, kill the commands.
+
+    `kind` makes a terminal, which has the pid of its command and the descriptor `master`.
+    """
+    opened = []
+
+    def open_(*command, **options):
+        opened.append(kind(*command, **options))
+        return opened[-1]
+
+    yield open_
+    for terminal in opened:
+        try:
+            os.kill(terminal.pid, signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+        os.close(terminal.master)

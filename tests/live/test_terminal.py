@@ -12,14 +12,22 @@ import time
 
 import pytest
 
-from tests.live.conftest import OMPBIND, children_of, clean_environment, is_alive, state_of, wait_until
+from tests.live.conftest import (
+    OMPBIND,
+    children_of,
+    clean_environment,
+    is_alive,
+    open_terminals,
+    state_of,
+    wait_until,
+)
 
 
 class Terminal:
     """A command in the foreground of a new terminal."""
 
     def __init__(self, *command):
-        self.pid, self.screen = pty.fork()
+        self.pid, self.master = pty.fork()
         if self.pid == 0:
             os.execve(command[0], command, clean_environment(TERM="dumb"))
         self.output = b""
@@ -29,9 +37,9 @@ class Terminal:
         while words not in self.output:
             left = deadline - time.monotonic()
             assert left > 0, f"{words!r} not in {self.output!r}"
-            if select.select([self.screen], [], [], left)[0]:
+            if select.select([self.master], [], [], left)[0]:
                 try:
-                    data = os.read(self.screen, 4096)
+                    data = os.read(self.master, 4096)
                 except OSError:
                     data = b""
                 assert data, f"the terminal closed after {self.output!r}"
@@ -41,13 +49,13 @@ class Terminal:
     def foreground(self):
         """Return the arguments of the process whose group has the terminal."""
         try:
-            with open(f"/proc/{os.tcgetpgrp(self.screen)}/cmdline") as file:
+            with open(f"/proc/{os.tcgetpgrp(self.master)}/cmdline") as file:
                 return file.read().split("\0")[:-1]
         except OSError:
             return []
 
     def type(self, text):
-        os.write(self.screen, text.encode())
+        os.write(self.master, text.encode())
 
     def wait(self):
         deadline = time.monotonic() + 20
@@ -61,20 +69,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal():
-    opened = []
-
-    def open_(*command):
-        opened.append(Terminal(*command))
-        return opened[-1]
-
-    yield open_
-    for terminal in opened:
-        try:
-            os.kill(terminal.pid, signal.SIGKILL)
-            os.waitpid(terminal.pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
-        os.close(terminal.screen)
+    yield from open_terminals(Terminal)
 
 
 @pytest.fixture
@@ -179,7 +174,7 @@ def test_the_rank_gets_the_size_of_the_window(terminal):
         OMPBIND, "run", "--", sys.executable, "-uc", f"{code}print('up')\nwhile True: signal.pause()"
     )
     screen.read_until(b"up")
-    fcntl.ioctl(screen.screen, termios.TIOCSWINSZ, struct.pack("4H", 31, 97, 0, 0))
+    fcntl.ioctl(screen.master, termios.TIOCSWINSZ, struct.pack("4H", 31, 97, 0, 0))
     screen.read_until(b"97 31")
 
 

@@ -16,7 +16,7 @@ import pyte
 import pytest
 from pyte.modes import DECAWM, DECTCEM
 
-from tests.live.conftest import OMPBIND, clean_environment, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, open_terminals, two_cpus, wait_until
 
 WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
@@ -103,20 +103,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal():
-    opened = []
-
-    def open_(*command, **options):
-        opened.append(Terminal(*command, **options))
-        return opened[-1]
-
-    yield open_
-    for terminal in opened:
-        try:
-            os.kill(terminal.pid, signal.SIGKILL)
-            os.waitpid(terminal.pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
-        os.close(terminal.master)
+    yield from open_terminals(Terminal)
 
 
 @pytest.fixture
