@@ -78,7 +78,7 @@ def test_imports_have_no_cycles_and_short_chains():
     longest = dict[str, int]()
     for name in TopologicalSorter({name: ours(name) - {name} for name in NAMES}).static_order():
         longest[name] = 1 + max((longest[target] for target in ours(name) - {name}), default=0)
-    assert max(longest.values()) <= 18, max(longest, key=longest.__getitem__)
+    assert max(longest.values()) <= 20, max(longest, key=longest.__getitem__)
 
 
 def test_pure_rooms_do_not_import_system_modules():

@@ -13,14 +13,13 @@ from ompbind.cli.options.bench import SHOWING
 from ompbind.cli.options.option import Precedence
 from ompbind.cli.options.rules import render_given
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs
+from ompbind.cli.planning import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.run_report import choose_run_id
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, RequestError
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request
 from ompbind.report.bench.candidates import Effort, render_candidates, render_effort
@@ -70,7 +69,7 @@ def _start(values: Values) -> int:
             "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
         )
     values.set_value("run_id", choose_run_id(values["run_id"]))
-    machine = read_machine(values["topology"])
+    machine = read_planning_machine(values)
     starts, refusals = make_starts(values, machine, _make_plan)
     if not values["quiet"]:
         _print_warnings(starts)

@@ -17,7 +17,7 @@ from ompbind.cli.bench_variations import check_variations, find_varied, make_cho
 from ompbind.cli.options.option import Given, make_given
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.values import Values, resolve_values
-from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.digest import sha256_hex
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
@@ -155,7 +155,7 @@ def _plan(planning: Planning, choices: Choices, kind: Kind) -> PlannedChoices | 
 
 def _make_request(values: Values, machine: Machine, spec: RunSpec) -> Request:
     request = make_request(values, make_spec_before_plan(spec))
-    return fill_from_framework(request, machine, values)
+    return complete_request(request, machine, values)
 
 
 def _choose(values: Values, choices: Choices) -> Values:

@@ -18,9 +18,10 @@ from ompbind.cli.planning import (
     print_differing_ranks,
     print_registry_messages,
     read_other_runs,
+    read_planning_machine,
     register_run,
 )
-from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count, named
@@ -38,7 +39,6 @@ from ompbind.launchers.table import (
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import DirectoryRoot
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
     RankIdentity,
@@ -86,12 +86,12 @@ def _become_rank(options: Values) -> int:
         raise RequestError(
             "--topology: a rank can only run on this machine", hint="use 'ompbind plan --topology'"
         )
-    machine = read_machine()
+    machine = read_planning_machine(options)
     rank = find_launcher(os.environ, os.getppid())
     spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
     request = make_request(options, make_spec_before_plan(spec, *numbers))
-    request = fill_from_framework(request, machine, options)
+    request = complete_request(request, machine, options)
     if rank:
         identity, request = _join_job(rank, machine, request, options)
     else:

@@ -2,12 +2,11 @@
 
 from ompbind.cli.console import print_warnings, read_screen, write_stdout
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_or_suggest, read_other_runs
-from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cli.planning import plan_or_suggest, read_other_runs, read_planning_machine
+from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError, PlanError
-from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, make_local_identities, make_variables
 from ompbind.planning.rank_variables import Variables
@@ -52,8 +51,8 @@ def _show(options: Values) -> int:
         raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
     spec = make_run_spec(options, RUN_ID)
     request = make_request(options, spec)
-    machine = read_machine(options["topology"])
-    request = fill_from_framework(request, machine, options)
+    machine = read_planning_machine(options)
+    request = complete_request(request, machine, options)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = _variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
@@ -86,8 +85,8 @@ def _compare(format_: str, has_explain_or_rank: bool, options: Values) -> int:
         raise OptionError("--compare requires --format table or json, and excludes --explain and --rank")
     spec = make_run_spec(options, RUN_ID)
     request = make_request(options, spec)
-    machine = read_machine(options["topology"])
-    request = fill_from_framework(request, machine, options)
+    machine = read_planning_machine(options)
+    request = complete_request(request, machine, options)
     occupied = read_other_runs(machine, request)
     if request.names_each_rank or request.is_unbound:
         raise OptionError(

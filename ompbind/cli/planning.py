@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from ompbind.cli.waiting import Wait
 
 
+def read_planning_machine(values: Mapping[str, Any]) -> Machine:
+    """Read the machine of --topology, with its devices if options name some."""
+    return read_machine(values["topology"], devices=bool(values["devices"] or values["near"]))
+
+
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:
     """Read the other live runs for a plan that is only shown; print why they could not be read."""
     occupied, failure = try_read_occupied(machine, request)
@@ -93,7 +98,7 @@ def register_run(
 
     is_first = identity.placement_index in (None, 0)
     wait = Wait(limit_s=options["wait"] or float("inf"), prints=is_first and not options["quiet"])
-    return register_when_free(read_machine, request, identity, wait)
+    return register_when_free(lambda: read_planning_machine(options), request, identity, wait)
 
 
 def register_when_free(

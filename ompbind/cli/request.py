@@ -40,10 +40,17 @@ def make_request(values: Values, spec: RunSpec) -> Request:
     )
 
 
-def fill_from_framework(request: Request, machine: Machine, values: Values) -> Request:
+def complete_request(request: Request, machine: Machine, values: Values) -> Request:
+    """Complete a request, once the machine is read: visible devices, and what --compat reads."""
+    if machine.devices:
+        from ompbind.planning.visible_devices import find_visible_devices  # late: most runs use no devices
+
+        request = request.replace(visible=find_visible_devices(machine.devices, os.environ))
+    return _fill_from_framework(request, machine, values) if values["compat"] else request
+
+
+def _fill_from_framework(request: Request, machine: Machine, values: Values) -> Request:
     """Fill a request from the variables of the framework of --compat, where no option is given in any way."""
-    if not values["compat"]:
-        return request
     from ompbind.compat.framework import FrameworkInput  # late: only --compat needs it
     from ompbind.compat.reading import fill_request
 

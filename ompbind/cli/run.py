@@ -14,8 +14,14 @@ from ompbind.cli.console import (
 )
 from ompbind.cli.launcher_messages import warn_about_copies
 from ompbind.cli.options.values import Values
-from ompbind.cli.planning import plan_or_suggest, print_registry_messages, read_other_runs, register_run
-from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cli.planning import (
+    plan_or_suggest,
+    print_registry_messages,
+    read_other_runs,
+    read_planning_machine,
+    register_run,
+)
+from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.run_report import (
     choose_run_id,
     finish_report,
@@ -32,7 +38,6 @@ from ompbind.execution.job_control import exit_by_signal
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
 from ompbind.execution.signals import signal
 from ompbind.machine.sources.linux.reader import LIVE
-from ompbind.machine.sources.table import read_machine
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import RunSpec, find_changed, make_commands, make_spec_before_plan
 from ompbind.planning.request import Request
@@ -108,8 +113,8 @@ def _run(values: Values) -> Outcome | None:
         return None
     file = open_report(options, spec)  # before anything starts
     spec = set_up_rendezvous(options, spec)
-    machine = read_machine()
-    request = fill_from_framework(request, machine, values)
+    machine = read_planning_machine(values)
+    request = complete_request(request, machine, values)
     found = register_run(machine, request, make_run_identity(spec.run_id), options)
     try:
         if not options["quiet"]:
@@ -129,8 +134,8 @@ def _run(values: Values) -> Outcome | None:
 
 def _dry_run(request: Request, spec: RunSpec, values: Values, options: Mapping[str, Any]) -> None:
     """Print the plan, and start nothing; `options` are the values with complete paths."""
-    machine = read_machine(values["topology"])
-    request = fill_from_framework(request, machine, values)
+    machine = read_planning_machine(values)
+    request = complete_request(request, machine, values)
     plan = plan_or_suggest(machine, request, read_other_runs(machine, request, quiet=options["quiet"]))
     _show(plan, set_up_rendezvous(options, spec), options)
 

@@ -23,7 +23,7 @@ HELP = """Show the machine: its packages, NUMA nodes, caches and cores, and whic
 
 def _show(options: Values) -> int:
     """Show the machine: its packages, NUMA nodes, caches and cores, and which CPUs are allowed."""
-    write_stdout(_render(read_machine(options["topology"]), options["format"]))
+    write_stdout(_render(read_machine(options["topology"], devices=True), options["format"]))
     return 0
 
 

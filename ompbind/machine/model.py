@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Literal, TypeAlias
 
+    from ompbind.machine.devices import Device
+
 
 class Level(WordEnum):
     """What the cores of a domain share, usually the widest level first."""
@@ -84,8 +86,7 @@ class CoreKind(Record):
     """Cores of a hybrid processor with equal performance; `strength` is relative, 1024 for the fastest.
 
     Several kinds may have one name: both the big and the middle cores of a phone are for performance.
-    `source` is the fact that distinguishes the kinds: "type" (cpu_core, cpu_atom), "capacity" (cpu_capacity)
-    or "frequency" (cpuinfo_max_freq).
+    `source` distinguishes the kinds: "type" (cpu_core), "capacity" (cpu_capacity), "frequency" (cpufreq).
     """
 
     name: CoreKindName
@@ -102,6 +103,7 @@ class Machine(Record):
     kernel's lists of these names. `quota` is the CPU time of the cgroup in CPUs, None without a limit.
     `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
     read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
+    `devices` are in device order; they are read on request only.
     """
 
     source: str
@@ -118,6 +120,7 @@ class Machine(Record):
     bindable: bool = True
     remarks: tuple[str, ...] = ()
     memory_allowed: CpuSet | None = None
+    devices: tuple[Device, ...] = ()
 
     def at(self, level: Level) -> tuple[Domain, ...]:
         """Return the domains of one level in logical order; empty if the machine has no such level."""
@@ -179,7 +182,7 @@ def check_size(cpus: int = 0, nodes: int = 0) -> None:
     for number, limit, noun in ((cpus, MAX_CPUS, "CPUs"), (nodes, MAX_NODES, "NUMA nodes")):
         if number > limit:
             message = f"{number} {noun} are more than the limit of {limit}"
-            raise MachineError(message, hint=f"use a machine with at most {limit} {noun}")
+            raise MachineError(message, hint=f"use at most {limit} {noun}")
 
 
 Partition = list[tuple[int | None, CpuSet]]
@@ -274,8 +277,7 @@ def find_overlapping(domains: Iterable[Domain], cpus: CpuSet) -> tuple[Domain, .
 
 def _find_inconsistencies(machine: Machine) -> Iterator[str]:
     """Yield remarks on allowed CPUs in no NUMA node, and on domains that partially overlap."""
-    without_node = machine.allowed - union(node.cpus for node in machine.at(Level.NODE))
-    if without_node:
+    if without_node := machine.allowed - union(node.cpus for node in machine.at(Level.NODE)):
         yield f"in no NUMA node: {named('CPU', without_node)}"
     sets = {level: machine.at(level) for level in machine.levels if level is not Level.CORE}
     owners = {level: {cpu: domain for domain in sets[level] for cpu in domain.cpus} for level in sets}
@@ -313,6 +315,6 @@ def _find_nearest(node: Node, nodes: Sequence[Node], initiators: CpuSet) -> tupl
 def find_closest(node: Node, nodes: Sequence[Node], candidates: Iterable[int]) -> dict[int, int]:
     """Map the candidates with the smallest distance from a node to this distance; empty if none is known."""
     distances = dict(zip((other.number for other in nodes), node.distances, strict=False))
-    known = [(number, distances[number]) for number in candidates if number in distances]
-    smallest = min((distance for _, distance in known), default=None)
-    return {number: distance for number, distance in known if distance == smallest}
+    known = {number: distances[number] for number in candidates if number in distances}
+    smallest = min(known.values(), default=None)
+    return {number: distance for number, distance in known.items() if distance == smallest}

@@ -16,6 +16,8 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ompbind.machine.devices import Device
+
 PREFERRED_MANY = 5
 """MPOL_PREFERRED_MANY: prefers several nodes; kernels before 5.15 have only MPOL_PREFERRED, for one node."""
 
@@ -83,7 +85,7 @@ class Placement(Record):
     threads: int = 1
     nodes: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()
-    devices: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
     reserved: CpuSet = EMPTY
     service_cpus: CpuSet = EMPTY
     memory: MemoryPolicy | None = None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ompbind.planning.placeholders import Fields
+    from ompbind.planning.rank_variables import Variables
 
 _PAIR = set(PLACE_VARIABLES)
 """OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
@@ -121,6 +122,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **{name: value for name, value in defaults if name not in spec.base},
         **threads,
         **make_identity_variables(placement, identity, spec),
+        **_make_device_variables(placement, plan.request),
         **_fill_variables(spec, fields),
     }
     workload = plan.request.workload
@@ -132,6 +134,14 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         path = variables.get("PYTHONPATH", spec.base.get("PYTHONPATH"))
         variables["PYTHONPATH"] = _put_first(spec.freeze_directory, path or "")
     return variables
+
+
+def _make_device_variables(placement: Placement, request: Request) -> Variables:
+    if not placement.devices:
+        return {}
+    from ompbind.planning.device_variables import make_device_variables  # late: most runs use no devices
+
+    return make_device_variables(placement, request)
 
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:

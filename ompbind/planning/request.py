@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal, TypeAlias
 
+    from ompbind.machine.devices import DeviceKind
+    from ompbind.planning.visible_devices import VisibleDevices
+
 RANK_LIMIT = 1 << 16
 """More ranks than this on one machine are refused as a typing error."""
 
@@ -84,6 +87,12 @@ class Request(Record):
     `compat` says which framework's variables were read, None for none. `memory_bytes` is the memory that each
     rank will need, 0 if unknown. `outside_ranks` is the number of ranks that have a part of the machine's CPU
     quota, but are not in this plan: a launcher has bound them already.
+
+    `devices` are the kinds of devices that ranks get, `devices_per_rank` how many of each kind (None: an
+    equal share), and `share_devices` lets several ranks get the same device. `near` names devices: ranks only
+    get CPUs near them. In `device_order` "device", rank 0 gets the first device; in "cpu", the ranks are in
+    the order of their CPUs. `nic_variables` are the variables that name the network interfaces of a rank.
+    `visible` are the devices that ranks may get, None if no device was read.
     """
 
     ranks: int | None = 1
@@ -114,6 +123,13 @@ class Request(Record):
     memory_bytes: int = 0
     outside_ranks: int = 0
     configuration: Configuration = Configuration()
+    devices: tuple[DeviceKind, ...] | Literal["auto"] = ()
+    devices_per_rank: int | None = None
+    share_devices: bool = False
+    near: tuple[str, ...] = ()
+    device_order: Literal["device", "cpu"] = "device"
+    nic_variables: tuple[str, ...] = ()
+    visible: VisibleDevices | None = None
 
     @property
     def share(self) -> bool:
@@ -178,7 +194,11 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
     "compat": (Compat, "read_compat makes one"),
 }
-_FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
+_FIELD_WORDS = {
+    "sibling": ("first", "last"),
+    "core_kind": (*CORE_KIND_NAMES, "all"),
+    "device_order": ("device", "cpu"),
+}
 
 
 def _names_nodes(mask: Mask) -> bool:

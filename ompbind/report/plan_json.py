@@ -11,6 +11,7 @@ from ompbind.planning.rationale import make_reasons
 from ompbind.planning.request import Request
 from ompbind.programs.workload import DetectedLibrary, Workload
 from ompbind.report.configuration import configuration_record
+from ompbind.report.device_json import device_record
 
 
 def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -110,7 +111,7 @@ def _rank_record(placement: Placement, env: Variables) -> dict[str, object]:
         "nodes": list(placement.nodes),
         "memory_nodes": list(placement.memory_nodes),
         "memory": {"mode": str(memory.mode), "nodes": list(memory.nodes)} if memory else None,
-        "devices": list(placement.devices),
+        "devices": list(map(device_record, placement.devices)),
         "service_cpus": str(placement.service_cpus),
         "reserved": str(placement.reserved),
         "env": dict(sorted(env.items())),

@@ -9,7 +9,7 @@ from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.table import find_options
 from ompbind.cli.options.values import Values
 from ompbind.cli.quick_reader import read_quickly
-from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.run_settings import make_output, make_run_options
 from ompbind.cli.verb import read_values
 from ompbind.cpuset import CpuSet
@@ -139,7 +139,7 @@ def plan_result(values, runs):
     try:
         spec = make_run_spec(values, "run")
         request = make_request(values, make_spec_before_plan(spec))
-        plan = make_plan(HYBRID, fill_from_framework(request, HYBRID, values), runs)
+        plan = make_plan(HYBRID, complete_request(request, HYBRID, values), runs)
     except OmpbindError as error:
         return None, None, error.message
     commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]

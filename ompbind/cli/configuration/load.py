@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from ompbind.cli.configuration.parse import ConfigurationFile, Setting, parse_file
 from ompbind.cli.configuration.presets import Host, PresetUse, find_preset, list_inherited, match_preset
 from ompbind.cli.configuration.read_files import FileContent, FileKind, FoundFiles
-from ompbind.cli.options.option import BINDING, CPUS, Given, Precedence, Source, make_keys
+from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Given, Precedence, Source, make_keys
 from ompbind.cli.options.values import Values
 from ompbind.digest import sha256_hex
 from ompbind.errors import ConfigurationError
 from ompbind.planning.configuration import Configuration, UsedFile
 
-PROJECT_SECTIONS = (CPUS, BINDING)
+PROJECT_SECTIONS = (CPUS, DEVICES, BINDING)
 """The sections of the options that the defaults of a found project file can set.
 
 The other options decide what runs and where output goes, and a project file may come from another user.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PLANNING_VERBS = frozenset(PLANNING)
 
 CPUS = "Choose CPUs"
+DEVICES = "Devices"
 BINDING = "Bind threads and memory"
 RANKS = "Environment of the ranks"
 COMPARING = "Compare placements"

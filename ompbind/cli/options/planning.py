@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 
 from ompbind.cli.options import planning_rules as rules
-from ompbind.cli.options.option import BINDING, CONFIGURATION, CPUS, FILES, RANKS, Option, complete_list
+from ompbind.cli.options.option import (
+    BINDING,
+    CONFIGURATION,
+    CPUS,
+    DEVICES,
+    FILES,
+    RANKS,
+    Option,
+    complete_list,
+)
 from ompbind.cli.options.readers import (
     at_least,
     count_or,
@@ -20,6 +29,7 @@ from ompbind.cli.options.readers import (
 from ompbind.cli.verbs import LAUNCHING, PLANNING
 from ompbind.compat.table import FRAMEWORKS
 from ompbind.errors import OptionError
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
@@ -31,6 +41,7 @@ from ompbind.programs.library_catalog import PRELOADABLE
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Literal
 
 _KINDS = ("performance", "efficiency", "all")
 
@@ -56,6 +67,20 @@ def _read_wait(text: str) -> float:
         return read_seconds(text or "0")
     except OptionError as error:
         raise OptionError(f"{error.message}; before a command write --wait --") from None
+
+
+DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.NIC)
+"""The kinds of devices that ranks can get."""
+
+
+def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
+    """Read the kinds of devices: `none`, `auto`, or one or more kinds."""
+    if text == "auto":
+        return "auto"
+    if text == "none":
+        return ()
+    read_kind = one_of(DEVICE_KINDS, "a kind of device")
+    return tuple(dict.fromkeys(DeviceKind(read_kind(word)) for word in text.split(",")))
 
 
 PLANNING_OPTIONS = (
@@ -112,6 +137,20 @@ PLANNING_OPTIONS = (
     Option(names=("--compat",), section=CPUS, verbs=PLANNING, read=one_of(FRAMEWORKS),
            words=tuple(FRAMEWORKS),
            help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
+    Option(names=("--devices",), section=DEVICES, verbs=PLANNING, read=_read_devices, default="none",
+           words=("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS)), metavar="KINDS",
+           help="Devices that ranks get, with CPUs near them: {words}; auto: gpu if any is visible"),
+    Option(names=("--devices-per-rank",), section=DEVICES, verbs=PLANNING, read=at_least(1), number=True,
+           metavar="K", help="Devices of each kind per rank", default_help="an equal share",
+           rule=rules.check_devices_per_rank),
+    Option(names=("--share-devices",), section=DEVICES, verbs=PLANNING, flag=True,
+           help="Let several ranks use the same device", rule=rules.check_share_devices),
+    Option(names=("--device-order",), section=DEVICES, verbs=PLANNING, read=one_of(("device", "cpu")),
+           words=("device", "cpu"), default="device", metavar="ORDER",
+           help="Order of ranks: {words}; device: rank 0 gets the first device, cpu: the first CPUs",
+           rule=rules.check_device_order),
+    Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=read_names, repeatable=True,
+           metavar="DEVICE", help="Use only CPUs near these devices: gpu:0, nic:1, mlx5_0, a PCI address"),
     Option(names=("--topology",), section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
            complete=FILES, help=f"The machine: {source_labels()}"),
     Option(names=("--bind",), section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),

@@ -139,3 +139,23 @@ def check_omp_runtime(options: Options) -> Objection | None:
     if _is_unbound(options):
         return Objection(other="mask", warning=True)
     return Objection(other="bind", warning=True) if options["bind"] == Bind.NONE else None
+
+
+def check_devices_per_rank(options: Options) -> Objection | None:
+    """Object to a number of devices if ranks get none."""
+    return _check_has_devices(options)
+
+
+def check_share_devices(options: Options) -> Objection | None:
+    """Object to shared devices if ranks get none."""
+    return _check_has_devices(options)
+
+
+def check_device_order(options: Options) -> Objection | None:
+    """Object to an order of devices if ranks get none."""
+    return _check_has_devices(options)
+
+
+def _check_has_devices(options: Options) -> Objection | None:
+    hint = "add --devices gpu, nic, or gpu,nic"
+    return None if options["devices"] else Objection(other="devices", text="needs {other}", hint=hint)

@@ -32,6 +32,7 @@ from ompbind.machine.model import (
     render_gpu_remark,
 )
 from ompbind.machine.sources.filesystem import whole_number
+from ompbind.machine.sources.hwloc_devices import parse_devices
 from ompbind.text import clean_name
 
 DistanceEntries = Iterator[tuple[tuple[int, int], int]]
@@ -66,10 +67,12 @@ _INSTRUCTION_CACHE = "2"  # hwloc_obj_cache_type_e
 _MEANS_LATENCY = 4  # bit of hwloc_distances_kind_e
 
 
-def parse_xml(data: bytes, source: str) -> Machine:
+def parse_xml(data: bytes, source: str, *, devices: bool = False) -> Machine:
     """Make the machine from hwloc XML. Raises MachineError if it is invalid or names no CPU."""
     try:
-        return _make_machine(_read_tree(data), source)
+        tree = _read_tree(data)
+        machine = _make_machine(tree, source)
+        return machine.replace(devices=parse_devices(tree, machine)) if devices else machine
     except (ParseError, UnicodeError, LookupError) as error:
         raise MachineError(f"{source} is not valid XML: {error}") from error
     except ValueError as error:

@@ -30,10 +30,14 @@ _CHUNK_BYTES = 1 << 20
 
 
 class SourceInput:
-    """The text given as a topology source, and the content of the file if it names a file."""
+    """The text given as a topology source, and the content of the file if it names a file.
 
-    def __init__(self, text: str) -> None:
+    `devices` is True if the devices of the machine are to be read too.
+    """
+
+    def __init__(self, text: str, *, devices: bool = False) -> None:
         self.text = text
+        self.devices = devices
         self._error: OSError | ValueError | None = None
         self._file: BinaryIO | None = None
         self._kept: dict[str, Any] = {}
@@ -136,13 +140,13 @@ class TopologySource(Record):
     label: str = ""
 
 
-def read_machine(source: str = LIVE) -> Machine:
+def read_machine(source: str = LIVE, *, devices: bool = False) -> Machine:
     """Read a machine: "live", a directory or archive with `sys/` and `proc/`, XML, JSON, or "synthetic:…".
 
-    "live" is this machine; the affinity mask and the cgroup of this process limit the allowed CPUs. Raises
-    MachineError.
+    "live" is this machine; the affinity mask and the cgroup of this process limit the allowed CPUs. With
+    `devices`, its GPUs and network interfaces are read too. Raises MachineError.
     """
-    given = SourceInput(source)
+    given = SourceInput(source, devices=devices)
     try:
         row = next((row for row in SOURCES if row.detect(given)), None)
         if row is None:
@@ -185,13 +189,13 @@ def _is_archive(head: bytes) -> bool:
 def _read_archive(given: SourceInput) -> Machine:
     from ompbind.machine.sources.archive import ArchiveRoot
 
-    return read_recorded(ArchiveRoot(given.data, given.text))
+    return read_recorded(ArchiveRoot(given.data, given.text), devices=given.devices)
 
 
 def _read_xml(given: SourceInput) -> Machine:
     from ompbind.machine.sources.hwloc_xml import parse_xml
 
-    return parse_xml(given.data, given.text)
+    return parse_xml(given.data, given.text, devices=given.devices)
 
 
 def _read_lscpu(given: SourceInput) -> Machine:
@@ -230,18 +234,18 @@ def _json_value(text: str) -> Any:
 SOURCES: Sequence[TopologySource] = (
     TopologySource(
         detect=lambda given: given.text == LIVE,
-        read=lambda given: read_live(),
+        read=lambda given: read_live(devices=given.devices),
         describe="'live' (this machine)",
         label="live",
     ),
     TopologySource(
         detect=lambda given: given.text == "-",
-        read=lambda given: read_machine("/dev/stdin"),
+        read=lambda given: read_machine("/dev/stdin", devices=given.devices),
         describe="'-' for standard input",
     ),
     TopologySource(
         detect=lambda given: os.path.isdir(given.text),
-        read=lambda given: read_recorded(DirectoryRoot(given.text)),
+        read=lambda given: read_recorded(DirectoryRoot(given.text), devices=given.devices),
         describe="a directory or an archive (.tar.gz) with sys/ and proc/",
         label="a recording",
     ),

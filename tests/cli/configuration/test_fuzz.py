@@ -12,7 +12,7 @@ from ompbind.cli.options.option import Given, Precedence, Source
 from ompbind.cli.options.rules import apply_rules
 from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values, resolve_values
-from ompbind.cli.request import fill_from_framework, make_request, make_run_spec
+from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.errors import ConfigurationError, OmpbindError
 from ompbind.machine.sources.table import read_machine
 from ompbind.planning.planner import make_plan
@@ -59,7 +59,7 @@ def check(content, preset):
         values = load_values(content, preset)
         apply_rules(values)
         spec = make_spec_before_plan(make_run_spec(values, "run"))
-        plan = make_plan(MACHINE, fill_from_framework(make_request(values, spec), MACHINE, values))
+        plan = make_plan(MACHINE, complete_request(make_request(values, spec), MACHINE, values))
     except ConfigurationError as error:
         preset_is_missing = "is not defined" in error.message and preset is not None
         assert error.message.startswith(PATH) or preset_is_missing

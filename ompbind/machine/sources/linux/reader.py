@@ -19,19 +19,29 @@ LIVE = "live"
 """The topology source of the machine that ompbind runs on."""
 
 
-def read_live() -> Machine:
+def read_live(*, devices: bool = False) -> Machine:
     """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
         from ompbind.machine.sources.other_systems import read_counts  # late: not on Linux
 
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
-    return _read(DirectoryRoot("/", name=LIVE), affinity, os.uname().machine)
+    root = DirectoryRoot("/", name=LIVE)
+    return _add_devices(_read(root, affinity, os.uname().machine), root, devices=devices)
 
 
-def read_recorded(root: Root) -> Machine:
+def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
-    return _read(root, None, _recorded_arch(root))
+    return _add_devices(_read(root, None, _recorded_arch(root)), root, devices=devices)
+
+
+def _add_devices(machine: Machine, root: Root, *, devices: bool) -> Machine:
+    """Return the machine with its devices, if they are asked for."""
+    if not devices:
+        return machine
+    from ompbind.machine.sources.linux.devices import read_devices  # late: most runs use no devices
+
+    return machine.replace(devices=read_devices(root, machine))
 
 
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
