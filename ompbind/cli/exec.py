@@ -109,6 +109,8 @@ def _become_rank(options: Values) -> int:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
         print_registry_messages(found.registry, verbose=options["verbose"])
+    elif request.outside_ranks and not options["quiet"]:
+        print_warnings(plan, codes=("device-distance",))  # the first rank cannot print them
     if not options["quiet"]:
         print_differing_ranks(plan, found.registry)
     if options["verbose"]:
@@ -195,7 +197,13 @@ def _join_job(
         text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
         print_message(f"{text}; they keep their CPUs")
     service_cpus = divide_service(request, size)[identity.local_rank]
-    request = request.replace(ranks=1, outside_ranks=size - 1, service_total=service_cpus, service_each=0)
+    request = request.replace(
+        ranks=1,
+        outside_ranks=size - 1,
+        first_rank=identity.local_rank,
+        service_total=service_cpus,
+        service_each=0,
+    )
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request
