@@ -1,4 +1,4 @@
-"""Which PCI functions are devices, and of which kind: one rule for every topology source."""
+"""The kind of a PCI function: one rule for every topology source."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ompbind.machine.core_kinds import kind_by_cpu
 from ompbind.machine.model import Level, Machine, index_by_cpu
+from ompbind.report.device_json import device_record
 
 
 def render_json(machine: Machine) -> str:
@@ -40,6 +41,7 @@ def render_json(machine: Machine) -> str:
             for domain in machine.domains
             if domain.os_id is not None and domain.level is not Level.NODE
         ],
+        "devices": list(map(device_record, machine.devices)),
         "bindable": machine.bindable,
         "remarks": list(machine.remarks),
     }
