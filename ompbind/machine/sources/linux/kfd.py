@@ -41,14 +41,8 @@ def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
 def _parse(text: str) -> dict[str, int]:
     """Return the properties of a node; a unique identifier has up to 64 bits."""
     pairs = (line.partition(" ") for line in text.splitlines())
-    numbers = ((name, _number(value)) for name, _, value in pairs)
+    numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
     return {name: number for name, number in numbers if number is not None}
-
-
-def _number(text: str) -> int | None:
-    high, low = whole_number(text[:-2]), whole_number(text[-2:])
-    number = low if len(text) < 3 else high * 100 + low if high is not None and low is not None else None
-    return number if number is not None and number < 1 << 64 else None
 
 
 def _make_gpu(ordinal: int, properties: dict[str, int]) -> KfdGpu:
