@@ -42,6 +42,7 @@ class Device(Record):
     - `cpus`: the online CPUs that it is near; empty if that is not known
     - `node`: the NUMA node that it is near; None if that is not known
     - `names`: what drivers call it, as "card0", "renderD128", "mlx5_0", "eth0"
+    - `rdma_names`: the names that RDMA libraries use, as "mlx5_0"; `names` has them, too
     - `uuid`: the identifier that variables of its vendor accept, as "GPU-46f77619-…"; "" if unknown
     - `ordinal`: its number in the vendor's own order (cuda0, rsmi0, KFD), None if unknown
     - `physical`: for a virtual function the address of its physical function, else ""
@@ -58,6 +59,7 @@ class Device(Record):
     cpus: CpuSet = EMPTY
     node: int | None = None
     names: tuple[str, ...] = ()
+    rdma_names: tuple[str, ...] = ()
     uuid: str = ""
     ordinal: int | None = None
     physical: str = ""
@@ -87,6 +89,11 @@ def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
         numbered.append(device.replace(index=numbers[device.kind]))
         numbers[device.kind] += 1
     return tuple(numbered)
+
+
+def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return devices in the order of their PCI addresses, and of their partitions."""
+    return tuple(sorted(devices, key=_by_address))
 
 
 def _by_ordinal(device: Device) -> tuple[bool, int]:
