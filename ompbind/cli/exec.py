@@ -96,6 +96,10 @@ def _become_rank(options: Values) -> int:
         identity, request = _join_job(rank, machine, request, options)
     else:
         identity = _make_single_identity(options, find_batch_script(os.environ, os.getppid()))
+    if request.plan:
+        from ompbind.cli.plan_file import fit_plan  # late: most plans are made anew
+
+        request = fit_plan(request, identity)
     if options["dry_run"]:
         others = read_other_runs(machine, request, quiet=options["quiet"])
         _show(plan_or_suggest(machine, request, others), identity, spec)
@@ -173,7 +177,7 @@ def _join_job(
     """
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
     requested = options["ranks"] if options.is_given("ranks") else None
-    size = requested or known
+    size = requested or known or (len(request.plan.ranks) if request.plan else 0)
     if known and size != known:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"

@@ -42,6 +42,10 @@ def make_request(values: Values, spec: RunSpec) -> Request:
 
 def complete_request(request: Request, machine: Machine, values: Values) -> Request:
     """Complete a request, once the machine is read: visible devices, and what --compat reads."""
+    if values.get("plan"):
+        from ompbind.cli.plan_file import use_ranks_of_plan  # late: most plans are made anew
+
+        use_ranks_of_plan(values)
     if machine.devices:
         from ompbind.planning.visible_devices import find_visible_devices  # late: most runs use no devices
 

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
 
     from ompbind.machine.devices import Device
 
-NVIDIA, AMD, INTEL = "10de", "1002", "8086"
-"""Numbers of PCI vendors."""
-
 
 class DeviceWord(Record):
     """How a variable names a device: `word` is one or more items of the value, as "0", "GPU-46f77619-…"."""

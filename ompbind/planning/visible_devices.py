@@ -6,6 +6,7 @@ visible. This set is only ever narrowed for a rank, never widened.
 
 from __future__ import annotations
 
+from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA
 from ompbind.machine.devices import DeviceKind
 from ompbind.planning.cuda_devices import CUDA_VISIBLE_DEVICES, find_cuda_devices
 from ompbind.planning.level_zero_devices import ZE_AFFINITY_MASK, find_level_zero_devices
@@ -15,7 +16,7 @@ from ompbind.planning.rocm_devices import (
     ROCR_VISIBLE_DEVICES,
     find_rocm_devices,
 )
-from ompbind.planning.vendor_devices import AMD, INTEL, NVIDIA, DeviceWord, VendorDevices
+from ompbind.planning.vendor_devices import DeviceWord, VendorDevices
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

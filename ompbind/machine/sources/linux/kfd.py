@@ -1,0 +1,67 @@
+"""AMD GPUs and their partitions, from the topology of the kernel's compute driver (KFD).
+
+    sys/class/kfd/kfd/topology/nodes/N/properties
+
+has a line "name value" per property. A node with SIMDs is a GPU, or one partition of a GPU: several nodes
+then have the same PCI function. ROCm numbers the GPUs in the order of these nodes, and skips nodes that it
+may not read, as the device cgroup of a container forbids.
+"""
+
+from __future__ import annotations
+
+from ompbind.machine.sources.filesystem import Root, numbered, whole_number
+from ompbind.record import Record
+
+_DIRECTORIES = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
+
+
+class KfdGpu(Record):
+    """A GPU, or a partition of one, as the compute driver shows it.
+
+    `slot` is the PCI address without the function, and `function` the function: some kernels write the number
+    of the partition there. `uuid` is what `ROCR_VISIBLE_DEVICES` accepts, "" if the GPU has none of its own.
+    """
+
+    ordinal: int
+    slot: str
+    function: int
+    uuid: str = ""
+    render_name: str = ""
+
+
+def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
+    """Read the AMD GPUs and partitions, in ROCm's order."""
+    directory = next((path for path in _DIRECTORIES if root.names(path)), _DIRECTORIES[0])
+    nodes = numbered(root.names(directory), "")
+    texts = (root.read(f"{directory}/{node}/properties") for node in nodes)
+    found = [properties for text in texts if text and (properties := _parse(text)).get("simd_count")]
+    ids = [properties.get("unique_id", 0) for properties in found]
+    return tuple(
+        _make_gpu(ordinal, properties, unique_id if ids.count(unique_id) == 1 else 0)
+        for ordinal, (properties, unique_id) in enumerate(zip(found, ids, strict=True))
+    )
+
+
+def _parse(text: str) -> dict[str, int]:
+    """Return the properties of a node; a unique identifier has up to 64 bits."""
+    pairs = (line.partition(" ") for line in text.splitlines())
+    numbers = ((name, _number(value)) for name, _, value in pairs)
+    return {name: number for name, number in numbers if number is not None}
+
+
+def _number(text: str) -> int | None:
+    high, low = whole_number(text[:-2]), whole_number(text[-2:])
+    number = low if len(text) < 3 else high * 100 + low if high is not None and low is not None else None
+    return number if number is not None and number < 1 << 64 else None
+
+
+def _make_gpu(ordinal: int, properties: dict[str, int], unique_id: int) -> KfdGpu:
+    location, domain = properties.get("location_id", 0), properties.get("domain", 0)
+    minor = properties.get("drm_render_minor", 0)
+    return KfdGpu(
+        ordinal=ordinal,
+        slot=f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}",
+        function=location & 7,
+        uuid=f"GPU-{unique_id:016x}" if unique_id else "",
+        render_name=f"renderD{minor}" if minor else "",
+    )
