@@ -101,6 +101,11 @@ def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(numbered)
 
 
+def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return devices in the order of their PCI addresses, and of their partitions."""
+    return tuple(sorted(devices, key=_by_address))
+
+
 def _drop_repeated_uuids(devices: Sequence[Device]) -> Iterator[Device]:
     uuids = [device.uuid for device in devices if device.uuid]
     repeated = {uuid for uuid in uuids if uuids.count(uuid) > 1} if len(set(uuids)) < len(uuids) else ()

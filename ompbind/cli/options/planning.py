@@ -34,6 +34,7 @@ from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
 from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
 from ompbind.programs.library_catalog import PRELOADABLE
@@ -81,6 +82,12 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
         return ()
     read_kind = one_of(DEVICE_KINDS, "a kind of device")
     return tuple(dict.fromkeys(DeviceKind(read_kind(word)) for word in text.split(",")))
+
+
+def _read_nic_variables(text: str) -> tuple[str, ...]:
+    """Read names of variables for network interfaces."""
+    read_name = one_of(NIC_VARIABLES, "a variable for NICs")
+    return tuple(dict.fromkeys(map(read_name, text.split(","))))
 
 
 def _read_plan(text: str) -> object:
@@ -158,6 +165,9 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            rule=rules.check_device_order),
     Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=read_names, repeatable=True,
            metavar="DEVICE", help="Use only CPUs near these devices: gpu:0, nic:1, mlx5_0, a PCI address"),
+    Option(names=("--nic-variables",), section=DEVICES, verbs=PLANNING, read=_read_nic_variables,
+           words=NIC_VARIABLES, metavar="NAMES", repeatable=True, rule=rules.check_nic_variables,
+           help="Set these variables to the NICs of the rank: NCCL_IB_HCA, UCX_NET_DEVICES, PSM3_NIC"),
     Option(names=("--plan",), section=CPUS, verbs=LAUNCHING, read=_read_plan, metavar="FILE", complete=FILES,
            help="Use the plan that 'ompbind plan --format json' wrote to FILE, on a machine of the same kind",
            rule=lambda options: rules.check_plan(options, PLANNING_OPTIONS)),

@@ -156,6 +156,13 @@ def check_device_order(options: Options) -> Objection | None:
     return _check_has_devices(options)
 
 
+def check_nic_variables(options: Options) -> Objection | None:
+    """Object to variables for network interfaces if ranks get none."""
+    if "nic" in options["devices"]:
+        return None
+    return Objection(other="devices", text="needs {other}", hint="add --devices nic or gpu,nic")
+
+
 def _check_has_devices(options: Options) -> Objection | None:
     hint = "add --devices gpu, nic, or gpu,nic"
     return None if options["devices"] else Objection(other="devices", text="needs {other}", hint=hint)
