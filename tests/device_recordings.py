@@ -14,6 +14,9 @@ from tests.recordings import RECORDINGS, recorded
 ANSWERS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}
 """hwloc's answer for each recorded machine with devices, by the name of the machine."""
 
+OPENFABRICS = "3"
+"""hwloc's number of the type of devices for RDMA, before version 3."""
+
 UUIDS = ("NVIDIAUUID", "AMDUUID", "LevelZeroUUID")
 
 
@@ -45,6 +48,7 @@ def parse_answer(row: dict) -> list[Device]:
             vendor=row["vendor"],
             cpus=CpuSet.from_list(row["near"]),
             names=tuple(systems) if name is None else (name,),
+            rdma_names=tuple(name for name, system in systems.items() if system["kind"] == OPENFABRICS),
             uuid=next((s[key] for s in systems.values() for key in UUIDS if key in s), ""),
             ordinal=find_ordinal(systems if name is None else [name]),
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ompbind import Request, make_plan, read_machine
 from ompbind.cli.click_main import make_click_command
 from ompbind.cli.options.table import find_keys, find_options
 from ompbind.cli.options.values import Values
@@ -21,6 +22,7 @@ from ompbind.errors import MaskError
 from ompbind.launchers.table import LAUNCHERS
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.export.table import FORMATS
+from ompbind.report.plan_json import render_plan_json
 from tests.live.conftest import clean_environment
 from tests.machines import Shape, write_tree
 
@@ -96,12 +98,15 @@ def command_of(found):
 
 @pytest.fixture
 def presets(tmp_path, monkeypatch):
-    """The first example of the page about configuration files, as the file of the user."""
+    """The first example of the page about configuration files, as the file of the user; and a plan."""
     path = tmp_path / "ompbind/ompbind.toml"
     path.parent.mkdir()
     path.write_text(next(text for page, text in blocks("toml") if page == "configuration.md"))
     path.chmod(0o644)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    plan = make_plan(read_machine("synthetic:core:4 pu:1"), Request(ranks=4))
+    (tmp_path / "plan.json").write_text(render_plan_json(plan, [{}] * 4))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))

@@ -96,6 +96,10 @@ def _become_rank(options: Values) -> int:
         identity, request = _join_job(rank, machine, request, options)
     else:
         identity = _make_single_identity(options, find_batch_script(os.environ, os.getppid()))
+    if request.plan:
+        from ompbind.cli.plan_file import fit_plan  # late: most plans are made anew
+
+        request = fit_plan(request, identity)
     if options["dry_run"]:
         others = read_other_runs(machine, request, quiet=options["quiet"])
         _show(plan_or_suggest(machine, request, others), identity, spec)
@@ -109,14 +113,19 @@ def _become_rank(options: Values) -> int:
         print_warnings(plan)
         print_changed_variables(spec.base, find_changed(plan, spec))
         print_registry_messages(found.registry, verbose=options["verbose"])
-    elif request.outside_ranks and not options["quiet"]:
-        print_warnings(plan, codes=("device-distance",))  # the first rank cannot print them
     if not options["quiet"]:
+        _print_own_warnings(plan, identity)
         print_differing_ranks(plan, found.registry)
     if options["verbose"]:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
     return _become(plan, identity, spec, found.claim)
+
+
+def _print_own_warnings(plan: Plan, identity: RankIdentity) -> None:
+    """Print the warnings about the devices of a bound rank, which the first rank does not know."""
+    if identity.local_rank and plan.request.outside_ranks:
+        print_warnings(plan, codes=("device-distance",))
 
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
@@ -175,7 +184,7 @@ def _join_job(
     """
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
     requested = options["ranks"] if options.is_given("ranks") else None
-    size = requested or known
+    size = requested or known or (len(request.plan.ranks) if request.plan else 0)
     if known and size != known:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"

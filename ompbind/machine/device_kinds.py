@@ -1,4 +1,4 @@
-"""Which PCI functions are devices, and of which kind: one rule for every topology source."""
+"""The kind of a PCI function: one rule for every topology source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NVIDIA, AMD, INTEL = "10de", "1002", "8086"
 _GPU_VENDORS = (NVIDIA, AMD, INTEL)
 
 _NETWORK, _GRAPHICS, _PROCESSING = "02", "03", "12"
-_CO_PROCESSOR = "0b40"
+_CO_PROCESSOR, _INFINIBAND = "0b40", "0c06"
 _COMPUTES = ("0302", "0380")
 """Classes of graphics functions without a display: GPUs of servers, if a vendor of GPUs makes them."""
 
@@ -34,7 +34,7 @@ def find_kind(
     `is_driven` says that a driver for computing uses it, although none of its names shows that.
     """
     base = pci_class[:2]
-    if base == _NETWORK:
+    if base == _NETWORK or pci_class == _INFINIBAND:
         return DeviceKind.NIC if any(names) else None
     computes = is_driven or any(name.startswith(_PROGRAMS_COMPUTE_ON) for name in names)
     if base == _GRAPHICS:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ompbind.machine.model import Machine
     from ompbind.planning.request import Request
 
-_RDMA_NAMES = ("mlx", "hfi1_", "qib", "bnxt_re", "irdma", "i40iw", "roce", "efa_", "erdma", "hns_", "cxi")
-"""Beginnings of the names that drivers of RDMA interfaces give."""
-
 _INFINIBAND, _CRAY = "0207", "17db"
 """The PCI class of InfiniBand, and the vendor of Slingshot: interfaces for RDMA with any name."""
 
@@ -65,10 +62,8 @@ def _prefer_rdma(nics: Sequence[Device]) -> tuple[Device, ...]:
 
 
 def has_rdma(nic: Device) -> bool:
-    """Return whether a network interface is for RDMA, by its class, its vendor or one of its names."""
-    if nic.pci_class == _INFINIBAND or nic.vendor == _CRAY:
-        return True
-    return any(name.startswith(_RDMA_NAMES) for name in nic.names)
+    """Return whether a network interface is for RDMA, by a name for RDMA, its class or its vendor."""
+    return bool(nic.rdma_names) or nic.pci_class == _INFINIBAND or nic.vendor == _CRAY
 
 
 def _not_visible_error(kind: DeviceKind, machine: Machine, visible: VisibleDevices) -> PlanError:

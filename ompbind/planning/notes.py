@@ -255,6 +255,14 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
         yield Note(code="places-too-long", text=text, warning=True)
 
 
+def _explain_device_variables(plan: Plan) -> Iterable[Note]:
+    if not any(placement.devices for placement in plan.placements):
+        return ()
+    from ompbind.planning.device_variables import explain_variables  # late: most runs use no devices
+
+    return explain_variables(plan)
+
+
 def _explain_wrappers(plan: Plan) -> Iterable[Note]:
     if not (plan.request.workload and plan.request.workload.wrappers):
         return ()
@@ -289,6 +297,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_service,
     _explain_places,
     explain_runtime,
+    _explain_device_variables,
     _explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""

@@ -41,6 +41,10 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     >>> plan.placements[1].cpus, plan.placements[1].threads
     ((8, 10, 12, 14), 4)
     """
+    if request.plan is not None:
+        from ompbind.planning.saved_placements import make_saved_plan  # late: most plans are made anew
+
+        return make_saved_plan(machine, request, occupied)
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
     if request.cores and (usable := list_others_that_take_cores(request.strategy)):
@@ -81,6 +85,8 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
 
 def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
+    if request.plan is not None:
+        return whole_cores(machine, request.plan.used)
     pool = make_cpu_pool(AvailableCpus(machine=machine), _restate(request))
     return whole_cores(machine, CpuSet(pool.cpus))
 

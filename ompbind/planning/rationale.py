@@ -32,12 +32,21 @@ class Reason(Record):
 
 def make_reasons(plan: Plan, metrics: Metrics) -> tuple[Reason, ...]:
     """Return the reason for every choice of a plan, in the order in which the choices were made."""
+    choices = _CHOICES
+    if plan.request.plan:  # its CPUs were chosen for a request that is not known
+        kept = {about: choices[about] for about in ("shares", "borders", "binding", "memory")}
+        choices = {"plan": _explain_saved_plan, **kept}
     return tuple(
         Reason(about=about, text=text)
-        for about, explain_choice in _CHOICES.items()
+        for about, explain_choice in choices.items()
         for text in [" ".join(explain_choice(plan, metrics))]
         if text
     )
+
+
+def _explain_saved_plan(plan: Plan, metrics: Metrics) -> Iterator[str]:
+    if plan.request.plan:
+        yield f"CPUs, places and threads are from {plan.request.plan.name}, a plan for an equal machine."
 
 
 def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:

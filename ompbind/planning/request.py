@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     from ompbind.machine.devices import DeviceKind
+    from ompbind.planning.saved_plan import SavedPlan
     from ompbind.planning.visible_devices import VisibleDevices
 
 RANK_LIMIT = 1 << 16
@@ -94,6 +95,8 @@ class Request(Record):
     get CPUs near them. In `device_order` "device", rank 0 gets the first device; in "cpu", the ranks are in
     the order of their CPUs. `nic_variables` are the variables that name the network interfaces of a rank.
     `visible` are the devices that ranks may get, None if no device was read.
+
+    `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get.
     """
 
     ranks: int | None = 1
@@ -132,6 +135,7 @@ class Request(Record):
     device_order: Literal["device", "cpu"] = "device"
     nic_variables: tuple[str, ...] = ()
     visible: VisibleDevices | None = None
+    plan: SavedPlan | None = None
 
     @property
     def share(self) -> bool:

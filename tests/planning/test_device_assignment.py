@@ -306,8 +306,8 @@ def test_ranks_with_cpus_of_their_own_are_warned():
 
 
 NICS = (
-    device("11:00.0", "0-3", DeviceKind.NIC, names=("mlx5_0",)),
-    device("12:00.0", "8-11", DeviceKind.NIC, names=("mlx5_1",)),
+    device("11:00.0", "0-3", DeviceKind.NIC, rdma_names=("mlx5_0",)),
+    device("12:00.0", "8-11", DeviceKind.NIC, rdma_names=("mlx5_1",)),
     device("13:00.0", "0-3", DeviceKind.NIC, names=("eth0",)),
 )
 

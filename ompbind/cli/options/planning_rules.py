@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import Objection, Options, Rule
+from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Objection, Option, Options, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 def _is_unbound(options: Options) -> bool:
@@ -168,6 +168,29 @@ def check_device_order(options: Options) -> Objection | None:
     return _check_has_devices(options)
 
 
+def check_nic_variables(options: Options) -> Objection | None:
+    """Object to variables for network interfaces if ranks get none."""
+    if "nic" in options["devices"]:
+        return None
+    return Objection(other="devices", text="needs {other}", hint="add --devices nic or gpu,nic")
+
+
 def _check_has_devices(options: Options) -> Objection | None:
     hint = "add --devices gpu, nic, or gpu,nic"
     return None if options["devices"] else Objection(other="devices", text="needs {other}", hint=hint)
+
+
+_BESIDE_PLAN = (
+    "ranks", "plan", "topology", "share", "exclusive", "wait", "strict", "omp_runtime", "nic_variables",
+)  # fmt: skip
+"""Options of the sections about CPUs, devices and binding that have an effect with --plan too."""
+
+
+def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
+    """Object to a plan that was made before if another of the `known` options would decide what it has."""
+    deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
+    for option in deciding:
+        if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:
+            hint = "omit it, or make the plan with it: ompbind plan --format json"
+            return Objection(other=option.name, text="cannot be used with {other}", hint=hint)
+    return None
