@@ -202,7 +202,8 @@ def test_make_targets_of_the_readme_exist():
     [
         ("placement.md", [f"`{name}`" for name in STRATEGIES]),
         ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export." in row.render]),
-        ("tutorial.md", [launcher.name for launcher in LAUNCHERS]),
+        ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
+        ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
         ("vllm.md", [f"`{name}`" for name in FRAMEWORKS]),
     ],
 )
