@@ -40,7 +40,7 @@ _SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writ
 def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
     """Return the number in a text, None for anything but ASCII digits and for numbers from `limit` on."""
     digits = (text or "").strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
         return None
     return int(digits) if int(digits) < limit else None
 

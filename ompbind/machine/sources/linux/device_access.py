@@ -47,4 +47,10 @@ def _is_numbered(name: str, stem: str) -> bool:
 def _find_refusal(path: str, mode: int) -> str:
     if os.access(path, mode):
         return ""
-    return f"no access to {path}" if os.path.lexists(path) else f"{path} does not exist"
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return f"{path} does not exist"
+    except OSError:
+        pass
+    return f"no access to {path}"

@@ -19,7 +19,7 @@ class KfdGpu(Record):
     """A GPU, or a partition of one, as the compute driver shows it.
 
     `slot` is the PCI address without the function, and `function` the function: some kernels write the number
-    of the partition there. `uuid` is what `ROCR_VISIBLE_DEVICES` accepts, "" if the GPU has none of its own.
+    of the partition there. `uuid` is what `ROCR_VISIBLE_DEVICES` accepts, "" if the GPU has none.
     """
 
     ordinal: int
@@ -35,29 +35,19 @@ def read_kfd_gpus(root: Root) -> tuple[KfdGpu, ...]:
     nodes = numbered(root.names(directory), "")
     texts = (root.read(f"{directory}/{node}/properties") for node in nodes)
     found = [properties for text in texts if text and (properties := _parse(text)).get("simd_count")]
-    ids = [properties.get("unique_id", 0) for properties in found]
-    return tuple(
-        _make_gpu(ordinal, properties, unique_id if ids.count(unique_id) == 1 else 0)
-        for ordinal, (properties, unique_id) in enumerate(zip(found, ids, strict=True))
-    )
+    return tuple(_make_gpu(ordinal, properties) for ordinal, properties in enumerate(found))
 
 
 def _parse(text: str) -> dict[str, int]:
     """Return the properties of a node; a unique identifier has up to 64 bits."""
     pairs = (line.partition(" ") for line in text.splitlines())
-    numbers = ((name, _number(value)) for name, _, value in pairs)
+    numbers = ((name, whole_number(value, 1 << 64)) for name, _, value in pairs)
     return {name: number for name, number in numbers if number is not None}
 
 
-def _number(text: str) -> int | None:
-    high, low = whole_number(text[:-2]), whole_number(text[-2:])
-    number = low if len(text) < 3 else high * 100 + low if high is not None and low is not None else None
-    return number if number is not None and number < 1 << 64 else None
-
-
-def _make_gpu(ordinal: int, properties: dict[str, int], unique_id: int) -> KfdGpu:
+def _make_gpu(ordinal: int, properties: dict[str, int]) -> KfdGpu:
     location, domain = properties.get("location_id", 0), properties.get("domain", 0)
-    minor = properties.get("drm_render_minor", 0)
+    minor, unique_id = properties.get("drm_render_minor", 0), properties.get("unique_id", 0)
     return KfdGpu(
         ordinal=ordinal,
         slot=f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}",

@@ -9,9 +9,9 @@ The driver needs no library for these. Until a program has used a GPU, its UUID 
 
 from __future__ import annotations
 
+from ompbind.machine.devices import is_address
 from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, whole_number
 from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
-from ompbind.machine.sources.linux.pci import is_address
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py

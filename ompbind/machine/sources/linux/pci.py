@@ -13,6 +13,7 @@ A recording may lack `sys/bus`; then the directories below `sys/devices/pci*` ar
 from __future__ import annotations
 
 from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.machine.devices import is_address
 from ompbind.machine.model import Machine, Node
 from ompbind.machine.sources.filesystem import Root, read_set, whole_number
 from ompbind.record import Record
@@ -80,16 +81,6 @@ def _read_function(root: Root, directory: str, path: list[str]) -> PciFunction:
         pci_class=read_number(root, f"{directory}/class"),
         bridges=tuple(name for name in reversed(path[:-1]) if is_address(name)),
     )
-
-
-def is_address(name: str) -> bool:
-    """Return whether a name is the address of a PCI function, as "0000:06:00.0"; domains may be longer."""
-    domain, *rest = name.split(":")
-    if len(rest) != 2 or not 4 <= len(domain) <= 8:
-        return False
-    device, dot, function = rest[1].partition(".")
-    lengths = (len(rest[0]), len(device), dot, len(function))
-    return lengths == (2, 2, ".", 1) and _HEXADECIMAL.issuperset(domain + rest[0] + device + function)
 
 
 def read_number(root: Root, path: str) -> str:
