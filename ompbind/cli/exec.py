@@ -114,11 +114,18 @@ def _become_rank(options: Values) -> int:
         print_changed_variables(spec.base, find_changed(plan, spec))
         print_registry_messages(found.registry, verbose=options["verbose"])
     if not options["quiet"]:
+        _print_own_warnings(plan, identity)
         print_differing_ranks(plan, found.registry)
     if options["verbose"]:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
     return _become(plan, identity, spec, found.claim)
+
+
+def _print_own_warnings(plan: Plan, identity: RankIdentity) -> None:
+    """Print the warnings about the devices of a bound rank, which the first rank does not know."""
+    if identity.local_rank and plan.request.outside_ranks:
+        print_warnings(plan, codes=("device-distance",))
 
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:
@@ -199,7 +206,13 @@ def _join_job(
         text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
         print_message(f"{text}; they keep their CPUs")
     service_cpus = divide_service(request, size)[identity.local_rank]
-    request = request.replace(ranks=1, outside_ranks=size - 1, service_total=service_cpus, service_each=0)
+    request = request.replace(
+        ranks=1,
+        outside_ranks=size - 1,
+        first_rank=identity.local_rank,
+        service_total=service_cpus,
+        service_each=0,
+    )
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request

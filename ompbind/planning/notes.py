@@ -271,6 +271,14 @@ def _explain_wrappers(plan: Plan) -> Iterable[Note]:
     return explain_wrappers(plan)
 
 
+def _explain_devices(plan: Plan) -> Iterable[Note]:
+    if not (plan.request.devices or plan.request.near):
+        return ()
+    from ompbind.planning.device_notes import explain_devices  # late: most runs use no devices
+
+    return explain_devices(plan)
+
+
 _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_compat,
     _explain_machine,
@@ -279,6 +287,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_siblings,
     _explain_kinds,
     _explain_nodes,
+    _explain_devices,
     explain_memory,
     _explain_quota,
     _explain_threads,
@@ -294,7 +303,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
 """What notes are about: a function for each subject, in the order of output."""
 
 REFUSED_IF_STRICT = (
-    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper",
+    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper", "device-far",
     CONFLICT, UNSET, LIMITED, NARROWED,
 )  # fmt: skip
 """The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""

@@ -19,7 +19,11 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
 from ompbind.planning.service_cpus import use_whole_service_cores
-from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
+from ompbind.planning.strategies.table import (
+    STRATEGIES,
+    list_others_that_take_cores,
+    list_others_that_take_devices,
+)
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -46,6 +50,10 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     if request.cores and (usable := list_others_that_take_cores(request.strategy)):
         message = f"--cores has no effect with --strategy {request.strategy}"
         raise PlanError(message, hint=f"use {usable}")
+    takes_no_devices = request.needs_strategy and list_others_that_take_devices(request.strategy)
+    if request.devices and takes_no_devices:
+        message = f"--strategy {request.strategy} and --devices contradict each other"
+        raise PlanError(message, hint=f"use {takes_no_devices}; ranks get CPUs near their devices")
     try:
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:
@@ -125,7 +133,7 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
     previous: Placement | None = None
     for placement, threads in zip(placements, _count_threads(machine, request, placements), strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
-            previous = previous.replace(rank=placement.rank)
+            previous = previous.replace(rank=placement.rank, devices=placement.devices)
             yield previous
             continue
         indices = sorted({node_of[cpu] for cpu in placement.cpus if cpu in node_of})

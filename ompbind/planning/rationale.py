@@ -109,6 +109,9 @@ def _explain_number_of_ranks(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield f"{ranks}, as requested." if len(plan.placements) > 1 else "One rank."
     elif request.names_each_rank:
         yield f"{ranks}: one per part of the mask."
+    elif any(placement.devices for placement in plan.placements):
+        each = count(request.devices_per_rank or 1, "device")
+        yield f"{ranks}: one for each device." if each == "1 device" else f"{ranks}: one for {each} each."
     elif request.is_unbound:
         yield f"{ranks}: all ranks would get the same CPUs."
     elif (strategy.sized and request.threads) or (request.cores and not strategy.level):
@@ -287,10 +290,20 @@ def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield "ompbind sets no policy; by default Linux uses the NUMA nodes of the rank's CPUs."
 
 
+def _explain_devices(plan: Plan, metrics: Metrics) -> Iterator[str]:
+    if plan.request.near:
+        yield f"Only CPUs near {' or '.join(plan.request.near)} are used, as requested."
+    if plan.request.devices:
+        from ompbind.planning.device_notes import give_device_reasons  # late: most plans have no devices
+
+        yield from give_device_reasons(plan)
+
+
 _CHOICES: dict[str, Callable[[Plan, Metrics], Iterator[str]]] = {
     "CPUs": _explain_cpus,
     "hardware threads": _explain_hardware_threads,
     "ranks": _explain_number_of_ranks,
+    "devices": _explain_devices,
     "strategy": _explain_strategy,
     "shares": _explain_shares,
     "borders": _explain_boundaries,

@@ -36,7 +36,11 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
-from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
+from ompbind.planning.strategies.table import (
+    STRATEGIES,
+    list_others_that_take_cores,
+    list_others_that_take_devices,
+)
 from ompbind.programs.library_catalog import PRELOADABLE
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -104,7 +108,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
            everyday=True, help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
     Option(names=("-s", "--strategy"), section=CPUS, verbs=PLANNING, read=one_of(STRATEGIES, "a strategy"),
            words=tuple(STRATEGIES), default=DEFAULT_STRATEGY, metavar="NAME", everyday=True,
-           help="CPU shares: {words}", rule=rules.check_strategy),
+           help="CPU shares: {words}", rule=rules.check_strategy(list_others_that_take_devices)),
     Option(names=("--smt",), section=CPUS, verbs=PLANNING, read=count_or("auto", "all"), default="auto",
            words=("auto", "all"), number=True, metavar="auto|K|all", everyday=True,
            help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs",

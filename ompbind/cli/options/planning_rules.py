@@ -24,14 +24,26 @@ def _names_cpus(options: Options) -> bool:
     return options["mask"] is not None and options["mask"].word is None
 
 
-def check_strategy(options: Options) -> Objection | None:
-    """Object to a strategy where it has nothing to divide, or where --compare names others."""
-    if options.get("compare"):
-        return Objection(other="compare", hint="name the strategies with --compare alone")
-    if options["mask"] is not None and len(options["mask"].parts) > 1:
-        hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
-        return Objection(other="mask", hint=hint)
-    return Objection(other="mask") if _is_unbound(options) and options["strategy"] != "all" else None
+def check_strategy(list_near_devices: Callable[[str], str]) -> Rule:
+    """Return the rule of a strategy: other options may leave nothing to divide, or name other strategies.
+
+    `list_near_devices` returns the strategies to use with devices instead of one that chooses domains, else
+    "".
+    """
+
+    def check(options: Options) -> Objection | None:
+        if options.get("compare"):
+            return Objection(other="compare", hint="name the strategies with --compare alone")
+        if options["mask"] is not None and len(options["mask"].parts) > 1:
+            hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+            return Objection(other="mask", hint=hint)
+        if _is_unbound(options):
+            return Objection(other="mask") if options["strategy"] != "all" else None
+        usable = list_near_devices(options["strategy"]) if options["devices"] else ""
+        hint = f"use {usable}; ranks get CPUs near their devices"
+        return Objection(other="devices", text=CONTRADICT, hint=hint) if usable else None
+
+    return check
 
 
 def check_smt(options: Options) -> Objection | None:

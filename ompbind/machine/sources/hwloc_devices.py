@@ -23,6 +23,9 @@ from ompbind.text import clean_name
 _PARTITION_NAMES = ("cuda", "rsmi")
 """Beginnings of the names of OS devices that exist once for each partition of a GPU."""
 
+_RDMA_TYPES = ("3", "32", "48")
+"""Types of OS devices for RDMA: OpenFabrics in versions 1 and 2, and bits of types in version 3."""
+
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -89,6 +92,7 @@ def _make_devices(function: _Function, machine: Machine) -> Iterator[Device]:
             cpus=cpus,
             node=node,
             names=tuple(map(_name, part)),
+            rdma_names=tuple(_name(found) for found in part if found.get("osdev_type") in _RDMA_TYPES),
             uuid=_find_uuid(part, vendor),
             ordinal=find_ordinal(map(_name, part)) if kind is DeviceKind.GPU else None,
         )
