@@ -135,6 +135,21 @@ def test_picture_has_devices_in_the_box_of_their_node():
     ]
 
 
+def test_legend_of_a_plan_has_the_devices_of_ranks():
+    machine = with_devices(gpu(1, NEAR_0), gpu(2, NEAR_0), gpu(3, NEAR_1))
+    plan = make_plan(machine, Request(ranks=2))
+    shares = (machine.devices[:2], machine.devices[2:])
+    placements = [
+        placement.replace(devices=share) for placement, share in zip(plan.placements, shares, strict=True)
+    ]
+    plan = plan.replace(placements=tuple(placements))
+    _, _, legend = render_picture(plan, WIDE).split("\n\n")
+    assert legend.splitlines() == [
+        "0  rank 0: CPUs 0-3, 4 threads, gpu:0-1",
+        "1  rank 1: CPUs 4-7, 4 threads, gpu:2",
+    ]
+
+
 kinds = st.sampled_from([DeviceKind.GPU, DeviceKind.NIC, DeviceKind.DISPLAY])
 shapes = st.builds(
     Shape,
