@@ -78,6 +78,18 @@ def test_tree_of_devices():
     ]
 
 
+def test_devices_are_below_the_narrowest_domain_around_them():
+    shape = Shape(l3s=2, cores=2)
+    machine = with_devices(gpu(1, CpuSet([2, 3])), gpu(2, CpuSet(range(4))), shape=shape)
+    assert render_tree(machine, WIDE).splitlines()[1:] == [
+        "  package 0, NUMA node 0 (1.0 GiB)",
+        "    L3 0: 2 × core (1 CPU): 0-1",
+        "    L3 1: 2 × core (1 CPU): 2-3",
+        "      gpu:0 at 0000:01:00.0",
+        "    gpu:1 at 0000:02:00.0",
+    ]
+
+
 def test_many_devices_of_one_node_share_a_line():
     machine = with_devices(*(gpu(number, NEAR_0) for number in range(100)))
     lines = render_tree(machine).splitlines()
