@@ -20,7 +20,7 @@ from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine, index_by_cpu
 from ompbind.planning.cpu_pool import CpuPool
-from ompbind.planning.device_locality import find_locality, find_near, measure_distance
+from ompbind.planning.device_locality import DeviceLocality, find_locality, find_near, measure_distance
 from ompbind.planning.device_selection import SelectedDevices, count_devices, select_devices
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
@@ -79,15 +79,17 @@ def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placem
     """Return placements of ranks that share cores, in the order of the cores near their devices."""
     core_of = index_by_cpu(pool.machine.at(Level.CORE))
     localities = _find_localities(pool)
-    ranks = sorted(range(len(localities)), key=lambda rank: min(core_of[cpu] for cpu in localities[rank]))
+    ranks = sorted(
+        range(len(localities)), key=lambda rank: min(core_of[cpu] for cpu in localities[rank].preferred)
+    )
     exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
     return sorted(exchanged, key=lambda placement: placement.rank)
 
 
-def _find_localities(pool: CpuPool) -> list[CpuSet]:
+def _find_localities(pool: CpuPool) -> list[DeviceLocality]:
     """Return for each rank the CPUs of the pool near the devices that decide its CPUs."""
     cpus = CpuSet(pool.cpus)
-    return [find_locality(pool.machine, list_deciding(devices), cpus).cpus for devices in pool.devices]
+    return [find_locality(pool.machine, list_deciding(devices), cpus) for devices in pool.devices]
 
 
 def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:
