@@ -185,7 +185,6 @@ def test_variables_that_are_not_used_are_listed():
     assert find_launcher(env, ancestors("pt_elastic", "slurmstepd")).unused == (
         "variables of MPICH are not used: MPI_LOCALRANKID is not set",
         "variables of Slurm are not used: torchrun is the innermost launcher",
-        "variables of PRRTE are not used: PRRTE sets no local rank",
     )
     assert find_launcher(TORCHRUN, ()).unused == ()
 

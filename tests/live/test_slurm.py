@@ -99,6 +99,37 @@ def test_slurm_binds_memory_as_exported(slurm):
     assert "policy: bind" in done.stdout or not os.path.exists("/sys/devices/system/node/node0"), done.stderr
 
 
+IN_JOB = {
+    "srun": "srun -n 2 --cpu-bind=none {}",
+    "pmi": "srun -n 2 --cpu-bind=none --mpi=pmi2 {}",
+    "programs": "srun -n 2 --cpu-bind=none --multi-prog {programs}",
+    "openmpi": "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n 2 {}",
+    "hydra": "mpiexec.hydra -bind-to none -n 2 {}",
+}
+
+
+@pytest.mark.parametrize("launcher", IN_JOB)
+def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher):
+    """Hydra and Open MPI count as the innermost launchers; Hydra starts its own processes with srun."""
+    script, out, programs = tmp_path / "job.sh", tmp_path / "out", tmp_path / "programs"
+    show = tmp_path / "show.py"
+    show.write_text(REPORT)
+    command = f"{OMPBIND} exec -- {sys.executable} {show}"
+    programs.write_text(f"0 {command}\n1 {command} second\n")
+    line = IN_JOB[launcher].format(command, programs=programs)
+    required(line.split()[0])
+    script.write_text(f"#!/bin/sh\n{line}\n")
+    done = subprocess.run(
+        [required("sbatch"), "--wait", "-n", "2", "-o", str(out), str(script)],
+        env=slurm, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    text = out.read_text()
+    assert done.returncode == 0, text
+    reports = sorted(map(json.loads, text.splitlines()), key=lambda report: report["RANK"])
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
+    assert [(report["RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [("0", "2"), ("1", "2")]
+
+
 COPIES = "Slurm has started 2 copies of 'ompbind run'"
 
 
