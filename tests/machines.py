@@ -133,12 +133,13 @@ def _cpu_files(cpu: int, domains: dict[Level, CpuSet], package: int) -> dict[str
 
 
 class DictRoot:
-    """A `Root` with files from a dictionary, text by path."""
+    """A `Root` with files from a dictionary, text by path; symbolic links are not followed."""
 
     name = "given"
 
-    def __init__(self, files: dict[str, str]) -> None:
+    def __init__(self, files: dict[str, str], links: dict[str, str] | None = None) -> None:
         self.files = files
+        self.links = links or {}
 
     def read(self, path: str) -> str | None:
         return self.files.get(path)
@@ -146,3 +147,6 @@ class DictRoot:
     def names(self, path: str) -> list[str]:
         start = len(path) + 1
         return sorted({name[start:].split("/")[0] for name in self.files if name.startswith(path + "/")})
+
+    def link(self, path: str) -> str | None:
+        return self.links.get(path)

@@ -7,7 +7,7 @@ import sys
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import TextIO
 
     # --version and usage errors need none of these, which take 7 ms to import
@@ -54,10 +54,10 @@ def read_message_width() -> int:
     return read_screen(sys.stderr).text_width
 
 
-def print_warnings(plan: Plan) -> None:
-    """Print the notes of a plan that a user should read before ranks start."""
+def print_warnings(plan: Plan, codes: Sequence[str] = ()) -> None:
+    """Print the notes of a plan that a user should read before ranks start; with codes, only these."""
     for note in plan.notes:
-        if note.warning:
+        if note.warning and (not codes or note.code in codes):
             print_message(f"warning: {note.text}")
 
 

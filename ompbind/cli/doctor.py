@@ -53,7 +53,7 @@ def read_host_facts(cmd: tuple[str, ...], env: Mapping[str, str]) -> HostFacts:
     host = host.replace(preloadable=find_preloadable(work, env))
     host = host.replace(unknown_options=tuple(find_unknown_variables(env)))
     try:
-        host = host.replace(machine=read_machine())
+        host = host.replace(machine=read_machine(devices=True))
     except MachineError as error:
         host = host.replace(error=error.message)
     return _add_system_facts(host) if sys.platform.startswith("linux") else host

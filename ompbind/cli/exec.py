@@ -78,6 +78,10 @@ def _become_rank(options: Values) -> int:
         identity, request = join_job(rank, machine, request, options)
     else:
         identity = make_single_identity(options)
+    if request.plan:
+        from ompbind.cli.plan_file import fit_plan  # late: most plans are made anew
+
+        request = fit_plan(request, identity)
     if options["dry_run"]:
         others = read_other_runs(machine, request, quiet=options["quiet"])
         _show(plan_or_suggest(machine, request, others), identity, spec)
@@ -92,11 +96,18 @@ def _become_rank(options: Values) -> int:
         print_changed_variables(spec.base, find_changed(plan, spec))
         print_registry_messages(found.registry, verbose=options["verbose"])
     if not options["quiet"]:
+        _print_own_warnings(plan, identity)
         print_differing_ranks(plan, found.registry)
     if options["verbose"]:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
     return _become(plan, identity, spec, found.claim)
+
+
+def _print_own_warnings(plan: Plan, identity: RankIdentity) -> None:
+    """Print the warnings about the devices of a bound rank, which the first rank does not know."""
+    if identity.local_rank and plan.request.outside_ranks:
+        print_warnings(plan, codes=("device-distance",))
 
 
 def _show(plan: Plan, identity: RankIdentity, spec: RunSpec) -> None:

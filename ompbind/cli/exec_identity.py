@@ -92,7 +92,7 @@ def join_job(
     for its part of the CPU quota.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
-    size = _find_local_size(rank, options)
+    size = _find_local_size(rank, request, options)
     identity = rank.identity.replace(local_size=size)
     request = request.replace(ranks=size)
     bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed, rank.daemons)
@@ -108,17 +108,23 @@ def join_job(
         text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
         print_message(f"{text}; they keep their CPUs")
     service_cpus = divide_service(request, size)[identity.local_rank]
-    request = request.replace(ranks=1, outside_ranks=size - 1, service_total=service_cpus, service_each=0)
+    request = request.replace(
+        ranks=1,
+        outside_ranks=size - 1,
+        first_rank=identity.local_rank,
+        service_total=service_cpus,
+        service_each=0,
+    )
     if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
     return identity.replace(placement_index=0), request
 
 
-def _find_local_size(rank: LauncherRank, options: Values) -> int:
+def _find_local_size(rank: LauncherRank, request: Request, options: Values) -> int:
     """Return the number of ranks on this machine; raises RequestError if it is unknown or contradicts -n."""
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
     requested = options["ranks"] if options.is_given("ranks") else None
-    size: int = requested or known
+    size: int = requested or known or (len(request.plan.ranks) if request.plan else 0)
     if known and size != known:
         raise RequestError(
             f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"

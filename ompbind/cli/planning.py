@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 
 def read_planning_machine(values: Mapping[str, Any]) -> Machine:
-    """Read the machine of --topology, with its devices if options name some."""
-    return read_machine(values["topology"], devices=bool(values["devices"] or values["near"]))
+    """Read the machine of --topology, with its devices if options or the plan of --plan name some."""
+    saved = values.get("plan")
+    named = values["devices"] or values["near"] or (saved and saved.device_kinds)
+    return read_machine(values["topology"], devices=bool(named))
 
 
 def read_other_runs(machine: Machine, request: Request, *, quiet: bool = False) -> tuple[LiveRun, ...]:

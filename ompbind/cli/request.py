@@ -42,6 +42,10 @@ def make_request(values: Values, spec: RunSpec) -> Request:
 
 def complete_request(request: Request, machine: Machine, values: Values) -> Request:
     """Complete a request, once the machine is read: visible devices, and what --compat reads."""
+    if values.get("plan"):
+        from ompbind.cli.plan_file import use_ranks_of_plan  # late: most plans are made anew
+
+        use_ranks_of_plan(values)
     if machine.devices:
         from ompbind.planning.visible_devices import find_visible_devices  # late: most runs use no devices
 
@@ -62,7 +66,7 @@ def _fill_from_framework(request: Request, machine: Machine, values: Values) -> 
 
 
 def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...]:
-    """Return the binding variables that --env sets and that --keep-env keeps: (name, value) pairs.
+    """Return the variables of binding and devices that --env sets and --keep-env keeps: (name, value) pairs.
 
     An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
     """
@@ -70,7 +74,12 @@ def _user_variables(values: Values, spec: RunSpec) -> tuple[tuple[str, str], ...
     if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
         del assigned["OMP_PROC_BIND"]
     own = {**(os.environ if values["keep_env"] else {}), **assigned}
-    return tuple((name, own[name]) for name in OVERRIDING_VARIABLES if name in own)
+    names = OVERRIDING_VARIABLES
+    if values["devices"]:
+        from ompbind.planning.visible_devices import VENDOR_VARIABLES  # late: most runs use no devices
+
+        names = (*names, *VENDOR_VARIABLES)
+    return tuple((name, own[name]) for name in names if name in own)
 
 
 def _make_workload(values: Values, spec: RunSpec) -> Workload | None:

@@ -26,13 +26,15 @@ class Permission(WordEnum):
 class KernelFacts(Record):
     """The kernel's release and settings.
 
-    `container` is the container software, such as "Docker"; "" outside of containers. `smt` is the text of
-    smt/control. `numa_balancing` is the number in /proc/sys. `huge_pages` and `defrag` are the selected words
-    of transparent huge pages. `stolen` is the steal time since boot as a share of all CPU time, 0 to 1.
+    `container` is the container software, such as "Docker"; "" outside of containers. `hypervisor` is the
+    maker of a virtual machine, such as "QEMU"; "" on hardware. `smt` is the text of smt/control.
+    `numa_balancing` is the number in /proc/sys. `huge_pages` and `defrag` are the selected words of
+    transparent huge pages. `stolen` is the steal time since boot as a share of all CPU time, 0 to 1.
     """
 
     release: str = ""
     container: str = ""
+    hypervisor: str = ""
     smt: str = ""
     numa_balancing: int | None = None
     huge_pages: str = ""

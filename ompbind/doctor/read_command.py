@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from glob import escape, glob
 
+from ompbind.doctor.checks.rebinding import PACKAGES as REBINDING_PACKAGES
 from ompbind.doctor.facts import CommandFacts, Package
 from ompbind.errors import LaunchError
 from ompbind.programs.command_analysis import (
@@ -27,7 +28,9 @@ WORTHWHILE = tuple(
 )
 """Libraries to search for: preloading them may make programs faster."""
 
-_PACKAGES = ("duckdb", "onnxruntime", "torch", "vllm")  # packages with thread pools or expected preloads
+_PACKAGES = ("duckdb", "onnxruntime", "torch", "vllm", *(row.package for row in REBINDING_PACKAGES))
+"""Packages with thread pools, with expected preloads, or that bind by default."""
+
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
 

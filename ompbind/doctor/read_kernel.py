@@ -14,6 +14,9 @@ _STAT_FIELDS = 8  # numbers of proc/stat that add up to all CPU time; the last i
 
 # Parts of cgroup paths, and files that exist only in containers, each with the container software.
 _CONTAINERS = (("kubepods", "Kubernetes"), ("docker", "Docker"), ("libpod", "podman"), ("lxc", "LXC"))
+_VIRTUAL_MAKERS = ("QEMU", "Xen", "VMware, Inc.", "Parallels Software International Inc.")
+"""Makers in DMI tables who build no hardware: other architectures than x86 have no flag."""
+
 _FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
 
 
@@ -22,6 +25,7 @@ def read_kernel(root: Root) -> KernelFacts:
     return KernelFacts(
         release=_word(root, "proc/sys/kernel/osrelease"),
         container=_read_container(root),
+        hypervisor=_read_hypervisor(root),
         smt=_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),
         huge_pages=_selected(root.read(f"{_HUGE_PAGES}/enabled")),
@@ -45,6 +49,16 @@ def _read_container(root: Root) -> str:
     by_group = (kind for part, kind in _CONTAINERS if part in groups)
     by_file = (kind for path, kind in _FILES if root.read(path) is not None)
     return next((kind for kinds in (by_group, by_file) for kind in kinds), "")
+
+
+def _read_hypervisor(root: Root) -> str:
+    """Read the maker of a virtual machine; "" on hardware. x86 CPUs have a flag, Xen and others a file."""
+    flags = next(
+        (line for line in (root.read("proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
+    )
+    maker = _word(root, "sys/class/dmi/id/sys_vendor")
+    is_virtual = "hypervisor" in flags.split() or maker in _VIRTUAL_MAKERS
+    return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
 
 
 def _read_stolen(root: Root) -> float | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ompbind.doctor.checks import command, cpus, environment, kernel, pools
+from ompbind.doctor.checks import command, cpus, devices, environment, kernel, pools, rebinding
 from ompbind.doctor.facts import HostFacts
 from ompbind.doctor.issue import HostIssue
 from ompbind.severity import Severity
@@ -18,6 +18,8 @@ CHECKS: Mapping[str, Check] = {
     "smt": cpus.check_smt,
     "quota": cpus.check_quota,
     "bind-call": cpus.check_bind_call,
+    "devices": devices.check_devices,
+    "virtual": devices.check_virtual,
     "runs": cpus.check_runs,
     "variables": environment.check_variables,
     "options": environment.check_options,
@@ -27,6 +29,7 @@ CHECKS: Mapping[str, Check] = {
     "runtimes": command.check_runtimes,
     "preloadable": command.check_preloadable,
     "pools": pools.check_pools,
+    "rebinding": rebinding.check_rebinding,
     "allowed-memory": kernel.check_allowed_memory,
     "memory-call": kernel.check_memory_call,
     "numa-balancing": kernel.check_balancing,

@@ -12,7 +12,7 @@ from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class DeviceKind(WordEnum):
@@ -42,6 +42,7 @@ class Device(Record):
     - `cpus`: the online CPUs that it is near; empty if that is not known
     - `node`: the NUMA node that it is near; None if that is not known
     - `names`: what drivers call it, as "card0", "renderD128", "mlx5_0", "eth0"
+    - `rdma_names`: the names that RDMA libraries use, as "mlx5_0"; `names` has them, too
     - `uuid`: the identifier that variables of its vendor accept, as "GPU-46f77619-…"; "" if unknown
     - `ordinal`: its number in the vendor's own order (cuda0, rsmi0, KFD), None if unknown
     - `physical`: for a virtual function the address of its physical function, else ""
@@ -58,6 +59,7 @@ class Device(Record):
     cpus: CpuSet = EMPTY
     node: int | None = None
     names: tuple[str, ...] = ()
+    rdma_names: tuple[str, ...] = ()
     uuid: str = ""
     ordinal: int | None = None
     physical: str = ""
@@ -72,13 +74,23 @@ class Device(Record):
         return self.name
 
 
+def is_address(text: str) -> bool:
+    """Return whether a text is the address of a PCI function, like "0000:06:00.0" or "10000000:06:00.0"."""
+    head, _, function = text.rpartition(".")
+    domain, *rest = head.split(":")
+    has_shape = 4 <= len(domain) <= 8 and [len(part) for part in (*rest, function)] == [2, 2, 1]
+    return has_shape and all(
+        digit in "0123456789abcdef" for part in (domain, *rest, function) for digit in part
+    )
+
+
 def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
     """Return the devices in device order, with `index` set; the given values of `index` do not count.
 
     Device order is the vendor's own order where it is known, else the order of PCI addresses. Vendors follow
-    each other by their first address.
+    each other by their first address. A UUID that several devices have is dropped: it identifies none.
     """
-    devices = sorted(found, key=_by_address)
+    devices = sorted(_drop_repeated_uuids(list(found)), key=_by_address)
     vendors = {device.vendor: number for number, device in reversed(list(enumerate(devices)))}
     devices.sort(key=lambda device: (vendors[device.vendor], *_by_ordinal(device)))
     numbers = dict.fromkeys(DeviceKind, 0)
@@ -87,6 +99,19 @@ def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
         numbered.append(device.replace(index=numbers[device.kind]))
         numbers[device.kind] += 1
     return tuple(numbered)
+
+
+def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return devices in the order of their PCI addresses, and of their partitions."""
+    return tuple(sorted(devices, key=_by_address))
+
+
+def _drop_repeated_uuids(devices: Sequence[Device]) -> Iterator[Device]:
+    seen, repeated = set[str](), set[str]()
+    for device in devices:
+        (repeated if device.uuid in seen else seen).add(device.uuid)
+    for device in devices:
+        yield device.replace(uuid="") if device.uuid in repeated else device
 
 
 def _by_ordinal(device: Device) -> tuple[bool, int]:

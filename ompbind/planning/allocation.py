@@ -24,10 +24,17 @@ from __future__ import annotations
 
 from itertools import cycle, pairwise
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine, find_overlapping
-from ompbind.planning.allocation_checks import check_overlap, check_reserve, check_smt, check_threads
+from ompbind.planning.allocation_checks import (
+    check_overlap,
+    check_reserve,
+    check_smt,
+    check_threads,
+    no_core_left_error,
+    too_many_ranks_error,
+)
 from ompbind.planning.cpu_pool import CpuPool, make_cpu_pool
 from ompbind.planning.memory_policy import measure_remote_memory
 from ompbind.planning.occupancy import OCCUPIED_HINT, AvailableCpus
@@ -54,7 +61,14 @@ def make_placements(pool: CpuPool) -> list[Placement]:
     """
     if not pool.request.share:
         check_overlap(pool)
+    if pool.request.devices:
+        from ompbind.planning.device_assignment import add_devices  # late: most runs use no devices
+
+        pool = add_devices(pool)
     placements = _place_parts(pool) if pool.parts else _place_by_strategy(pool)
+    if pool.devices:
+        pairs = zip(placements, pool.devices, strict=True)
+        placements = [placement.replace(devices=devices) for placement, devices in pairs]
     overlapping = not pool.parts and STRATEGIES[pool.request.strategy].overlapping
     placements = take_service_cpus(pool.request, placements, overlapping=overlapping)
     check_reserve(pool, placements)
@@ -97,8 +111,17 @@ def _place_by_strategy(pool: CpuPool) -> list[Placement]:
     elif ranks > len(core_cpus) and not (request.cores or (requested and requested.total > 1)):
         _check_free_cores(pool, ranks, len(core_cpus))
         placements = _place_on_shared_cores(pool, core_cpus, ranks)
+        if pool.devices:
+            from ompbind.planning.device_assignment import exchange_cpus  # late, as above
+
+            placements = exchange_cpus(pool, placements)
     else:
-        allocations = strategy.divide(sequence, ranks, requested)
+        if pool.devices:
+            from ompbind.planning.device_assignment import divide_near  # late, as above
+
+            allocations = divide_near(pool, sequence, requested)
+        else:
+            allocations = strategy.divide(sequence, ranks, requested)
         if request.service_cores and not requested:
             allocations = [_put_compute_first(sequence, cores, request) for cores in allocations]
         placements = [
@@ -167,7 +190,7 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
     kept_cores = len(core_cpus) - reserve
     used_cores = kept_cores - pool.request.service_cores
     if used_cores < 1:
-        raise _no_core_left_error(pool.request, rank, len(core_cpus), reserve)
+        raise no_core_left_error(pool.request, rank, len(core_cpus), reserve)
     used = union(core_cpus[:used_cores])
     part = tuple(cpu for cpu in pool.parts[rank] if cpu in used) if pool.parts else ()
     named_cpus = pool.parts[rank] if pool.parts else pool.position
@@ -183,18 +206,6 @@ def _make_placement(pool: CpuPool, rank: int, core_cpus: Sequence[CpuSet], reser
 def _sort_by_position(pool: CpuPool, cpus: CpuSet) -> tuple[int, ...]:
     """Return CPUs in the order of the pool."""
     return tuple(sorted(cpus, key=pool.position.__getitem__))
-
-
-def _no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
-    has, service = count(cores, "core") if cores else "no core", request.service_cores
-    uses = [f"reserves {reserve}"] if reserve else []
-    uses += [f"has {count(service, 'service core')}"] if service else []
-    fewer = "reserve fewer cores" if reserve else "use fewer service cores"
-    return PlanError(
-        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
-        f"{' and '.join(uses)}",
-        hint=f"{fewer}, or give the rank more cores",
-    )
 
 
 def _find_usable_cpus(pool: CpuPool) -> tuple[CpuSet, ...]:
@@ -277,7 +288,7 @@ def _find_siblings(available: AvailableCpus, core_cpus: Sequence[CpuSet]) -> Cpu
 def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: int) -> list[Placement]:
     """Place more ranks than cores: cores with several ranks split their siblings evenly."""
     if pool.request.other_cores:
-        raise _no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
+        raise no_core_left_error(pool.request, ranks - 1, 1, pool.request.reserve)
     in_pool = _find_siblings(pool.available, core_cpus) & CpuSet(pool.cpus)
     limit = pool.request.smt if isinstance(pool.request.smt, int) else None
     siblings = [core.cpus & in_pool for core in pool.cores(in_pool)]
@@ -285,7 +296,7 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
     cpus = [cpu for core in shareable for cpu in core]
     if ranks > len(cpus):
         if not pool.request.share:
-            raise _too_many_ranks_error(pool, ranks, CpuSet(cpus))
+            raise too_many_ranks_error(pool, ranks, CpuSet(cpus))
         return [Placement(rank=rank, cpus=(cpus[rank * len(cpus) // ranks],)) for rank in range(ranks)]
     from ompbind.planning.oversubscription import count_ranks_per_core, split_core  # late: rare
 
@@ -298,13 +309,3 @@ def _place_on_shared_cores(pool: CpuPool, core_cpus: tuple[CpuSet, ...], ranks: 
         share for core, core_ranks in zip(used, counts, strict=True) for share in split_core(core, core_ranks)
     ]
     return [Placement(rank=rank, cpus=_sort_by_position(pool, share)) for rank, share in enumerate(shares)]
-
-
-def _too_many_ranks_error(pool: CpuPool, ranks: int, cpus: CpuSet) -> PlanError:
-    allowed = named("CPU", pool.available.free)
-    word = "free" if pool.available.avoided else "allowed"
-    usable = f", usable with these options: {named('CPU', cpus)}" if cpus != pool.available.free else ""
-    return PlanError(
-        f"{ranks} ranks do not fit on {count(len(cpus), 'CPU')} ({word}: {allowed}{usable})",
-        hint=f"start at most {count(len(cpus), 'rank')}, or let ranks share CPUs with --share",
-    )

@@ -15,12 +15,15 @@ TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ompbind.machine.devices import Device
+
 
 class CpuPool(Record):
     """The ordered CPUs that a request may use.
 
     `position` is the index of each CPU in `cpus`. `explicit` is True if a mask names the CPUs.
-    `parts` are the CPUs of each part, if the mask has several parts: one for each rank.
+    `parts` are the CPUs of each part, if the mask has several parts: one for each rank. `devices` are the
+    devices of each rank, empty if ranks get none.
     """
 
     available: AvailableCpus
@@ -29,6 +32,7 @@ class CpuPool(Record):
     position: Mapping[int, int]
     explicit: bool = False
     parts: tuple[tuple[int, ...], ...] = ()
+    devices: tuple[tuple[Device, ...], ...] = ()
     notes: tuple[Note, ...] = ()
 
     @property
@@ -50,12 +54,14 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
     Raises MaskError if the mask does not fit the machine, PlanError if no CPU is left.
     """
     machine = available.machine
+    near = _find_near_cpus(available, request)
     if request.mask is None or request.mask.word is MaskWord.AUTO:
-        cpus = tuple(_default_cpus(available, request))
+        cpus = tuple(cpu for cpu in _default_cpus(available, request) if cpu in near)
         if not cpus:
             kind = "" if request.core_kind == "all" else f"{request.core_kind} "
             state = "free" if available.avoided else "allowed"
-            raise PlanError(f"no {kind}core is {state}", hint=_core_kinds_hint(machine))
+            where = f" near {', '.join(request.near)}" if request.near else ""
+            raise PlanError(f"no {kind}core{where} is {state}", hint=_core_kinds_hint(machine))
         return CpuPool(available=available, request=request, cpus=cpus, position=_make_positions(cpus))
     mask = request.mask
     from ompbind.planning.mask_resolution import resolve_mask  # late: many plans have no mask
@@ -67,6 +73,7 @@ def make_cpu_pool(available: AvailableCpus, request: Request) -> CpuPool:
         if not part:
             message = f"this part of the mask names no {request.core_kind} core"
             raise part_error(mask, items, message, _core_kinds_hint(machine))
+    parts = _narrow_parts(mask, parts, near, request)
     _check_parts(mask, request)
     cpus = tuple(cpu for part in parts for cpu in part)
     partial = (
@@ -106,6 +113,27 @@ def _default_cpus(available: AvailableCpus, request: Request) -> Iterator[int]:
 
         (on_nodes,), _ = resolve_mask(request.nodes, available)
         yield from (cpu for cpu in on_nodes if cpu in cpus_of_kind)
+
+
+def _find_near_cpus(available: AvailableCpus, request: Request) -> CpuSet:
+    """Return the CPUs near the devices that the request names; all online CPUs if it names none."""
+    if not request.near:
+        return available.machine.online
+    from ompbind.planning.near_devices import find_near_cpus  # late: few requests name devices
+
+    return find_near_cpus(available, request.near)
+
+
+def _narrow_parts(
+    mask: Mask, parts: tuple[tuple[int, ...], ...], near: CpuSet, request: Request
+) -> tuple[tuple[int, ...], ...]:
+    """Return the CPUs near the devices that the request names; raises MaskError for a part without any."""
+    narrowed = tuple(tuple(cpu for cpu in part if cpu in near) for part in parts)
+    for items, part in zip(mask.parts, narrowed, strict=True):
+        if not part:
+            message = f"this part of the mask names no CPU near {', '.join(request.near)}"
+            raise part_error(mask, items, message, f"{named('CPU', near)} are near, or omit --near")
+    return narrowed
 
 
 def _core_kinds_hint(machine: Machine) -> str:

@@ -1,15 +1,126 @@
-"""The variables that give a rank its devices."""
+"""The variables that give a rank its devices.
+
+A variable of a vendor gets words that it had already, or UUIDs: it is narrowed, never widened.
+"""
 
 from __future__ import annotations
 
-from ompbind.planning.plan import Placement
-from ompbind.planning.request import Request
+from ompbind.machine.devices import DeviceKind
+from ompbind.planning.plan import Note
+from ompbind.planning.rank_variables import (
+    NAMES_OF_DEVICES,
+    NIC_VARIABLES,
+    OMPBIND_NICS,
+    OMPBIND_RANK_DEVICES,
+)
+from ompbind.planning.visible_devices import find_visible_devices
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ompbind.machine.devices import Device
+    from ompbind.planning.plan import Placement, Plan
     from ompbind.planning.rank_variables import Variables
+    from ompbind.planning.visible_devices import VisibleDevices
 
 
-def make_device_variables(placement: Placement, request: Request) -> Variables:
-    """Return the variables that give a rank its devices; none without devices."""
-    return {}
+def make_device_variables(
+    placement: Placement, plan: Plan, base: Mapping[str, str], *, keep_env: bool = False
+) -> Variables:
+    """Return the variables that give a rank its devices; none without devices.
+
+    `base` is the environment that the rank inherits. It is read if the request does not say what is visible.
+    With `keep_env`, the rank keeps the variables of vendors and libraries in it.
+    """
+    if not placement.devices:
+        return {}
+    visible = plan.request.visible or find_visible_devices(plan.machine.devices, base)
+    gpus = [device for device in placement.devices if device.kind is DeviceKind.GPU]
+    nics = [device for device in placement.devices if device.kind is DeviceKind.NIC]
+    variables = {
+        OMPBIND_RANK_DEVICES: ",".join(device.name for device in placement.devices),
+        OMPBIND_NICS: ",".join(map(_find_interface, nics)) or None,
+        **(dict(_narrow(visible, gpus)) if gpus else {}),
+        **(dict(_make_nic_variables(nics, plan.request.nic_variables)) if nics else {}),
+    }
+    kept = base.keys() - NAMES_OF_DEVICES if keep_env else ()
+    return {name: value for name, value in variables.items() if name not in kept}
+
+
+def explain_variables(plan: Plan) -> Iterator[Note]:
+    """Explain which devices are not visible, and which variables of the user override the plan's."""
+    visible = plan.request.visible
+    for remark in visible.remarks if visible else ():
+        yield Note(code="devices-visible", text=remark, warning=_has_unnamed(plan))
+    named = {word.variable for word in visible.words} if visible else set()
+    for name, value in plan.request.user_variables:
+        if name in named:
+            text = f"{name}={value} (from --env or --keep-env) will override the devices of the plan"
+            yield Note(code="devices-overridden", text=text, warning=True)
+
+
+def _has_unnamed(plan: Plan) -> bool:
+    """Return whether a rank has a GPU that no variable can give it."""
+    named = {word.device for word in plan.request.visible.words} if plan.request.visible else set()
+    given = {device for placement in plan.placements for device in placement.devices}
+    return any(device.kind is DeviceKind.GPU and device.name not in named for device in given)
+
+
+_HIDES_ALL = {"HIP_VISIBLE_DEVICES": "-1", "GPU_DEVICE_ORDINAL": "-1", "ZE_AFFINITY_MASK": None}
+"""Values that hide all GPUs where an empty value hides none; None: no value does that."""
+
+
+def _narrow(visible: VisibleDevices, gpus: Sequence[Device]) -> Iterator[tuple[str, str]]:
+    """Yield each variable that names GPUs of the machine, with the words of these GPUs only.
+
+    A GPU that no word names leaves the variables of its vendor as they are.
+    """
+    names = {gpu.name for gpu in gpus}
+    named = {word.device for word in visible.words}
+    unnamed = {gpu.vendor for gpu in gpus if gpu.name not in named}
+    vendors = {device.name: device.vendor for device in visible.devices}
+    for variable in dict.fromkeys(word.variable for word in visible.words):
+        own = [word for word in visible.words if word.variable == variable]
+        value = ",".join(word.word for word in own if word.device in names) or _HIDES_ALL.get(variable, "")
+        if value is not None and vendors.get(own[0].device) not in unnamed:
+            yield variable, value
+
+
+def _find_interface(nic: Device) -> str:
+    """Return what programs call a network interface: its RDMA name if it has one, else its network name."""
+    return next(iter((*nic.rdma_names, *nic.names)), nic.address)
+
+
+def _match_exactly(nics: Sequence[Device]) -> str | None:
+    """Return a value of NCCL_IB_HCA; without the first character, each name matches longer names too."""
+    names = [name for nic in nics for name in nic.rdma_names[:1]]
+    return "=" + ",".join(names) if names else None
+
+
+def _name_ports(nics: Sequence[Device]) -> str:
+    """Return a value of UCX_NET_DEVICES, where a device for RDMA has a port: "mlx5_0:1"."""
+    return ",".join(f"{_find_interface(nic)}:1" if nic.rdma_names else _find_interface(nic) for nic in nics)
+
+
+def _name_first(nics: Sequence[Device]) -> str:
+    """Return a value of PSM3_NIC, which names a single device."""
+    return _find_interface(nics[0])
+
+
+_RENDER_NICS: Mapping[str, Callable[[Sequence[Device]], str | None]] = dict(
+    zip(NIC_VARIABLES, (_match_exactly, _name_ports, _name_first), strict=True)
+)
+"""Each variable in the format of its library.
+
+Sources: NCCL's documentation of NCCL_IB_HCA ("=" for exact names); "Which network devices does UCX use" in
+UCX's FAQ; `psmi_parse_nic_var` in the psm3 provider of libfabric.
+"""
+
+
+def _make_nic_variables(nics: Sequence[Device], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the requested variables; none for a library that cannot use these network interfaces."""
+    for name in names:
+        value = _RENDER_NICS[name](nics)
+        if value is not None:
+            yield name, value

@@ -31,7 +31,8 @@ class Metrics(Record):
 
     `idle` are usable cores without a rank, `shared` cores with several ranks. `smallest` and `largest` are
     the cores of the smallest and of the largest rank. `mixed` are ranks with cores of several kinds.
-    `borders` has every level with a domain of several cores, most important first.
+    `borders` has every level with a domain of several cores, most important first. `device_distances` has
+    the largest NUMA distance of each rank from its devices, None if unknown; empty without devices.
     """
 
     idle: int
@@ -40,6 +41,7 @@ class Metrics(Record):
     largest: int
     mixed: int
     borders: tuple[Boundary, ...]
+    device_distances: tuple[int | None, ...] = ()
 
     @property
     def imbalance(self) -> int:
@@ -62,7 +64,12 @@ def measure_plan(plan: Plan) -> Metrics:
     ranks = [placement.compute for placement in plan.placements]
     service = cpus_of_cores(plan.machine, plan.used - plan.compute)
     usable = (plan.machine.default_cpus - plan.avoided - service | plan.compute) - plan.reserved
-    return measure(plan.machine, usable, ranks)
+    measured = measure(plan.machine, usable, ranks)
+    if not any(placement.devices for placement in plan.placements):
+        return measured
+    from ompbind.planning.device_notes import measure_distances  # late: most plans have no devices
+
+    return measured.replace(device_distances=measure_distances(plan))
 
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:

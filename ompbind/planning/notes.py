@@ -255,12 +255,28 @@ def _explain_places(plan: Plan) -> Iterator[Note]:
         yield Note(code="places-too-long", text=text, warning=True)
 
 
+def _explain_device_variables(plan: Plan) -> Iterable[Note]:
+    if not any(placement.devices for placement in plan.placements):
+        return ()
+    from ompbind.planning.device_variables import explain_variables  # late: most runs use no devices
+
+    return explain_variables(plan)
+
+
 def _explain_wrappers(plan: Plan) -> Iterable[Note]:
     if not (plan.request.workload and plan.request.workload.wrappers):
         return ()
     from ompbind.planning.wrapper_notes import explain_wrappers  # late: few commands have a wrapper
 
     return explain_wrappers(plan)
+
+
+def _explain_devices(plan: Plan) -> Iterable[Note]:
+    if not (plan.request.devices or plan.request.near):
+        return ()
+    from ompbind.planning.device_notes import explain_devices  # late: most runs use no devices
+
+    return explain_devices(plan)
 
 
 _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
@@ -271,6 +287,7 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_siblings,
     _explain_kinds,
     _explain_nodes,
+    _explain_devices,
     explain_memory,
     _explain_quota,
     _explain_threads,
@@ -280,12 +297,13 @@ _SUBJECTS: tuple[Callable[[Plan], Iterable[Note]], ...] = (
     _explain_service,
     _explain_places,
     explain_runtime,
+    _explain_device_variables,
     _explain_wrappers,
 )
 """What notes are about: a function for each subject, in the order of output."""
 
 REFUSED_IF_STRICT = (
-    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper",
+    "not-bindable", "quota-ranks", "places-too-long", "service-workers", "preload", "wrapper", "device-far",
     CONFLICT, UNSET, LIMITED, NARROWED,
 )  # fmt: skip
 """The codes of notes that say that ranks cannot have what was requested: their binding, or a CPU each."""

@@ -19,7 +19,11 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Request
 from ompbind.planning.runtime_choice import check_runtimes, choose_syntax
 from ompbind.planning.service_cpus import use_whole_service_cores
-from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
+from ompbind.planning.strategies.table import (
+    STRATEGIES,
+    list_others_that_take_cores,
+    list_others_that_take_devices,
+)
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
@@ -37,11 +41,19 @@ def make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun] = 
     >>> plan.placements[1].cpus, plan.placements[1].threads
     ((8, 10, 12, 14), 4)
     """
+    if request.plan is not None:
+        from ompbind.planning.saved_placements import make_saved_plan  # late: most plans are made anew
+
+        return make_saved_plan(machine, request, occupied)
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
     if request.cores and (usable := list_others_that_take_cores(request.strategy)):
         message = f"--cores has no effect with --strategy {request.strategy}"
         raise PlanError(message, hint=f"use {usable}")
+    takes_no_devices = request.needs_strategy and list_others_that_take_devices(request.strategy)
+    if request.devices and takes_no_devices:
+        message = f"--strategy {request.strategy} and --devices contradict each other"
+        raise PlanError(message, hint=f"use {takes_no_devices}; ranks get CPUs near their devices")
     try:
         return _make_plan(machine, request, occupied)
     except OmpbindError as error:
@@ -73,6 +85,8 @@ def _make_plan(machine: Machine, request: Request, occupied: Sequence[LiveRun]) 
 
 def find_possible_cpus(machine: Machine, request: Request) -> CpuSet:
     """Return the CPUs of all cores that a request may get if no other run is live; raises as `make_plan`."""
+    if request.plan is not None:
+        return whole_cores(machine, request.plan.used)
     pool = make_cpu_pool(AvailableCpus(machine=machine), _restate(request))
     return whole_cores(machine, CpuSet(pool.cpus))
 
@@ -119,7 +133,7 @@ def _add_details(machine: Machine, request: Request, placements: Sequence[Placem
     previous: Placement | None = None
     for placement, threads in zip(placements, _count_threads(machine, request, placements), strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
-            previous = previous.replace(rank=placement.rank)
+            previous = previous.replace(rank=placement.rank, devices=placement.devices)
             yield previous
             continue
         indices = sorted({node_of[cpu] for cpu in placement.cpus if cpu in node_of})

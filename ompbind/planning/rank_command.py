@@ -12,6 +12,7 @@ from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan
 from ompbind.planning.rank_variables import (
+    NAMES_OF_DEVICES,
     OMPBIND_ATTEMPT,
     OMPBIND_CPUS,
     OMPBIND_RANK,
@@ -122,7 +123,7 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
         **{name: value for name, value in defaults if name not in spec.base},
         **threads,
         **make_identity_variables(placement, identity, spec),
-        **_make_device_variables(placement, plan.request),
+        **_make_device_variables(plan, placement, spec),
         **_fill_variables(spec, fields),
     }
     workload = plan.request.workload
@@ -136,12 +137,13 @@ def make_variables(plan: Plan, identity: RankIdentity, spec: RunSpec) -> dict[st
     return variables
 
 
-def _make_device_variables(placement: Placement, request: Request) -> Variables:
+def _make_device_variables(plan: Plan, placement: Placement, spec: RunSpec) -> Variables:
+    """Return the variables that give a rank its devices; a rank without devices inherits none of a rank."""
     if not placement.devices:
-        return {}
+        return {name: None for name in NAMES_OF_DEVICES if name in spec.base}
     from ompbind.planning.device_variables import make_device_variables  # late: most runs use no devices
 
-    return make_device_variables(placement, request)
+    return make_device_variables(placement, plan, spec.base, keep_env=spec.keep_env)
 
 
 def make_thread_variables(placement: Placement, request: Request) -> dict[str, str | None]:
@@ -184,7 +186,8 @@ def make_unbound_commands(size: int, spec: RunSpec, allowed: CpuSet) -> list[Ran
     """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
 
     Each gets the variables of the user and its number in the run, so that ranks can divide their work, but no
-    variable of a plan. The placeholder {cpus} stands for all `allowed` CPUs.
+    variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for all
+    `allowed` CPUs.
     """
     placement = Placement(rank=0, cpus=tuple(allowed))
     return [_make_unbound_command(placement, identity, spec) for identity in _make_identities(size)]
@@ -194,7 +197,7 @@ def _make_unbound_command(placement: Placement, identity: RankIdentity, spec: Ru
     fields = make_fields(placement, identity, spec.run_id)
     numbers = make_identity_variables(placement, identity, spec)
     env = dict(spec.base)
-    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS)
+    of_plan = (OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
     apply_variables({**dict.fromkeys(spec.removed_variables), **numbers, **dict.fromkeys(of_plan)}, env)
     apply_variables(_fill_variables(spec, fields), env)
     return RankCommand(

@@ -16,6 +16,16 @@ OMPBIND_SERVICE_CPUS = "OMPBIND_SERVICE_CPUS"
 OMPBIND_WORKER_NAME = "OMPBIND_WORKER_NAME"
 """The run, the rank, its CPUs in thread order, its reserved and its service CPUs, a name for log files."""
 
+OMPBIND_RANK_DEVICES = "OMPBIND_RANK_DEVICES"
+OMPBIND_NICS = "OMPBIND_NICS"
+"""The devices of the rank, as "gpu:0,nic:1"; its network interfaces as drivers call them, as "mlx5_0"."""
+
+NAMES_OF_DEVICES = (OMPBIND_RANK_DEVICES, OMPBIND_NICS)
+"""The variables that name devices, and that a rank of another run must not inherit."""
+
+NIC_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES", "PSM3_NIC")
+"""The variables with which communication libraries choose network interfaces (--nic-variables)."""
+
 OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"
 """How often the rank was started so far, this start included."""
 

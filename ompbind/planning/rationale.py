@@ -32,12 +32,21 @@ class Reason(Record):
 
 def make_reasons(plan: Plan, metrics: Metrics) -> tuple[Reason, ...]:
     """Return the reason for every choice of a plan, in the order in which the choices were made."""
+    choices = _CHOICES
+    if plan.request.plan:  # its CPUs were chosen for a request that is not known
+        kept = {about: choices[about] for about in ("shares", "borders", "binding", "memory")}
+        choices = {"plan": _explain_saved_plan, **kept}
     return tuple(
         Reason(about=about, text=text)
-        for about, explain_choice in _CHOICES.items()
+        for about, explain_choice in choices.items()
         for text in [" ".join(explain_choice(plan, metrics))]
         if text
     )
+
+
+def _explain_saved_plan(plan: Plan, metrics: Metrics) -> Iterator[str]:
+    if plan.request.plan:
+        yield f"CPUs, places and threads are from {plan.request.plan.name}, a plan for an equal machine."
 
 
 def _explain_cpus(plan: Plan, metrics: Metrics) -> Iterator[str]:
@@ -100,6 +109,9 @@ def _explain_number_of_ranks(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield f"{ranks}, as requested." if len(plan.placements) > 1 else "One rank."
     elif request.names_each_rank:
         yield f"{ranks}: one per part of the mask."
+    elif any(placement.devices for placement in plan.placements):
+        each = count(request.devices_per_rank or 1, "device")
+        yield f"{ranks}: one for each device." if each == "1 device" else f"{ranks}: one for {each} each."
     elif request.is_unbound:
         yield f"{ranks}: all ranks would get the same CPUs."
     elif (strategy.sized and request.threads) or (request.cores and not strategy.level):
@@ -278,10 +290,20 @@ def _explain_memory(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield "ompbind sets no policy; by default Linux uses the NUMA nodes of the rank's CPUs."
 
 
+def _explain_devices(plan: Plan, metrics: Metrics) -> Iterator[str]:
+    if plan.request.near:
+        yield f"Only CPUs near {' or '.join(plan.request.near)} are used, as requested."
+    if plan.request.devices:
+        from ompbind.planning.device_notes import give_device_reasons  # late: most plans have no devices
+
+        yield from give_device_reasons(plan)
+
+
 _CHOICES: dict[str, Callable[[Plan, Metrics], Iterator[str]]] = {
     "CPUs": _explain_cpus,
     "hardware threads": _explain_hardware_threads,
     "ranks": _explain_number_of_ranks,
+    "devices": _explain_devices,
     "strategy": _explain_strategy,
     "shares": _explain_shares,
     "borders": _explain_boundaries,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     from ompbind.machine.devices import DeviceKind
+    from ompbind.planning.saved_plan import SavedPlan
     from ompbind.planning.visible_devices import VisibleDevices
 
 RANK_LIMIT = 1 << 16
@@ -86,13 +87,16 @@ class Request(Record):
 
     `compat` says which framework's variables were read, None for none. `memory_bytes` is the memory that each
     rank will need, 0 if unknown. `outside_ranks` is the number of ranks that have a part of the machine's CPU
-    quota, but are not in this plan: a launcher has bound them already.
+    quota and of its devices, but are not in this plan: a launcher has bound them already. `first_rank` is how
+    many of them come before the ranks of this plan.
 
     `devices` are the kinds of devices that ranks get, `devices_per_rank` how many of each kind (None: an
     equal share), and `share_devices` lets several ranks get the same device. `near` names devices: ranks only
     get CPUs near them. In `device_order` "device", rank 0 gets the first device; in "cpu", the ranks are in
     the order of their CPUs. `nic_variables` are the variables that name the network interfaces of a rank.
     `visible` are the devices that ranks may get, None if no device was read.
+
+    `plan` is a plan that was made before: it decides the number of ranks, and all that ranks get.
     """
 
     ranks: int | None = 1
@@ -122,6 +126,7 @@ class Request(Record):
     compat: Compat | None = None
     memory_bytes: int = 0
     outside_ranks: int = 0
+    first_rank: int = 0
     configuration: Configuration = Configuration()
     devices: tuple[DeviceKind, ...] | Literal["auto"] = ()
     devices_per_rank: int | None = None
@@ -130,6 +135,7 @@ class Request(Record):
     device_order: Literal["device", "cpu"] = "device"
     nic_variables: tuple[str, ...] = ()
     visible: VisibleDevices | None = None
+    plan: SavedPlan | None = None
 
     @property
     def share(self) -> bool:
@@ -161,6 +167,11 @@ class Request(Record):
         """Whether the mask is `none`: every rank may use all CPUs."""
         return self.mask is not None and self.mask.word is MaskWord.NONE
 
+    @property
+    def needs_strategy(self) -> bool:
+        """Whether a strategy chooses the CPUs of ranks: no mask names the CPUs of each rank."""
+        return not (self.names_each_rank or self.is_unbound)
+
     def check(self) -> None:
         """Raise RequestError if no machine could satisfy the request."""
         _check_types(self)
@@ -182,6 +193,8 @@ class Request(Record):
             hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
             raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
         _check_cores(self)
+        if self.devices or self.near or self.devices_per_rank is not None:
+            _check_devices(self)
 
 
 _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
@@ -230,6 +243,19 @@ def _check_cores(request: Request) -> None:
         chooses = "gives each rank its CPUs" if request.names_each_rank else "gives each rank all CPUs"
         hint = "omit --cores, or write a mask without '|', which the strategy divides"
         raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
+
+
+def _check_devices(request: Request) -> None:
+    """Raise RequestError for an unknown kind of device, or for an impossible number of devices."""
+    kinds = (request.devices,) if isinstance(request.devices, str) else request.devices
+    if request.devices != "auto" and not {"gpu", "nic"}.issuperset(kinds):
+        hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
+        raise RequestError(f"devices={request.devices!r} names no devices that ranks can get", hint=hint)
+    if not isinstance(request.near, tuple):
+        raise RequestError(f"near={request.near!r} is not a tuple", hint="use near=('gpu:0',)")
+    if request.devices_per_rank is not None and request.devices_per_rank < 1:
+        hint = "use 1 or more, or None for an equal share"
+        raise RequestError(f"cannot plan {request.devices_per_rank} devices per rank", hint=hint)
 
 
 def _check_types(request: Request) -> None:

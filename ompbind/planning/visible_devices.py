@@ -1,4 +1,4 @@
-"""Which devices ranks may get: those that are visible to the process that started ompbind.
+"""Which devices ranks may get: the devices that are visible to the process that started ompbind.
 
 The variables of the vendors (`CUDA_VISIBLE_DEVICES`, …), the launcher and the container limit what is
 visible. This set is only ever narrowed for a rank, never widened.
@@ -6,6 +6,17 @@ visible. This set is only ever narrowed for a rank, never widened.
 
 from __future__ import annotations
 
+from ompbind.machine.device_kinds import AMD, INTEL, NVIDIA
+from ompbind.machine.devices import DeviceKind
+from ompbind.planning.cuda_devices import CUDA_VISIBLE_DEVICES, find_cuda_devices
+from ompbind.planning.level_zero_devices import ZE_AFFINITY_MASK, find_level_zero_devices
+from ompbind.planning.rocm_devices import (
+    GPU_DEVICE_ORDINAL,
+    HIP_VISIBLE_DEVICES,
+    ROCR_VISIBLE_DEVICES,
+    find_rocm_devices,
+)
+from ompbind.planning.vendor_devices import DeviceWord, VendorDevices
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -15,18 +26,47 @@ if TYPE_CHECKING:
     from ompbind.machine.devices import Device
 
 
+VENDOR_VARIABLES = (
+    CUDA_VISIBLE_DEVICES,
+    ROCR_VISIBLE_DEVICES,
+    HIP_VISIBLE_DEVICES,
+    GPU_DEVICE_ORDINAL,
+    ZE_AFFINITY_MASK,
+)
+"""The variables of vendors that choose GPUs, and that a plan may set."""
+
+
 class VisibleDevices(Record):
     """The devices that ranks may get, in device order; the order in a variable of the vendor counts.
 
-    `words` are (name of a device, its word in the variable that its vendor reads) pairs for the GPUs, as
-    ("gpu:0", "GPU-46f77619-…") or ("gpu:0", "3"). `remarks` say what is not visible and why.
+    `words` name the GPUs in the variables that their vendors read; a GPU without words cannot be given to a
+    rank by a variable. `remarks` say what is not visible and why.
     """
 
     devices: tuple[Device, ...] = ()
-    words: tuple[tuple[str, str], ...] = ()
+    words: tuple[DeviceWord, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
 def find_visible_devices(devices: Sequence[Device], env: Mapping[str, str]) -> VisibleDevices:
     """Return the devices of a machine that are visible with the environment of the caller."""
-    return VisibleDevices(devices=tuple(device for device in devices if not device.excluded))
+    gpus = [device for device in devices if device.kind is DeviceKind.GPU]
+    found = [_find_of_vendor(gpus, vendor, env) for vendor in dict.fromkeys(gpu.vendor for gpu in gpus)]
+    nics = [device for device in devices if device.kind is DeviceKind.NIC and not device.excluded]
+    return VisibleDevices(
+        devices=(*(gpu for each in found for gpu in each.devices), *nics),
+        words=tuple(word for each in found for word in each.words),
+        remarks=tuple(remark for each in found for remark in each.remarks),
+    )
+
+
+def _find_of_vendor(gpus: Sequence[Device], vendor: str, env: Mapping[str, str]) -> VendorDevices:
+    own = [gpu for gpu in gpus if gpu.vendor == vendor]
+    if vendor == NVIDIA:
+        return find_cuda_devices(own, env)
+    if vendor == AMD:
+        alone = all(gpu.vendor != NVIDIA for gpu in gpus)
+        return find_rocm_devices(own, env, alone=alone)
+    if vendor == INTEL:
+        return find_level_zero_devices(own, env)
+    return VendorDevices(devices=tuple(gpu for gpu in own if not gpu.excluded))

@@ -68,7 +68,8 @@ def make_plan_heading(plan: Plan) -> tuple[str, str]:
     """Return two lines: how many ranks are planned and how, and for what machine."""
     request = plan.request
     masked = request.names_each_rank or request.is_unbound
-    return make_heading([plan], "mask" if masked else request.strategy)
+    how = clean_lines(request.plan.name) if request.plan else request.strategy
+    return make_heading([plan], "mask" if masked else how)
 
 
 def make_heading(plans: Sequence[Plan], strategy: str) -> tuple[str, str]:

@@ -48,6 +48,8 @@ def _measure_rows(metrics: Metrics) -> Iterator[tuple[str, str]]:
     for border in metrics.borders:
         yield f"{border.level.label}s used, summed over ranks", str(border.touched)
     yield "ranks with performance and efficiency cores", str(metrics.mixed)
+    if known := [distance for distance in metrics.device_distances if distance is not None]:
+        yield "largest distance of a rank from its devices (10 is local)", str(max(known))
 
 
 def render_comparison(

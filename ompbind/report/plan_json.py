@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from ompbind.machine.fingerprint import make_fingerprint
 from ompbind.masks.mask import Mask, mask_text
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
@@ -31,6 +32,7 @@ def plan_record(plan: Plan, variables: Sequence[Variables]) -> dict[str, object]
             "allowed": str(plan.machine.allowed),
             "quota_cpus": plan.machine.quota,
             "bindable": plan.machine.bindable,
+            "fingerprint": make_fingerprint(plan.machine).as_dict(),
         },
         "request": _request_record(plan.request),
         "configuration": configuration_record(plan.request.configuration),
@@ -70,6 +72,7 @@ def _request_record(request: Request) -> dict[str, object]:
         "omp_runtime": str(request.omp_runtime or "auto"),
         "nodes": _node_numbers(request.nodes),
         "compat": request.compat.framework if request.compat else None,
+        "plan": request.plan.name if request.plan else None,
     }
 
 

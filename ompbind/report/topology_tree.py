@@ -4,12 +4,15 @@ The tree has a line per domain, from the widest level to the cores. Three rules 
 
 - domains of the same CPUs share a line, and a domain whose only content is one line of cores shares it too;
 - a long series of domains of the same shape is shown as a count and its first domain;
-- if the tree is still longer than LINES, inner levels are only counted, the innermost first:
+- if the tree is still longer than LINES, inner levels are only counted, the innermost first.
 
     package 0                               package 0
       NUMA node 0                             NUMA node 0: 2 × L3, 8 × core (2 CPUs): 0-15
         L3 0: 4 × core (2 CPUs): 0-7          ...
         L3 1: 4 × core (2 CPUs): 8-15
+
+Devices are below the narrowest domain with all CPUs that they are near, with a line for each kind of device.
+Their lines do not count: many devices never hide CPUs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +20,10 @@ from itertools import groupby
 
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.core_kinds import kind_by_cpu
+from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping, index_by_cpu
 from ompbind.record import Record
+from ompbind.report.device_text import render_device_lines, render_device_names
 from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.report.text import PIPE, Screen, dim, render_cpus, render_paragraph, wrap_indented
 from ompbind.text import clean_lines
@@ -36,8 +41,8 @@ _NOT_ALLOWED = ", not allowed"
 class _View(Record):
     """What a tree shows of a machine: `levels` have lines of their own, `counted` levels only their number.
 
-    `core_of` and `kind_of` map each CPU to its core and core kind; `width` is in characters. `times` is
-    the character after a number of domains.
+    `devices` are the devices of each domain, and of none. `core_of` and `kind_of` map each CPU to its core
+    and its core kind; `width` is in characters. `times` is the character after a number of domains.
     """
 
     machine: Machine
@@ -47,6 +52,7 @@ class _View(Record):
     kind_of: Mapping[int, str]
     levels: tuple[Level, ...] = (Level.CORE,)
     counted: tuple[Level, ...] = ()
+    devices: Mapping[Domain | None, Sequence[Device]] = {}
 
 
 def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
@@ -82,8 +88,12 @@ def _body(machine: Machine, screen: Screen) -> list[str]:
         view = view.replace(levels=(*levels[:shown], Level.CORE), counted=tuple(levels[shown:-1]))
         lines = _branches(view, machine.online, view.levels)
         if len(lines) <= LINES:
-            return lines
-    return lines or _branches(view, machine.online, view.levels)
+            break
+    if not machine.devices:
+        return lines or _branches(view, machine.online, view.levels)
+    view = view.replace(devices=_find_homes(machine, view.levels[:-1]))
+    beside = render_device_lines(view.devices.get(None, ()), machine.online)
+    return [*_branches(view, machine.online, view.levels), *beside]
 
 
 def _shown_levels(machine: Machine) -> list[Level]:
@@ -110,35 +120,66 @@ def _branches(view: _View, inside: CpuSet, levels: Sequence[Level]) -> list[str]
 
 def _branch(view: _View, same: Sequence[Domain], levels: Sequence[Level]) -> Iterator[str]:
     """Yield the lines of neighbouring domains of the same shape: of all, or of the first if they are many."""
-    shown: list[tuple[Domain, str, list[str]]] = []
-    for domain in same if len(same) <= SHOWN_EACH else same[:1]:
-        rest, title = _join_equal_domains(view.machine, domain, levels)
-        if len(same) > SHOWN_EACH:
+    is_series = len(same) > SHOWN_EACH
+    inner_view = view.replace(devices={}) if is_series else view
+    shown: list[tuple[list[Domain], str, list[str]]] = []
+    for domain in same[:1] if is_series else same:
+        rest, equal = _join_equal_domains(view.machine, domain, levels)
+        title = ", ".join(render_title(view.machine, joined) for joined in equal)
+        if is_series:
             cpus = render_cpus(union(similar.cpus for similar in same))
             title = f"{len(same)} {view.times} {domain.level.label} ({cpus}), each like the first: {title}"
-        shown.append((domain, title, _branches(view, domain.cpus, rest)))
+        shown.append((equal, title, _branches(inner_view, domain.cpus, rest)))
     fits = all(len(inner) == 1 and len(title) + len(inner[0]) < view.width - 8 for _, title, inner in shown)
-    for domain, title, inner in shown:
+    for equal, title, inner in shown:
         if fits:
             yield f"{title}: {inner[0]}"
         else:
-            yield title if domain.cpus & view.machine.allowed else f"{title}{_NOT_ALLOWED}"
+            yield title if equal[0].cpus & view.machine.allowed else f"{title}{_NOT_ALLOWED}"
             yield from (f"  {line}" for line in inner)
+        yield from _device_lines(inner_view, equal)
+    if is_series:
+        yield from _device_lines_of_series(view, same)
+
+
+def _device_lines(view: _View, equal: Sequence[Domain]) -> Iterator[str]:
+    """Yield the lines of the devices of domains with the same CPUs."""
+    devices = [device for domain in equal for device in view.devices.get(domain, ())]
+    yield from (f"  {line}" for line in render_device_lines(devices, equal[0].cpus))
+
+
+def _device_lines_of_series(view: _View, same: Sequence[Domain]) -> Iterator[str]:
+    """Yield a line with all devices of a series of domains, which are not shown one by one."""
+    homes = [home for home in view.devices if home and any(home.cpus <= domain.cpus for domain in same)]
+    inside = sorted(
+        (device for home in homes for device in view.devices[home]), key=view.machine.devices.index
+    )
+    if inside:
+        yield f"  {', '.join(render_device_names(inside))} (--format table lists what they are near)"
+
+
+def _find_homes(machine: Machine, levels: Sequence[Level]) -> dict[Domain | None, list[Device]]:
+    """Map domains to the devices whose narrowest domain they are, None to devices in no domain."""
+    homes: dict[Domain | None, list[Device]] = {}
+    for device in machine.devices:
+        around = [d for level in levels for d in machine.at(level) if device.cpus and device.cpus <= d.cpus]
+        homes.setdefault(around[-1] if around else None, []).append(device)
+    return homes
 
 
 def _join_equal_domains(
     machine: Machine, domain: Domain, levels: Sequence[Level]
-) -> tuple[Sequence[Level], str]:
-    """Return the levels left below a domain, and its title with the names of all domains of the same CPUs."""
-    title, rest = render_title(machine, domain), list(levels[1:])
+) -> tuple[Sequence[Level], list[Domain]]:
+    """Return the levels left below a domain, and all domains of the same CPUs that share its line."""
+    equal, rest = [domain], list(levels[1:])
     while rest and rest[0] is not Level.CORE:
         nested = next((inner for inner in machine.at(rest[0]) if inner.cpus == domain.cpus), None)
         if nested is None and find_overlapping(machine.at(rest[0]), domain.cpus):
             break
         if nested is not None:
-            title += f", {render_title(machine, nested)}"
+            equal.append(nested)
         rest.pop(0)
-    return rest, title
+    return rest, equal
 
 
 def _group_by_shape(

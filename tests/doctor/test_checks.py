@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks.environment import RULES
+from ompbind.doctor.checks.rebinding import OPTIONS, PACKAGES
+from ompbind.doctor.checks.rebinding import VARIABLES as REBINDING_VARIABLES
 from ompbind.doctor.facts import (
     CommandFacts,
     EnclosingRank,
@@ -22,6 +24,7 @@ from ompbind.doctor.facts import (
 )
 from ompbind.doctor.issue import HostIssue, error, note, ok
 from ompbind.doctor.table import CHECKS, run_checks
+from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.sources.linux.node_memory import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.occupancy import LiveRun
@@ -98,6 +101,25 @@ def with_free_memory(*shares):
     )
 
 
+def with_gpus(*cpus, machine=NODES, allowed=None, **changes):
+    """A machine of two nodes with a GPU for each text of CPUs; "" if they are not known."""
+    gpus = tuple(
+        Device(
+            kind=DeviceKind.GPU, index=index, address=f"0000:0{index}:00.0", cpus=CPUS(text),
+            node=None if not text else int(CPUS(text).first > 3),
+        )
+        for index, text in enumerate(cpus)
+    )  # fmt: skip
+    allowed = machine.allowed if allowed is None else CPUS(allowed)
+    return make_host(machine.replace(devices=gpus, allowed=allowed), **changes)
+
+
+def packages(*names, **changes):
+    found = tuple(Package(name=name) for name in names)
+    return with_gpus("0-3", command=CommandFacts(argv=("app",), packages=found), **changes)
+
+
+QEMU = kernel(hypervisor="QEMU")
 VLLM = (Package(name="vllm"),)
 GOMP, OTHER = "/x/torch/lib/libgomp.so.1", "/x/scikit_learn.libs/libgomp-e985bcbb.so.1"
 LLVM, INTEL = "/usr/lib/llvm-14/lib/libomp.so.5", "/x/lib/libiomp5.so"
@@ -136,6 +158,39 @@ TABLE = [
     ("bind-call", OK, "is permitted", make_host(**permissions(may_bind="granted"))),
     ("bind-call", OK, "not known", make_host()),
     ("bind-call", ERROR, "is refused", make_host(**permissions(may_bind="refused"))),
+    ("devices", OK, "2 GPUs, all near allowed CPUs", with_gpus("0-3", "4-7")),
+    ("devices", OK, "1 GPU, all near allowed CPUs", with_gpus("0-3", allowed="3,5")),
+    ("devices", OK, "1 GPU", with_gpus("", machine=PLAIN)),
+    ("devices", NOTE, "is near CPUs 4-7 on NUMA node 1, but only CPUs 0-3 are allowed",
+     with_gpus("0-3", "4-7", allowed="0-3")),
+    ("devices", NOTE, "gpu:0, gpu:1: the firmware does not report a NUMA node", with_gpus("", "")),
+    ("virtual", OK, "QEMU: cores, caches and NUMA nodes are as the hypervisor reports them",
+     make_host(**QEMU)),
+    ("virtual", OK, "as the hypervisor reports", with_gpus("0-3", "4-7", **QEMU)),
+    ("virtual", OK, "as the hypervisor reports", make_host(make_machine(Shape(cores=1)), **QEMU)),
+    ("virtual", NOTE, "QEMU: each of 4 CPUs is a package of its own",
+     make_host(make_machine(Shape(packages=4, cores=1)), **QEMU)),
+    ("virtual", NOTE, "QEMU: no L3 cache is shared",
+     make_host(make_machine(Shape(l3s=4, cores=1)), **QEMU)),
+    ("virtual", NOTE, "the NUMA node of gpu:0, gpu:1 is not passed on", with_gpus("", "", **QEMU)),
+    ("virtual", NOTE, "all 2 GPUs are on NUMA node 1 of 2 nodes", with_gpus("4-7", "4-7", **QEMU)),
+    ("rebinding", OK, "none known", with_gpus("0-3", "4-7")),
+    ("rebinding", NOTE, "is '1': NCCL binds", make_host(env={"NCCL_IGNORE_CPU_AFFINITY": "1"})),
+    ("rebinding", OK, "none known", make_host(env={"NCCL_IGNORE_CPU_AFFINITY": "0"})),
+    ("rebinding", NOTE, "is '1': TensorRT-LLM binds",
+     make_host(env={"TLLM_NUMA_AWARE_WORKER_AFFINITY": "1"})),
+    ("rebinding", OK, "none known", make_host(env={"TLLM_NUMA_AWARE_WORKER_AFFINITY": "2"})),
+    ("rebinding", NOTE, "is '0,8': oneCCL binds", make_host(env={"CCL_WORKER_AFFINITY": "0,8"})),
+    ("rebinding", OK, "none known", make_host(env={"CCL_WORKER_AFFINITY": "auto"})),
+    ("rebinding", NOTE, "torchrun binds",
+     command(argv=("torchrun", "--numa-binding=node", "train.py"))),
+    ("rebinding", NOTE, "vLLM binds", command(argv=("vllm", "serve", "MODEL", "--numa-bind"))),
+    ("rebinding", OK, "none known", command(argv=("vllm", "serve", "MODEL", "--numa-bind-nodes", "0"))),
+    ("rebinding", NOTE, "binds by default", packages("tensorrt_llm")),
+    ("rebinding", OK, "none known", packages("tensorrt_llm", env={"TLLM_NUMA_AWARE_WORKER_AFFINITY": "0"})),
+    ("rebinding", NOTE, "binds by default", packages("torch", "sglang")),
+    ("rebinding", OK, "none known", packages("sglang", machine=PLAIN)),
+    ("rebinding", NOTE, "binds by default", packages("vllm_ascend", machine=PLAIN)),
     ("runs", OK, "none on these CPUs", make_host().replace(runs=(run("9-12"),))),
     ("runs", OK, "not known", make_host().replace(runs=None)),
     ("runs", NOTE, "other (pid 77) uses CPUs 6-7", make_host().replace(runs=(run("6-12"),))),
@@ -285,6 +340,28 @@ def test_errors_and_notes_have_a_reason_and_a_remedy(row):
     for issue in run_checks(row[3]):
         assert (issue.why != "", issue.remedy != "") == ((issue.severity is not OK),) * 2, issue
         assert issue.found
+
+
+@pytest.mark.parametrize("row", REBINDING_VARIABLES, ids=lambda row: row.name)
+def test_the_remedy_of_a_variable_that_binds_again_removes_the_note(row):
+    def names(env):
+        return [issue.subject for issue in run_checks(make_host(env=env)) if issue.severity is NOTE]
+
+    assert row.name in names({row.name: "7"} if row.applies("7") else {row.name: "1"})
+    assert row.name not in names({row.name: row.remedy} if row.remedy else {})
+    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+    assert f"`{row.name}`" in page
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.option)
+def test_options_that_bind_again_are_documented(row):
+    assert f"`{row.option}`" in (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+
+
+@pytest.mark.parametrize("row", PACKAGES, ids=lambda row: row.package)
+def test_packages_that_bind_by_default_are_documented(row):
+    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+    assert f"`{row.variable}={row.off}`" in page or row.program in page
 
 
 def test_issues_have_no_results_of_other_machines():

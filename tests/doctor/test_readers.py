@@ -293,3 +293,24 @@ def test_only_a_live_run_encloses_this_process(variables, run_id, expected):
     ranks = ((0, CpuSet((0, 1))), (1, CpuSet((4, 5))))
     run = LiveRun(run_id=run_id, pid=7, uid=0, started=0, ranks=ranks, claimed=CpuSet(range(6)))
     assert find_enclosing([run], variables) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "hypervisor"),
+    [
+        ({"proc/cpuinfo": "flags\t\t: fpu vme\n"}, ""),
+        ({"proc/cpuinfo": "flags\t\t: fpu hypervisor lahf_lm\n"}, "a hypervisor"),
+        (
+            {
+                "proc/cpuinfo": "flags\t\t: fpu hypervisor\n",
+                "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
+            },
+            "Amazon EC2",
+        ),
+        ({"proc/cpuinfo": "flags : fpu\n", "sys/class/dmi/id/sys_vendor": "Amazon EC2\n"}, ""),
+        ({"proc/cpuinfo": "Features : fp asimd\n", "sys/class/dmi/id/sys_vendor": "QEMU\n"}, "QEMU"),
+        ({"sys/hypervisor/type": "xen\n"}, "xen"),
+    ],
+)
+def test_a_virtual_machine_has_the_name_of_its_maker(tree, files, hypervisor):
+    assert read_kernel(tree(files=files)).hypervisor == hypervisor

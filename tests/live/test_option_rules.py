@@ -109,6 +109,7 @@ OTHERS = {
     "rendezvous": "opens a port",
     "topology": "is for a dry run alone",
     "preload": "reads files",
+    "plan": "reads files",
     "preset": "reads files",
     "config": "reads files",
 }

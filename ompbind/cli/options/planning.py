@@ -34,8 +34,13 @@ from ompbind.machine.sources.table import source_labels
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.rank_variables import NIC_VARIABLES
 from ompbind.planning.request import DEFAULT_STRATEGY, MemoryMode
-from ompbind.planning.strategies.table import STRATEGIES, list_others_that_take_cores
+from ompbind.planning.strategies.table import (
+    STRATEGIES,
+    list_others_that_take_cores,
+    list_others_that_take_devices,
+)
 from ompbind.programs.library_catalog import PRELOADABLE
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
@@ -83,14 +88,27 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
     return tuple(dict.fromkeys(DeviceKind(read_kind(word)) for word in text.split(",")))
 
 
-PLANNING_OPTIONS = (
+def _read_nic_variables(text: str) -> tuple[str, ...]:
+    """Read names of variables for network interfaces."""
+    read_name = one_of(NIC_VARIABLES, "a variable for NICs")
+    return tuple(dict.fromkeys(map(read_name, text.split(","))))
+
+
+def _read_plan(text: str) -> object:
+    """Read the plan in a file."""
+    from ompbind.cli.plan_file import read_plan_file  # late: most plans are made anew
+
+    return read_plan_file(text)
+
+
+PLANNING_OPTIONS: tuple[Option, ...] = (
     Option(names=("-n", "--ranks"), section=CPUS, verbs=PLANNING, read=read_ranks, default="1", number=True,
            metavar="N|auto", everyday=True, help="Ranks; auto: from strategy or mask"),
     Option(names=("-m", "--mask"), section=CPUS, verbs=PLANNING, read=parse_mask, metavar="MASK",
            everyday=True, help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
     Option(names=("-s", "--strategy"), section=CPUS, verbs=PLANNING, read=one_of(STRATEGIES, "a strategy"),
            words=tuple(STRATEGIES), default=DEFAULT_STRATEGY, metavar="NAME", everyday=True,
-           help="CPU shares: {words}", rule=rules.check_strategy),
+           help="CPU shares: {words}", rule=rules.check_strategy(list_others_that_take_devices)),
     Option(names=("--smt",), section=CPUS, verbs=PLANNING, read=count_or("auto", "all"), default="auto",
            words=("auto", "all"), number=True, metavar="auto|K|all", everyday=True,
            help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs",
@@ -151,6 +169,12 @@ PLANNING_OPTIONS = (
            rule=rules.check_device_order),
     Option(names=("--near",), section=DEVICES, verbs=PLANNING, read=read_names, repeatable=True,
            metavar="DEVICE", help="Use only CPUs near these devices: gpu:0, nic:1, mlx5_0, a PCI address"),
+    Option(names=("--nic-variables",), section=DEVICES, verbs=PLANNING, read=_read_nic_variables,
+           words=NIC_VARIABLES, metavar="NAMES", repeatable=True, rule=rules.check_nic_variables,
+           help="Set these variables to the NICs of the rank: NCCL_IB_HCA, UCX_NET_DEVICES, PSM3_NIC"),
+    Option(names=("--plan",), section=CPUS, verbs=LAUNCHING, read=_read_plan, metavar="FILE", complete=FILES,
+           help="Use the plan that 'ompbind plan --format json' wrote to FILE, on a machine of the same kind",
+           rule=lambda options: rules.check_plan(options, PLANNING_OPTIONS)),
     Option(names=("--topology",), section=CPUS, verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE",
            complete=FILES, help=f"The machine: {source_labels()}"),
     Option(names=("--bind",), section=BINDING, verbs=PLANNING, read=member(Bind), words=tuple(Bind),

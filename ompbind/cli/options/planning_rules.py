@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from ompbind.cli.options.option import Objection, Options, Rule
+from ompbind.cli.options.option import BINDING, CPUS, DEVICES, Objection, Option, Options, Rule
 from ompbind.cli.options.rules import CONTRADICT
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 def _is_unbound(options: Options) -> bool:
@@ -24,14 +24,26 @@ def _names_cpus(options: Options) -> bool:
     return options["mask"] is not None and options["mask"].word is None
 
 
-def check_strategy(options: Options) -> Objection | None:
-    """Object to a strategy where it has nothing to divide, or where --compare names others."""
-    if options.get("compare"):
-        return Objection(other="compare", hint="name the strategies with --compare alone")
-    if options["mask"] is not None and len(options["mask"].parts) > 1:
-        hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
-        return Objection(other="mask", hint=hint)
-    return Objection(other="mask") if _is_unbound(options) and options["strategy"] != "all" else None
+def check_strategy(list_near_devices: Callable[[str], str]) -> Rule:
+    """Return the rule of a strategy: other options may leave nothing to divide, or name other strategies.
+
+    `list_near_devices` returns the strategies to use with devices instead of one that chooses domains, else
+    "".
+    """
+
+    def check(options: Options) -> Objection | None:
+        if options.get("compare"):
+            return Objection(other="compare", hint="name the strategies with --compare alone")
+        if options["mask"] is not None and len(options["mask"].parts) > 1:
+            hint = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
+            return Objection(other="mask", hint=hint)
+        if _is_unbound(options):
+            return Objection(other="mask") if options["strategy"] != "all" else None
+        usable = list_near_devices(options["strategy"]) if options["devices"] else ""
+        hint = f"use {usable}; ranks get CPUs near their devices"
+        return Objection(other="devices", text=CONTRADICT, hint=hint) if usable else None
+
+    return check
 
 
 def check_smt(options: Options) -> Objection | None:
@@ -156,6 +168,29 @@ def check_device_order(options: Options) -> Objection | None:
     return _check_has_devices(options)
 
 
+def check_nic_variables(options: Options) -> Objection | None:
+    """Object to variables for network interfaces if ranks get none."""
+    if "nic" in options["devices"]:
+        return None
+    return Objection(other="devices", text="needs {other}", hint="add --devices nic or gpu,nic")
+
+
 def _check_has_devices(options: Options) -> Objection | None:
     hint = "add --devices gpu, nic, or gpu,nic"
     return None if options["devices"] else Objection(other="devices", text="needs {other}", hint=hint)
+
+
+_BESIDE_PLAN = (
+    "ranks", "plan", "topology", "share", "exclusive", "wait", "strict", "omp_runtime", "nic_variables",
+)  # fmt: skip
+"""Options of the sections about CPUs, devices and binding that have an effect with --plan too."""
+
+
+def check_plan(options: Options, known: Iterable[Option]) -> Objection | None:
+    """Object to a plan that was made before if another of the `known` options would decide what it has."""
+    deciding = (option for option in known if option.section in (CPUS, DEVICES, BINDING))
+    for option in deciding:
+        if option.name not in _BESIDE_PLAN and options[option.name] != option.default_value:
+            hint = "omit it, or make the plan with it: ompbind plan --format json"
+            return Objection(other=option.name, text="cannot be used with {other}", hint=hint)
+    return None

@@ -67,7 +67,8 @@ def check_on_failure(options: Options) -> Objection | None:
     if options["rendezvous"]:
         hint = "'torchrun --max-restarts N' starts all ranks again together"
         return Objection(other="rendezvous", text="cannot be used with {other}", hint=hint)
-    if reads_terminal(options, options["ranks"]):
+    saved = options.get("plan")
+    if reads_terminal(options, len(saved.ranks) if saved else options["ranks"]):
         return Objection(other="stdin", text=TERMINAL, hint=TERMINAL_HINT)
     return check_dry_run(options)
 

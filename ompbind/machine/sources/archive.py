@@ -45,6 +45,7 @@ class ArchiveRoot:
         self.name = name
         self._files: dict[str, bytes] = {}
         self._links: dict[str, str] = {}
+        self._directories: list[str] = []
         try:
             self._keep_all(_Unpacked(packed))
         except (EOFError, *_READ_ERRORS) as error:
@@ -65,11 +66,18 @@ class ArchiveRoot:
         """Return the names in a directory, empty if it is not in the archive."""
         prefix = self._follow(self._base + path) + "/"
         start = len(prefix)
-        return list({name[start:].partition("/")[0] for name in self._names() if name.startswith(prefix)})
+        below = (name[start:] for name in self._names() if name.startswith(prefix))
+        return list({name.partition("/")[0] for name in below if name})
+
+    def link(self, path: str) -> str | None:
+        """Return what a symbolic link contains, None if it is absent or no link."""
+        directory, _, name = path.rpartition("/")
+        return self._links.get(f"{self._follow(self._base + directory)}/{name}")
 
     def _names(self) -> Iterator[str]:
         yield from self._files
         yield from self._links
+        yield from self._directories
 
     def _keep_all(self, stream: "_Unpacked") -> None:
         """Keep the files that readers may use; raises one of `_READ_ERRORS` or EOFError for a bad archive."""
@@ -92,7 +100,9 @@ class ArchiveRoot:
         if member.issym():
             self._links[member.name] = member.linkname
             return len(member.linkname)
-        if member.islnk() and member.linkname in self._files:
+        if member.isdir() and "/devices/pci" in member.name:  # the name of a driver may be an empty directory
+            self._directories.append(member.name)
+        elif member.islnk() and member.linkname in self._files:
             self._files[member.name] = self._files[member.linkname]
         elif member.isreg() and member.size <= FILE_LIMIT and not member.name.endswith(_IGNORED):
             file = archive.extractfile(member)

@@ -29,6 +29,9 @@ class Root(Protocol):
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, empty if it is absent or unreadable."""
 
+    def link(self, path: str) -> str | None:
+        """Return what a symbolic link contains, None if it is absent or no link."""
+
 
 _CHUNK_LIMIT = 256  # chunks of 64 KiB of a file; proc/cpuinfo of 4,096 CPUs has a third of them
 _SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth
@@ -37,7 +40,7 @@ _SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writ
 def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
     """Return the number in a text, None for anything but ASCII digits and for numbers from `limit` on."""
     digits = (text or "").strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
         return None
     return int(digits) if int(digits) < limit else None
 
@@ -131,3 +134,10 @@ class DirectoryRoot:
             return os.listdir(self._prefix + path)
         except (OSError, ValueError):
             return []
+
+    def link(self, path: str) -> str | None:
+        """Return what a symbolic link contains, None if it is absent or no link."""
+        try:
+            return os.readlink(self._prefix + path)
+        except (OSError, ValueError):
+            return None

@@ -5,6 +5,7 @@ from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
 from ompbind.errors import MachineError
+from ompbind.machine.devices import Device, DeviceKind, is_address
 from ompbind.machine.model import (
     CORE_KIND_NAMES,
     CoreKind,
@@ -16,6 +17,8 @@ from ompbind.machine.model import (
     make_domains,
     make_node_partition,
 )
+from ompbind.machine.sources.filesystem import whole_number
+from ompbind.text import clean_line
 
 Data = Mapping[str, Any]
 
@@ -23,13 +26,14 @@ SCHEMA = "ompbind-topo/1"
 _HINT = "write the file with: ompbind topo --format json"
 
 
-def make_machine_from_json(data: Data, source: str) -> Machine:
+def make_machine_from_json(data: Data, source: str, *, devices: bool = False) -> Machine:
     """Make the machine from a JSON object of schema ompbind-topo/1. Raises MachineError if it is invalid."""
     if data["schema"] != SCHEMA:
         message = f"{source!r} has the schema {str(data['schema'])[:40]!r}, not {SCHEMA!r}"
         raise MachineError(message, hint=_HINT)
     try:
-        return _make(data, source)
+        machine = _make(data, source)
+        return machine.replace(devices=tuple(map(_device, data.get("devices", ())))) if devices else machine
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         message = f"{source} is not valid {SCHEMA}: {_explain(error)}"
         raise MachineError(message, hint=_HINT) from error
@@ -125,3 +129,37 @@ def _kind(row: Data) -> CoreKind:
         strength=_number(row["strength"]),
         source=str(row["told_by"]),
     )
+
+
+def _device(row: Data) -> Device:
+    kind, _, index = row["device"].partition(":")
+    if row["kind"] != kind or kind not in list(DeviceKind):
+        raise ValueError(f"{row['device']!r} is not a device of the kind {row['kind']!r}")
+    if not is_address(row["address"]):
+        raise ValueError(f"{row['address']!r} is not a PCI address")
+    return Device(
+        kind=DeviceKind(kind),
+        index=_number(whole_number(index)),
+        address=row["address"],
+        partition=_number_or_none(row["partition"]),
+        pci_class=_text(row["class"]),
+        vendor=_text(row["vendor"]),
+        product=_text(row["product"]),
+        cpus=CpuSet.from_list(row["cpus"]),
+        node=_number_or_none(row["node"]),
+        names=tuple(map(_text, row["names"])),
+        rdma_names=tuple(map(_text, row["rdma_names"])),
+        uuid=_text(row["uuid"]),
+        ordinal=_number_or_none(row["ordinal"]),
+        physical=_text(row["physical"]),
+        excluded=_text(row["excluded"]),
+    )
+
+
+def _number_or_none(value: object) -> int | None:
+    return None if value is None else _number(value)
+
+
+def _text(value: str | None) -> str:
+    """Return a text as it may be shown in one line, "" for None."""
+    return "" if value is None else clean_line(value)

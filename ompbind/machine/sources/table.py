@@ -207,7 +207,7 @@ def _read_lscpu(given: SourceInput) -> Machine:
 def _read_own(given: SourceInput) -> Machine:
     from ompbind.machine.sources.ompbind_json import make_machine_from_json
 
-    return make_machine_from_json(given.json or {}, given.text)
+    return make_machine_from_json(given.json or {}, given.text, devices=given.devices)
 
 
 def _read_synthetic(given: SourceInput) -> Machine:

@@ -35,7 +35,8 @@ class Strategy(Record):
     strategy gives every rank the cores that its threads need, and leaves the others idle. An `overlapping`
     one gives the same cores to several ranks. One with a `level` gives each rank a domain of that level. One
     `by_os_number` uses NUMA nodes in the order of their OS numbers, not in the order of the machine.
-    `fewest_crossings` is True if no other equal shares have fewer ranks across domain boundaries.
+    `fewest_crossings` is True if no other equal shares have fewer ranks across domain boundaries. One with
+    `takes_devices` can divide the cores near a device; the others choose domains themselves.
     """
 
     divide: Callable[[CoreSequence, int, RequestedCores | None], list[CoreIndices]]
@@ -48,6 +49,7 @@ class Strategy(Record):
     level: Level | None = None
     by_os_number: bool = False
     fewest_crossings: bool = False
+    takes_devices: bool = False
 
 
 def all_cores(sequence: CoreSequence, ranks: int, requested: RequestedCores | None) -> list[CoreIndices]:
@@ -73,6 +75,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         auto_ranks=_as_many_as_fit,
         takes_cores="not split across domains unless unavoidable",
         fewest_crossings=True,
+        takes_devices=True,
     ),
     "compact": Strategy(
         divide=compact,
@@ -80,6 +83,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         auto_ranks=_as_many_as_fit,
         takes_cores="packed from the start of the machine",
         sized=True,
+        takes_devices=True,
     ),
     "spread": Strategy(
         divide=spread,
@@ -87,6 +91,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         auto_ranks=_as_many_as_fit,
         takes_cores="as far from other ranks as possible",
         sized=True,
+        takes_devices=True,
     ),
     "nodes": _by_domain(Level.NODE),
     "packages": _by_domain(Level.PACKAGE),
@@ -122,6 +127,12 @@ STRATEGIES: Mapping[str, Strategy] = {
 def list_others_that_take_cores(name: str) -> str:
     """Return the strategies that take --cores if the given strategy does not, else ""."""
     usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_cores]
+    return "" if name in usable else ", ".join(usable)
+
+
+def list_others_that_take_devices(name: str) -> str:
+    """Return the strategies to use with --devices if the given strategy chooses domains itself, else ""."""
+    usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_devices]
     return "" if name in usable else ", ".join(usable)
 
 

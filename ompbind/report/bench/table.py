@@ -38,6 +38,7 @@ from ompbind.report.text import (
     PIPE,
     Column,
     Screen,
+    clip,
     dim,
     render_bytes,
     render_paragraph,
@@ -47,6 +48,9 @@ from ompbind.text import clean_line
 
 _NARROW = 72
 """Characters of a line below which the table has no column of rounds."""
+
+_NARROW_TITLE = 10
+"""Characters of the name of a metric in such a table: beside long ratios it has no space for more."""
 
 _FEW = 3
 """Dropped candidates whose reasons are shown; the reasons of more candidates are alike."""
@@ -170,10 +174,12 @@ def _make_columns(view: _GroupView) -> Iterator[Column]:
     medians = [comparison.median for comparison in comparisons]
     scale = make_scale(metric, filter(None, medians))
     yield Column(title="candidate", cells=view.short_names, grows=True)
-    yield Column(title=name_metric(metric), cells=list(map(scale.render, medians)), right=True)
+    is_narrow = view.screen.text_width < _NARROW
+    title = clip(name_metric(metric), _NARROW_TITLE) if is_narrow else name_metric(metric)
+    yield Column(title=title, cells=list(map(scale.render, medians)), right=True)
     yield Column(title="ratio", cells=align_points(map(_render_ratio, comparisons)), right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
-    if view.screen.text_width >= _NARROW:
+    if not is_narrow:
         yield Column(title="rounds", cells=list(map(_render_rounds, comparisons)), right=True)
     yield Column(title="result", cells=list(map(_render_result, comparisons)), grows=True)
 

@@ -13,22 +13,30 @@ only partially is drawn in parts, and the title of each part says so.
     machine
     ├── lines: the heading
     ├── group: package 0, package 1, ...           NUMA nodes, caches, cores and CPUs inside each other
-    ├── group: memory that is near to no CPU, or equally near to all
+    ├── group: memory that is near to no CPU or equally near to all, and devices whose place is not known
     └── group: the legend
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
+from ompbind.report.device_text import render_device_lines
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
 from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.report.text import wrap_indented
 
 _WIDE = {str(level) for level in (Level.DRAWER, Level.BOOK, Level.PACKAGE, Level.NODE, Level.DIE)}
 """Levels whose boxes stand in rows over the whole width of the picture."""
+
+_HOLD_DEVICES = {"group", *_WIDE - {str(Level.DIE)}}
+"""Styles of boxes that show their devices. Dies and caches with devices only would take more space."""
+
+DeviceText = Callable[[Sequence[Device], CpuSet], Iterable[str]]
+"""Returns the lines of text about the devices in a box with some CPUs."""
 
 Arrangement = Literal["square", "wide", "fill", "column"]
 """How the boxes inside a box are arranged: near-square; in rows of the largest width that is allowed; in rows
@@ -38,12 +46,12 @@ as wide as the rest of the picture; or one below the other."""
 class Box(Record):
     """One box: what it shows, the parts of its title, and the boxes inside it.
 
-    `style` says what it shows and is a class in SVG: a level, "cpu", "memory" for a node without CPUs, "key"
-    in the legend, "line" for text alone, "group" and "lines" for boxes without a frame, "machine" for the
-    whole picture. `marks` are further classes that distinguish it from others of its style. `label` is a line
-    below the title: what the CPU is used for. `min_characters` is the least width of its text. Once the box
-    has a size, `title` has one item per line. `x` and `y` are relative to the surrounding box until the
-    layout is finished. Sizes are in pixels.
+    `style` says what it shows and is a class in SVG: a level, "cpu", "memory" for a node without CPUs,
+    "devices", "key" in the legend, "line" for text alone, "group" and "lines" for boxes without a frame,
+    "machine" for the whole picture. `marks` are further classes that distinguish it from others of its style.
+    `label` is a line below the title: what the CPU is used for. `min_characters` is the least width of its
+    text. Once the box has a size, `title` has one item per line. `x` and `y` are relative to the surrounding
+    box until the layout is finished. Sizes are in pixels.
     """
 
     style: str
@@ -64,13 +72,15 @@ class Box(Record):
 def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
     """Return the tree of boxes of a machine, without sizes: heading, domains, distant memory, legend."""
     cores = make_cores(machine, overlay)
-    body = make_body(machine, cores, framed_levels(machine))
+    body = make_body(machine, cores, framed_levels(machine), render_device_lines)
     parts = (_heading(machine, overlay), *body, _legend(cores, machine, overlay))
     return Box(style="machine", arrangement="column", inside=tuple(part for part in parts if part.inside))
 
 
-def make_body(machine: Machine, cores: Sequence[Box], levels: Sequence[Level]) -> tuple[Box, Box]:
-    """Return cores in the boxes of some levels, and memory that belongs to none of them, without sizes."""
+def make_body(
+    machine: Machine, cores: Sequence[Box], levels: Sequence[Level], render_devices: DeviceText
+) -> tuple[Box, Box]:
+    """Return cores in the boxes of some levels, and memory and devices in none of them, without sizes."""
     body: Box = _group(_nested(machine, cores, machine.online, levels), machine.online)
     unattached: list[Box] = []
     for node in reversed(machine.nodes):
@@ -82,6 +92,10 @@ def make_body(machine: Machine, cores: Sequence[Box], levels: Sequence[Level]) -
             body = _add_memory(body, near, memory)
         else:
             unattached.insert(0, memory)
+    body = _add_devices(body, [device for device in machine.devices if device.cpus], render_devices)
+    unknown = [device for device in machine.devices if not device.cpus]
+    if unknown:
+        unattached.append(_make_device_box(unknown, EMPTY, render_devices))
     return body, _group(unattached)
 
 
@@ -251,6 +265,27 @@ def _add_memory(box: Box, near: CpuSet, memory: Box) -> Box:
             changed = _add_memory(inner, near, memory)
             return box.replace(inside=(*box.inside[:i], changed, *box.inside[i + 1 :]))
     return Box(style="group", cpus=box.cpus, arrangement="column", inside=(box, memory))
+
+
+def _add_devices(box: Box, devices: Sequence[Device], render_devices: DeviceText) -> Box:
+    """Put devices below the content of the smallest package, node or other wide box around their CPUs."""
+    if not devices:
+        return box
+    inside, rest = [], devices
+    for inner in box.inside:
+        cpus = inner.cpus if inner.style in _HOLD_DEVICES else EMPTY
+        own = [device for device in rest if device.cpus <= cpus]
+        rest = [device for device in rest if not device.cpus <= cpus]
+        inside.append(_add_devices(inner, own, render_devices))
+    if not rest:
+        return box.replace(inside=tuple(inside))
+    content = Box(style="group", cpus=box.cpus, arrangement=box.arrangement, inside=tuple(inside))
+    shown = _make_device_box(rest, box.cpus, render_devices)
+    return box.replace(arrangement="column", inside=(content, shown))
+
+
+def _make_device_box(devices: Sequence[Device], around: CpuSet, render_devices: DeviceText) -> Box:
+    return Box(style="devices", title=tuple(render_devices(devices, around)))
 
 
 def _legend(cores: Sequence[Box], machine: Machine, overlay: Overlay) -> Box:

@@ -22,6 +22,7 @@ rect{fill:#fff;stroke:#8b949e}
 .cluster>rect{fill:#eee8f5}
 .l2>rect{fill:#d2e7df}
 .memory>rect{fill:#f7dfda}
+.devices>rect{fill:#e3e0f4}
 [class*=performance]>rect{fill:#e6f1fd}
 [class*=efficiency]>rect{fill:#fbe2ba}
 .performance-0>rect{fill:#a5cdf5}

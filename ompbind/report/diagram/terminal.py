@@ -24,6 +24,7 @@ from ompbind.cpuset import count
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
+from ompbind.report.device_text import render_device_names
 from ompbind.report.diagram import text_canvas as canvas
 from ompbind.report.diagram.model import Box, framed_levels, kind_marks, make_body, make_cores
 from ompbind.report.diagram.plan_overlay import (
@@ -48,6 +49,9 @@ _MIN_FRAME_WIDTH = 28  # characters that a frame needs; in less width the title 
 
 _CORES, _TITLED_CORES, _CELL = "cores", "titled-cores", "cell"
 """Styles of simplified boxes: a row of cores, a row in place of a cache or die, a core in a row."""
+
+_TEXT_STYLES = ("memory", "devices")
+"""Styles of boxes that are only text, without a frame."""
 
 _ROW_GAP = 3  # spaces between rows that stand beside each other
 _FRAME_GAP = 1  # spaces between frames that stand beside each other
@@ -111,13 +115,14 @@ def _render_body(machine: Machine, overlay: Overlay, screen: Screen) -> tuple[li
     levels, cores = framed_levels(machine), make_cores(machine, NOTHING)
     words = {cpu: text for cpus, text in kind_marks(machine).values() for cpu in cpus}
     options = _DrawingOptions(annotations=overlay.cores, kinds=words, screen=screen)
-    complete = _render_boxes(make_body(machine, cores, levels), options)
+    complete = _render_boxes(make_body(machine, cores, levels, render_device_names), options)
     if len(complete) <= LINES:
         return complete, False
     options = options.replace(counts_cores=True)
-    shorter = [
-        _render_boxes(make_body(machine, cores, levels[:keep]), options) for keep in range(len(levels), 0, -1)
-    ]
+    bodies = (
+        make_body(machine, cores, levels[:keep], render_device_names) for keep in range(len(levels), 0, -1)
+    )
+    shorter = [_render_boxes(body, options) for body in bodies]
     first = (shorter or [complete])[0]
     return next((lines for lines in shorter if len(lines) <= LINES), first), bool(shorter)
 
@@ -135,7 +140,7 @@ def _longest_cell(box: Box) -> int:
 
 def _simplify(box: Box, options: _DrawingOptions) -> Box:
     """Return a box with rows of cells in place of its cores; a cache that holds only cores becomes a row."""
-    if box.style == "memory":
+    if box.style in _TEXT_STYLES:
         return box
     inside = [inner.inside[0] if _is_single_core(inner) else inner for inner in box.inside]
     items: list[Box] = []
@@ -206,10 +211,13 @@ def _measure(box: Box, available: int, title_width: int, options: _DrawingOption
     if box.style in (_CORES, _TITLED_CORES):
         block = _draw_row(box, available, title_width, options)
         return _MeasuredBox(box=box, inside=block, width=block.width)
-    is_framed = bool(box.title) and available >= _MIN_FRAME_WIDTH and box.style != "memory"
+    is_framed = bool(box.title) and available >= _MIN_FRAME_WIDTH and box.style not in _TEXT_STYLES
     inner_width = available - FRAME_WIDTH * is_framed
     block = _draw(box.inside, inner_width, options, box.arrangement == "column")
     separator = options.frame.separator
+    if box.style == "devices":  # these lines are joined as far as the boxes beside them are wide
+        lines = [line for part in box.title for line in canvas.join_title([part], available, "")]
+        return _MeasuredBox(box=box, inside=block, width=max(map(len, lines)))
     if not is_framed:
         title = canvas.text_block(canvas.join_title(box.title, available, separator))
         block = stack([title, block])
@@ -226,6 +234,9 @@ def _measure(box: Box, available: int, title_width: int, options: _DrawingOption
 
 def _finish(measured: _MeasuredBox, width: int, options: _DrawingOptions) -> Block:
     """Return the block of a box in its final width, with its frame."""
+    if measured.box.style == "devices":
+        title = canvas.join_title(measured.box.title, width, options.frame.separator)
+        return canvas.text_block(title, width)
     if not measured.is_framed:
         return canvas.pad(measured.inside, width)
     title = canvas.join_title(measured.box.title, width - FRAME_WIDTH, options.frame.separator)

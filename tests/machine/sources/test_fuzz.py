@@ -19,7 +19,8 @@ from ompbind.report.topology_json import render_json
 from ompbind.report.topology_table import render_listing
 from ompbind.report.topology_tree import render_tree
 from tests.long import examples
-from tests.machine.sources.test_table import NEW, V1, V2, summary
+from tests.machine.sources.test_hwloc_devices import GPU, node
+from tests.machine.sources.test_table import DEVICE, MINIMAL, NEW, V1, V2, summary
 from tests.machines import DictRoot, Shape, shape_files
 
 MORE = examples(3)
@@ -47,7 +48,7 @@ def check(read, *args):
 def check_file(directory, content):
     path = directory / "fuzzed"
     path.write_bytes(content)
-    check(read_machine, str(path))
+    check(lambda: read_machine(str(path), devices=True))
 
 
 def mutate(data, whole):
@@ -69,9 +70,13 @@ def mutate(data, whole):
     return bytes(text)
 
 
+WITH_DEVICES = f'<topology version="2.0"><object type="Machine">{node(0)}{node(1, GPU)}</object></topology>'
+
 SAMPLES = [
     V1.encode(),
     V2.encode(),
+    WITH_DEVICES.encode(),
+    json.dumps({**MINIMAL, "devices": [DEVICE]}).encode(),
     json.dumps(NEW).encode(),
     json.dumps({"lscpu": summary(1)}).encode(),
     render_json(read_recorded(DictRoot(shape_files(Shape(packages=2, cores=2, smt=2))))).encode(),
@@ -93,7 +98,10 @@ odd_values = st.one_of(
 
 
 @MORE
-@given(sample=st.sampled_from([V1, V2]), changes=st.dictionaries(st.integers(0, 80), odd_values, max_size=3))
+@given(
+    sample=st.sampled_from([V1, V2, WITH_DEVICES]),
+    changes=st.dictionaries(st.integers(0, 80), odd_values, max_size=3),
+)
 def test_xml_with_odd_values(tmp_path_factory, sample, changes):
     pieces = re.split(r'(="[^"]*")', sample)
     values = range(1, len(pieces), 2)
@@ -182,6 +190,7 @@ KEYS = (
     "isolated",
     "remarks",
     "offline",
+    "devices",
 )
 
 

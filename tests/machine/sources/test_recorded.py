@@ -78,6 +78,15 @@ def test_a_recording_survives_its_json(path, tmp_path):
     assert list(plans(again)) == list(plans(machine))
 
 
+@pytest.mark.parametrize("path", names(XML + recorded("devices/*.tar.gz")))
+def test_the_devices_of_a_recording_survive_its_json(path, tmp_path):
+    machine = read_machine(str(path), devices=True)
+    (tmp_path / "machine.json").write_text(render_json(machine))
+    again = read_machine(str(tmp_path / "machine.json"), devices=True)
+    assert again.replace(source=machine.source) == machine
+    assert read_machine(str(tmp_path / "machine.json")).devices == ()
+
+
 @pytest.mark.parametrize("path", sampled(DUMPS) or [NONE])
 def test_a_recording_unpacked_is_the_same_machine(path, tmp_path):
     if (machine := read_or_none(path)) is None:

@@ -20,6 +20,7 @@ from ompbind.machine.sources.synthetic import parse_synthetic
 from ompbind.machine.sources.table import SIZE_LIMIT, read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
+from ompbind.report.device_json import device_record
 from ompbind.report.topology_json import render_json
 from tests.machines import DictRoot, Shape, make_machine, shape_files
 
@@ -31,10 +32,10 @@ def sets(machine, level):
     return [str(domain.cpus) for domain in machine.at(level)]
 
 
-def read(tmp_path, text):
+def read(tmp_path, text, *, devices=False):
     path = tmp_path / "machine"
     path.write_text(text) if isinstance(text, str) else path.write_bytes(text)
-    return read_machine(str(path))
+    return read_machine(str(path), devices=devices)
 
 
 V1 = """<?xml version="1.0" encoding="UTF-8"?>
@@ -392,6 +393,41 @@ def test_damaged_json_of_ompbind_is_an_error(tmp_path, change):
     assert not re.search("object|indices|argument|float", caught.value.message)
 
 
+DEVICE = {"device": "gpu:1", "kind": "gpu", "address": "0000:06:00.0", "partition": 0, "class": "0302",
+          "vendor": "10de", "product": "2335", "cpus": "0", "node": 0, "names": ["card1"],
+          "rdma_names": [], "uuid": "GPU-1", "ordinal": 3, "physical": None,
+          "excluded": "used by another program"}  # fmt: skip
+
+
+def test_device_in_json_of_ompbind(tmp_path):
+    machine = read(tmp_path, json.dumps({**MINIMAL, "devices": [DEVICE]}), devices=True)
+    assert [device_record(device) for device in machine.devices] == [DEVICE]
+    assert read(tmp_path, json.dumps(MINIMAL), devices=True).devices == ()  # of earlier versions
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "gpu"}, {"device": "gpu:x"}, {"device": "nic:1"}, {"kind": "cpu", "device": "cpu:0"},
+        {"device": 3}, {"address": "06:00.0"}, {"address": None}, {"partition": -1}, {"class": 302},
+        {"cpus": "x"}, {"node": "0"}, {"names": 3}, {"names": [3]}, {"rdma_names": None}, {"uuid": 3},
+        {"ordinal": True},
+    ],
+)  # fmt: skip
+def test_damaged_device_in_json_of_ompbind_is_an_error(tmp_path, change):
+    text = json.dumps({**MINIMAL, "devices": [{**DEVICE, **change}]})
+    with pytest.raises(MachineError, match="is not valid ompbind-topo/1") as caught:
+        read(tmp_path, text, devices=True)
+    assert not re.search("object|indices|argument|float", caught.value.message)
+    assert read(tmp_path, text).devices == ()  # a run without devices does not read them
+
+
+def test_control_characters_in_names_of_devices_are_removed(tmp_path):
+    device = {**DEVICE, "names": ["eth\x1b[2J"], "excluded": "a\nb"}
+    machine = read(tmp_path, json.dumps({**MINIMAL, "devices": [device]}), devices=True)
+    assert (machine.devices[0].names, machine.devices[0].excluded) == (("eth?[2J",), "a?b")
+
+
 def test_missing_values_in_json_of_ompbind_are_named(tmp_path):
     for name in ("arch", "cpus", "nodes"):
         with pytest.raises(MachineError, match=f"'{name}' is missing"):
@@ -451,7 +487,7 @@ def test_memory_of_descriptions():
 def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
         read_machine(f"synthetic:{text}")
-    assert "synthetic:pack:2" in caught.value.hint or "with at most" in caught.value.hint
+    assert "synthetic:pack:2" in caught.value.hint or "at most" in caught.value.hint
 
 
 @pytest.mark.parametrize(

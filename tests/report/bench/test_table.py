@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ompbind.bench.conclusions import Comparison, ComparisonResult, Conclusion, Group
@@ -344,6 +344,9 @@ values = st.floats(1e-9, 1e12)
     name=names, value=values, other=values, ratio=st.floats(0.002, 500), width=st.sampled_from(WIDTHS),
     metric=st.builds(Metric, name=names, pattern=st.sampled_from(["", "x"])),
 )  # fmt: skip
+@example(
+    name="0", value=1.0, other=1.0, ratio=0.00390625, width=60, metric=Metric(name="0" * 16, pattern="x")
+)  # a long title beside ratios with exponents
 def test_any_value_and_name_fits(name, value, other, ratio, width, metric):
     candidates = {make_candidate("unbound"): 1.0, make_candidate(f"x{name}"): 1.0}
     session = make_session(candidates, rounds=0, metrics=(metric,))

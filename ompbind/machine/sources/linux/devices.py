@@ -1,10 +1,184 @@
-"""GPUs, network interfaces and accelerators from `sys/bus/pci/devices`."""
+"""GPUs, network interfaces and accelerators: PCI functions, and the partitions of GPUs.
 
-from ompbind.machine.devices import Device
+    PCI functions of a kind that is a device → names, locality → partitions and UUIDs from the vendors' files
+    → reasons why no rank gets some of them → device order
+
+A program that computes on a GPU opens device files. They are checked on this machine; a recording has none.
+"""
+
+from __future__ import annotations
+
+from ompbind.machine.device_kinds import NVIDIA, find_kind
+from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.machine.model import Machine
 from ompbind.machine.sources.filesystem import Root
+from ompbind.machine.sources.linux.device_access import find_denial
+from ompbind.machine.sources.linux.kfd import KfdGpu, read_kfd_gpus
+from ompbind.machine.sources.linux.nvidia import NvidiaGpu, read_nvidia_gpus
+from ompbind.machine.sources.linux.pci import (
+    PciFunction,
+    read_functions,
+    read_link_target,
+    read_linked_names,
+    read_locality,
+    read_names,
+    read_number,
+)
+from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+_CLASSES = ("02", "03", "0b40", "0c06", "12")
+"""Beginnings of the classes of functions that may be devices; other functions are not read further."""
+
+_FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
+"""Drivers that reserve a function for a virtual machine."""
 
 
-def read_devices(root: Root, machine: Machine) -> tuple[Device, ...]:
-    """Read the devices of a machine whose CPUs and NUMA nodes are known already, in device order."""
-    return ()
+class _Drivers(Record):
+    """What drivers say of PCI functions: names by (address, class), and the GPUs of vendors by address."""
+
+    names: Mapping[tuple[str, str], Sequence[str]]
+    nvidia: Mapping[str, NvidiaGpu]
+    kfd: Mapping[str, Sequence[KfdGpu]]
+
+
+def read_devices(root: Root, machine: Machine, *, device_files: str | None = None) -> tuple[Device, ...]:
+    """Read the devices of a machine whose CPUs and NUMA nodes are known already, in device order.
+
+    `device_files` is the directory of the device files of this machine, None for a recording.
+    """
+    functions = {function.address: function for function in read_functions(root)}
+    relevant = [function for function in functions.values() if function.pci_class.startswith(_CLASSES)]
+    drivers = _Drivers(
+        names=read_linked_names(root),
+        nvidia=read_nvidia_gpus(root),
+        kfd=_group_by_function(read_kfd_gpus(root), functions),
+    )
+    found = [
+        part for function in relevant for part in _read_function_devices(root, machine, function, drivers)
+    ]
+    if device_files is not None:
+        found = [_exclude_inaccessible(device, device_files) for device in found]
+    return number_devices(_add_nvidia_order(_exclude_virtual(found)))
+
+
+def _group_by_function(gpus: Iterable[KfdGpu], addresses: Collection[str]) -> Mapping[str, Sequence[KfdGpu]]:
+    """Return the GPUs of KFD by the address of their PCI function.
+
+    Some kernels write the number of a partition where the number of the function belongs. A GPU that is not
+    at its address is at function 0.
+    """
+    found: dict[str, list[KfdGpu]] = {}
+    for gpu in gpus:
+        address = f"{gpu.slot}.{gpu.function}"
+        found.setdefault(address if address in addresses else f"{gpu.slot}.0", []).append(gpu)
+    return found
+
+
+def _read_function_devices(
+    root: Root, machine: Machine, function: PciFunction, drivers: _Drivers
+) -> Iterator[Device]:
+    """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
+    address = function.address
+    names = read_names(root, function, drivers.names)
+    vendor = read_number(root, f"{function.directory}/vendor")
+    is_driven = address in drivers.nvidia or address in drivers.kfd
+    kind = find_kind(function.pci_class, vendor, names.all, is_driven=is_driven)
+    if kind is None:
+        return
+    locality = read_locality(root, function, machine)
+    driver = read_link_target(root, function, "driver")
+    device = Device(
+        kind=kind,
+        index=0,
+        address=address,
+        pci_class=function.pci_class,
+        vendor=vendor,
+        product=read_number(root, f"{function.directory}/device"),
+        cpus=locality.cpus,
+        node=locality.node,
+        names=names.all,
+        rdma_names=names.rdma,
+        physical=read_link_target(root, function, "physfn"),
+        excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
+    )
+    yield from _divide(device, drivers.nvidia.get(address), drivers.kfd.get(address, ()))
+
+
+def _divide(device: Device, nvidia: NvidiaGpu | None, kfd: Sequence[KfdGpu]) -> Iterator[Device]:
+    """Yield the partitions of a GPU, or the GPU itself, with what the vendor's driver says of it."""
+    if device.kind is not DeviceKind.GPU:
+        yield device
+    elif nvidia:
+        yield from _add_nvidia_facts(device, nvidia)
+    elif kfd:
+        yield from _add_kfd_facts(device, kfd)
+    else:
+        yield device
+
+
+def _add_nvidia_facts(device: Device, gpu: NvidiaGpu) -> Iterator[Device]:
+    own = () if gpu.minor is None else (f"nvidia{gpu.minor}",)
+    excluded = device.excluded or ("NVIDIA's driver excludes it" if gpu.is_excluded else "")
+    whole = device.replace(names=(*device.names, *own), uuid=gpu.uuid, excluded=excluded)
+    if not gpu.instances:
+        yield whole
+    for number, instance in enumerate(gpu.instances):
+        file = () if instance.capability is None else (f"nvidia-cap{instance.capability}",)
+        hidden = "" if instance.uuid else "MIG instance with a UUID that only NVIDIA's library can read"
+        yield whole.replace(
+            partition=number,
+            names=(*own, *file),
+            uuid=instance.uuid,
+            excluded=excluded or hidden,
+        )
+
+
+def _add_kfd_facts(device: Device, gpus: Sequence[KfdGpu]) -> Iterator[Device]:
+    for number, gpu in enumerate(gpus):
+        part = device.replace(uuid=gpu.uuid, ordinal=gpu.ordinal)
+        if len(gpus) > 1:
+            render = (gpu.render_name,) if gpu.render_name else ()
+            part = part.replace(partition=number, names=render)
+        yield part
+
+
+def _exclude_inaccessible(device: Device, device_files: str) -> Device:
+    if device.kind is not DeviceKind.GPU or device.excluded:
+        return device
+    return device.replace(excluded=find_denial(device, device_files))
+
+
+def _exclude_virtual(devices: Sequence[Device]) -> list[Device]:
+    """Exclude virtual functions of physical functions that ranks can get themselves."""
+    usable = {device.address for device in devices if not device.excluded}
+    return [
+        device.replace(excluded=f"virtual function of {device.physical}")
+        if device.physical in usable and not device.excluded
+        else device
+        for device in devices
+    ]
+
+
+def _add_nvidia_order(devices: Sequence[Device]) -> list[Device]:
+    """Set CUDA's order where it is certain: equal GPUs are in the order of their PCI addresses.
+
+    CUDA counts the GPUs that this process can use. It puts the fastest first if GPUs differ, and it numbers
+    MIG instances in its own way: then the order is unknown.
+    """
+    counted = [device for device in devices if device.vendor == NVIDIA and _is_usable_gpu(device)]
+    if len({device.product for device in counted}) != 1 or any(d.partition is not None for d in devices):
+        return list(devices)
+    order = number_devices(counted)
+    ordinals = {device.address: device.index for device in order}
+    return [
+        device.replace(ordinal=ordinals[device.address]) if device in counted else device
+        for device in devices
+    ]
+
+
+def _is_usable_gpu(device: Device) -> bool:
+    return device.kind is DeviceKind.GPU and not device.excluded

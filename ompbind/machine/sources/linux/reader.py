@@ -27,21 +27,21 @@ def read_live(*, devices: bool = False) -> Machine:
         return read_counts()
     affinity = CpuSet(os.sched_getaffinity(0))
     root = DirectoryRoot("/", name=LIVE)
-    return _add_devices(_read(root, affinity, os.uname().machine), root, devices=devices)
+    machine = _read(root, affinity, os.uname().machine)
+    return _add_devices(machine, root, device_files="/dev") if devices else machine
 
 
 def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
-    return _add_devices(_read(root, None, _recorded_arch(root)), root, devices=devices)
+    machine = _read(root, None, _recorded_arch(root))
+    return _add_devices(machine, root) if devices else machine
 
 
-def _add_devices(machine: Machine, root: Root, *, devices: bool) -> Machine:
-    """Return the machine with its devices, if they are asked for."""
-    if not devices:
-        return machine
+def _add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
+    """Return the machine with its devices; `device_files` is the directory of their files, None if absent."""
     from ompbind.machine.sources.linux.devices import read_devices  # late: most runs use no devices
 
-    return machine.replace(devices=read_devices(root, machine))
+    return machine.replace(devices=read_devices(root, machine, device_files=device_files))
 
 
 def _read(root: Root, affinity: CpuSet | None, arch: str) -> Machine:

@@ -1,0 +1,56 @@
+"""Whether this process can open the device files of a GPU.
+
+In a container, sysfs shows all GPUs of the machine, but only some have device files or are permitted by the
+device cgroup. access(2) asks that cgroup, too, without opening the device: opening could wake it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ompbind.machine.device_kinds import AMD
+from ompbind.machine.devices import Device
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def find_denial(device: Device, directory: str) -> str:
+    """Return why this process cannot use a GPU; "" if it can. `directory` is /dev, or one like it."""
+    paths = list(_files_of(device))
+    if not paths:
+        return "no driver that computes uses it"
+    refusals = (_find_refusal(f"{directory}/{path}", mode) for path, mode in paths)
+    return next(filter(None, refusals), "")
+
+
+def _files_of(device: Device) -> Iterator[tuple[str, int]]:
+    """Yield the device files that programs open to compute on a GPU, below /dev, and how they open them."""
+    both = os.R_OK | os.W_OK
+    has_own_file = any(_is_numbered(name, "nvidia") for name in device.names)
+    for name in device.names:
+        if _is_numbered(name, "nvidia"):
+            yield from (("nvidiactl", both), (name, both))
+        elif _is_numbered(name, "nvidia-cap"):
+            yield f"nvidia-caps/{name}", os.R_OK
+        elif _is_numbered(name, "renderD") and not has_own_file:
+            yield f"dri/{name}", both
+    if device.vendor == AMD and device.ordinal is not None:
+        yield "kfd", both
+
+
+def _is_numbered(name: str, stem: str) -> bool:
+    return name.startswith(stem) and name[len(stem) :].isdigit()
+
+
+def _find_refusal(path: str, mode: int) -> str:
+    if os.access(path, mode):
+        return ""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return f"{path} does not exist"
+    except OSError:
+        pass
+    return f"no access to {path}"

@@ -1,0 +1,86 @@
+"""NVIDIA GPUs and their MIG instances, from the files of NVIDIA's driver below `proc/driver/nvidia`.
+
+    gpus/ADDRESS/information                     "GPU UUID: GPU-…", "Device Minor: 0", "GPU Excluded: No"
+    capabilities/gpuMINOR/mig/giG/ciC/access     one MIG compute instance; "DeviceFileMinor: 3"
+    version                                      the version of the driver
+
+The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question marks.
+"""
+
+from __future__ import annotations
+
+from ompbind.machine.devices import is_address
+from ompbind.machine.sources.filesystem import Root, keyed_lines, numbered, whole_number
+from ompbind.machine.sources.linux.numa import GPU_DIRECTORY
+from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DRIVER = "proc/driver/nvidia"
+_OWN_UUIDS = (470, 42, 1)
+"""The first version of the driver whose MIG instances have a UUID of their own, which no file shows."""
+
+
+class MigInstance(Record):
+    """A MIG compute instance; `uuid` is what `CUDA_VISIBLE_DEVICES` accepts, "" if no file shows it.
+
+    `capability` is the number of its file /dev/nvidia-caps/nvidia-capN, None if it is unknown.
+    """
+
+    uuid: str = ""
+    capability: int | None = None
+
+
+class NvidiaGpu(Record):
+    """A GPU that NVIDIA's driver uses; `minor` is the number of its file /dev/nvidiaN, None if unknown."""
+
+    uuid: str = ""
+    minor: int | None = None
+    is_excluded: bool = False
+    instances: tuple[MigInstance, ...] = ()
+
+
+def read_nvidia_gpus(root: Root) -> dict[str, NvidiaGpu]:
+    """Read the GPUs that NVIDIA's driver uses, by PCI address."""
+    names = [name for name in root.names(GPU_DIRECTORY) if is_address(name.lower())]
+    return {name.lower(): _read_gpu(root, f"{GPU_DIRECTORY}/{name}/information") for name in names}
+
+
+def _read_gpu(root: Root, path: str) -> NvidiaGpu:
+    facts = dict(keyed_lines(root.read(path)))
+    uuid, minor = _clean_uuid(facts.get("GPU UUID", "")), whole_number(facts.get("Device Minor"), 1 << 20)
+    return NvidiaGpu(
+        uuid=uuid,
+        minor=minor,
+        is_excluded=facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes",
+        instances=() if minor is None else tuple(_read_instances(root, minor, uuid)),
+    )
+
+
+def _clean_uuid(text: str) -> str:
+    """Return a UUID such as "GPU-46f77619-68bf-…"; "" for anything else, as question marks."""
+    digits = text.removeprefix("GPU-").replace("-", "").lower()
+    has_digits = len(digits) == 32 and set(digits) <= set("0123456789abcdef")
+    return text if text.startswith("GPU-") and has_digits else ""
+
+
+def _read_instances(root: Root, minor: int, uuid: str) -> Iterator[MigInstance]:
+    """Yield the MIG compute instances of a GPU, in the order of their numbers."""
+    directory = f"{_DRIVER}/capabilities/gpu{minor}/mig"
+    for outer in numbered(root.names(directory), "gi"):
+        for inner in numbered(root.names(f"{directory}/gi{outer}"), "ci"):
+            facts = dict(keyed_lines(root.read(f"{directory}/gi{outer}/ci{inner}/access")))
+            yield MigInstance(
+                uuid=f"MIG-{uuid}/{outer}/{inner}" if uuid and _names_by_number(root) else "",
+                capability=whole_number(facts.get("DeviceFileMinor"), 1 << 20),
+            )
+
+
+def _names_by_number(root: Root) -> bool:
+    """Return whether the driver is so old that CUDA knows MIG instances by their GPU and by numbers."""
+    words = (root.read(f"{_DRIVER}/version") or "").split()
+    versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
+    numbers = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS
+    return numbers < _OWN_UUIDS

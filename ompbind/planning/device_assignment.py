@@ -1,0 +1,211 @@
+"""Which rank gets which devices.
+
+Ranks get devices in device order: rank 0 the first ones, and so on (`--device-order cpu`: in the order of the
+CPUs near them). For 8 GPUs:
+
+    2 ranks                        0 1 2 3 | 4 5 6 7
+    3 ranks                        0 1 2 | 3 4 5 | 6 7
+    2 ranks, 1 device per rank     0 | 1
+    16 ranks that share devices    0 | 0 | 1 | 1 | 2 | 2 | …
+
+If ranks also get network interfaces, GPUs decide the CPUs, and each rank gets the nearest interfaces.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ompbind.cpuset import CpuSet, count
+from ompbind.errors import PlanError
+from ompbind.machine.devices import Device
+from ompbind.machine.model import Level, Machine, index_by_cpu
+from ompbind.planning.cpu_pool import CpuPool
+from ompbind.planning.device_locality import find_locality, find_near, measure_distance
+from ompbind.planning.device_selection import SelectedDevices, count_devices, select_devices
+from ompbind.planning.plan import Placement
+from ompbind.planning.request import Request
+from ompbind.planning.strategies.core_sequence import CoreIndices, CoreSequence
+from ompbind.planning.strategies.shares import RequestedCores
+from ompbind.planning.strategies.table import STRATEGIES
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+DeviceGroups: TypeAlias = "tuple[tuple[Device, ...], ...]"
+"""The devices of each rank."""
+
+_UNKNOWN_DISTANCE = 255
+"""The distance of a device if its CPUs are not known; ACPI uses it for nodes that cannot be reached."""
+
+
+def add_devices(pool: CpuPool) -> CpuPool:
+    """Return the pool with the devices of each rank, and with the number of ranks if that was open.
+
+    Raises PlanError if requested devices are not visible, or are too few.
+    """
+    request, cpus = pool.request, CpuSet(pool.cpus)
+    selected = select_devices(pool.machine, request)
+    ranks = len(pool.parts) or request.ranks or _count_ranks(selected, request)
+    if not ranks or gets_none(selected, request, ranks):
+        return pool
+    request = request.replace(ranks=ranks)
+    devices = _assign(pool.machine, request, selected, cpus)
+    first = request.first_rank
+    return pool.replace(request=request, devices=devices[first : first + ranks])
+
+
+def divide_near(pool: CpuPool, sequence: CoreSequence, requested: RequestedCores | None) -> list[CoreIndices]:
+    """Return the cores of each rank, near its devices; the strategy divides cores among equal ranks.
+
+    A rank that a launcher has bound keeps its CPUs.
+    """
+    request, divide = pool.request, STRATEGIES[pool.request.strategy].divide
+    if not request.outside_ranks:
+        from ompbind.planning.device_shares import divide_near_devices  # late: not for ranks with own CPUs
+
+        needed = requested.total if requested else 1 + request.other_cores
+        localities = _find_localities(pool)
+        near = divide_near_devices(
+            sequence, localities, needed, lambda part, ranks: divide(part, ranks, requested)
+        )
+        if near is not None:
+            return near
+    return divide(sequence, len(pool.devices), requested)
+
+
+def exchange_cpus(pool: CpuPool, placements: Sequence[Placement]) -> list[Placement]:
+    """Return placements of ranks that share cores, in the order of the cores near their devices."""
+    core_of = index_by_cpu(pool.machine.at(Level.CORE))
+    localities = _find_localities(pool)
+    ranks = sorted(range(len(localities)), key=lambda rank: min(core_of[cpu] for cpu in localities[rank]))
+    exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
+    return sorted(exchanged, key=lambda placement: placement.rank)
+
+
+def _find_localities(pool: CpuPool) -> list[CpuSet]:
+    """Return for each rank the CPUs of the pool near the devices that decide its CPUs."""
+    cpus = CpuSet(pool.cpus)
+    return [find_locality(pool.machine, list_deciding(devices), cpus).cpus for devices in pool.devices]
+
+
+def list_deciding(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices of a rank that decide its CPUs: its GPUs if it has some."""
+    return tuple(device for device in devices if device.kind is devices[0].kind)
+
+
+def _count_ranks(selected: SelectedDevices, request: Request) -> int:
+    """Return the number of ranks if it is open: one for each device; 0 without devices."""
+    each = request.devices_per_rank or 1
+    if selected.main and len(selected.main) < each:
+        if request.devices == "auto":
+            return 0
+        raise _too_few_error(selected.main, request, 1)
+    return len(selected.main) // each
+
+
+def gets_none(selected: SelectedDevices, request: Request, ranks: int) -> bool:
+    """Return whether ranks get no devices, because the request leaves this open and GPUs are too few."""
+    needed = (ranks + request.outside_ranks) * (request.devices_per_rank or 1)
+    if request.share_devices:
+        needed = request.devices_per_rank or 1
+    return not selected.main or (request.devices == "auto" and needed > len(selected.main))
+
+
+def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus: CpuSet) -> DeviceGroups:
+    """Return the devices of all ranks on this machine, those outside the plan too."""
+    main = selected.main
+    if request.device_order == "cpu":
+        main = _sort_by_cpus(machine, main, cpus)
+    ranks = (request.ranks or 1) + request.outside_ranks
+    groups = _divide(main, request, ranks)
+    if not selected.others:
+        return groups
+    nearest = _assign_nearest(machine, request, selected.others, groups)
+    return tuple(own + near for own, near in zip(groups, nearest, strict=True))
+
+
+def _sort_by_cpus(machine: Machine, devices: Sequence[Device], cpus: CpuSet) -> tuple[Device, ...]:
+    """Return devices in the order of the cores near them."""
+    core_of = index_by_cpu(machine.at(Level.CORE))
+
+    def find_first_core(device: Device) -> int:
+        return min(core_of[cpu] for cpu in find_locality(machine, (device,), cpus).cpus)
+
+    return tuple(sorted(devices, key=find_first_core))
+
+
+def _divide(devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
+    """Divide devices among ranks, in this order: groups whose sizes differ by at most one, or of K devices.
+
+    With --share-devices, several ranks can have one group. Raises PlanError for too few devices.
+    """
+    each = request.devices_per_rank
+    groups = min(ranks, len(devices) // (each or 1))
+    if groups < (1 if request.share_devices else ranks):
+        raise _too_few_error(devices, request, ranks)
+    size, larger = (each, 0) if each else divmod(len(devices), groups)
+    starts = [group * size + min(group, larger) for group in range(groups + 1)]
+    made = [tuple(devices[start:stop]) for start, stop in pairwise(starts)]
+    return tuple(made[rank * groups // ranks] for rank in range(ranks))
+
+
+def _too_few_error(devices: Sequence[Device], request: Request, ranks: int) -> PlanError:
+    each, have = request.devices_per_rank or 1, len(devices)
+    verb = "is" if have == 1 else "are"
+    of_each = f" with {count_devices(each, devices)} each" if each > 1 else ""
+    need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'}"
+    message = f"{need} {count_devices(ranks * each, devices)}, but {have} {verb} visible"
+    fewer = f"start at most {count(have // each, 'rank')}" if have >= each else f"use {have} devices per rank"
+    share = ", or let ranks share devices with --share-devices" if have >= each else ""
+    if request.outside_ranks and have >= each:
+        share += " (also if the launcher gives each rank its own devices)"
+    return PlanError(message, hint=fewer + share)
+
+
+def _assign_nearest(
+    machine: Machine, request: Request, others: Sequence[Device], groups: DeviceGroups
+) -> DeviceGroups:
+    """Return the nearest of the other devices for each rank: K, or as many as all ranks can have.
+
+    A device has one rank, or with --share-devices as few ranks as possible. Close pairs are made first; among
+    equally close pairs, first the pairs of ranks near few CPUs, then in the order of ranks and devices.
+    """
+    ranks = len(groups)
+    each = request.devices_per_rank or max(1, len(others) // ranks)
+    if ranks * each > len(others) and (not request.share_devices or each > len(others)):
+        raise _too_few_error(others, request, ranks)
+    near = [[find_near(machine, device) for device in group] for group in groups]
+    widths = [min(len(cpus) for cpus in sets) for sets in near]
+    pairs = sorted(
+        (_measure(machine, near[rank], other), widths[rank], rank, index)
+        for rank in range(ranks)
+        for index, other in enumerate(others)
+    )
+    chosen = _choose_pairs([pair[2:] for pair in pairs], each, (ranks, len(others)))
+    return tuple(tuple(others[index] for index in sorted(indices)) for indices in chosen)
+
+
+def _choose_pairs(pairs: Sequence[tuple[int, int]], each: int, sizes: tuple[int, int]) -> list[list[int]]:
+    """Choose `each` devices for every rank from (rank, device) pairs, the best first.
+
+    `sizes` are the numbers of ranks and devices. No device gets more ranks than necessary, if possible.
+    """
+    ranks, devices = sizes
+    most = -(-ranks * each // devices)
+    chosen: list[list[int]] = [[] for _ in range(ranks)]
+    users = [0] * devices
+    for limit in (most, ranks):
+        for number in range(1, each + 1):
+            for rank, index in pairs:
+                if len(chosen[rank]) < number and index not in chosen[rank] and users[index] < limit:
+                    chosen[rank].append(index)
+                    users[index] += 1
+    return chosen
+
+
+def _measure(machine: Machine, near: Iterable[CpuSet], other: Device) -> int:
+    """Return the distance of a device from the nearest of some sets of CPUs."""
+    distances = (measure_distance(machine, cpus, other) for cpus in near if cpus)
+    return min((distance for distance in distances if distance is not None), default=_UNKNOWN_DISTANCE)

@@ -1,0 +1,239 @@
+"""The notes and reasons of a plan about devices: which ranks are far from theirs, and what stays idle."""
+
+from __future__ import annotations
+
+from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.machine.devices import Device
+from ompbind.machine.model import Level, find_overlapping
+from ompbind.planning.device_assignment import list_deciding
+from ompbind.planning.device_locality import LOCAL_DISTANCE, Locality, find_locality, measure_distance
+from ompbind.planning.device_selection import count_devices, find_usable_devices, select_devices
+from ompbind.planning.near_devices import find_named_locality
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+FAR, DISTANT = "device-far", "device-distance"
+"""Codes of notes: no CPU near a device is allowed, or ranks have CPUs that are not near their devices."""
+
+
+class RankLocality(Record):
+    """Ranks with the same locality, the devices that decide their CPUs, and all CPUs of these ranks."""
+
+    ranks: CpuSet
+    devices: tuple[Device, ...]
+    locality: Locality
+    cpus: CpuSet
+
+    @property
+    def device_names(self) -> str:
+        """The names of the devices for messages."""
+        return join_names(self.devices)
+
+
+def join_names(devices: Iterable[Device]) -> str:
+    """Return the names of devices: "gpu:0", "gpu:0 and gpu:1", "gpu:0, gpu:1 and gpu:2"."""
+    *most, last = map(str, devices)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def explain_devices(plan: Plan) -> Iterator[Note]:
+    """Yield notes on the devices of ranks, and on devices that the request names."""
+    yield from _explain_near(plan)
+    if not plan.request.devices:
+        return
+    if not any(placement.devices for placement in plan.placements):
+        yield Note(code="devices-none", text=_render_none(plan))
+        return
+    localities = _find_localities(plan)
+    for group in localities:
+        yield from _explain_locality(plan, group)
+    yield from _explain_equal(plan, localities)
+    yield from _explain_idle(plan, localities)
+    yield from _explain_unused(plan)
+
+
+def _explain_near(plan: Plan) -> Iterator[Note]:
+    """Explain that no CPU near a device that the request names is allowed."""
+    for word in plan.request.near:
+        locality = find_named_locality(plan.machine, word)
+        if locality.is_nearest:
+            text = f"no allowed CPU is near {word} ({named('CPU', locality.near)})"
+            yield Note(code=FAR, text=f"{text}: {named('CPU', locality.cpus)} are the nearest", warning=True)
+
+
+def _render_none(plan: Plan) -> str:
+    """Return why ranks get no devices although the request allows GPUs."""
+    gpus = select_devices(plan.machine, plan.request).main
+    if not gpus:
+        remarks = find_usable_devices(plan.machine, plan.request).remarks
+        reasons = f" ({'; '.join(remarks)})" if remarks else ""
+        return f"ranks get no devices: no GPU is visible{reasons}"
+    ranks = len(plan.placements) + plan.request.outside_ranks
+    visible = f"{count_devices(len(gpus), gpus)} {'is' if len(gpus) == 1 else 'are'} visible"
+    each = plan.request.devices_per_rank or 1
+    needed = f"{count(ranks, 'rank')} would need {count_devices(ranks * each, gpus)}"
+    remedy = " (--share-devices lets ranks share them)" if each <= len(gpus) else ""
+    return f"ranks get no devices: {visible}, but {needed}{remedy}"
+
+
+def _find_localities(plan: Plan) -> list[RankLocality]:
+    """Return the ranks of a plan by their localities, in the order of their first ranks."""
+    found: dict[Locality, list[Placement]] = {}
+    for placement in plan.placements:
+        locality = find_locality(plan.machine, list_deciding(placement.devices), plan.machine.allowed)
+        found.setdefault(locality, []).append(placement)
+    return [
+        RankLocality(
+            ranks=CpuSet(placement.rank for placement in placements),
+            devices=tuple(dict.fromkeys(device for p in placements for device in list_deciding(p.devices))),
+            locality=locality,
+            cpus=union(placement.compute for placement in placements),
+        )
+        for locality, placements in found.items()
+    ]
+
+
+def _explain_locality(plan: Plan, group: RankLocality) -> Iterator[Note]:
+    """Explain that ranks have CPUs that are not near their devices, or that these CPUs are not known."""
+    ranks, devices, locality = named("rank", group.ranks), group.device_names, group.locality
+    if not locality.is_known:
+        text = f"the CPUs near {devices} are not known: all CPUs are equally good for {ranks}"
+        yield Note(code="device-unknown", text=text)
+    elif locality.is_nearest:
+        text = f"no allowed CPU is near {devices} ({named('CPU', locality.near)})"
+        where = _render_places(plan, group.cpus)
+        yield Note(code=FAR, text=f"{text}: {ranks} {_has(group.ranks)} CPUs on {where}", warning=True)
+    elif not group.cpus <= locality.near and not plan.request.is_unbound:
+        yield from _explain_far_ranks(plan, group)
+
+
+def _explain_far_ranks(plan: Plan, group: RankLocality) -> Iterator[Note]:
+    """Warn of ranks that were given CPUs far from their devices; explain that near cores do not suffice."""
+    near = group.locality.near
+    is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
+    far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
+    if not is_chosen:
+        for rank in far:
+            placement = plan.placements[rank]
+            remote = named("CPU", placement.compute - near)
+            subject = f"rank {rank + plan.request.first_rank} has {remote}, not near"
+            text = f"{subject} {join_names(list_deciding(placement.devices))} ({named('CPU', near)})"
+            yield Note(code=DISTANT, text=text, warning=True)
+        return
+    where = _render_places(plan, group.cpus - near)
+    number = "no usable core is" if group.cpus.isdisjoint(near) else "too few usable cores are"
+    text = f"{number} near {group.device_names} ({named('CPU', near)})"
+    text += f": {named('rank', far)} {_has(far)} CPUs on {where}"
+    yield Note(code=DISTANT, text=text, warning=group.cpus.isdisjoint(near))
+
+
+def _render_places(plan: Plan, cpus: CpuSet) -> str:
+    """Return the NUMA nodes of some CPUs for messages: "NUMA nodes 2-3"."""
+    nodes = find_overlapping(plan.machine.at(Level.NODE), cpus)
+    numbers = CpuSet(node.os_id for node in nodes if node.os_id is not None)
+    return named("NUMA node", numbers) if numbers else named("CPU", cpus)
+
+
+def _has(ranks: CpuSet) -> str:
+    return "has" if len(ranks) == 1 else "have"
+
+
+def _explain_equal(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[Note]:
+    """Explain that the CPUs of ranks do not depend on their devices, because these are equally near."""
+    group = localities[0]
+    has_choice = len(group.devices) > 1 and len(group.ranks) > 1
+    is_near = group.locality.is_known and group.cpus <= group.locality.near
+    if len(localities) == 1 and has_choice and is_near and plan.request.needs_strategy:
+        text = f"all devices of ranks are near the same CPUs ({named('CPU', group.locality.near)})"
+        yield Note(code="devices-equal", text=f"{text}: ranks share these evenly")
+
+
+def _explain_idle(plan: Plan, localities: Sequence[RankLocality]) -> Iterator[Note]:
+    """Name idle cores that are near no device of a rank, and say how ranks could use them."""
+    near = union(group.locality.near or plan.machine.online for group in localities)
+    far = plan.idle - near - plan.machine.excluded_by_default
+    used = plan.used
+    idle = [core for core in plan.machine.at(Level.CORE) if core.cpus & far and core.cpus.isdisjoint(used)]
+    if not idle or plan.request.names_each_rank:
+        return
+    cpus = union(core.cpus for core in idle) & far
+    verb = "is" if len(idle) == 1 else "are"
+    text = f"{count(len(idle), 'core')} {verb} near no device of a rank and idle ({named('CPU', cpus)})"
+    remedy = "other programs can use them; --devices none divides all cores among ranks"
+    yield Note(code="devices-idle", text=f"{text}: {remedy}")
+
+
+def _explain_unused(plan: Plan) -> Iterator[Note]:
+    """Name visible devices of the requested kinds that no rank gets."""
+    if plan.request.outside_ranks:
+        return
+    selected = select_devices(plan.machine, plan.request)
+    used = {device for placement in plan.placements for device in placement.devices}
+    unused = [device for device in (*selected.main, *selected.others) if device not in used]
+    if unused:
+        verb = "is" if len(unused) == 1 else "are"
+        yield Note(code="devices-unused", text=f"{join_names(unused)} {verb} left to other programs")
+
+
+def give_device_reasons(plan: Plan) -> Iterator[str]:
+    """Yield sentences about the devices of ranks: how they were chosen, and how far they are."""
+    if not any(placement.devices for placement in plan.placements):
+        if plan.request.devices:
+            text = _render_none(plan)
+            yield f"{text[0].upper()}{text[1:]}."
+        return
+    yield _render_division(plan)
+    if plan.request.device_order == "cpu":
+        yield "Rank 0 gets the device near the first CPUs, as requested."
+    else:
+        yield "Rank 0 gets the first devices in device order."
+    if plan.request.needs_strategy and not plan.request.outside_ranks:
+        yield "The devices of a rank decide its CPUs."
+    else:
+        yield "Devices do not decide the CPUs: ranks have these already."
+    yield from _render_distances(plan)
+
+
+def _render_division(plan: Plan) -> str:
+    """Return how many devices each rank gets."""
+    sizes = sorted({len(placement.devices) for placement in plan.placements})
+    devices = dict.fromkeys(device for placement in plan.placements for device in placement.devices)
+    kinds = dict.fromkeys(device.kind.label for device in devices)
+    noun = " and ".join(f"{kind}s" for kind in kinds)
+    number = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} or {sizes[-1]}"
+    shared = sum(len(placement.devices) for placement in plan.placements) > len(devices)
+    ending = "; several ranks share a device, as requested" if shared else ""
+    return f"Each rank gets {number} of the visible {noun}{ending}."
+
+
+def _render_distances(plan: Plan) -> Iterator[str]:
+    """Yield how far ranks are from their devices."""
+    by_distance: dict[int | None, list[int]] = {}
+    for placement, distance in zip(plan.placements, measure_distances(plan), strict=True):
+        by_distance.setdefault(distance, []).append(placement.rank)
+    if set(by_distance) == {LOCAL_DISTANCE}:
+        yield "All CPUs of ranks are near their devices."
+        return
+    for distance, ranks in sorted(by_distance.items(), key=lambda entry: entry[0] or 0):
+        subject = named("rank", CpuSet(ranks))
+        if distance is None:
+            yield f"The distance of {subject} from devices is not known."
+        else:
+            yield f"The largest NUMA distance of {subject} from devices is {distance} (10 is local)."
+
+
+def measure_distances(plan: Plan) -> tuple[int | None, ...]:
+    """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
+    return tuple(
+        _measure(plan, placement.compute, list_deciding(placement.devices)) if placement.devices else None
+        for placement in plan.placements
+    )
+
+
+def _measure(plan: Plan, cpus: CpuSet, devices: Sequence[Device]) -> int | None:
+    distances = (measure_distance(plan.machine, cpus, device) for device in devices)
+    return max((distance for distance in distances if distance is not None), default=None)

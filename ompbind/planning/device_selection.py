@@ -1,0 +1,83 @@
+"""Which devices a request gives to ranks: visible and usable devices of the requested kinds."""
+
+from __future__ import annotations
+
+from ompbind.cpuset import count
+from ompbind.errors import PlanError
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.planning.visible_devices import VisibleDevices, find_visible_devices
+from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ompbind.machine.model import Machine
+    from ompbind.planning.request import Request
+
+_INFINIBAND, _CRAY = "0207", "17db"
+"""The PCI class of InfiniBand, and the vendor of Slingshot: interfaces for RDMA with any name."""
+
+
+class SelectedDevices(Record):
+    """The devices that ranks get, in device order.
+
+    `main` decide which CPUs a rank gets. Besides, each rank gets the nearest of `others`.
+    """
+
+    main: tuple[Device, ...] = ()
+    others: tuple[Device, ...] = ()
+
+
+def select_devices(machine: Machine, request: Request) -> SelectedDevices:
+    """Return the devices that ranks get; none if the request leaves this open and no GPU is visible.
+
+    Network interfaces without RDMA count only if no other is visible. Raises PlanError if no device of a
+    requested kind is visible.
+    """
+    visible = find_usable_devices(machine, request)
+    gpus = tuple(device for device in visible.devices if device.kind is DeviceKind.GPU)
+    if request.devices == "auto":
+        return SelectedDevices(main=gpus)
+    nics = _prefer_rdma([device for device in visible.devices if device.kind is DeviceKind.NIC])
+    found = {DeviceKind.GPU: gpus, DeviceKind.NIC: nics}
+    for kind in map(DeviceKind, request.devices):
+        if not found[kind]:
+            raise _not_visible_error(kind, machine, visible)
+    main = DeviceKind.GPU if DeviceKind.GPU in request.devices else DeviceKind.NIC
+    has_others = len(request.devices) > 1
+    return SelectedDevices(main=found[main], others=nics if has_others else ())
+
+
+def find_usable_devices(machine: Machine, request: Request) -> VisibleDevices:
+    """Return the visible devices; a virtual function is one of them if its physical function is not."""
+    visible = request.visible or find_visible_devices(machine.devices, {})
+    addresses = {device.address for device in visible.devices}
+    usable = tuple(device for device in visible.devices if device.physical not in addresses)
+    return visible.replace(devices=usable)
+
+
+def _prefer_rdma(nics: Sequence[Device]) -> tuple[Device, ...]:
+    return tuple(nic for nic in nics if has_rdma(nic)) or tuple(nics)
+
+
+def has_rdma(nic: Device) -> bool:
+    """Return whether a network interface is for RDMA, by a name for RDMA, its class or its vendor."""
+    return bool(nic.rdma_names) or nic.pci_class == _INFINIBAND or nic.vendor == _CRAY
+
+
+def _not_visible_error(kind: DeviceKind, machine: Machine, visible: VisibleDevices) -> PlanError:
+    """Return the error if no device of a kind is visible, with the reasons that are known."""
+    excluded = [
+        f"{device}: {device.excluded}"
+        for device in machine.devices
+        if device.kind is kind and device.excluded
+    ]
+    reasons = "; ".join((*visible.remarks, *excluded))
+    hint = "'ompbind topo' lists the devices of this machine; without --devices, ranks get none"
+    return PlanError(f"no {kind.label} is visible{f' ({reasons})' if reasons else ''}", hint=hint)
+
+
+def count_devices(number: int, devices: Iterable[Device]) -> str:
+    """Return a number of devices with their kind: "1 GPU", "4 NICs"."""
+    return count(number, next(device.kind.label for device in devices))

@@ -1,0 +1,166 @@
+"""`--plan FILE`: runs and ranks of launchers with a plan that was made before."""
+
+import json
+import sys
+
+import pytest
+
+from tests.live.conftest import two_cpus
+from tests.live.test_exec import MPICH, REPORT
+
+SHOW = ["--", sys.executable, "-c", REPORT]
+
+
+@pytest.fixture
+def save(ompbind, tmp_path):
+    """Write the plan of a command line of `plan` to a file, with changes, and return its path."""
+
+    def write(*words, **changes):
+        done = ompbind("plan", *words, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps({**json.loads(done.stdout), **changes}))
+        return str(path)
+
+    return write
+
+
+def read_reports(done):
+    assert done.returncode == 0, done.stderr
+    reports = map(json.loads, done.stdout.splitlines())
+    return sorted(reports, key=lambda report: int(report["RANK"]))
+
+
+def test_ranks_of_a_run_get_the_cpus_of_the_plan(ompbind, save):
+    first, second = two_cpus()
+    path = save("-n", "2", "-m", f"{second}|{first}", "--bind", "exact")
+    reports = read_reports(ompbind("run", "--plan", path, *SHOW))
+    assert [report["cpus"] for report in reports] == [[second], [first]]
+    reports = read_reports(ompbind("run", "-n", "2", *SHOW, env={"OMPBIND_PLAN": path}))
+    assert [report["cpus"] for report in reports] == [[second], [first]]
+
+
+def test_ranks_of_a_launcher_get_the_cpus_of_the_plan(ompbind, save):
+    first, second = two_cpus()
+    path = save("-n", "2", "-m", f"{second}|{first}")
+    for rank, cpus in enumerate(([second], [first])):
+        env = {**MPICH, "PMI_RANK": str(rank), "MPI_LOCALRANKID": str(rank)}
+        (report,) = read_reports(ompbind("exec", "--plan", path, *SHOW, env=env))
+        assert (report["LOCAL_RANK"], report["cpus"]) == (str(rank), cpus)
+
+
+def test_a_rank_that_its_launcher_has_bound_needs_only_its_own_cpus(ompbind, save):
+    first, second = two_cpus()
+    path = save("-n", "2", "-m", f"{first}|{second}")
+    before = ["taskset", "-c", str(second)]
+    (report,) = read_reports(ompbind("exec", "--plan", path, *SHOW, env=MPICH, before=before))
+    assert report["cpus"] == [second]
+    env = {**MPICH, "PMI_RANK": "0", "MPI_LOCALRANKID": "0"}
+    done = ompbind("exec", "--plan", path, *SHOW, env=env, before=before)
+    assert done.returncode == 125
+    assert f"CPU {first} of" in done.stderr
+
+
+def test_variables_in_the_file_have_no_effect(ompbind, save):
+    path = save("-n", "1", "-m", str(two_cpus()[0]))
+    with open(path) as file:
+        data = json.load(file)
+    data["ranks"][0]["env"] = {"LOCAL_RANK": "7", "OMP_NUM_THREADS": "99", "LD_PRELOAD": "/tmp/x.so"}
+    data["workload"] = {"preload": ["/tmp/x.so"]}
+    with open(path, "w") as file:
+        json.dump(data, file)
+    done = ompbind("run", "--plan", path, *SHOW)
+    (report,) = read_reports(done)
+    assert (report["LOCAL_RANK"], report["OMP_NUM_THREADS"]) == ("0", "1")
+    assert done.stderr == ""
+
+
+def test_the_report_of_a_run_names_the_plan(ompbind, save, tmp_path):
+    path = save("-n", "2")
+    report = tmp_path / "run.json"
+    assert ompbind("run", "--plan", path, "--report", str(report), "--", "true").returncode == 0
+    plan = json.loads(report.read_text())["plan"]
+    assert plan["request"]["plan"] == path
+    assert plan["reasons"][0]["about"] == "plan"
+    done = ompbind("run", "--plan", path, "--dry-run", "--", "true")
+    assert f"2ranks,{path},onthismachine" in "".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "text"),
+    [
+        ("run", "-n 3", "-n 3: PLAN is a plan for 2 ranks"),
+        ("run", "-n 1", "-n 1: PLAN is a plan for 2 ranks"),
+        ("run", "-m 0", "--plan cannot be used with --mask 0"),
+        ("run", "--bind core", "cannot be used with --bind core"),
+        ("run", "--devices gpu", "cannot be used with --devices gpu"),
+        ("run", "--avoid", "cannot be used with --avoid"),
+        ("exec", "", "PLAN is a plan for 2 ranks, but this machine has 1 rank of the job"),
+        ("exec", "--memory bind", "cannot be used with --memory bind"),
+    ],
+)
+def test_options_that_contradict_the_plan_are_errors(ompbind, save, verb, words, text):
+    path = save("-n", "2")
+    done = ompbind(verb, "--plan", path, *words.split(), "--", "true")
+    assert done.returncode == 125
+    wanted = text.replace("PLAN", path).split()
+    assert "".join(wanted) in "".join(done.stderr.split())
+
+
+def test_options_of_lower_levels_give_way(ompbind, save):
+    path = save("-n", "2")
+    env = {"OMPBIND_RANKS": "7", "OMPBIND_STRATEGY": "spread", "OMPBIND_AVOID": "1"}
+    done = ompbind("run", "-v", "--plan", path, *SHOW, env=env)
+    assert len(done.stdout.splitlines()) == 2, done.stderr
+    assert "OMPBIND_STRATEGY=spread is not used with --plan" in done.stderr
+
+
+def test_a_plan_for_another_machine_is_refused(ompbind, save):
+    path = save("-n", "2", "--topology", "synthetic:pack:2 numa:1 l3:2 core:4 pu:2")
+    done = ompbind("run", "--plan", path, "--", "true")
+    assert done.returncode == 125
+    assert "is a plan for another machine" in " ".join(done.stderr.split())
+    done = ompbind(
+        "run",
+        "--dry-run",
+        "--topology",
+        "synthetic:pack:2 numa:1 l3:2 core:4 pu:2",
+        "--plan",
+        path,
+        "--",
+        "true",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "line 1, column 1: expecting value"),
+        (b'{"schema": 1,\n"x" 2}', "line 2, column 5: expecting ':' delimiter"),
+        (b"\n\xff{}", "line 2: the text is not UTF-8"),
+        (b"[" * 200000, "a value is too long or too deep"),
+        (b'{"schema": ' + b"9" * 9999 + b"}", "a value is too long or too deep"),
+        (b"[]", "is not a plan: the file is not an object"),
+        (b'{"schema":"ompbind-topo/1"}', "schema is 'ompbind-topo/1'"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_an_error_with_its_position(ompbind, tmp_path, content, text):
+    path = tmp_path / "plan.json"
+    if content is not None:
+        path.write_bytes(content)
+    done = ompbind("run", "--plan", str(path), "--", "true")
+    assert done.returncode == 125
+    assert "".join(text.split()) in "".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_an_exclusive_run_of_a_plan_waits_for_the_cpus(ompbind, start, save):
+    path = save("-n", "2")
+    running = start("run", "--plan", path, "--", "sh", "-c", "echo; sleep 60")
+    assert running.stdout.readline() == "\n"
+    assert "not exclusive" in ompbind("run", "--exclusive", "--plan", path, "--", "true").stderr
+    waiting = start("run", "--exclusive", "--wait", "--plan", path, "--", "echo", "free")
+    running.terminate()
+    assert waiting.communicate(timeout=60)[0].split() == ["free", "free"]

@@ -1,0 +1,490 @@
+"""Which ranks get which devices and CPUs, on recorded machines and on machines with devices by hand."""
+
+import pytest
+
+from ompbind.cpuset import CpuSet
+from ompbind.errors import OmpbindError, PlanError, RequestError
+from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.masks.mask import parse_mask
+from ompbind.planning.metrics import measure_plan
+from ompbind.planning.planner import make_plan
+from ompbind.planning.rationale import make_reasons
+from ompbind.planning.request import Request, Sharing
+from tests.device_recordings import ANSWERS, read_with_devices
+from tests.machines import Shape, make_machine
+
+GPU, NIC = (DeviceKind.GPU,), (DeviceKind.NIC,)
+BOTH = (*GPU, *NIC)
+
+SNC = Shape(packages=2, nodes=2, cores=4, smt=2)
+"""CPUs 0-3, 4-7, 8-11, 12-15 are the first siblings of four NUMA nodes in two packages."""
+
+
+def device(address, cpus, kind=DeviceKind.GPU, **changes):
+    """A device near the first siblings of SNC in a list, and near the second ones."""
+    near = CpuSet.from_list(cpus)
+    both = CpuSet([*near, *(cpu + 16 for cpu in near)])
+    return Device(kind=kind, index=0, address=f"0000:{address}", cpus=both, **changes)
+
+
+def machine_with(*devices, **changes):
+    return make_machine(SNC, **changes).replace(devices=number_devices(devices))
+
+
+FOUR = (
+    device("01:00.0", "12-15"),
+    device("02:00.0", "8-11"),
+    device("03:00.0", "0-3"),
+    device("04:00.0", "4-7"),
+)
+
+
+def plan(machine, **options):
+    mask = options.pop("mask", None)
+    return make_plan(machine, Request(mask=parse_mask(mask) if mask else None, **options))
+
+
+def rows(made):
+    """Each rank as "its devices: its CPUs"."""
+    return [f"{','.join(map(str, p.devices))}: {p.cpuset}" for p in made.placements]
+
+
+def notes(made, code):
+    return [note.text for note in made.notes if note.code == code]
+
+
+EXPECTED = [
+    (
+        "prrte-turin-4gpu",
+        {"ranks": None},
+        ["gpu:0: 16-31", "gpu:1: 32-47", "gpu:2: 96-111", "gpu:3: 112-127"],
+    ),
+    ("prrte-turin-4gpu", {"ranks": 2}, ["gpu:0,gpu:1: 0-63", "gpu:2,gpu:3: 64-127"]),
+    ("prrte-turin-4gpu", {"ranks": 3}, ["gpu:0,gpu:1: 0-63", "gpu:2: 96-111", "gpu:3: 112-127"]),
+    (
+        "prrte-turin-4gpu-nvml",
+        {"ranks": 4, "devices": BOTH},
+        ["gpu:0,nic:0: 16-31", "gpu:1,nic:1: 32-47", "gpu:2,nic:2: 96-111", "gpu:3,nic:3: 112-127"],
+    ),
+    (
+        "prrte-turin-4gpu",
+        {"ranks": 8, "share_devices": True},
+        [
+            "gpu:0: 16-23",
+            "gpu:0: 24-31",
+            "gpu:1: 32-39",
+            "gpu:1: 40-47",
+            "gpu:2: 96-103",
+            "gpu:2: 104-111",
+            "gpu:3: 112-119",
+            "gpu:3: 120-127",
+        ],
+    ),
+    ("flux-ipa20", {"ranks": 4}, ["gpu:0: 42-55", "gpu:1: 14-27", "gpu:2: 98-111", "gpu:3: 70-83"]),
+    (
+        "flux-ipa20",
+        {"ranks": 4, "device_order": "cpu"},
+        ["gpu:1: 14-27", "gpu:0: 42-55", "gpu:3: 70-83", "gpu:2: 98-111"],
+    ),
+    (
+        "flux-tuo.TPX",
+        {"ranks": 12},
+        [f"gpu:{number}: {8 * number}-{8 * number + 7}" for number in range(12)],
+    ),
+    (
+        "flux-tuo.CPX",
+        {"ranks": None},
+        [f"gpu:{number}: {4 * number}-{4 * number + 3}" for number in range(24)],
+    ),
+    (
+        "flux-tuo.CPX",
+        {"ranks": 4, "devices": BOTH, "devices_per_rank": 1},
+        ["gpu:0,nic:0: 0-5", "gpu:1,nic:1: 6-9,16-17", "gpu:2,nic:2: 10-15", "gpu:3,nic:3: 18-23"],
+    ),
+    (
+        "mpibind-eas-tioga",
+        {"ranks": 8},
+        [
+            "gpu:0: 48-55",
+            "gpu:1: 56-63",
+            "gpu:2: 16-23",
+            "gpu:3: 24-31",
+            "gpu:4: 0-7",
+            "gpu:5: 8-15",
+            "gpu:6: 32-39",
+            "gpu:7: 40-47",
+        ],
+    ),
+    (
+        "mpibind-eas-tioga",
+        {"ranks": 4, "devices": BOTH, "smt": "all"},
+        [
+            "gpu:0,gpu:1,nic:1: 48-63,112-127",
+            "gpu:2,gpu:3,nic:2: 16-31,80-95",
+            "gpu:4,gpu:5,nic:3: 0-15,64-79",
+            "gpu:6,gpu:7,nic:4: 32-47,96-111",
+        ],
+    ),
+    ("mpibind-epyc-corona-p2", {"ranks": 8}, [f"gpu:{i}: {6 * i}-{6 * i + 5}" for i in range(8)]),
+    ("mpibind-cts1-pascal", {"ranks": 2}, ["gpu:0: 0-8", "gpu:1: 9-17"]),
+    (
+        "mpibind-cts1-pascal",
+        {"ranks": 4, "share_devices": True, "cores": 2, "strategy": "compact"},
+        ["gpu:0: 0-1", "gpu:0: 2-3", "gpu:1: 4-5", "gpu:1: 6-7"],
+    ),
+    (
+        "mpibind-coral-lassen",
+        {"ranks": 4, "smt": 1},
+        [
+            "gpu:0: 8-44:4",
+            "gpu:1: 48-84:4",
+            "gpu:2: 96-132:4",
+            "gpu:3: 136-172:4",
+        ],
+    ),
+    (
+        "hwlocxml-power8gpudistances",
+        {"ranks": 4, "smt": 1},
+        ["gpu:0: 0,8", "gpu:1: 16,24", "gpu:2: 80,88", "gpu:3: 96,104"],
+    ),
+]
+
+
+@pytest.mark.skipif(not ANSWERS, reason="no recordings of machines with devices")
+@pytest.mark.parametrize(("name", "options", "expected"), EXPECTED)
+def test_recorded_machine(name, options, expected):
+    made = plan(read_with_devices(name), **{"devices": GPU, **options})
+    assert [row.partition(": ")[0] for row in rows(made)] == [row.partition(": ")[0] for row in expected]
+    assert [p.cpuset for p in made.placements] == [
+        CpuSet.from_list(row.partition(": ")[2]) for row in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"ranks": 4}, ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-3", "gpu:3: 4-7"]),
+        ({"ranks": None}, ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-3", "gpu:3: 4-7"]),
+        ({"ranks": 1}, ["gpu:0,gpu:1,gpu:2,gpu:3: 0-15"]),
+        ({"ranks": 2}, ["gpu:0,gpu:1: 8-15", "gpu:2,gpu:3: 0-7"]),
+        ({"ranks": None, "devices_per_rank": 2}, ["gpu:0,gpu:1: 8-15", "gpu:2,gpu:3: 0-7"]),
+        ({"ranks": 2, "devices_per_rank": 1}, ["gpu:0: 12-15", "gpu:1: 8-11"]),
+        ({"ranks": 3}, ["gpu:0,gpu:1: 8-15", "gpu:2: 0-3", "gpu:3: 4-7"]),
+        ({"ranks": 2, "device_order": "cpu"}, ["gpu:2,gpu:3: 0-7", "gpu:1,gpu:0: 8-15"]),
+        ({"ranks": 4, "cores": 1}, ["gpu:0: 12", "gpu:1: 8", "gpu:2: 0", "gpu:3: 4"]),
+        (
+            {"ranks": 4, "threads": 2, "strategy": "compact"},
+            ["gpu:0: 12-13", "gpu:1: 8-9", "gpu:2: 0-1", "gpu:3: 4-5"],
+        ),
+        (
+            {"ranks": 4, "smt": "all"},
+            ["gpu:0: 12-15,28-31", "gpu:1: 8-11,24-27", "gpu:2: 0-3,16-19", "gpu:3: 4-7,20-23"],
+        ),
+        ({"ranks": 4, "reserve": 1}, ["gpu:0: 12-14", "gpu:1: 8-10", "gpu:2: 0-2", "gpu:3: 4-6"]),
+        ({"ranks": 4, "reserve_total": 4}, ["gpu:0: 12-14", "gpu:1: 8-10", "gpu:2: 0-2", "gpu:3: 4-6"]),
+        (
+            {"ranks": 4, "mask": "0-1,4-5,8-9,12-13"},
+            ["gpu:0: 12-13", "gpu:1: 8-9", "gpu:2: 0-1", "gpu:3: 4-5"],
+        ),
+        ({"ranks": 2, "mask": "0-3|8-11"}, ["gpu:0,gpu:1: 0-3", "gpu:2,gpu:3: 8-11"]),
+        ({"ranks": 2, "mask": "none"}, ["gpu:0,gpu:1: 0-31", "gpu:2,gpu:3: 0-31"]),
+        (
+            {"ranks": 6, "share_devices": True},
+            ["gpu:0: 12-13", "gpu:0: 14-15", "gpu:1: 8-11", "gpu:2: 0-1", "gpu:2: 2-3", "gpu:3: 4-7"],
+        ),
+        (
+            {"ranks": 4, "share_devices": True, "devices_per_rank": 2},
+            ["gpu:0,gpu:1: 8-11", "gpu:0,gpu:1: 12-15", "gpu:2,gpu:3: 0-3", "gpu:2,gpu:3: 4-7"],
+        ),
+        ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, ["gpu:0: 2-3", "gpu:1: 6-7", "gpu:2: 0-1", "gpu:3: 4-5"]),
+        ({"ranks": 1, "outside_ranks": 3, "first_rank": 2}, ["gpu:2: 0-15"]),
+        ({"ranks": 4, "devices": "auto"}, ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-3", "gpu:3: 4-7"]),
+        ({"ranks": 5, "devices": "auto", "cores": 1}, [": 0", ": 2", ": 4", ": 8", ": 12"]),
+        ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, [": 0-3", ": 4-7", ": 8-11", ": 12-15"]),
+    ],
+)
+def test_ranks_get(options, expected):
+    assert rows(plan(machine_with(*FOUR), **{"devices": GPU, **options})) == expected
+
+
+def test_ranks_near_a_node_leave_other_cores_of_the_package_to_others():
+    """Three ranks near a node, and one near its package: the package has other cores for it."""
+    near_node = [device(f"0{number}:00.0", "4-7") for number in range(3)]
+    made = plan(machine_with(*near_node, device("05:00.0", "0-7")), ranks=4, devices=GPU)
+    assert rows(made) == ["gpu:0: 4-5", "gpu:1: 6", "gpu:2: 7", "gpu:3: 0-3"]
+
+
+def test_ranks_near_a_package_use_cores_near_a_node_if_others_are_few():
+    near_package = [device(f"0{number}:00.0", "0-7") for number in range(1, 7)]
+    made = plan(machine_with(device("00:00.0", "4-7"), *near_package), ranks=7, devices=GPU)
+    assert [len(placement.cpus) for placement in made.placements] == [2, 1, 1, 1, 1, 1, 1]
+    assert rows(made)[0] == "gpu:0: 4-5"
+
+
+def test_too_few_cores_near_a_device_widen_to_the_package():
+    made = plan(machine_with(device("01:00.0", "4-7")), ranks=5, devices=GPU, share_devices=True)
+    assert [p.cpuset for p in made.placements] == [
+        CpuSet.from_list(t) for t in ("0-1", "2-3", "4-5", "6", "7")
+    ]
+    assert notes(made, "device-distance") == [
+        "too few usable cores are near gpu:0 (CPUs 4-7,20-23): ranks 0-1 have CPUs on NUMA node 0"
+    ]
+
+
+def test_ranks_without_core_of_their_own_share_cores_near_their_devices():
+    made = plan(machine_with(*FOUR), ranks=20, devices=GPU, share_devices=True)
+    assert all(placement.cpus for placement in made.placements)
+    assert len(made.used) == sum(len(placement.cpus) for placement in made.placements)
+    first = [placement.cpuset for placement in made.placements if str(placement.devices[0]) == "gpu:2"]
+    assert first[0] <= CpuSet([0, 1, 2, 3, 16, 17, 18, 19])
+
+
+DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
+
+
+def with_distances(machine):
+    """The machine with nodes that are nearer within a package."""
+    pairs = zip(machine.nodes, DISTANCES, strict=True)
+    return machine.replace(nodes=tuple(node.replace(distances=row) for node, row in pairs))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        ("0-3,8-15", ["gpu:0: 12-15", "gpu:1: 8-11", "gpu:2: 0-1", "gpu:3: 2-3"]),  # gpu:3 is near 4-7
+        ("8-15,24-31", ["gpu:0: 12-13", "gpu:1: 8-9", "gpu:2: 10-11", "gpu:3: 14-15"]),
+    ],
+)
+def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
+    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list(allowed)))
+    made = plan(machine, ranks=4, devices=GPU)
+    assert rows(made) == expected
+    assert {note.code for note in made.notes if note.warning} == {"device-far"}
+    with pytest.raises(PlanError, match="no allowed CPU is near gpu:3|near gpu:2 and gpu:3"):
+        plan(machine, ranks=4, devices=GPU, strict=True)
+
+
+def test_device_near_unknown_cpus_spreads_ranks():
+    made = plan(machine_with(*(gpu.replace(cpus=CpuSet()) for gpu in FOUR)), ranks=4, devices=GPU)
+    assert rows(made) == ["gpu:0: 0-3", "gpu:1: 4-7", "gpu:2: 8-11", "gpu:3: 12-15"]
+    assert notes(made, "device-unknown") == [
+        "the CPUs near gpu:0, gpu:1, gpu:2 and gpu:3 are not known: all CPUs are equally good for ranks 0-3"
+    ]
+
+
+def test_single_rank_with_unknown_device_has_all_cpus():
+    made = plan(machine_with(device("01:00.0", "")), ranks=1, devices=GPU)
+    assert rows(made) == ["gpu:0: 0-15"]
+
+
+def test_devices_near_the_same_cpus_are_distinct():
+    made = plan(machine_with(*(device(f"0{i}:00.0", "0-15") for i in range(1, 5))), ranks=4, devices=GPU)
+    assert rows(made) == ["gpu:0: 0-3", "gpu:1: 4-7", "gpu:2: 8-11", "gpu:3: 12-15"]
+    assert notes(made, "devices-equal") == [
+        "all devices of ranks are near the same CPUs (CPUs 0-31): ranks share these evenly"
+    ]
+
+
+def test_idle_cores_and_devices_are_named():
+    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, devices_per_rank=1)
+    assert notes(made, "devices-idle") == [
+        "8 cores are near no device of a rank and idle (CPUs 0-7,16-23): other programs can use them; "
+        "--devices none divides all cores among ranks"
+    ]
+    assert notes(made, "devices-unused") == ["gpu:2 and gpu:3 are left to other programs"]
+
+
+def test_ranks_with_cpus_of_their_own_are_warned():
+    made = plan(machine_with(*FOUR), ranks=2, devices=GPU, mask="0-3|4-7")
+    assert [note.text for note in made.notes if note.warning] == [
+        "rank 0 has CPUs 0-3, not near gpu:0 and gpu:1 (CPUs 8-15,24-31)"
+    ]
+    bound = plan(machine_with(*FOUR), ranks=1, outside_ranks=3, first_rank=1, devices=GPU, mask="0-3")
+    assert [note.text for note in bound.notes if note.warning] == [
+        "rank 1 has CPUs 0-3, not near gpu:1 (CPUs 8-11,24-27)"
+    ]
+
+
+NICS = (
+    device("11:00.0", "0-3", DeviceKind.NIC, rdma_names=("mlx5_0",)),
+    device("12:00.0", "8-11", DeviceKind.NIC, rdma_names=("mlx5_1",)),
+    device("13:00.0", "0-3", DeviceKind.NIC, names=("eth0",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"ranks": 2, "devices": BOTH}, ["gpu:0,gpu:1,nic:1: 8-15", "gpu:2,gpu:3,nic:0: 0-7"]),
+        ({"ranks": 2, "devices": NIC}, ["nic:0: 0-3", "nic:1: 8-11"]),
+        ({"ranks": 1, "devices": BOTH}, ["gpu:0,gpu:1,gpu:2,gpu:3,nic:0,nic:1: 0-15"]),
+        (
+            {"ranks": 4, "devices": BOTH, "share_devices": True},
+            ["gpu:0,nic:1: 12-15", "gpu:1,nic:1: 8-11", "gpu:2,nic:0: 0-3", "gpu:3,nic:0: 4-7"],
+        ),
+    ],
+)
+def test_nearest_interfaces_for_rdma(options, expected):
+    assert rows(plan(with_distances(machine_with(*FOUR, *NICS)), **options)) == expected
+
+
+def test_interfaces_without_rdma_count_if_there_are_no_others():
+    made = plan(machine_with(NICS[2]), ranks=1, devices=NIC)
+    assert rows(made) == ["nic:0: 0-3"]
+
+
+def test_virtual_functions_count_if_their_physical_function_is_not_usable():
+    physical = device("11:00.0", "0-3", DeviceKind.NIC)
+    virtual = [device(f"11:00.{i}", "0-3", DeviceKind.NIC, physical="0000:11:00.0") for i in (1, 2)]
+    assert rows(plan(machine_with(physical, *virtual), devices=NIC)) == ["nic:0: 0-3"]
+    unusable = physical.replace(excluded="no driver")
+    assert rows(plan(machine_with(unusable, *virtual), devices=NIC)) == ["nic:1,nic:2: 0-3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (
+            {"ranks": 5},
+            "5 ranks need 5 GPUs, but 4 are visible",
+            "start at most 4 ranks, or let ranks share devices with --share-devices",
+        ),
+        (
+            {"ranks": 3, "devices_per_rank": 2},
+            "3 ranks with 2 GPUs each need 6 GPUs, but 4 are visible",
+            "start at most 2 ranks",
+        ),
+        (
+            {"ranks": 1, "devices_per_rank": 5},
+            "1 rank with 5 GPUs each needs 5 GPUs, but 4 are visible",
+            "use 4 devices per rank",
+        ),
+        (
+            {"ranks": None, "devices_per_rank": 5},
+            "1 rank with 5 GPUs each needs 5 GPUs",
+            "use 4 devices per rank",
+        ),
+        (
+            {"ranks": 1, "devices_per_rank": 5, "share_devices": True},
+            "1 rank with 5 GPUs each needs 5 GPUs",
+            "use 4 devices per rank",
+        ),
+        ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
+        (
+            {"ranks": 4, "strategy": "nodes"},
+            "--strategy nodes and --devices contradict each other",
+            "balanced, compact, spread",
+        ),
+        (
+            {"ranks": 4, "strategy": "all"},
+            "--strategy all and --devices contradict",
+            "balanced, compact, spread",
+        ),
+        ({"ranks": 4, "cores": 5}, "4 ranks of 5 cores need 20 cores, but 16 are usable", "at most 3 ranks"),
+        ({"ranks": 33, "share_devices": True}, "33 ranks do not fit on 32 CPUs", "at most 32 ranks"),
+        ({"ranks": 4, "reserve": 4}, "rank 0 would have no core left", "fewer cores"),
+        (
+            {"ranks": 1, "near": ("gpu:4",)},
+            "--near gpu:4: this machine has no such device",
+            "use gpu:0 (0000:01:00.0)",
+        ),
+        (
+            {"ranks": 1, "near": ("gpu:0",), "mask": "0-3"},
+            "this part of the mask names no CPU near gpu:0",
+            "12-15,28-31",
+        ),
+        ({"ranks": 1, "near": ("",)}, "--near : this machine has no such device", "use gpu:0"),
+    ],
+)
+def test_refused(options, message, hint):
+    with pytest.raises(OmpbindError) as caught:
+        plan(machine_with(*FOUR), **{"devices": GPU, **options})
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"devices": ("fpga",)}, "names no devices"),
+        ({"devices": "gpus"}, "names no devices"),
+        ({"devices": GPU, "devices_per_rank": 0}, "cannot plan 0 devices"),
+        ({"near": "gpu:0"}, "is not a tuple"),
+    ],
+)
+def test_request_refuses(fields, message):
+    with pytest.raises(RequestError, match=message):
+        Request(**fields)
+
+
+@pytest.mark.parametrize("word", ["gpu:2", "card2", "0000:03:00.0", "03:00.0", "GPU-22", "gpu-2222"])
+def test_near_names_a_device_and_keeps_devices_of_ranks(word):
+    named = device("03:00.0", "0-3", names=("card2", "renderD130"), uuid="GPU-2222-3333")
+    machine = machine_with(FOUR[0], FOUR[1], named, FOUR[3].replace(uuid="GPU-2111"))
+    made = plan(machine, ranks=2, near=(word,))
+    assert rows(made) == [": 0-1", ": 2-3"]
+    assert made.notes[-1].code == "idle"
+
+
+def test_near_refuses_a_name_of_several_devices():
+    machine = machine_with(*(gpu.replace(uuid=f"GPU-1{number}") for number, gpu in enumerate(FOUR)))
+    with pytest.raises(PlanError, match="several devices have this name \\(gpu:0, gpu:1, gpu:2, gpu:3\\)"):
+        plan(machine, near=("GPU-1",))
+
+
+def test_near_takes_the_nearest_node_and_says_so():
+    machine = machine_with(*FOUR, allowed=CpuSet.from_list("4-15"))
+    made = plan(machine, ranks=1, near=("gpu:2",))
+    assert rows(made) == [": 4-7"]
+    assert notes(made, "device-far") == [
+        "no allowed CPU is near gpu:2 (CPUs 0-3,16-19): CPUs 4-7 are the nearest"
+    ]
+    with pytest.raises(PlanError, match="no allowed CPU is near gpu:2"):
+        plan(machine, ranks=1, near=("gpu:2",), strict=True)
+
+
+def test_near_refuses_unknown_cpus():
+    with pytest.raises(PlanError, match="the CPUs near gpu:0 are not known"):
+        plan(machine_with(device("01:00.0", "")), near=("gpu:0",))
+
+
+def test_near_a_display_is_possible():
+    display = device("01:00.0", "4-7", DeviceKind.DISPLAY, names=("card0",))
+    assert rows(plan(machine_with(display), near=("card0",))) == [": 4-7"]
+
+
+def test_auto_without_devices_says_why():
+    made = plan(machine_with(*NICS), ranks=2, devices="auto")
+    assert notes(made, "devices-none") == ["ranks get no devices: no GPU is visible"]
+    made = plan(machine_with(*FOUR), ranks=5, devices="auto")
+    assert notes(made, "devices-none") == [
+        "ranks get no devices: 4 GPUs are visible, but 5 ranks would need 5 GPUs "
+        "(--share-devices lets ranks share them)"
+    ]
+
+
+def test_reasons_and_metrics():
+    machine = with_distances(machine_with(*FOUR))
+    made = plan(machine, ranks=3, devices=GPU)
+    metrics = measure_plan(made)
+    assert metrics.device_distances == (12, 10, 10)
+    texts = {reason.about: reason.text for reason in make_reasons(made, metrics)}
+    assert texts["devices"] == (
+        "Each rank gets 1 or 2 of the visible GPUs. Rank 0 gets the first devices in device order. "
+        "The devices of a rank decide its CPUs. "
+        "The largest NUMA distance of ranks 1-2 from devices is 10 (10 is local). "
+        "The largest NUMA distance of rank 0 from devices is 12 (10 is local)."
+    )
+    without = plan(machine, ranks=3)
+    assert measure_plan(without).device_distances == ()
+    assert "devices" not in {reason.about for reason in make_reasons(without, metrics)}
+
+
+def test_avoided_and_isolated_cpus_are_not_used():
+    machine = machine_with(*FOUR, isolated=CpuSet.from_list("14-15,30-31"))
+    assert rows(plan(machine, ranks=4, devices=GPU, sharing=Sharing.AVOID))[0] == "gpu:0: 12-13"
+
+
+def test_quota_limits_threads():
+    made = plan(machine_with(*FOUR, quota=4.0), ranks=4, devices=GPU)
+    assert [placement.threads for placement in made.placements] == [1, 1, 1, 1]

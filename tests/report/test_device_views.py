@@ -1,0 +1,187 @@
+"""Devices in trees, tables and pictures: each once, below the CPUs that it is near, and none hides CPUs."""
+
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.machine.devices import Device, DeviceKind, number_devices
+from ompbind.machine.sources.table import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request
+from ompbind.report.diagram.svg import render_svg
+from ompbind.report.diagram.terminal import render_picture
+from ompbind.report.text import Screen
+from ompbind.report.topology_table import render_listing
+from ompbind.report.topology_tree import render_tree
+from tests.machines import Shape, make_machine
+from tests.recordings import recorded
+from tests.report.diagram.test_svg import ElementTree, check_geometry, groups, words
+
+WIDE = Screen(width=200)
+DUAL = Shape(packages=2, cores=4)
+NEAR_0, NEAR_1 = CpuSet(range(4)), CpuSet(range(4, 8))
+
+
+def gpu(number, cpus, **fields):
+    address = f"0000:{number:02x}:00.0"
+    return Device(kind=DeviceKind.GPU, index=0, address=address, vendor="10de", cpus=cpus, **fields)
+
+
+def with_devices(*devices, shape=DUAL):
+    return make_machine(shape, devices=number_devices(devices))
+
+
+def draw(machine, screen=WIDE):
+    return render_picture(make_plan(machine, Request()), screen)
+
+
+def found_names(text):
+    """Count the names of devices in a text: "gpu:0-2" are three."""
+    joined = re.sub(r",\s*\n\s+(?=\d)", ",", text)
+    found = re.findall(r"\b(gpu|nic|accelerator|display):(\d+(?:[-,]\d+)*)", joined)
+    return Counter(f"{kind}:{index}" for kind, numbers in found for index in CpuSet.from_list(numbers))
+
+
+def once(machine):
+    return Counter(device.name for device in machine.devices)
+
+
+def svg_text(machine):
+    return "\n".join(words(group) for group in groups(ElementTree.fromstring(render_svg(machine)), "devices"))
+
+
+def test_tree_of_devices():
+    machine = with_devices(
+        gpu(1, NEAR_1, names=("card1", "renderD128")),
+        gpu(2, NEAR_1, names=("card2",), excluded="used by a virtual machine"),
+        gpu(3, NEAR_0, partition=0, names=("rsmi0",)),
+        gpu(3, NEAR_0, partition=1, names=("rsmi1",)),
+        gpu(4, CpuSet([1])),
+        gpu(5, EMPTY),
+        gpu(6, NEAR_0 | NEAR_1),
+        gpu(7, NEAR_0, names=("card0",)).replace(kind=DeviceKind.DISPLAY),
+    )
+    assert render_tree(machine, WIDE).splitlines()[1:] == [
+        "  package 0, NUMA node 0 (1.0 GiB), L3 0: 4 × core (1 CPU): 0-3",
+        "    gpu:2-3 at 0000:03:00.0 (2 partitions, rsmi0 to rsmi1)",
+        "    gpu:4 at 0000:04:00.0, near CPUs 1",
+        "    display:0 at 0000:07:00.0 (card0), not for ranks",
+        "  package 1, NUMA node 1 (1.0 GiB), L3 1: 4 × core (1 CPU): 4-7",
+        "    gpu:0 at 0000:01:00.0 (card1, renderD128)",
+        "    gpu:1 at 0000:02:00.0 (card2), excluded: used by a virtual machine",
+        "  gpu:5 at 0000:05:00.0, near: not known",
+        "  gpu:6 at 0000:06:00.0",
+    ]
+
+
+def test_many_devices_of_one_node_share_a_line():
+    machine = with_devices(*(gpu(number, NEAR_0) for number in range(100)))
+    lines = render_tree(machine).splitlines()
+    assert "    gpu:0-99 at 0000:00:00.0 to 0000:63:00.0" in lines
+    assert len(lines) == 4
+
+
+def test_devices_of_nodes_that_are_not_shown_one_by_one_are_named_together():
+    shape = Shape(packages=32, cores=2)
+    machine = with_devices(gpu(0, CpuSet([0, 1])), gpu(1, CpuSet([62, 63])), shape=shape)
+    tree = render_tree(machine)
+    assert "    gpu:0-1 (--format table lists what they are near)" in tree.splitlines()
+    assert found_names(tree) == once(machine)
+
+
+def test_devices_do_not_hide_cores():
+    shape = Shape(packages=8, l3s=4, cores=2)
+    plain = make_machine(shape)
+    devices = [gpu(number, core.cpus) for number, core in enumerate(plain.domains) if len(core.cpus) == 2]
+    shown = render_tree(with_devices(*devices, shape=shape)).splitlines()
+    assert [line for line in shown if "gpu" not in line] == render_tree(plain).splitlines()
+
+
+def test_table_of_devices_follows_the_cpus():
+    machine = with_devices(
+        gpu(1, NEAR_0, node=0, names=("card1",), uuid="GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca692"),
+        gpu(2, EMPTY, partition=3, physical="0000:01:00.0"),
+    )
+    _, devices, uuids = render_listing(machine).split("\n\n")
+    assert [line.split() for line in devices.splitlines()] == [
+        ["device", "address", "node", "near", "CPUs", "names", "remark"],
+        ["gpu:0", "0000:01:00.0", "0", "0-3", "card1"],
+        ["gpu:1", "0000:02:00.0/3", "-", "not", "known", "-", "virtual", "function", "of", "0000:01:00.0"],
+    ]  # fmt: skip
+    assert uuids.splitlines() == ["device  UUID", "gpu:0   GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca692"]
+
+
+def test_picture_has_devices_in_the_box_of_their_node():
+    machine = with_devices(gpu(1, NEAR_1), gpu(2, NEAR_1, excluded="reason"), gpu(3, EMPTY))
+    _, boxes, *_ = draw(machine, Screen(width=40)).split("\n\n")
+    assert boxes.splitlines() == [
+        "┌ package 0 ────────────┐",
+        "│ NUMA node 0 (1.0 GiB) │",
+        "│ L3 0                  │",
+        "│ 0 0 0 0               │",
+        "└───────────────────────┘",
+        "┌ package 1 ────────────┐",
+        "│ NUMA node 1 (1.0 GiB) │",
+        "│ L3 1                  │",
+        "│ 0 0 0 0               │",
+        "│ gpu:0                 │",
+        "│ gpu:1 (excluded)      │",
+        "└───────────────────────┘",
+        "gpu:2 (near: not known)",
+    ]
+
+
+kinds = st.sampled_from([DeviceKind.GPU, DeviceKind.NIC, DeviceKind.DISPLAY])
+shapes = st.builds(
+    Shape,
+    packages=st.sampled_from([1, 2, 20]),
+    nodes=st.integers(1, 2),
+    l3s=st.integers(1, 2),
+    cores=st.integers(1, 4),
+    smt=st.integers(1, 2),
+)
+
+
+@given(data=st.data(), shape=shapes)
+def test_each_device_is_shown_once(data, shape):
+    plain = make_machine(shape)
+    places = st.sampled_from([EMPTY, plain.online, *(domain.cpus for domain in plain.domains)])
+    places |= st.sets(st.sampled_from(list(plain.online)), min_size=1).map(CpuSet)
+    made = [
+        gpu(number, data.draw(places), excluded=data.draw(st.sampled_from(["", "reason"])))
+        for number in range(data.draw(st.integers(0, 6)))
+    ]
+    machine = with_devices(*(device.replace(kind=data.draw(kinds)) for device in made), shape=shape)
+    assert found_names(render_tree(machine, WIDE)) == once(machine)
+    assert found_names(draw(machine)) == once(machine)
+    assert found_names(svg_text(machine)) == once(machine)
+    listing = render_listing(machine, WIDE)
+    assert found_names("\n".join(re.findall(r"^\w+:\d+", listing, re.MULTILINE))) == once(machine)
+
+
+RECORDINGS = [*recorded("xml/*.xml"), *recorded("devices/*.tar.gz")]
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_each_device_of_a_recording_is_shown_once_and_lines_fit(path):
+    machine = read_machine(str(path), devices=True).replace(source=path.name)
+    for width in (60, 80, 160):
+        screen = Screen(width=width)
+        texts = [render_tree(machine, screen), render_listing(machine, screen), draw(machine, screen)]
+        assert max(len(line) for text in texts for line in text.splitlines()) <= width
+    assert found_names(render_tree(machine, WIDE)) == once(machine)
+    assert found_names(draw(machine)) == once(machine)
+    assert found_names(svg_text(machine)) == once(machine)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_boxes_of_devices_are_inside_the_boxes_around_them(path):
+    machine = read_machine(str(path), devices=True)
+    root = ElementTree.fromstring(render_svg(machine))
+    width, height = int(root.get("width")), int(root.get("height"))
+    for group in root.findall("{http://www.w3.org/2000/svg}g"):
+        check_geometry(group, (0, 0, width, height))
