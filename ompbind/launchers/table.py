@@ -87,7 +87,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
 
 
 def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher | None:
-    """Return the launcher whose batch job this process is the script of, None if it is a rank or no script.
+    """Return the launcher whose job this process is the script or shell of, None if it is neither.
 
     The script has the variables of rank 0 of the job, but is no rank. `ancestors` as for `find_launcher`.
     """

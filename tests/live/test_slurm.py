@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, one_node
+from tests.slurm import PROGRAMS, one_node, start_slurm
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +65,29 @@ def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = " ".join(out.read_text().split())
-    assert "this is the script of a Slurm job, not one of its ranks: exec starts a single rank" in text
+    assert (
+        "this is the script or shell of a Slurm job, not one of its ranks: exec starts a single rank" in text
+    )
     assert text.endswith(f"rank 0 of 1 on {CpuSet(os.sched_getaffinity(0))}")
+
+
+def test_the_shell_of_a_job_is_a_single_rank(tmp_path):
+    """With this setting the shell is a step of the job: it has all variables of a task."""
+    if os.geteuid() != 0:
+        pytest.skip("starting Slurm takes root")
+    for name in PROGRAMS:
+        required(name)
+    script, settings = required("script"), "LaunchParameters=use_interactive_step"
+    line = f"{OMPBIND} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE in step $SLURM_STEP_ID'"
+    names = [socket.gethostname()]
+    with start_slurm(tmp_path, clean_environment(SHELL="/bin/sh"), names, settings=settings) as env:
+        done = subprocess.run(
+            [script, "-qec", f"{required('salloc')} --quiet -n 2", "/dev/null"],
+            input=f"{line}\nexit\n", env=env, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    text = " ".join(done.stdout.split())
+    assert "this is the script or shell of a Slurm job, not one of its ranks" in text, done
+    assert f"rank 0 of 1 in step {0xFFFFFFFA}" in text
 
 
 def test_the_exit_code_of_a_task_is_its_commands(slurm):
