@@ -1,49 +1,62 @@
-"""A real Slurm cluster of one node on the loopback interface, for tests; needs root."""
+"""A real Slurm cluster of one node or several nodes on the loopback interface, for tests; needs root."""
 
 import os
 import socket
+import stat
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 
 CONFIG = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
+SlurmctldPort={port}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={directory}/munge.socket
 StateSaveLocation={directory}/state
-SlurmdSpoolDir={directory}/spool
+SlurmdSpoolDir={directory}/spool-%n
 SlurmctldPidFile={directory}/slurmctld.pid
-SlurmdPidFile={directory}/slurmd.pid
+SlurmdPidFile={directory}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/affinity
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MailProg=/bin/true
 ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus}
-PartitionName=all Nodes={host} Default=YES State=UP
+PartitionName=all Nodes=ALL Default=YES State=UP
 """
+
+NODE = "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus}"
 
 
 @contextmanager
 def one_node(directory, env):
     """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards."""
+    with start_slurm(directory, env, [socket.gethostname()]) as found:
+        yield found
+
+
+@contextmanager
+def start_slurm(directory, env, names, *, agent=(), gpus=0, settings=""):
+    """As `one_node`, with a node of each name; there are as many simulated GPUs per node as given.
+
+    `agent` are the words before the name of a node and a command that start the command there. `settings` are
+    further lines of the configuration.
+    """
     log = (directory / "slurm.log").open("wb")
-    env = {**env, "SLURM_CONF": str(write_config(directory))}
+    env = {**env, "SLURM_CONF": str(write_config(directory, names, gpus, settings))}
     started = []
     try:
-        for command in make_daemons(directory):
+        for command in make_daemons(directory, names, agent):
             started.append(
                 subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
-            time.sleep(0.5)
-        wait_for_slurm(env, directory)
+            if command[0] == "munged":
+                wait_for_file(directory / "munge.socket")
+        wait_for_slurm(env, directory, len(names))
         yield env
     finally:
         for process in reversed(started):
@@ -52,31 +65,43 @@ def one_node(directory, env):
         log.close()
 
 
-def write_config(directory):
-    for name in ("state", "spool"):
-        (directory / name).mkdir()
+def write_config(directory, names, gpus, settings):
+    (directory / "state").mkdir()
     (directory / "key").write_bytes(os.urandom(128))
     (directory / "key").chmod(0o400)
+    words = {"host": socket.gethostname(), "directory": directory}
+    port, *ports = find_free_ports(1 + len(names))
+    lines = [CONFIG.format(port=port, **words), settings]
+    cpus = len(os.sched_getaffinity(0))
+    lines += [
+        NODE.format(name=name, port=port, cpus=cpus) + (f" Gres=gpu:{gpus}" if gpus else "")
+        for name, port in zip(names, ports, strict=True)
+    ]
+    if gpus:
+        lines.append("GresTypes=gpu")
+        (directory / "gres.conf").write_text(f"Name=gpu File={make_devices(directory, gpus)}\n")
     config = directory / "slurm.conf"
-    words = {
-        "host": socket.gethostname(),
-        "directory": directory,
-        "cpus": os.cpu_count(),
-        "ports": find_free_ports(),
-    }
-    config.write_text(CONFIG.format(**words))
+    config.write_text("\n".join(lines) + "\n")
     return config
 
 
-def find_free_ports():
-    """Two unused ports, so that several clusters can run at the same time."""
-    with socket.socket() as first, socket.socket() as second:
-        for opened in (first, second):
-            opened.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def make_devices(directory, count):
+    """Make files that Slurm takes for GPUs, each a null device; return their names as Slurm writes them."""
+    for number in range(count):
+        os.mknod(directory / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    return f"{directory}/gpu[0-{count - 1}]"
 
 
-def make_daemons(directory):
+def find_free_ports(count):
+    """Unused ports, so that several clusters can run at the same time."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in opened:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in opened]
+
+
+def make_daemons(directory, names, agent):
     files = {
         "socket": "munge.socket",
         "key-file": "key",
@@ -88,17 +113,28 @@ def make_daemons(directory):
     return [
         ("munged", "--foreground", "--force", *munge),
         ("slurmctld", "-D", "-f", str(directory / "slurm.conf")),
-        ("slurmd", "-D", "-f", str(directory / "slurm.conf")),
+        *(
+            (*agent, *([name] if agent else []), "slurmd", "-D", "-N", name, "-f", f"{directory}/slurm.conf")
+            for name in names
+        ),
     ]
 
 
-def wait_for_slurm(env, directory):
+def wait_for_file(path):
     deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not appear"
+        time.sleep(0.02)
+
+
+def wait_for_slurm(env, directory, nodes):
+    deadline = time.monotonic() + 60
+    command = ["srun", "-N", str(nodes), "--immediate=5", "true"]
     while time.monotonic() < deadline:
-        done = subprocess.run(
-            ["srun", "-n", "1", "--immediate=5", "true"], env=env, capture_output=True, text=True
-        )
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
         if done.returncode == 0:
             return
-        time.sleep(1)
-    raise AssertionError(f"Slurm did not start: {done.stderr}\n{(directory / 'log').read_text()[-3000:]}")
+        time.sleep(0.2)
+    raise AssertionError(
+        f"Slurm did not start: {done.stderr}\n{(directory / 'slurm.log').read_text()[-3000:]}"
+    )

@@ -18,13 +18,16 @@ from ompbind.cli.options.values import Values
 from ompbind.cli.verb import read_values
 from ompbind.cli.verbs import VERBS
 from ompbind.compat.table import FRAMEWORKS
+from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
 from ompbind.launchers.table import LAUNCHERS
+from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.planning.strategies.table import STRATEGIES
 from ompbind.report.export.table import FORMATS
 from ompbind.report.plan_json import render_plan_json
+from ompbind.report.topology_json import render_json
 from tests.live.conftest import clean_environment
-from tests.machines import Shape, write_tree
+from tests.machines import Shape, make_machine, write_tree
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -47,14 +50,38 @@ def blocks(kind):
 SESSIONS = [
     pytest.param(text, id=f"{page}-{number}")
     for number, (page, text) in enumerate(blocks("console"))
-    if "machine.tar.gz" in text or "synthetic:" in text
+    if any(source in text for source in ("machine.tar.gz", "gpus.json", "synthetic:"))
 ]
+
+
+GPU_SHAPE = Shape(packages=2, cores=8, smt=2)
+NODES = (CpuSet.from_list("0-7,16-23"), CpuSet.from_list("8-15,24-31"))
+
+
+def make_gpu(address, node, *names):
+    return Device(kind=DeviceKind.GPU, index=0, address=address, vendor="10de", cpus=NODES[node], node=node,
+                  names=names, uuid=f"GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca69{address[5]}")  # fmt: skip
+
+
+GPUS = number_devices(
+    [
+        make_gpu("0000:16:00.0", 0, "card1", "renderD128"),
+        make_gpu("0000:26:00.0", 0, "card2", "renderD129"),
+        make_gpu("0000:96:00.0", 1, "card3", "renderD130"),
+        make_gpu("0000:a6:00.0", 1, "card4", "renderD131"),
+        make_gpu("0000:03:00.0", 0, "ib0", "mlx5_0").replace(kind=DeviceKind.NIC, uuid=""),
+        make_gpu("0000:93:00.0", 1, "ib1", "mlx5_1").replace(kind=DeviceKind.NIC, uuid=""),
+        make_gpu("0000:53:00.0", 0, "card0").replace(kind=DeviceKind.DISPLAY, uuid=""),
+    ]
+)
+"""The devices of the machine with GPUs in the examples: two GPUs and a network interface on each node."""
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """Return a directory with the recording that the examples use."""
+    """Return a directory with the recording and the JSON that the examples use."""
     made = tmp_path_factory.mktemp("docs")
+    (made / "gpus.json").write_text(render_json(make_machine(GPU_SHAPE, arch="x86_64", devices=GPUS)))
     files = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}
     tree = write_tree(made / "machine", Shape(packages=2, cores=4, smt=2), files)
     with tarfile.open(made / "machine.tar.gz", "w:gz") as archive:
@@ -202,7 +229,8 @@ def test_make_targets_of_the_readme_exist():
     [
         ("placement.md", [f"`{name}`" for name in STRATEGIES]),
         ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if ".export." in row.render]),
-        ("tutorial.md", [launcher.name for launcher in LAUNCHERS]),
+        ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
+        ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
         ("vllm.md", [f"`{name}`" for name in FRAMEWORKS]),
     ],
 )

@@ -11,7 +11,7 @@ from ompbind.cli.console import (
     read_screen,
     write_stdout,
 )
-from ompbind.cli.options.rules import render_given
+from ompbind.cli.exec_identity import find_rank, is_first_on_machine, join_job, make_single_identity
 from ompbind.cli.options.values import Values
 from ompbind.cli.planning import (
     plan_or_suggest,
@@ -24,20 +24,9 @@ from ompbind.cli.planning import (
 from ompbind.cli.request import complete_request, make_request, make_run_spec
 from ompbind.cli.unknown_variables import warn_of_variables
 from ompbind.cli.verb import Verb
-from ompbind.cpuset import count, named
 from ompbind.errors import RequestError
 from ompbind.execution.affinity import exec_command
-from ompbind.launchers.launcher import Launcher
-from ompbind.launchers.table import (
-    LAUNCHERS,
-    LauncherRank,
-    find_batch_script,
-    find_launcher,
-    is_bound,
-    render_launcher_names,
-)
-from ompbind.machine.model import Machine
-from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.launchers.table import LAUNCHERS, render_launcher_names
 from ompbind.machine.sources.linux.reader import LIVE
 from ompbind.planning.plan import Plan
 from ompbind.planning.rank_command import (
@@ -47,8 +36,6 @@ from ompbind.planning.rank_command import (
     make_command,
     make_spec_before_plan,
 )
-from ompbind.planning.request import DEFAULT_STRATEGY, Request
-from ompbind.planning.service_cpus import divide_service
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import make_run_identity
 
@@ -68,16 +55,11 @@ all of them, binds itself to its own CPUs and becomes the command.
 """
 
 DETAILS = """Use -n if the launcher does not set the number of ranks on this machine. A rank that the launcher
-has already bound keeps its CPUs. Without a launcher, exec starts a single rank. --verify is not available,
-because no process of ompbind remains. -v prints a line for each rank, with its CPUs. --dry-run prints the
-plan of the machine too, and starts nothing.
+has already bound keeps its CPUs. --local-rank and --local-size identify a rank without a launcher; without
+these options too, exec starts a single rank. --verify is not available, because no process of ompbind
+remains. -v prints a line for each rank, with its CPUs. --dry-run prints the plan of the machine too, and
+starts nothing.
 """
-
-
-def _is_first_on_machine() -> bool:
-    """Return whether this process prints the messages that are the same for all ranks on this machine."""
-    rank = find_launcher(os.environ, os.getppid())
-    return rank is None or rank.identity.local_rank == 0
 
 
 def _become_rank(options: Values) -> int:
@@ -87,15 +69,15 @@ def _become_rank(options: Values) -> int:
             "--topology: a rank can only run on this machine", hint="use 'ompbind plan --topology'"
         )
     machine = read_planning_machine(options)
-    rank = find_launcher(os.environ, os.getppid())
+    rank = find_rank(options)
     spec = make_run_spec(options, rank.run_id if rank else f"exec-{os.getpid()}")
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
     request = make_request(options, make_spec_before_plan(spec, *numbers))
     request = complete_request(request, machine, options)
     if rank:
-        identity, request = _join_job(rank, machine, request, options)
+        identity, request = join_job(rank, machine, request, options)
     else:
-        identity = _make_single_identity(options, find_batch_script(os.environ, os.getppid()))
+        identity = make_single_identity(options)
     if request.plan:
         from ompbind.cli.plan_file import fit_plan  # late: most plans are made anew
 
@@ -159,84 +141,6 @@ def _become(plan: Plan, identity: RankIdentity, spec: RunSpec, claim: Claim | No
             claim.release()
 
 
-def _make_single_identity(options: Values, script_of: Launcher | None) -> RankIdentity:
-    """Return the identity of a single rank; `script_of` is the launcher whose batch script this is."""
-    why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
-    if script_of:
-        why = f"this is the script of a {script_of.name} job, not one of its ranks"
-        use = f"write '{script_of.example[1]}'" if script_of.example else use
-    if options["ranks"] != 1:
-        text = f"-n {options.text('ranks')}: {why}, so exec starts a single rank"
-        raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
-    if script_of and not options["quiet"]:
-        print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
-    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
-
-
-def _join_job(
-    rank: LauncherRank, machine: Machine, request: Request, options: Values
-) -> tuple[RankIdentity, Request]:
-    """Return the identity of a launcher's rank and the request for its plan.
-
-    The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone, and
-    for its part of the CPU quota.
-    Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
-    """
-    known, local_rank = rank.identity.local_size, rank.identity.local_rank
-    requested = options["ranks"] if options.is_given("ranks") else None
-    size = requested or known or (len(request.plan.ranks) if request.plan else 0)
-    if known and size != known:
-        raise RequestError(
-            f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"
-        )
-    if size <= local_rank:
-        raise RequestError(
-            f"local rank {local_rank}: {rank.launcher} does not set the number of ranks on this machine",
-            hint=f"give it with -n; it is at least {local_rank + 1}",
-        )
-    identity = rank.identity.replace(local_size=size)
-    request = request.replace(ranks=size)
-    bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed)
-    if options["wait"] is not None:
-        _check_wait(rank, identity, options, bound=bound)
-    if not bound or request.mask is not None:
-        return identity, request
-    if identity.local_rank == 0 and not options["quiet"]:
-        cpus = named("CPU", machine.allowed)
-        text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
-        print_message(f"{text}; they keep their CPUs")
-    service_cpus = divide_service(request, size)[identity.local_rank]
-    request = request.replace(
-        ranks=1,
-        outside_ranks=size - 1,
-        first_rank=identity.local_rank,
-        service_total=service_cpus,
-        service_each=0,
-    )
-    if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
-        request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
-    return identity.replace(placement_index=0), request
-
-
-def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, bound: bool) -> None:
-    """Raise RequestError where some ranks of a job could get CPUs while others still wait.
-
-    Two such jobs could wait for each other. If one plan has all ranks of the job, the first rank that gets
-    CPUs gets them for all.
-    """
-    reason = ""
-    if identity.size > identity.local_size:
-        reason = f"{rank.launcher} has started ranks on other machines too"
-        hint = "let the launcher wait for CPUs, or omit --wait"
-    elif bound:
-        reason = f"{rank.launcher} has bound each rank to CPUs of its own"
-        hint = "turn off the binding of the launcher, or omit --wait"
-    if reason:
-        option = render_given(options, options.options["wait"])
-        text = f"{option}: {reason}, so two jobs could wait for each other without end"
-        raise RequestError(text, hint=hint)
-
-
 VERB = Verb(
     name="exec",
     run=_become_rank,
@@ -246,5 +150,5 @@ VERB = Verb(
     details=DETAILS,
     find_warnings=warn_of_variables,
     words="command",
-    is_reporting=_is_first_on_machine,
+    is_reporting=is_first_on_machine,
 )

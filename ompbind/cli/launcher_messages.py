@@ -17,12 +17,16 @@ def warn_about_copies(plan: Plan) -> None:
     """
     if not may_have_launcher(os.environ):
         return
-    from ompbind.launchers.table import find_copies, is_bound  # late: see `may_have_launcher`
+    # late: see `may_have_launcher`
+    from ompbind.launchers.ancestors import is_bound, read_ancestors
+    from ompbind.launchers.table import find_copies
 
-    rank = find_copies(os.environ, os.getpid())
+    root = DirectoryRoot("/")
+    rank = find_copies(os.environ, read_ancestors(root, os.getpid()))
     if rank is None or rank.identity.local_rank:
         return
-    if len(plan.placements) > 1 and is_bound(DirectoryRoot("/"), os.getpid(), plan.machine.allowed):
+    allowed = plan.machine.allowed
+    if len(plan.placements) > 1 and is_bound(root, os.getpid(), allowed, rank.daemons):
         return
     print_message(
         f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"

@@ -14,6 +14,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request
 from ompbind.record import Record
+from ompbind.registry.claim_format import make_division
 from ompbind.registry.claim_writing import Claim
 from ompbind.registry.claims import DIRECTORY_VARIABLE, Registry, lock_registry, try_read_occupied
 
@@ -49,12 +50,20 @@ def print_registry_messages(registry: Registry, *, verbose: bool = False) -> Non
 
 
 def print_differing_ranks(plan: Plan, registry: Registry) -> None:
-    """Warn of ranks of the same job on this machine that have read other configuration files."""
-    digest = plan.request.configuration.digest
-    pids = [str(run.pid) for run in registry.job_runs if run.configuration != digest][:NAMED_RUNS]
-    if pids:
-        text = f"other ranks of this job (pid {', '.join(pids)}) have read other configuration files"
-        print_message(f"warning: {text}: start all ranks in one directory, or plans may overlap")
+    """Warn of ranks of the same job on this machine that have read other configuration files.
+
+    Otherwise warn of ranks that have divided the CPUs in another way, as their options differ.
+    """
+    digest, division = plan.request.configuration.digest, make_division(plan)
+    ranks = [run for run in registry.job_runs if run.configuration != digest]
+    effect, advice = "have read other configuration files", "start all ranks in one directory"
+    if not ranks:
+        ranks = [run for run in registry.job_runs if run.division != division]
+        effect, advice = "have divided the CPUs in another way", "give all ranks the same options"
+    if ranks:
+        pids = ", ".join(str(run.pid) for run in ranks[:NAMED_RUNS])
+        text = f"other ranks of this job (pid {pids}) {effect}"
+        print_message(f"warning: {text}: {advice}, or plans may overlap")
 
 
 def print_registry_failure(failure: str, *, verbose: bool = False) -> None:

@@ -22,7 +22,7 @@ WordsAfter: TypeAlias = "Literal['command', 'optional command', 'targets', 'shel
 """The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
-def _is_reporting() -> bool:
+def _is_reporting(values: Values) -> bool:
     return True
 
 
@@ -52,7 +52,7 @@ class Verb(Record):
     details: str = ""
     words: WordsAfter = "none"
     complete_word: Complete | None = None
-    is_reporting: Callable[[], bool] = _is_reporting
+    is_reporting: Callable[[Values], bool] = _is_reporting
     find_warnings: Callable[[Mapping[str, str]], Iterable[str]] = _find_no_warnings
     shows_replaced: bool = False
     refuse: Callable[[Values, OmpbindError], None] | None = None
@@ -133,7 +133,7 @@ def check_options(verb: Verb, values: Values) -> None:
     warnings = () if values.get("quiet") else found_warnings
     explains = verb.shows_replaced or values.get("verbose") or values.get("explain")
     texts = (*(f"warning: {text}" for text in warnings), *(found.replaced if explains else ()))
-    for text in texts if texts and verb.is_reporting() else ():
+    for text in texts if texts and verb.is_reporting(values) else ():
         print_message(text)
 
 

@@ -20,11 +20,14 @@ _IN_LOCAL_RANK = "LOCAL"
 class Launcher(Record):
     """One launcher: its name in messages, the variables that it sets for a rank, and its processes.
 
-    `local_size` is the variable with the number of ranks on this machine, or a function that finds the number
-    in the environment (0 if unknown). The values of the variables `run_id` together identify the job.
-    `daemons` are the names of the processes that start ranks. `step` is a variable that only ranks have, ""
-    if `rank` is such a variable: Slurm sets the others for the script of a batch job too. `example` is
-    (description, command line) for the help.
+    `rank`, `size` and `local_rank` are the variables that a rank needs; "" for a variable that the launcher
+    does not set: its ranks cannot be identified. `local_size` is the variable with the number of ranks on
+    this machine, or a function that finds the number in the environment (0 if unknown). The values of the
+    variables `run_id` together identify the job. `daemons` are the names of the processes that start ranks.
+    `step` is a variable that only ranks have, "" if `rank` is such a variable: Slurm sets the others for the
+    script of a batch job too. `job_steps` are its values for scripts and shells. `mark` is a variable that
+    only this launcher sets, if users set the others by hand, and if its process can have any name. `example`
+    is (description, command line) for the help.
     """
 
     name: str
@@ -35,12 +38,40 @@ class Launcher(Record):
     run_id: tuple[str, ...]
     daemons: tuple[str, ...]
     step: str = ""
+    job_steps: tuple[str, ...] = ()
+    mark: str = ""
     example: tuple[str, str] | None = None
 
     def check(self) -> None:
         """Raise ValueError for a variable that `may_have_launcher` would not find."""
-        if _IN_LOCAL_RANK not in self.local_rank:
+        if self.local_rank and _IN_LOCAL_RANK not in self.local_rank:
             raise ValueError(f"{self.local_rank} has no {_IN_LOCAL_RANK}")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The variables that a rank needs."""
+        return tuple(filter(None, (self.step, self.rank, self.size, self.local_rank)))
+
+    def is_complete(self, env: Env) -> bool:
+        """Return whether an environment has all variables that a rank needs."""
+        return bool(self.local_rank) and all(env.get(name) for name in self.needed)
+
+    def is_script(self, env: Env) -> bool:
+        """Return whether an environment belongs to the script or the shell of a job, which is no rank."""
+        if not (self.step and env.get(self.rank)):
+            return False
+        return not env.get(self.step) or env.get(self.step) in self.job_steps
+
+    def is_partial(self, env: Env) -> bool:
+        """Return whether an environment has some of the variables that only a rank has, but not all."""
+        has_some = bool(env.get(self.rank) or env.get(self.local_rank))
+        return has_some and not (self.is_complete(env) or self.is_script(env))
+
+    def read_local_size(self, env: Env) -> int:
+        """Return the number of ranks on this machine, 0 if unknown; raises RequestError if it is wrong."""
+        if not isinstance(self.local_size, str):
+            return self.local_size(env)
+        return read_number(env, self.local_size) if env.get(self.local_size) else 0
 
 
 def may_have_launcher(env: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""MPICH Hydra and the launchers derived from it."""
+"""MPICH's Hydra, and the launchers derived from it: Intel MPI, MVAPICH2."""
 
 from ompbind.launchers.launcher import Launcher
 
@@ -9,5 +9,5 @@ MPICH = Launcher(
     local_rank="MPI_LOCALRANKID",
     local_size="MPI_LOCALNRANKS",
     run_id=("PMI_JOBID",),
-    daemons=("mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy"),
+    daemons=("hydra_pmi_proxy",),
 )

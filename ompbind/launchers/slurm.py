@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from ompbind.errors import RequestError
 from ompbind.launchers.launcher import Env, Launcher, read_number
 
 
 def find_local_size(env: Env) -> int:
-    """Return the number of tasks on this node, 0 if unknown.
+    """Return the number of tasks on this node, 0 if unknown; raises RequestError for contradictions.
 
-    Slurm writes the tasks of all nodes as "4(x2),3": 4 on each of two nodes, 3 on the next node.
+    Slurm lists the tasks of this node as "0,1,2": also in heterogeneous jobs, which have one component on a
+    node. Without this list, the tasks of all nodes are counted.
     """
+    tasks = env.get("SLURM_GTIDS")
+    if not tasks:
+        return _find_size_of_node(env)
+    numbers = tasks.split(",")
+    if env.get("SLURM_PROCID") not in numbers:
+        text = f"SLURM_PROCID={env.get('SLURM_PROCID')} and SLURM_GTIDS={tasks} contradict each other"
+        raise RequestError(text, hint="start ranks with srun, and do not set these variables")
+    return len(numbers)
+
+
+def _find_size_of_node(env: Env) -> int:
+    """Return the tasks of this node from a list for all nodes: "4(x2),3" is 4 on two nodes each, then 3."""
     import re  # late: most starts have no launcher
 
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
@@ -31,5 +45,6 @@ SLURM = Launcher(
     run_id=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     daemons=("slurmstepd",),
     step="SLURM_STEP_ID",
+    job_steps=(str(0xFFFFFFFA), str(0xFFFFFFFB)),  # the shell of salloc, the script of sbatch
     example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
 )

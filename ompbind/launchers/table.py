@@ -1,137 +1,195 @@
 """Find the launcher that started this process, and the rank that the process is.
 
 A *launcher* starts the ranks of a job on many machines; `LAUNCHERS` has all known ones. Launchers can be
-nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The innermost launcher counts.
+nested: `mpirun` in a Slurm job adds its own variables to Slurm's variables. The innermost launcher counts:
+of the launchers with complete variables, the launcher whose daemon is the nearest ancestor of the rank.
 """
 
 from __future__ import annotations
 
-from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.launchers.ancestors import Ancestor, find_daemon
 from ompbind.launchers.flux import FLUX
 from ompbind.launchers.launcher import Env, Launcher, read_number
 from ompbind.launchers.mpich import MPICH
 from ompbind.launchers.open_mpi import OPEN_MPI
+from ompbind.launchers.pals import PALS
+from ompbind.launchers.prrte import PRRTE
 from ompbind.launchers.slurm import SLURM
 from ompbind.launchers.torchrun import TORCHRUN
-from ompbind.machine.sources.filesystem import Root, whole_number
-from ompbind.machine.sources.linux.cgroup import read_limits
 from ompbind.planning.rank_command import RankIdentity
-from ompbind.planning.rank_variables import OMPBIND_RANK
-from ompbind.procfs.process import status_value
+from ompbind.planning.rank_variables import OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.record import Record
 
 TYPE_CHECKING = False  # importing typing takes time: see record.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class LauncherRank(Record):
     """One rank, as its launcher describes it.
 
-    `launcher` is the name of the launcher. `identity.local_size` is 0 if the number of ranks on this machine
-    is unknown. `run_id` is the same for all ranks of the job; if the launcher does not identify the job, it
-    is the same only for the ranks of this machine.
+    `launcher` is the name of the launcher, `daemons` are the names of its processes. `identity.local_size` is
+    0 if the number of ranks on this machine is unknown. `run_id` is the same for all ranks of the job; if the
+    launcher does not identify the job, it is the same only for the ranks of this machine. `unused` has a text
+    for each other launcher whose variables were found.
     """
 
     launcher: str
     identity: RankIdentity
     run_id: str
+    daemons: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
-LAUNCHERS = (OPEN_MPI, MPICH, FLUX, TORCHRUN, SLURM)
-"""All known launchers, innermost first."""
+LAUNCHERS = (TORCHRUN, OPEN_MPI, MPICH, PALS, FLUX, SLURM, PRRTE)
+"""All known launchers; where their processes are hidden, the first one with complete variables counts.
+
+torchrun is started by the others, but starts none of them. mpirun is started in jobs of PALS, Flux and Slurm,
+and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra.
+"""
+
+_FROM_RUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+"""Variables that ompbind sets for a rank, as torchrun does."""
 
 
 def render_launcher_names() -> str:
-    """Return the names of all launchers, for messages and help."""
-    return ", ".join(launcher.name for launcher in LAUNCHERS)
+    """Return the names of all launchers whose ranks can be found, for messages and help."""
+    return ", ".join(launcher.name for launcher in LAUNCHERS if launcher.local_rank)
 
 
-def find_launcher(env: Env, parent: int) -> LauncherRank | None:
+def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank | None:
     """Return the rank that the environment describes, None if no launcher started this process.
 
-    `parent` is the pid of the parent process: it identifies the job if the launcher does not. Raises
-    RequestError if variables contradict each other.
+    `ancestors` are read only if there is a launcher. Raises RequestError if the variables of the launcher
+    contradict each other, and if no launcher has set all its variables, but one has set some.
     """
-    # `ompbind run` sets RANK and LOCAL_RANK as torchrun does, but is no launcher: its ranks are bound already
-    if OMPBIND_RANK in env and env.get(OMPBIND_RANK) == env.get("RANK"):
-        env = {name: value for name, value in env.items() if name not in ("RANK", "LOCAL_RANK")}
-    launcher = next((known for known in LAUNCHERS if _is_complete(known, env)), None)
-    if launcher is None:
+    env = _drop_own(env)
+    complete = [launcher for launcher in LAUNCHERS if launcher.is_complete(env)]
+    if not complete:
+        _refuse_partial(env)
         return None
+    processes = tuple(ancestors)
+    scripts = [launcher for launcher in LAUNCHERS if launcher.is_script(env)]
+    launcher = _find_innermost([*complete, *scripts], processes, env)
+    if launcher is None or launcher in scripts:
+        return None
+    identity = _read_identity(launcher, env)
+    starter = find_daemon(processes, launcher.daemons) or next(iter(processes), None)
+    parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(starter.pid if starter else 1)]
+    return LauncherRank(
+        launcher=launcher.name,
+        identity=identity,
+        run_id="-".join([launcher.name.lower().replace(" ", ""), *parts]).replace("/", "_"),
+        daemons=launcher.daemons,
+        unused=tuple(_explain_unused(launcher, env)),
+    )
+
+
+def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher | None:
+    """Return the launcher whose job this process is the script or shell of, None if it is neither.
+
+    The script has the variables of rank 0 of the job, but is no rank. `ancestors` as for `find_launcher`.
+    """
+    scripts = (launcher for launcher in LAUNCHERS if launcher.is_script(env))
+    return next(scripts, None) if find_launcher(env, ancestors) is None else None
+
+
+def find_copies(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank | None:
+    """Return the rank of a process if its launcher has started several copies of it on this machine.
+
+    None for a rank of `ompbind exec`. `ancestors` as for `find_launcher`.
+    """
+    try:
+        rank = find_launcher(env, ancestors) if OMPBIND_RANK not in env else None
+    except RequestError:  # variables contradict each other, or some are missing
+        return None
+    return rank if rank and rank.identity.local_size > 1 else None
+
+
+def _drop_own(env: Env) -> Mapping[str, str]:
+    """Drop the variables that ompbind has set as torchrun does: ompbind is no launcher, its ranks are bound.
+
+    torchrun in a rank of ompbind sets the variables again, and one more.
+    """
+    if OMPBIND_RANK not in env or env.get(OMPBIND_RANK) != env.get("RANK") or env.get(TORCHRUN.mark):
+        return env
+    return {name: value for name, value in env.items() if name not in _FROM_RUN}
+
+
+def _find_innermost(
+    candidates: Sequence[Launcher], processes: Sequence[Ancestor], env: Env
+) -> Launcher | None:
+    """Return the innermost launcher, None if that is `ompbind run`.
+
+    A launcher whose process can have any name is not compared, but counts if its mark is there. Where all
+    processes are hidden, the first launcher counts; variables without the mark may be set by hand.
+    """
+    signed = (known for known in candidates if env.get(known.mark))
+    if unseen := next((known for known in signed if not find_daemon(processes, known.daemons)), None):
+        return unseen
+    by_daemon: dict[str, Launcher | None] = {SUPERVISOR_NAME: None} if OMPBIND_RANK in env else {}
+    for launcher in reversed(candidates):
+        by_daemon.update(dict.fromkeys(launcher.daemons, launcher))
+    nearest = find_daemon(processes, by_daemon)
+    if nearest:
+        return by_daemon[nearest.name]
+    return min(candidates, key=lambda known: bool(known.mark) and not env.get(known.mark))
+
+
+def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
+    """Return which rank the variables of a launcher describe; raises RequestError if they are wrong."""
     identity = RankIdentity(
         placement_index=read_number(env, launcher.local_rank),
         rank=read_number(env, launcher.rank),
         size=read_number(env, launcher.size),
         local_rank=read_number(env, launcher.local_rank),
-        local_size=read_number(env, size) if isinstance(size := launcher.local_size, str) else size(env),
+        local_size=launcher.read_local_size(env),
     )
-    if identity.rank >= identity.size or (identity.local_size and identity.local_rank >= identity.local_size):
-        raise RequestError(
-            f"{launcher.name} says rank {identity.rank} of {identity.size}, "
-            f"local rank {identity.local_rank} of {identity.local_size}",
-            hint=f"{launcher.rank}, {launcher.size} and {launcher.local_rank} contradict each other",
-        )
-    parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(parent)]
-    run_id = "-".join([launcher.name.lower().replace(" ", ""), *parts]).replace("/", "_")
-    return LauncherRank(launcher=launcher.name, identity=identity, run_id=run_id)
+    local_size = launcher.local_size if isinstance(launcher.local_size, str) else ""
+    local_text = f"{local_size or 'the number of ranks on this machine'}={identity.local_size}"
+    if identity.rank >= identity.size:
+        _refuse(launcher, f"{launcher.rank}={identity.rank}", f"{launcher.size}={identity.size}")
+    if identity.local_size and identity.local_rank >= identity.local_size:
+        _refuse(launcher, f"{launcher.local_rank}={identity.local_rank}", local_text)
+    if identity.local_size > identity.size:
+        _refuse(launcher, local_text, f"{launcher.size}={identity.size}")
+    return identity
 
 
-def find_batch_script(env: Env, parent: int) -> Launcher | None:
-    """Return the launcher whose batch job this process is the script of, None if it is a rank or no script.
-
-    The script has the variables of rank 0 of the job, but is no rank. `parent` is as for `find_launcher`.
-    """
-    scripts = (known for known in LAUNCHERS if known.step and known.step not in env and known.rank in env)
-    return next(scripts, None) if find_launcher(env, parent) is None else None
+def _refuse(launcher: Launcher, first: str, second: str) -> None:
+    text = f"{first} and {second} contradict each other; {launcher.name} sets them for each rank"
+    raise RequestError(text, hint="do not change these variables, or give --local-rank and --local-size")
 
 
-def _is_complete(launcher: Launcher, env: Env) -> bool:
-    """Return whether an environment has the variables that only a rank of a launcher has."""
-    return all(name in env for name in (launcher.rank, launcher.local_rank, launcher.step) if name)
+def _refuse_partial(env: Env) -> None:
+    """Raise RequestError if a launcher has set some variables of a rank, but not all."""
+    launcher = next((launcher for launcher in LAUNCHERS if launcher.is_partial(env)), None)
+    if launcher is None:
+        return
+    given = [name for name in launcher.needed if env.get(name)]
+    text = f"{_list_names(given)} set, as {launcher.name} does, but {_explain_missing(launcher, env)}"
+    other = "" if launcher.local_rank else f"start ranks with {OPEN_MPI.name}'s mpirun, or "
+    hint = f"{other}give --local-rank and --local-size; for a single rank these are 0 and 1"
+    raise RequestError(text, hint=hint)
 
 
-def find_copies(env: Env, pid: int) -> LauncherRank | None:
-    """Return the rank of a process if its launcher has started several copies of it on this machine.
-
-    None for a rank of `ompbind exec`. `pid` is the process.
-    """
-    try:
-        rank = find_launcher(env, pid) if OMPBIND_RANK not in env else None
-    except RequestError:  # the variables contradict each other
-        return None
-    return rank if rank and rank.identity.local_size > 1 else None
+def _explain_unused(chosen: Launcher, env: Env) -> Iterator[str]:
+    """Yield why the variables of each other launcher are not used."""
+    for launcher in LAUNCHERS:
+        if launcher is not chosen and launcher.is_complete(env):
+            yield f"variables of {launcher.name} are not used: {chosen.name} is the innermost launcher"
+        elif launcher.local_rank and launcher.is_partial(env):
+            yield f"variables of {launcher.name} are not used: {_explain_missing(launcher, env)}"
 
 
-def is_bound(root: Root, pid: int, allowed: CpuSet) -> bool:
-    """Return whether the launcher has bound a rank, so that it has fewer CPUs than the launcher itself.
-
-    `pid` is the process of the rank, `allowed` its allowed CPUs. They are compared with the CPUs of the
-    launcher's daemon: the nearest ancestor with the name of a daemon, or else the parent. CPUs of the daemon
-    outside the cpuset of the rank do not count.
-    """
-    ancestors = list(_find_ancestors(root, pid))
-    names = {name for launcher in LAUNCHERS for name in launcher.daemons}
-    daemons = (ancestor for ancestor in ancestors if _read_status(root, ancestor, "Name") in names)
-    daemon = next(daemons, None) or next(iter(ancestors), pid)
-    try:
-        daemon_cpus = CpuSet.from_list(_read_status(root, daemon, "Cpus_allowed_list"))
-    except ValueError:
-        return False
-    limit = read_limits(root).cpuset
-    return bool((daemon_cpus if limit is None else daemon_cpus & limit) - allowed)
+def _explain_missing(launcher: Launcher, env: Env) -> str:
+    """Return which variables of a rank are missing."""
+    missing = [name for name in launcher.needed if not env.get(name)]
+    return f"{_list_names(missing)} not set" if missing else f"{launcher.name} sets no local rank"
 
 
-def _find_ancestors(root: Root, pid: int) -> Iterator[int]:
-    """Yield the parent of a process, its parent, and so on, up to the first process of the system."""
-    for _ in range(64):
-        pid = whole_number(_read_status(root, pid, "PPid")) or 0
-        if pid <= 1:
-            return
-        yield pid
-
-
-def _read_status(root: Root, pid: int, key: str) -> str:
-    """Return one value of `proc/PID/status`, "" if there is none."""
-    return status_value(root.read(f"proc/{pid}/status") or "", key) or ""
+def _list_names(names: Sequence[str]) -> str:
+    """Return names with their verb: "A is", "A, B and C are"."""
+    *some, last = names
+    return f"{', '.join(some)} and {last} are" if some else f"{last} is"

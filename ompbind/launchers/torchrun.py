@@ -1,4 +1,4 @@
-"""torchrun."""
+"""torchrun. Its process is called pt_elastic since PyTorch 2.5, before that torchrun or python."""
 
 from ompbind.launchers.launcher import Launcher
 
@@ -9,5 +9,6 @@ TORCHRUN = Launcher(
     local_rank="LOCAL_RANK",
     local_size="LOCAL_WORLD_SIZE",
     run_id=("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
-    daemons=("torchrun",),
+    daemons=("pt_elastic", "torchrun"),
+    mark="TORCHELASTIC_RUN_ID",
 )

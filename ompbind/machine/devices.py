@@ -107,8 +107,9 @@ def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def _drop_repeated_uuids(devices: Sequence[Device]) -> Iterator[Device]:
-    uuids = [device.uuid for device in devices if device.uuid]
-    repeated = {uuid for uuid in uuids if uuids.count(uuid) > 1} if len(set(uuids)) < len(uuids) else ()
+    seen, repeated = set[str](), set[str]()
+    for device in devices:
+        (repeated if device.uuid in seen else seen).add(device.uuid)
     for device in devices:
         yield device.replace(uuid="") if device.uuid in repeated else device
 

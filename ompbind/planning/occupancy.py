@@ -29,8 +29,9 @@ class LiveRun(Record):
     the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
     `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `restarts` is how often ranks
     were restarted so far. `configuration` is the digest of the configuration files that it has read, "" if
-    none. `wanted` are the CPUs of the cores that it may get, if it waits until CPUs are free; it then claims
-    none.
+    none. `division` is equal for ranks of a job that have divided the CPUs of this machine in the same way,
+    "" if the rank has a plan of its own. `wanted` are the CPUs of the cores that it may get, if it waits
+    until CPUs are free; it then claims none.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class LiveRun(Record):
     bind: str = ""
     restarts: int = 0
     configuration: str = ""
+    division: str = ""
     wanted: CpuSet = EMPTY
 
 

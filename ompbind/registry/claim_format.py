@@ -53,7 +53,20 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
         avoided=plan.avoided,
         bind=str(plan.request.bind),
         configuration=plan.request.configuration.digest,
+        division="" if identity.placement_index is None else make_division(plan),
     )
+
+
+def make_division(plan: Plan) -> str:
+    """Return a short hash of the CPUs and devices of all ranks of a plan; "" for a plan of one rank.
+
+    The hash of numbers is equal in all processes.
+    """
+    shares = tuple(
+        (placement.cpus, tuple(placement.service_cpus), tuple(device.index for device in placement.devices))
+        for placement in plan.placements
+    )
+    return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}" if len(shares) > 1 else ""
 
 
 def make_waiting_run(identity: RunIdentity, wanted: CpuSet = EMPTY) -> LiveRun:
@@ -146,6 +159,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "avoided": ("avoided", _parse_cpus),
     "bind": ("bind", clean_name),
     "configuration": ("configuration", clean_name),
+    "division": ("division", clean_name),
     "wanted": ("wanted", _parse_cpus),
 }
 """Key of a line → (field of `LiveRun`, parser); lines of ranks are not included."""

@@ -16,6 +16,7 @@ def device_record(device: Device) -> dict[str, object]:
         "cpus": str(device.cpus),
         "node": device.node,
         "names": list(device.names),
+        "rdma_names": list(device.rdma_names),
         "uuid": device.uuid or None,
         "ordinal": device.ordinal,
         "physical": device.physical or None,

@@ -7,8 +7,7 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.report.text import Column, Screen, render_cpus, render_table
 
-_SHOWN_EACH = 4  # PCI functions of a group that are shown one by one; of more only the first and the last
-_LINES_EACH = 8  # PCI functions of a kind that have a line each where functions have lines
+_SHOWN_EACH = 4  # PCI functions of a kind that have a line each; of more, the first and the last share one
 _NAMES = 3  # names of a PCI function that are shown
 
 _NOT_FOR_RANKS = "not for ranks"
@@ -16,23 +15,19 @@ _UNKNOWN = "not known"
 
 
 def render_device_lines(devices: Iterable[Device], around: CpuSet) -> Iterator[str]:
-    """Yield lines with the PCI addresses and names of devices near `around`: a line for each kind.
+    """Yield a line for each PCI function of devices in `around`, or for all functions of a kind if many.
 
     A line says so if its devices are near other CPUs than these, or if that is not known.
     """
     for group in _group(devices, lambda device: (*_kind_and_reason(device), device.cpus.bits)):
-        parts = [f"{render_numbers(group)} at {_render_functions(group)}"]
         cpus = group[0].cpus
-        parts += [f"near: {_UNKNOWN}"] if not cpus else [f"near CPUs {render_cpus(cpus)}"] * (cpus != around)
-        yield ", ".join([*parts, *_render_state(group[0])])
-
-
-def render_function_lines(devices: Sequence[Device], around: CpuSet) -> Iterator[str]:
-    """Yield a line for each PCI function of devices near `around`, or of each kind if they are many."""
-    for group in _group(devices, lambda device: (device.kind,)):
-        functions = _group(group, lambda device: (device.address,))
-        for shown in functions if len(functions) <= _LINES_EACH else [group]:
-            yield from render_device_lines(shown, around)
+        states = [f"near: {_UNKNOWN}"] if not cpus else [f"near CPUs {render_cpus(cpus)}"] * (cpus != around)
+        functions = [list(run) for _, run in groupby(group, key=lambda device: device.address)]
+        lines = [(partitions, _render_function(partitions)) for partitions in functions]
+        if len(lines) > _SHOWN_EACH:
+            lines = [(group, f"{lines[0][1]} to {lines[-1][1]}")]
+        for shown, text in lines:
+            yield ", ".join([f"{render_numbers(shown)} at {text}", *states, *_render_state(group[0])])
 
 
 def render_device_names(devices: Iterable[Device], around: CpuSet = EMPTY) -> Iterator[str]:
@@ -48,27 +43,27 @@ def render_numbers(devices: Sequence[Device]) -> str:
     return f"{devices[0].kind}:{CpuSet(device.index for device in devices)}"
 
 
-def render_device_table(devices: Sequence[Device], screen: Screen) -> str:
-    """Render a table of devices, and below it their UUIDs, as far as these are known."""
+def render_device_tables(devices: Sequence[Device], screen: Screen) -> Iterator[str]:
+    """Yield a table of devices, and tables of remarks and of UUIDs: most devices have none."""
+    cpus = [render_cpus(device.cpus) or _UNKNOWN for device in devices]
     columns = [
         Column(title="device", cells=[device.name for device in devices]),
         Column(title="address", cells=[_render_address(device) for device in devices]),
         Column(title="node", cells=["-" if device.node is None else str(device.node) for device in devices]),
-        Column(
-            title="near CPUs", cells=[render_cpus(device.cpus) or _UNKNOWN for device in devices], grows=True
-        ),
+        Column(title="near CPUs", cells=cpus, grows=True),
         Column(title="names", cells=[", ".join(device.names) or "-" for device in devices], grows=True),
     ]
-    states = [", ".join(_render_details(device)) for device in devices]
-    if any(states):
-        columns.append(Column(title="remark", cells=states, grows=True))
-    tables = [render_table(columns, screen.text_width)]
-    known = [device for device in devices if device.uuid]
-    if known:
-        names = Column(title="device", cells=[device.name for device in known])
-        uuids = Column(title="UUID", cells=[device.uuid for device in known])
-        tables.append(render_table([names, uuids], screen.text_width))
-    return "\n\n".join(tables)
+    yield render_table(columns, screen.text_width)
+    remarks = ((device, ", ".join(_render_details(device))) for device in devices)
+    uuids = ((device, device.uuid) for device in devices)
+    for title, pairs in (("remark", remarks), ("UUID", uuids)):
+        known = [(device, text) for device, text in pairs if text]
+        columns = [
+            Column(title="device", cells=[device.name for device, _ in known]),
+            Column(title=title, cells=[text for _, text in known], grows=title == "remark"),
+        ]
+        if known:
+            yield render_table(columns, screen.text_width)
 
 
 def _group(devices: Iterable[Device], key: Callable[[Device], tuple[object, ...]]) -> list[list[Device]]:
@@ -94,16 +89,6 @@ def _render_details(device: Device) -> Iterator[str]:
     yield from _render_state(device)
     if device.physical:
         yield f"virtual function of {device.physical}"
-
-
-def _render_functions(devices: Iterable[Device]) -> str:
-    """Return PCI functions with their names: "0000:06:00.0 (card1), 0000:16:00.0 (card2)"."""
-    functions = [
-        _render_function(list(run)) for _, run in groupby(devices, key=lambda device: device.address)
-    ]
-    if len(functions) > _SHOWN_EACH:
-        return f"{functions[0]} to {functions[-1]}"
-    return ", ".join(functions)
 
 
 def _render_function(partitions: Sequence[Device]) -> str:

@@ -141,7 +141,7 @@ def test_options_have_variables_unless_they_are_for_one_run():
         for option in find_options(verb)
         if not option.variable
     }
-    assert planning == {"run_id", "rank"}
+    assert planning == {"run_id", "rank", "size", "local_rank", "local_size"}
     bench = {option.name for option in find_options("bench") if not option.variable} - planning
     assert bench == {"seed", "format", "results", "show", "fail_above", "export", "save_preset"}
 

@@ -172,7 +172,7 @@ def check_nic_variables(options: Options) -> Objection | None:
     """Object to variables for network interfaces if ranks get none."""
     if "nic" in options["devices"]:
         return None
-    return Objection(other="devices", text="needs {other}", hint="add --devices nic or gpu,nic")
+    return Objection(other="devices", text="needs --devices nic", hint="use --devices nic or gpu,nic")
 
 
 def _check_has_devices(options: Options) -> Objection | None:

@@ -31,6 +31,7 @@ CONTINUE, _RESTART = "continue", "restart"
 """Values of --on-failure."""
 
 RUN = ("run",)
+EXEC = ("exec",)
 SUPERVISING = (*RUN, "bench")
 """The verbs that wait for their ranks."""
 
@@ -84,6 +85,16 @@ RUNNING_OPTIONS = (
            help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the"
                 " only rank",
            rule=rules.check_dry_run),
+    Option(names=("--rank",), section=RANKS, verbs=EXEC, read=at_least(0), metavar="R", is_setting=False,
+           help="The rank in the whole job, from 0", default_help="--local-rank", rule=rules.check_rank),
+    Option(names=("--size",), section=RANKS, verbs=EXEC, read=at_least(1), metavar="N", is_setting=False,
+           help="The number of ranks of the whole job", default_help="--local-size", rule=rules.check_size),
+    Option(names=("--local-rank",), section=RANKS, verbs=EXEC, read=at_least(0), metavar="R",
+           is_setting=False, help="The rank on this machine, from 0: start ranks without a launcher",
+           default_help="from the launcher", rule=rules.check_local_rank),
+    Option(names=("--local-size",), section=RANKS, verbs=EXEC, read=at_least(1), metavar="N",
+           is_setting=False, help="The number of ranks on this machine", default_help="from the launcher",
+           rule=rules.check_local_size),
     Option(names=("--fill",), section=RANKS, verbs=STARTING, flag=True,
            help="Fill {rank} and other placeholders in the command too"),
     Option(names=("--chdir",), section=RANKS, verbs=STARTING, read=read_directory, metavar="DIR",

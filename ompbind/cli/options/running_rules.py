@@ -25,6 +25,37 @@ def check_wrap_ranks(options: Options) -> Objection | None:
     return Objection(other="wrap", text="has no effect without --wrap", hint="name a wrapper with --wrap CMD")
 
 
+def check_rank(options: Options) -> Objection | None:
+    """Object to --rank without the options that it needs."""
+    return _find_missing(options, "rank", "size", "local_rank", "local_size")
+
+
+def check_size(options: Options) -> Objection | None:
+    """Object to --size without the options that it needs."""
+    return _find_missing(options, "size", "rank", "local_rank", "local_size")
+
+
+def check_local_rank(options: Options) -> Objection | None:
+    """Object to --local-rank without --local-size."""
+    return _find_missing(options, "local_rank", "local_size")
+
+
+def check_local_size(options: Options) -> Objection | None:
+    """Object to --local-size without --local-rank."""
+    return _find_missing(options, "local_size", "local_rank")
+
+
+def _find_missing(options: Options, name: str, *needed: str) -> Objection | None:
+    """Object to an option that identifies a rank if another option that it needs is missing."""
+    other = next((other for other in needed if options[other] is None), "")
+    if options[name] is None or not other:
+        return None
+    hint = (
+        "--local-rank and --local-size identify a rank; --rank and --size too if the job has other machines"
+    )
+    return Objection(other=other, text="needs {other}", hint=hint)
+
+
 TERMINAL = "cannot restart a single rank that has the terminal"
 TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
 

@@ -24,7 +24,7 @@ _PARTITION_NAMES = ("cuda", "rsmi")
 """Beginnings of the names of OS devices that exist once for each partition of a GPU."""
 
 _RDMA_TYPES = ("3", "32", "48")
-"""Types of OS devices for RDMA: OpenFabrics in versions 1 and 2, and bits of types in version 3."""
+"""Types of OS devices of RDMA: 3 in versions 1 and 2; a bit in version 3, also with that of networks."""
 
 _HEX = frozenset("0123456789abcdef")
 

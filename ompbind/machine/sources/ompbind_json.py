@@ -148,6 +148,7 @@ def _device(row: Data) -> Device:
         cpus=CpuSet.from_list(row["cpus"]),
         node=_number_or_none(row["node"]),
         names=tuple(map(_text, row["names"])),
+        rdma_names=tuple(map(_text, row["rdma_names"])),
         uuid=_text(row["uuid"]),
         ordinal=_number_or_none(row["ordinal"]),
         physical=_text(row["physical"]),

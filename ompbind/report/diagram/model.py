@@ -24,7 +24,7 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, Node, find_overlapping
 from ompbind.record import Record
-from ompbind.report.device_text import render_function_lines
+from ompbind.report.device_text import render_device_lines
 from ompbind.report.diagram.plan_overlay import NO_ANNOTATION, NOTHING, Overlay
 from ompbind.report.machine_text import render_cpuless_node, render_limits, render_summary, render_title
 from ompbind.report.text import wrap_indented
@@ -72,7 +72,7 @@ class Box(Record):
 def make_boxes(machine: Machine, overlay: Overlay = NOTHING) -> Box:
     """Return the tree of boxes of a machine, without sizes: heading, domains, distant memory, legend."""
     cores = make_cores(machine, overlay)
-    body = make_body(machine, cores, framed_levels(machine), render_function_lines)
+    body = make_body(machine, cores, framed_levels(machine), render_device_lines)
     parts = (_heading(machine, overlay), *body, _legend(cores, machine, overlay))
     return Box(style="machine", arrangement="column", inside=tuple(part for part in parts if part.inside))
 

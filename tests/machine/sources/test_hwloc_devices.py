@@ -15,7 +15,7 @@ XML = {path.stem: path for path in recorded("xml/*.xml")}
 SAYINGS = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}
 NAMES = sorted(XML.keys() & SAYINGS.keys())
 
-CLASSES = ("02", "03", "12", "0b40")
+CLASSES = ("02", "03", "0c06", "12", "0b40")
 """PCI classes that may be devices of ranks."""
 
 
@@ -30,7 +30,7 @@ def test_devices_of_recorded_machines_are_where_hwloc_puts_them(name):
     expected = read_sayings(name)
     addresses = {device.address for device in machine.devices}
     assert addresses == {
-        address for address, row in expected.items() if row["class"][:2] != "02" or row["os"]
+        address for address, row in expected.items() if row["class"][:2] not in ("02", "0c") or row["os"]
     }
     for device in machine.devices:
         row = expected[device.address]
@@ -52,6 +52,15 @@ def test_names_and_uuids_of_recorded_machines_are_those_of_hwloc(name):
     assert len(set(uuids)) == len(uuids)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_rdma_are_those_of_hwloc(name):
+    """The type openfabrics is 3 in versions 1 and 2. Version 3 adds bits: 16 of networks, 32 of RDMA."""
+    found = [found for row in read_sayings(name).values() for found in row["os"]]
+    rdma = {row["name"] for row in found if row["kind"] in ("3", "48")}
+    devices = read_machine(str(XML[name]), devices=True).devices
+    assert {name for device in devices for name in device.rdma_names} == rdma
+
+
 KINDS = {
     "prrte-turin-4gpu": (4, 7, 0, 1),
     "prrte-turin-4gpu-nvml": (4, 7, 0, 1),
@@ -63,7 +72,7 @@ KINDS = {
     "mpibind-coral-lassen": (4, 6, 0, 1),
     "mpibind-coral-ea-hwloc1": (4, 4, 0, 1),
     "mpibind-cts1-pascal": (2, 3, 0, 1),
-    "hwlocxml-24em64t-2n6c2t-pci": (3, 2, 0, 1),
+    "hwlocxml-24em64t-2n6c2t-pci": (3, 3, 0, 1),
     "hwlocxml-power8gpudistances": (4, 0, 0, 0),
     "hwlocxml-cxlmem+dax.v3": (0, 1, 0, 1),
 }
@@ -96,8 +105,9 @@ def node(number, inside=""):
     )
 
 
-def read_devices(inside, beside=""):
-    body = f'<object type="Machine" cpuset="0xf">{node(0)}{node(1, inside)}{beside}</object>'
+def read_devices(inside, beside="", online="0xf"):
+    top = f'<object type="Machine" cpuset="{online}">'
+    body = f"{top}{node(0)}{node(1, inside)}{beside}</object>"
     return parse_xml(f'<topology version="2.0">{body}</topology>'.encode(), "test", devices=True).devices
 
 
@@ -112,6 +122,18 @@ def test_gpu_inside_a_bridge_is_near_the_package_around_it():
 def test_place_of_a_device_beside_all_nodes_is_not_known():
     (gpu,) = read_devices("", f'<object type="Bridge">{GPU}</object>')
     assert (gpu.cpus, gpu.node) == (CpuSet(), None)
+
+
+def test_device_is_near_online_cpus():
+    (gpu,) = read_devices(GPU, online="0x7")
+    assert gpu.cpus == CpuSet([2])
+
+
+def test_names_belong_to_the_innermost_function():
+    bridge = '<object type="PCIDev" pci_busid="0000:05:00.0" pci_type="0200 [15b3:a2d6]">'
+    name = '<object type="OSDev" name="eth0" osdev_type="2"/>'
+    gpu, nic = read_devices(f"{bridge}{GPU}{name}</object>")
+    assert (gpu.names, nic.names) == (("cuda0", "nvml0"), ("eth0",))
 
 
 def amd(address, *uuids):

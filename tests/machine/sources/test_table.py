@@ -394,8 +394,9 @@ def test_damaged_json_of_ompbind_is_an_error(tmp_path, change):
 
 
 DEVICE = {"device": "gpu:1", "kind": "gpu", "address": "0000:06:00.0", "partition": 0, "class": "0302",
-          "vendor": "10de", "product": "2335", "cpus": "0", "node": 0, "names": ["card1"], "uuid": "GPU-1",
-          "ordinal": 3, "physical": None, "excluded": "used by another program"}  # fmt: skip
+          "vendor": "10de", "product": "2335", "cpus": "0", "node": 0, "names": ["card1"],
+          "rdma_names": [], "uuid": "GPU-1", "ordinal": 3, "physical": None,
+          "excluded": "used by another program"}  # fmt: skip
 
 
 def test_device_in_json_of_ompbind(tmp_path):
@@ -409,7 +410,8 @@ def test_device_in_json_of_ompbind(tmp_path):
     [
         {"device": "gpu"}, {"device": "gpu:x"}, {"device": "nic:1"}, {"kind": "cpu", "device": "cpu:0"},
         {"device": 3}, {"address": "06:00.0"}, {"address": None}, {"partition": -1}, {"class": 302},
-        {"cpus": "x"}, {"node": "0"}, {"names": 3}, {"names": [3]}, {"uuid": 3}, {"ordinal": True},
+        {"cpus": "x"}, {"node": "0"}, {"names": 3}, {"names": [3]}, {"rdma_names": None}, {"uuid": 3},
+        {"ordinal": True},
     ],
 )  # fmt: skip
 def test_damaged_device_in_json_of_ompbind_is_an_error(tmp_path, change):

@@ -1,0 +1,156 @@
+"""Which rank `ompbind exec` becomes: by hand, from the variables of a launcher, or a single rank."""
+
+from __future__ import annotations
+
+import os
+
+from ompbind.cli.console import print_message
+from ompbind.cli.options.rules import render_given
+from ompbind.cli.options.values import Values
+from ompbind.cpuset import count, named
+from ompbind.errors import RequestError
+from ompbind.launchers.ancestors import Ancestor, is_bound, read_ancestors
+from ompbind.launchers.table import LauncherRank, find_batch_script, find_launcher, render_launcher_names
+from ompbind.machine.model import Machine
+from ompbind.machine.sources.filesystem import DirectoryRoot
+from ompbind.planning.rank_command import RankIdentity
+from ompbind.planning.request import DEFAULT_STRATEGY, Request
+from ompbind.planning.service_cpus import divide_service
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BY_HAND = "the caller"
+"""The name of the launcher in messages, if options identify the rank."""
+
+
+def find_rank(options: Values) -> LauncherRank | None:
+    """Return the rank that the options or the variables of a launcher describe; None for a single rank.
+
+    Raises RequestError if they contradict each other, or if some of them are missing.
+    """
+    return _read_options(options) or find_launcher(os.environ, _read_ancestors())
+
+
+def is_first_on_machine(options: Values) -> bool:
+    """Return whether this process prints the messages that are the same for all ranks on this machine."""
+    rank = find_rank(options)
+    return rank is None or rank.identity.local_rank == 0
+
+
+def _read_ancestors() -> Iterator[Ancestor]:
+    return read_ancestors(DirectoryRoot("/"), os.getpid())
+
+
+def _read_options(options: Values) -> LauncherRank | None:
+    """Return the rank that --local-rank and the options like it describe, None if they are not given.
+
+    Without --rank and --size, all ranks of the job are on this machine. The rules of the options have checked
+    which of them are given. Raises RequestError for numbers that contradict each other.
+    """
+    local_rank, local_size = options["local_rank"], options["local_size"]
+    if local_rank is None or local_size is None:
+        return None
+    has_rank = options["rank"] is not None
+    rank, size = (options["rank"], options["size"]) if has_rank else (local_rank, local_size)
+    pairs = (("--local-rank", local_rank, "--local-size", local_size), ("--rank", rank, "--size", size))
+    for name, number, limit_name, limit in pairs:
+        if number >= limit:
+            hint = f"{name} is 0 to {limit - 1}"
+            raise RequestError(f"{name} {number} and {limit_name} {limit} contradict each other", hint=hint)
+    if local_size > size:
+        text = f"--local-size {local_size} and --size {size} contradict each other"
+        raise RequestError(text, hint="--size is the number of ranks on all machines")
+    identity = RankIdentity(
+        placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
+    )
+    return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}")
+
+
+def make_single_identity(options: Values) -> RankIdentity:
+    """Return the identity of a single rank; print a message in the script of a batch job."""
+    script_of = find_batch_script(os.environ, _read_ancestors())
+    why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
+    if script_of:
+        why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
+        use = f"write '{script_of.example[1]}'" if script_of.example else use
+    if options["ranks"] != 1:
+        text = f"-n {options.text('ranks')}: {why}, so exec starts a single rank"
+        raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
+    if script_of and not options["quiet"]:
+        print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
+    return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
+
+
+def join_job(
+    rank: LauncherRank, machine: Machine, request: Request, options: Values
+) -> tuple[RankIdentity, Request]:
+    """Return the identity of a launcher's rank and the request for its plan.
+
+    The request is for all ranks on this machine; if the launcher has bound this rank, for its CPUs alone, and
+    for its part of the CPU quota.
+    Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
+    """
+    size = _find_local_size(rank, request, options)
+    identity = rank.identity.replace(local_size=size)
+    request = request.replace(ranks=size)
+    bound = size > 1 and is_bound(DirectoryRoot("/"), os.getpid(), machine.allowed, rank.daemons)
+    if options["wait"] is not None:
+        _check_wait(rank, identity, options, bound=bound)
+    if identity.local_rank == 0 and options["verbose"]:
+        for text in rank.unused:
+            print_message(text)
+    if not bound or request.mask is not None:
+        return identity, request
+    if identity.local_rank == 0 and not options["quiet"]:
+        cpus = named("CPU", machine.allowed)
+        text = f"ranks are already bound by {rank.launcher}, rank {identity.rank} to {cpus}"
+        print_message(f"{text}; they keep their CPUs")
+    service_cpus = divide_service(request, size)[identity.local_rank]
+    request = request.replace(
+        ranks=1,
+        outside_ranks=size - 1,
+        first_rank=identity.local_rank,
+        service_total=service_cpus,
+        service_each=0,
+    )
+    if options["strategy"] == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
+        request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)
+    return identity.replace(placement_index=0), request
+
+
+def _find_local_size(rank: LauncherRank, request: Request, options: Values) -> int:
+    """Return the number of ranks on this machine; raises RequestError if it is unknown or contradicts -n."""
+    known, local_rank = rank.identity.local_size, rank.identity.local_rank
+    requested = options["ranks"] if options.is_given("ranks") else None
+    size: int = requested or known or (len(request.plan.ranks) if request.plan else 0)
+    if known and size != known:
+        raise RequestError(
+            f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"
+        )
+    if size <= local_rank:
+        raise RequestError(
+            f"local rank {local_rank}: {rank.launcher} does not set the number of ranks on this machine",
+            hint=f"give it with -n; it is at least {local_rank + 1}",
+        )
+    return size
+
+
+def _check_wait(rank: LauncherRank, identity: RankIdentity, options: Values, *, bound: bool) -> None:
+    """Raise RequestError where some ranks of a job could get CPUs while others still wait.
+
+    Two such jobs could wait for each other. If one plan has all ranks of the job, the first rank that gets
+    CPUs gets them for all.
+    """
+    reason = ""
+    if identity.size > identity.local_size:
+        reason = f"{rank.launcher} has started ranks on other machines too"
+        hint = "let the launcher wait for CPUs, or omit --wait"
+    elif bound:
+        reason = f"{rank.launcher} has bound each rank to CPUs of its own"
+        hint = "turn off the binding of the launcher, or omit --wait"
+    if reason:
+        option = render_given(options, options.options["wait"])
+        text = f"{option}: {reason}, so two jobs could wait for each other without end"
+        raise RequestError(text, hint=hint)

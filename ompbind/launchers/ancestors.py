@@ -1,0 +1,61 @@
+"""The ancestors of a rank: which launcher is the innermost, and whether it has bound the rank."""
+
+from __future__ import annotations
+
+from ompbind.cpuset import CpuSet
+from ompbind.machine.sources.filesystem import Root, whole_number
+from ompbind.machine.sources.linux.cgroup import read_limits
+from ompbind.procfs.process import status_value
+from ompbind.record import Record
+
+TYPE_CHECKING = False  # importing typing takes time: see record.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Ancestor(Record):
+    """The pid and the name of the parent of a rank, of its parent, and so on."""
+
+    pid: int
+    name: str
+
+
+def read_ancestors(root: Root, pid: int) -> Iterator[Ancestor]:
+    """Yield the parent of a process, its parent, and so on, up to the first process of the system."""
+    status = _read_status(root, pid)
+    for _ in range(64):
+        pid = whole_number(status_value(status, "PPid")) or 0
+        if pid <= 1:
+            return
+        status = _read_status(root, pid)
+        yield Ancestor(pid=pid, name=status_value(status, "Name") or "")
+
+
+def find_daemon(ancestors: Iterable[Ancestor], names: Iterable[str]) -> Ancestor | None:
+    """Return the nearest ancestor with one of some names; None if no ancestor has, or if it is hidden."""
+    known = set(names)
+    return next((ancestor for ancestor in ancestors if ancestor.name in known), None)
+
+
+def is_bound(root: Root, pid: int, allowed: CpuSet, daemons: Iterable[str]) -> bool:
+    """Return whether the launcher has bound a rank, so that it has fewer CPUs than the launcher itself.
+
+    `pid` is the process of the rank, `allowed` its allowed CPUs. They are compared with the CPUs of the
+    launcher's daemon: the nearest ancestor with one of the names `daemons`, or else the parent. CPUs of the
+    daemon outside the cpuset of the rank do not count.
+    """
+    ancestors = list(read_ancestors(root, pid))
+    daemon = find_daemon(ancestors, daemons) or next(iter(ancestors), Ancestor(pid=pid, name=""))
+    try:
+        daemon_cpus = CpuSet.from_list(
+            status_value(_read_status(root, daemon.pid), "Cpus_allowed_list") or ""
+        )
+    except ValueError:
+        return False
+    limit = read_limits(root).cpuset
+    return bool((daemon_cpus if limit is None else daemon_cpus & limit) - allowed)
+
+
+def _read_status(root: Root, pid: int) -> str:
+    """Return the text of `proc/PID/status`, "" if there is none."""
+    return root.read(f"proc/{pid}/status") or ""
