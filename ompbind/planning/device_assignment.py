@@ -4,7 +4,7 @@ Ranks get devices in device order: rank 0 the first ones, and so on (`--device-o
 CPUs near them). For 8 GPUs:
 
     2 ranks                        0 1 2 3 | 4 5 6 7
-    3 ranks                        0 1 2 | 3 4 5 | 6 7
+    3 ranks                        0 1 2 | 3 4 | 5 6 7
     2 ranks, 1 device per rank     0 | 1
     16 ranks that share devices    0 | 0 | 1 | 1 | 2 | 2 | …
 
@@ -121,7 +121,7 @@ def _assign(machine: Machine, request: Request, selected: SelectedDevices, cpus:
     if request.device_order == "cpu":
         main = _sort_by_cpus(machine, main, cpus)
     ranks = (request.ranks or 1) + request.outside_ranks
-    groups = _divide(main, request, ranks)
+    groups = _divide(machine, main, request, ranks)
     if not selected.others:
         return groups
     nearest = _assign_nearest(machine, request, selected.others, groups)
@@ -138,7 +138,7 @@ def _sort_by_cpus(machine: Machine, devices: Sequence[Device], cpus: CpuSet) -> 
     return tuple(sorted(devices, key=find_first_core))
 
 
-def _divide(devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
+def _divide(machine: Machine, devices: Sequence[Device], request: Request, ranks: int) -> DeviceGroups:
     """Divide devices among ranks, in this order: groups whose sizes differ by at most one, or of K devices.
 
     With --share-devices, several ranks can have one group. Raises PlanError for too few devices.
@@ -149,8 +149,34 @@ def _divide(devices: Sequence[Device], request: Request, ranks: int) -> DeviceGr
         raise _too_few_error(devices, request, ranks)
     size, larger = (each, 0) if each else divmod(len(devices), groups)
     starts = [group * size + min(group, larger) for group in range(groups + 1)]
+    if larger:
+        starts = _choose_starts(machine, devices, groups)
     made = [tuple(devices[start:stop]) for start, stop in pairwise(starts)]
     return tuple(made[rank * groups // ranks] for rank in range(ranks))
+
+
+def _choose_starts(machine: Machine, devices: Sequence[Device], groups: int) -> list[int]:
+    """Return the first device of each group, and the end, for groups whose sizes differ by one.
+
+    The domains around the devices of each group are as small as possible. Among equal choices, larger groups
+    are spread evenly, else first. `best` maps how many devices are used to the cost and the starts.
+    """
+    number, size = len(devices), len(devices) // groups
+    best: dict[int, tuple[int, int, list[int]]] = {0: (0, 0, [0])}
+    for group in range(1, groups + 1):
+        found: dict[int, tuple[int, int, list[int]]] = {}
+        for start, (width, offset, starts) in best.items():
+            for stop in (start + size + 1, start + size):
+                left = number - stop - (groups - group) * size
+                if not 0 <= left <= groups - group:
+                    continue  # the other groups could not use all other devices
+                around = find_locality(machine, devices[start:stop], machine.online).cpus
+                distance = (stop * groups - group * number) ** 2
+                cost = (width + len(around), offset + distance, [*starts, stop])
+                if stop not in found or cost[:2] < found[stop][:2]:
+                    found[stop] = cost
+        best = found
+    return best[number][2]
 
 
 def _too_few_error(devices: Sequence[Device], request: Request, ranks: int) -> PlanError:
