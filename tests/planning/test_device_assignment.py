@@ -485,6 +485,7 @@ def test_reasons_and_metrics():
     )
     without = plan(machine, ranks=3)
     assert measure_plan(without).device_distances == ()
+    assert texts["strategy"] == "balanced: ranks near the same CPUs divide these cores."
     assert "devices" not in {reason.about for reason in make_reasons(without, metrics)}
 
 
