@@ -45,7 +45,7 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
     yield from _explain_near(plan)
     if not plan.request.devices:
         return
-    if not any(placement.devices for placement in plan.placements):
+    if not plan.has_devices:
         yield Note(code="devices-none", text=_render_none(plan))
         return
     localities = _find_localities(plan)
@@ -181,7 +181,7 @@ def _explain_unused(plan: Plan) -> Iterator[Note]:
 
 def give_device_reasons(plan: Plan) -> Iterator[str]:
     """Yield sentences about the devices of ranks: how they were chosen, and how far they are."""
-    if not any(placement.devices for placement in plan.placements):
+    if not plan.has_devices:
         if plan.request.devices:
             text = _render_none(plan)
             yield f"{text[0].upper()}{text[1:]}."

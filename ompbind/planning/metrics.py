@@ -65,7 +65,7 @@ def measure_plan(plan: Plan) -> Metrics:
     service = cpus_of_cores(plan.machine, plan.used - plan.compute)
     usable = (plan.machine.default_cpus - plan.avoided - service | plan.compute) - plan.reserved
     measured = measure(plan.machine, usable, ranks)
-    if not any(placement.devices for placement in plan.placements):
+    if not plan.has_devices:
         return measured
     from ompbind.planning.device_notes import measure_distances  # late: most plans have no devices
 

@@ -137,5 +137,10 @@ class Plan(Record):
         """Whether OpenMP threads are bound to places."""
         return any(placement.places for placement in self.placements)
 
+    @property
+    def has_devices(self) -> bool:
+        """Whether ranks get devices."""
+        return any(placement.devices for placement in self.placements)
+
     def __str__(self) -> str:
         return " | ".join(f"{placement.rank}: {placement.cpuset}" for placement in self.placements)

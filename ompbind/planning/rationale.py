@@ -109,7 +109,7 @@ def _explain_number_of_ranks(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield f"{ranks}, as requested." if len(plan.placements) > 1 else "One rank."
     elif request.names_each_rank:
         yield f"{ranks}: one per part of the mask."
-    elif any(placement.devices for placement in plan.placements):
+    elif plan.has_devices:
         each = count(request.devices_per_rank or 1, "device")
         yield f"{ranks}: one for each device." if each == "1 device" else f"{ranks}: one for {each} each."
     elif request.is_unbound:
@@ -129,6 +129,8 @@ def _explain_strategy(plan: Plan, metrics: Metrics) -> Iterator[str]:
         yield "The mask is 'none': every rank may use all CPUs, together with the other ranks."
     elif metrics.shared and not strategy.overlapping:
         yield "There are more ranks than cores: each rank gets one core, or shares one with other ranks."
+    elif plan.has_devices:
+        yield f"{request.strategy}: ranks near the same CPUs divide these cores."
     elif request.cores:
         cores = count(request.cores, "core")
         yield f"{request.strategy}: every rank gets {cores}, as requested, {strategy.takes_cores}."
@@ -161,7 +163,9 @@ def _explain_boundaries(plan: Plan, metrics: Metrics) -> Iterator[str]:
             by_crossing.setdefault(boundary.crossing, []).append(boundary.level.label)
     taken = not plan.request.cores and (plan.request.reserve or plan.request.has_service)
     by_memory = plan.request.cores and measure_remote_memory(plan.machine)
-    plain = not (plan.request.names_each_rank or plan.request.is_unbound or taken or by_memory)
+    plain = not (
+        plan.request.names_each_rank or plan.request.is_unbound or taken or by_memory or plan.has_devices
+    )
     nested = not any(PARTIALLY_OVERLAP in remark for remark in plan.machine.remarks)
     forced = plain and nested and STRATEGIES[plan.request.strategy].fewest_crossings
     for crossing, labels in sorted(by_crossing.items(), reverse=True):

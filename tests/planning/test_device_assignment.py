@@ -272,6 +272,20 @@ def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
         plan(machine, ranks=4, devices=GPU, strict=True)
 
 
+def test_nearest_node_of_a_device_near_several_nodes():
+    distances = ((10, 12, 20, 32), (12, 10, 32, 15), (20, 32, 10, 12), (32, 15, 12, 10))
+    machine = machine_with(device("01:00.0", "0-7"), allowed=CpuSet.from_list("8-15"))
+    nodes = [node.replace(distances=row) for node, row in zip(machine.nodes, distances, strict=True)]
+    made = plan(machine.replace(nodes=tuple(nodes)), ranks=1, devices=GPU)
+    assert rows(made) == ["gpu:0: 12-15"]
+
+
+def test_ranks_with_distant_devices_prefer_cores_near_their_own():
+    mixed = [device("01:00.0", "12-15"), device("02:00.0", "0-3"), device("03:00.0", "8-11"), FOUR[3]]
+    made = plan(machine_with(*mixed), ranks=2, devices=GPU)
+    assert rows(made) == ["gpu:0,gpu:1: 0-3,12-15", "gpu:2,gpu:3: 4-11"]
+
+
 def test_device_near_unknown_cpus_spreads_ranks():
     made = plan(machine_with(*(gpu.replace(cpus=CpuSet()) for gpu in FOUR)), ranks=4, devices=GPU)
     assert rows(made) == ["gpu:0: 0-3", "gpu:1: 4-7", "gpu:2: 8-11", "gpu:3: 12-15"]
@@ -485,6 +499,7 @@ def test_reasons_and_metrics():
     )
     without = plan(machine, ranks=3)
     assert measure_plan(without).device_distances == ()
+    assert texts["strategy"] == "balanced: ranks near the same CPUs divide these cores."
     assert "devices" not in {reason.about for reason in make_reasons(without, metrics)}
 
 
